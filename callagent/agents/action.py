@@ -1,0 +1,247 @@
+"""The contract between a call and a dialogue engine: what the caller said goes in, actions come out.
+
+An agent does not know that it is on the phone. It runs its own functions (in workers) and says when one starts and
+ends, so that whoever drives it can fill the wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from callagent.call_info import NO_HEADERS, CallInfo, EndReason
+
+
+@dataclass(frozen=True, slots=True)
+class DelayResponse:
+    """One filler of a slow function."""
+
+    text: str
+    duration: float
+    """Expected seconds; paces sound effects. Speech takes its true length."""
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyControl:
+    """What is said while a function runs (`@func_latency_control`)."""
+
+    delay_before_start: float
+    """Seconds from the start of the function to the first response."""
+    silence_after_each: float
+    responses: tuple[DelayResponse, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DigitSettings:
+    """How key presses are collected in the next turn."""
+
+    max_digits: int = 0
+    """0: no limit."""
+    end_key: str = ""
+    """Empty: none. The key itself is not part of the digits."""
+    first_digit_timeout: float = 5.0
+    inter_digit_timeout: float = 2.0
+    while_speaking: bool = False
+    """Keys pressed while the agent speaks count (and stop it)."""
+    is_pii: bool = False
+    """Digits are kept out of log, transcript and record."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListenSettings:
+    """How the caller's next turn is taken. None: the call's default."""
+
+    no_input_timeout: float | None = None
+    """Seconds of silence until an empty turn."""
+    barge_in: bool | None = None
+    digits: DigitSettings | None = None
+    speech: bool = True
+    """False: only key presses."""
+    endpointing: float | None = None
+    """Seconds of silence that end the caller's turn."""
+    expected: str = ""
+    """An example of the expected answer, for recognisers that take one."""
+    keywords: tuple[str, ...] = ()
+
+
+# Actions ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """Words for the caller: a whole utterance or one sentence of a streamed answer."""
+
+    text: str
+    interruptible: bool = True
+    channel: str = "speech"
+    """`speech`, or `dtmf`: the text is digits to send."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listen:
+    """The agent is done: the caller has the floor. The last action of every turn that does not end the call."""
+
+    settings: ListenSettings = ListenSettings()
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionStarted:
+    number: int
+    """Counts the call's functions from 1; FunctionEnded has the same."""
+    name: str
+    arguments: Mapping[str, Any]
+    latency: LatencyControl | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionEnded:
+    number: int
+    name: str
+    arguments: Mapping[str, Any]
+    result: Any
+    """What the function returned, as JSON data."""
+    error: str | None
+    duration_ms: float
+    logs: Sequence[Mapping[str, Any]] = ()
+    state_changes: Mapping[str, Any] = field(default_factory=dict)
+    """`{"added": {…}, "updated": {…}, "removed": […]}`"""
+    transition: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepEntered:
+    flow: str | None
+    step: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class MetricWritten:
+    name: str
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class ModelAnswered:
+    """One request to the language model is done; instants are the loop's monotonic seconds."""
+
+    requested: float
+    first_token: float | None
+    finished: float
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Handoff:
+    """After the words said so far have been played, give the call to somebody else."""
+
+    destination: str
+    """Name of a handoff of the project."""
+    reason: str
+    method: str = "bye"
+    """`refer`, `invite` or `bye`."""
+    number: str | None = None
+    """As the project's configuration or code gives it; the server decides whether it may be called."""
+    headers: Mapping[str, str] = field(default_factory=lambda: NO_HEADERS)
+
+
+@dataclass(frozen=True, slots=True)
+class HangUp:
+    """After the words said so far have been played, end the call."""
+
+    reason: EndReason = EndReason.AGENT_HANGUP
+
+
+@dataclass(frozen=True, slots=True)
+class SetVoice:
+    provider: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetLanguage:
+    code: str
+
+
+Action = (
+    Say | Listen | FunctionStarted | FunctionEnded | StepEntered | MetricWritten | ModelAnswered | Handoff | HangUp
+    | SetVoice | SetLanguage
+)
+
+
+# Turns ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CallerTurn:
+    """What the caller did. All empty: a silent turn."""
+
+    text: str = ""
+    alternatives: tuple[str, ...] = ()
+    digits: str = ""
+    """Key presses; they are the text of the turn when `text` is empty."""
+    counts_as_silence: bool = True
+    """False for the empty turn that a `listen` of the start function asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandoffFailed:
+    """The transfer did not happen; the caller is still here."""
+
+    destination: str
+    reason: str
+
+
+@dataclass(slots=True)
+class AgentRecord:
+    """What the agent knows at the end of a call, as JSON data."""
+
+    project: str = ""
+    flow: str | None = None
+    step: str | None = None
+    state: dict[str, Any] = field(default_factory=dict)
+    metrics: list[dict[str, Any]] = field(default_factory=list)
+    """`[{"name", "value"}]` in the order written."""
+    variant: str | None = None
+    language: str | None = None
+    handoff: dict[str, Any] | None = None
+    entities: dict[str, Any] = field(default_factory=dict)
+
+
+class Agent(Protocol):
+    """One call's agent. `start`, `reply` and `end` are never run at the same time."""
+
+    def start(self) -> AsyncIterator[Action]:
+        """The start function, then greeting; ends with Listen, Handoff or HangUp."""
+
+    def reply(self, turn: CallerTurn | HandoffFailed) -> AsyncIterator[Action]:
+        """The agent's turn; ends with Listen, Handoff or HangUp.
+
+        Closing the iterator is a barge-in: a model's stream is cut, a running function is let finish and its effects
+        are kept, nothing more is said.
+        """
+
+    def heard(self, text: str, *, cut: bool) -> None:
+        """What the caller heard of the last turn's words; `cut`: the caller interrupted. History is corrected."""
+
+    def filler_spoken(self, text: str) -> None:
+        """A filler was played; it is kept for the record, the model never sees it."""
+
+    async def end(self, reason: EndReason) -> None:
+        """The end function. Returns when it has run or failed; never raises."""
+
+    def record(self) -> AgentRecord: ...
+
+
+class AgentProject(Protocol):
+    """A loaded project: makes one agent per call. Shared by all calls."""
+
+    name: str
+
+    def phrases(self) -> Sequence[str]:
+        """Fixed texts worth synthesising before they are needed: greeting, delay responses."""
+
+    async def open(self, info: CallInfo) -> Agent: ...
+
+    async def close(self) -> None: ...

@@ -1,0 +1,52 @@
+"""What is known of a call before a word is said. Plain data, for every package."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import Enum
+from types import MappingProxyType
+
+SAMPLE_RATE = 8000
+"""Hertz of every frame between a leg and the turn-taker."""
+FRAME_SECONDS = 0.02
+FRAME_SAMPLES = 160
+FRAME_BYTES = 320
+"""20 ms of 16-bit little-endian mono PCM at 8 kHz."""
+
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+
+
+class EndReason(Enum):
+    """Why a call ended. The value is what the record holds."""
+
+    AGENT_HANGUP = "agent_hangup"
+    CALLER_HANGUP = "caller_hangup"
+    CANCELLED = "cancelled"
+    """The caller hung up before we answered."""
+    HANDOFF = "handoff"
+    SILENCE = "silence_limit"
+    MEDIA_TIMEOUT = "media_timeout"
+    MAX_DURATION = "max_duration"
+    DRAIN = "server_shutdown"
+    REJECTED = "rejected"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class CallInfo:
+    call_id: str
+    """Ours, unique; file names and records are made from it, never from the peer's identifiers."""
+    direction: str
+    """`inbound` or `outbound`."""
+    caller: str | None
+    """E.164 or the user part of the From URI; None when withheld."""
+    callee: str | None
+    wire: str
+    """`sip`, `twilio`, `browser`, `text`."""
+    started: datetime
+    headers: Mapping[str, str] = field(default_factory=lambda: NO_HEADERS)
+    """The peer's custom headers (`X-…`) as received; case kept."""
+    peer_call_id: str | None = None
+    """The wire's own identifier: SIP Call-ID, Twilio CallSid."""

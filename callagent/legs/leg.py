@@ -1,0 +1,129 @@
+"""A call leg, whatever the wire: what the call may ask of it and what it tells the call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from callagent.call_info import NO_HEADERS, CallInfo, EndReason
+
+
+@dataclass(frozen=True, slots=True)
+class CallerHungUp:
+    """The peer ended the call: BYE, CANCEL, or the carrier's stop."""
+
+    reason: EndReason
+
+
+@dataclass(frozen=True, slots=True)
+class DigitPressed:
+    """One key press, once, however many packets told of it."""
+
+    digit: str
+    """One of `0123456789*#ABCD`."""
+
+
+@dataclass(frozen=True, slots=True)
+class LegFailed:
+    """The leg cannot go on; it has closed itself."""
+
+    reason: EndReason
+    detail: str
+
+
+LegEvent = CallerHungUp | DigitPressed | LegFailed
+
+
+class TransferStatus(Enum):
+    SUCCEEDED = "succeeded"
+    """The peer took the call over (a final 2xx sipfrag, or the carrier accepted the redirect)."""
+    REFUSED = "refused"
+    FAILED = "failed"
+    NO_ANSWER = "no_answer"
+    CALLER_GONE = "caller_gone"
+
+
+@dataclass(frozen=True, slots=True)
+class TransferOutcome:
+    status: TransferStatus
+    detail: str
+    """What the wire said: `486 Busy Here`."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransferTarget:
+    """Where a call may go. Made only by `config.Targets`, never from model text."""
+
+    name: str
+    uri: str
+    """A SIP URI, or a number in E.164."""
+    method: str = "refer"
+    """`refer` or `bye` (`invite` is not built yet)."""
+    headers: Mapping[str, str] = NO_HEADERS
+
+
+@dataclass(slots=True)
+class MediaStatistics:
+    """Counters of one leg's media, for the record."""
+
+    codec: str = ""
+    packets_received: int = 0
+    packets_sent: int = 0
+    packets_lost: int = 0
+    packets_late: int = 0
+    packets_duplicate: int = 0
+    packets_refused: int = 0
+    """From a wrong source, wrong version or unknown payload type."""
+    jitter_ms: float = 0.0
+    send_lateness_max_ms: float = 0.0
+
+
+FrameSink = Callable[[bytes, float], None]
+"""Called on the event loop with each 20 ms frame received and the monotonic time of its arrival. Never blocks."""
+
+FrameSource = Callable[[], bytes | None]
+"""Asked for a frame every 20 ms, from the pump thread for RTP. None: nothing to say, the leg sends silence."""
+
+
+class Media(Protocol):
+    """The audio of an answered leg."""
+
+    def start(self, sink: FrameSink, source: FrameSource) -> None:
+        """Begin to deliver frames to `sink` and to ask `source`. Once."""
+
+    def clear(self) -> float:
+        """Drop what was taken from the source and is not yet played; the seconds dropped (0.0 on RTP)."""
+
+    def unheard(self) -> float:
+        """Seconds taken from the source that the peer has not played yet, as far as the wire tells (0.0 on RTP)."""
+
+    def statistics(self) -> MediaStatistics: ...
+
+
+class CallLeg(Protocol):
+    """One side's connection to us. Made by server.py's listeners, owned and closed by the call."""
+
+    info: CallInfo
+
+    def listen(self, on_event: Callable[[LegEvent], None]) -> None:
+        """Where events go; ones that came earlier are delivered at once."""
+
+    def ring(self) -> None:
+        """Tell the peer that we are getting ready (180 Ringing); nothing on wires without it."""
+
+    async def answer(self) -> Media:
+        """Take the call. Raises `LegGone` when the peer gave up meanwhile."""
+
+    async def hang_up(self, reason: EndReason, headers: Mapping[str, str] = NO_HEADERS) -> None:
+        """End the leg from whatever state and free what it holds. Idempotent; never raises; bounded in time."""
+
+    async def transfer(self, target: TransferTarget) -> TransferOutcome:
+        """Give the peer to somebody else; returns when the outcome is known. The leg lives on unless it succeeded."""
+
+    async def send_digits(self, digits: str) -> None: ...
+
+
+class LegGone(Exception):
+    """The peer ended the leg before the operation could be done."""

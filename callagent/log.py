@@ -1,0 +1,82 @@
+"""Structured logs: one line when a call starts, one when it ends, the wire at debug.
+
+`get_logger` is cheap: structlog is imported with the first line logged.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+
+class Logger:
+    """A named logger; methods take an event name and fields."""
+
+    __slots__ = ("_bound", "_fields")
+
+    def __init__(self, fields: dict[str, Any]) -> None:
+        self._fields = fields
+        self._bound: Any = None
+
+    def bind(self, **fields: Any) -> Logger:
+        """A logger that adds `fields` to every line."""
+        return Logger({**self._fields, **fields})
+
+    def debug(self, event: str, **fields: Any) -> None:
+        if _state.debug:
+            self._structlog().debug(event, **fields)
+
+    def info(self, event: str, **fields: Any) -> None:
+        self._structlog().info(event, **fields)
+
+    def warning(self, event: str, **fields: Any) -> None:
+        self._structlog().warning(event, **fields)
+
+    def error(self, event: str, **fields: Any) -> None:
+        self._structlog().error(event, **fields)
+
+    def exception(self, event: str, **fields: Any) -> None:
+        """At error level, with the traceback of the exception being handled."""
+        self._structlog().error(event, exc_info=True, **fields)
+
+    def _structlog(self) -> Any:
+        if self._bound is None:
+            import structlog
+
+            self._bound = structlog.get_logger().bind(**self._fields)
+        return self._bound
+
+
+class _State:
+    debug = False
+
+
+_state = _State()
+
+
+def get_logger(name: str) -> Logger:
+    return Logger({"logger": name.removeprefix("callagent.")})
+
+
+def configure(level: str = "info", *, json: bool | None = None) -> None:
+    """Set level (`debug`, `info`, `warning`, `error`) and form; JSON unless standard error is a terminal."""
+    import logging
+
+    import structlog
+
+    _state.debug = level == "debug"
+    as_json = not sys.stderr.isatty() if json is None else json
+    renderer: Any = structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer()
+    processors: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    if as_json:
+        processors.append(structlog.processors.dict_tracebacks)
+    structlog.configure(
+        processors=[*processors, renderer],
+        wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )

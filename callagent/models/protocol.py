@@ -1,0 +1,55 @@
+"""What an agent asks of a language model. Messages and tools have the shape of OpenAI's chat completions."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+Message = Mapping[str, Any]
+"""`{"role": "system"|"user"|"assistant"|"tool", "content": …, "tool_calls": […], "tool_call_id": …}`"""
+Tool = Mapping[str, Any]
+"""`{"type": "function", "function": {"name", "description", "parameters": <JSON schema>}}`"""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    id: str
+    name: str
+    arguments: str
+    """JSON as the model wrote it; it may be invalid."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    input_tokens: int
+    output_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """One step of a streamed answer; a tool call arrives whole."""
+
+    text: str = ""
+    tool_call: ToolCall | None = None
+    usage: Usage | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSettings:
+    model: str = ""
+    """The provider's model name; empty: the one it was configured with."""
+    temperature: float | None = None
+    max_tokens: int | None = None
+    json_output: bool = False
+
+
+class LanguageModel(Protocol):
+    """A language model, shared by all calls."""
+
+    def stream(
+        self, messages: Sequence[Message], tools: Sequence[Tool], settings: ModelSettings
+    ) -> AsyncIterator[Delta]:
+        """One answer. Closing the iterator frees the provider's connection. Raises `ProviderError`."""
+
+    async def close(self) -> None: ...
