@@ -6,7 +6,7 @@ ends, so that whoever drives it can fill the wait.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -228,10 +228,17 @@ class Agent(Protocol):
     def filler_spoken(self, text: str) -> None:
         """A filler was played; it is kept for the record, the model never sees it."""
 
-    async def end(self, reason: EndReason) -> None:
-        """The end function. Returns when it has run or failed; never raises."""
+    async def end(self, reason: EndReason, attempt: int) -> bool:
+        """The end function, for the `attempt`-th time (from 1). Whether it ran to its end; never raises."""
+
+    async def close(self) -> None:
+        """Give back what the agent holds (its worker). Idempotent; never raises."""
 
     def record(self) -> AgentRecord: ...
+
+
+MetricWriter = Callable[[str, Any], Awaitable[None]]
+"""Takes name and value; the metric is durable when the awaitable ends. The agent calls it in the order written."""
 
 
 class AgentProject(Protocol):
@@ -242,6 +249,6 @@ class AgentProject(Protocol):
     def phrases(self) -> Sequence[str]:
         """Fixed texts worth synthesising before they are needed: greeting, delay responses."""
 
-    async def open(self, info: CallInfo) -> Agent: ...
+    async def open(self, info: CallInfo, write_metric: MetricWriter) -> Agent: ...
 
     async def close(self) -> None: ...

@@ -1,1 +1,46 @@
-"""."""
+"""Media-stream carriers: their dialects, signatures and call control. One dialect so far, Twilio's."""
+
+from callagent.carriers.control import CallEnded, ControlFailed, TwilioControl, TwilioSettings
+from callagent.carriers.signature import SIGNATURE_HEADER, SignatureChecker
+from callagent.carriers.tokens import TokenTable, TooManyTokens
+from callagent.carriers.twilio import (
+    MAX_MESSAGE_BYTES,
+    DialectError,
+    DigitReceived,
+    MarkReached,
+    MediaReceived,
+    StreamConnected,
+    StreamEvent,
+    StreamStarted,
+    StreamState,
+    StreamStopped,
+    TwilioDialect,
+)
+from callagent.carriers.twiml import HANG_UP, DialTarget, connect, dial, reject
+
+__all__ = [
+    "HANG_UP",
+    "MAX_MESSAGE_BYTES",
+    "SIGNATURE_HEADER",
+    "CallEnded",
+    "ControlFailed",
+    "DialTarget",
+    "DialectError",
+    "DigitReceived",
+    "MarkReached",
+    "MediaReceived",
+    "SignatureChecker",
+    "StreamConnected",
+    "StreamEvent",
+    "StreamStarted",
+    "StreamState",
+    "StreamStopped",
+    "TokenTable",
+    "TooManyTokens",
+    "TwilioControl",
+    "TwilioDialect",
+    "TwilioSettings",
+    "connect",
+    "dial",
+    "reject",
+]

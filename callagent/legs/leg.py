@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
@@ -61,7 +61,7 @@ class TransferTarget:
     """A SIP URI, or a number in E.164."""
     method: str = "refer"
     """`refer` or `bye` (`invite` is not built yet)."""
-    headers: Mapping[str, str] = NO_HEADERS
+    headers: Mapping[str, str] = field(default_factory=lambda: NO_HEADERS)
 
 
 @dataclass(slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 Message = Mapping[str, Any]
 """`{"role": "system"|"user"|"assistant"|"tool", "content": …, "tool_calls": […], "tool_call_id": …}`"""
@@ -53,3 +53,16 @@ class LanguageModel(Protocol):
         """One answer. Closing the iterator frees the provider's connection. Raises `ProviderError`."""
 
     async def close(self) -> None: ...
+
+
+@runtime_checkable
+class PerCallModel(Protocol):
+    """A model that keeps something per call: a script's position."""
+
+    def for_call(self) -> LanguageModel:
+        """The model as one call sees it, from the beginning; it needs no closing of its own."""
+
+
+def for_call(model: LanguageModel) -> LanguageModel:
+    """What an engine asks for when a call opens: the call's own view of a model that has one, else the model."""
+    return model.for_call() if isinstance(model, PerCallModel) else model

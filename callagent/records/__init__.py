@@ -1,1 +1,22 @@
-"""."""
+"""What is kept of calls: the record, the store, the recording."""
+
+from __future__ import annotations
+
+from callagent.records.format import format_call, format_calls
+from callagent.records.recording import StereoRecording
+from callagent.records.store import Store, read_call, read_calls, read_records
+from callagent.records.types import CallRecord, FunctionRecord, Spoken, TurnEntry
+
+__all__ = [
+    "CallRecord",
+    "FunctionRecord",
+    "Spoken",
+    "StereoRecording",
+    "Store",
+    "TurnEntry",
+    "format_call",
+    "format_calls",
+    "read_call",
+    "read_calls",
+    "read_records",
+]

@@ -1,1 +1,66 @@
-"""."""
+"""The turn-taker: everything between a leg's media and the call.
+
+    taker = TurnTaker(Ears(recognizer, voice_activity), voice, inbox.put_nowait, TurnSettings())
+    async with taker:                                   # opens the recogniser's stream; closes all it started
+        taker.start(await leg.answer())                 # media.start(taker.on_frame, taker.next_frame)
+        match item:                                     # of the call's one inbox
+            case Say(text=text, interruptible=ok): taker.say(text, interruptible=ok)
+            case FunctionStarted(number=n, latency=latency): taker.function_started(n, latency)
+            case FunctionEnded(number=n): taker.function_ended(n)
+            case Listen(settings=settings): taker.listen(settings)      # the caller's, once all is heard
+            case HangUp() | Handoff(): await taker.played_out()         # under the call's own timeout
+            case DigitPressed(digit=digit): taker.on_digit(digit)
+            case CallerTurnEnded() | NoInput(): ...     # run agent.reply(CallerTurn(text, alternatives, digits))
+            case BargedIn(heard_text=heard): ...        # close the reply; agent.heard(heard, cut=True)
+            case TurnReopened(): ...                    # close the reply; CallerTurnEnded with the whole text follows
+            case FloorYielded(heard_text=heard): ...    # agent.heard(heard, cut=False)
+
+The agent has the floor when the taker is made and after `CallerTurnEnded` and `NoInput`; the caller has it after
+`FloorYielded`, `BargedIn` and `TurnReopened`. What a reply says while the caller has the floor is dropped.
+"""
+
+from callagent.turns.events import (
+    BargedIn,
+    CallerTurnEnded,
+    FloorYielded,
+    NoInput,
+    PartialHeard,
+    PlayoutPaused,
+    PlayoutResumed,
+    SpeechFailed,
+    TurnEvent,
+    TurnReopened,
+    UtteranceFinished,
+    UtteranceStarted,
+)
+from callagent.turns.floor import FloorState
+from callagent.turns.listener import Ears
+from callagent.turns.playout import Utterance, UtteranceKind
+from callagent.turns.record import Span, TurnRecord
+from callagent.turns.settings import TurnSettings
+from callagent.turns.turn_taker import TurnTaker
+from callagent.turns.voice_gate import VoiceActivity
+
+__all__ = [
+    "BargedIn",
+    "CallerTurnEnded",
+    "Ears",
+    "FloorState",
+    "FloorYielded",
+    "NoInput",
+    "PartialHeard",
+    "PlayoutPaused",
+    "PlayoutResumed",
+    "Span",
+    "SpeechFailed",
+    "TurnEvent",
+    "TurnReopened",
+    "TurnRecord",
+    "TurnSettings",
+    "TurnTaker",
+    "Utterance",
+    "UtteranceFinished",
+    "UtteranceKind",
+    "UtteranceStarted",
+    "VoiceActivity",
+]

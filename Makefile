@@ -1,0 +1,33 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test acceptance serve check setup clean
+
+setup: $(VENV)/.installed
+
+$(VENV)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade pip
+	$(BIN)/pip install --quiet --editable '.[local,dev]'
+	touch $@
+
+demo: setup ## a whole call: server, phone, conversation, metrics, recording
+	scripts/demo $(BIN)/callagent
+
+serve: setup ## the server with the example agent, on loopback
+	$(BIN)/callagent serve
+
+test: setup ## lint, types and tests
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/pytest -m 'not acceptance'
+
+acceptance: setup ## the long runs: load, benchmarks, repeated calls
+	$(BIN)/pytest -m acceptance -s
+
+check: setup ## validate the example agent
+	$(BIN)/callagent check
+
+clean:
+	rm -rf $(VENV) var

@@ -1,0 +1,96 @@
+"""All that changes during one call: position, state, entities, metrics, history. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from callagent.agents.action import Action, MetricWritten
+from callagent.call_info import CallInfo
+
+from .history import History
+from .project import Project
+from .references import Scope
+from .returns import Decision
+from .settings import FlowSettings
+from .transitions import Position
+from .validation import EntityResult
+
+CHANNELS = {"voice": "sip.polyai", "webchat": "webchat.polyai", "sms": "sms.polyai", "whatsapp": "whatsapp.polyai"}
+TEXT_CHANNEL = "chat.polyai"
+
+
+@dataclass(slots=True)
+class Conversation:
+    info: CallInfo
+    project: Project
+    settings: FlowSettings
+    language: str
+    variant: str | None
+    position: Position = Position()
+    history: History = field(default_factory=History)
+    state: dict[str, Any] = field(default_factory=dict)
+    """JSON projection of `conv.state`; the live objects are the worker's."""
+    entities: dict[str, EntityResult] = field(default_factory=dict)
+    metrics: list[dict[str, Any]] = field(default_factory=list)
+    alternatives: tuple[str, ...] = ()
+    voice: Mapping[str, Any] | None = None
+    keywords: tuple[str, ...] = ()
+    """Set by `conv.set_asr_biasing`."""
+    disabled_topics: tuple[str, ...] = ()
+    topics: list[str] = field(default_factory=list)
+    """Names of retrieved topics, newest first."""
+    inputs: list[str] = field(default_factory=list)
+    """The caller's last words, newest last, for retrieval."""
+    silences: int = 0
+    functions: int = 0
+    """Functions started so far."""
+    turns: int = 0
+    handoff: dict[str, Any] | None = None
+    events: list[Action] = field(default_factory=list)
+    """What happened and has not been told yet; a function that outlives an interrupted turn leaves its events here."""
+    unfinished: Decision | None = None
+    """A handoff or hang-up decided by a function whose turn was interrupted."""
+
+    @classmethod
+    def begin(cls, info: CallInfo, project: Project, settings: FlowSettings) -> Conversation:
+        variants = project.variants
+        variant = settings.variant if settings.variant in variants.attributes else variants.default
+        return cls(info, project, settings, settings.language or project.languages.default, variant)
+
+    @property
+    def channel(self) -> str:
+        return self.settings.channel or "voice"
+
+    @property
+    def channel_type(self) -> str:
+        if self.info.wire == "text" and self.channel == "voice":
+            return TEXT_CHANNEL
+        return CHANNELS.get(self.channel, f"{self.channel}.polyai")
+
+    def now(self) -> datetime:
+        return self.settings.at or datetime.now(UTC).astimezone()
+
+    def write_metric(self, name: str, value: Any, *, write_once: bool = False) -> None:
+        if write_once and any(metric["name"] == name for metric in self.metrics):
+            return
+        self.metrics.append({"name": name, "value": value})
+        self.events.append(MetricWritten(name, value))
+
+    def scope(self) -> Scope:
+        return Scope(
+            state=self.state,
+            variants=self.project.variants,
+            variant=self.variant,
+            entities=self.project.entities,
+            collected={name: result.value for name, result in self.entities.items()},
+            translations=self.project.translations,
+            language=self.language,
+            channel=self.channel,
+        )
+
+    def take_events(self) -> Action | None:
+        """The next untold event; each is told once."""
+        return self.events.pop(0) if self.events else None

@@ -1,0 +1,55 @@
+"""A flow project as read from its folder: data only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .entities import Entity
+from .experimental import Experimental
+from .flow import Flow
+from .functions import ProjectFunction
+from .handoffs import HandoffTarget
+from .identity import Guardrail, Languages
+from .sms import SmsTemplate
+from .steps import Step
+from .topics import Topic
+from .variants import Variants
+from .voice import Greeting, VoiceSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    path: Path
+    name: str
+    account_id: str = ""
+    project_id: str = ""
+    identity: str = ""
+    rules: str = ""
+    guardrails: tuple[Guardrail, ...] = ()
+    languages: Languages = Languages()
+    experimental: Experimental = field(default_factory=Experimental)
+    voice: VoiceSettings = VoiceSettings()
+    chat: Greeting | None = None
+    entities: Mapping[str, Entity] = field(default_factory=dict)
+    handoffs: Mapping[str, HandoffTarget] = field(default_factory=dict)
+    sms_templates: Mapping[str, SmsTemplate] = field(default_factory=dict)
+    variants: Variants = field(default_factory=Variants)
+    translations: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    topics: tuple[Topic, ...] = ()
+    functions: Mapping[str, ProjectFunction] = field(default_factory=dict)
+    """Global functions, without start and end."""
+    start_function: ProjectFunction | None = None
+    end_function: ProjectFunction | None = None
+    flows: Mapping[str, Flow] = field(default_factory=dict)
+    """By display name."""
+
+    def step(self, flow: str | None, step: str | None) -> Step | None:
+        """None outside flows and on a function step."""
+        found = self.flows.get(flow or "")
+        return found.steps.get(step or "") if found else None
+
+    def function_step(self, flow: str | None, step: str | None) -> ProjectFunction | None:
+        found = self.flows.get(flow or "")
+        return found.function_steps.get(step or "") if found else None

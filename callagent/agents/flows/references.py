@@ -1,0 +1,139 @@
+"""References in prompt text: `{{fn:name}}`, `$variable`, conditional tags. Resolved anew for every request."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .entities import Entity
+from .names import tool_name
+from .translations import translate
+from .variants import Variants
+from .voice import same_language
+
+REFERENCE = re.compile(r"\{\{\s*(\w+):([^}]*)\}\}")
+_VARIABLE = re.compile(r"\$([A-Za-z_]\w*)")
+_VARIANT = re.compile(r"\$\{variant_(\w+)\}")
+_TAG = re.compile(r"<(channel|language):([^<>]+)>|</(channel|language)(?::[^<>]*)?>")
+_SPELLINGS = {"sms": "twilio_sms", "va": "attr"}
+TOOL_PREFIXES = ("fn", "ft", "ho", "twilio_sms")
+_TOOL_NAMES = {"ho": "transfer_to", "twilio_sms": "send_sms"}
+
+
+@dataclass(frozen=True, slots=True)
+class ToolReference:
+    kind: str
+    """`fn`, `ft`, `ho` or `twilio_sms`."""
+    name: str
+    """As the project calls it."""
+
+    @property
+    def tool(self) -> str:
+        """The name under which the model may call it."""
+        prefix = _TOOL_NAMES.get(self.kind)
+        return tool_name(prefix, self.name) if prefix else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What references are resolved against; a view of the call at one instant."""
+
+    state: Mapping[str, Any] = field(default_factory=dict)
+    variants: Variants = field(default_factory=Variants)
+    variant: str | None = None
+    entities: Mapping[str, Entity] = field(default_factory=dict)
+    collected: Mapping[str, str] = field(default_factory=dict)
+    """Entity -> valid value."""
+    translations: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    language: str | None = None
+    channel: str = "voice"
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    text: str
+    tools: tuple[ToolReference, ...]
+    """In order of appearance, each once."""
+
+
+def resolve(text: str, scope: Scope) -> Resolved:
+    """Substitute everything; values may hold references themselves, one level deep."""
+    text = keep_conditional(text, scope)
+    for _ in range(2):
+        text = _substitute(text, scope)
+    tools: dict[ToolReference, None] = {}
+
+    def name(match: re.Match[str]) -> str:
+        prefix = _SPELLINGS.get(match.group(1), match.group(1))
+        if prefix not in TOOL_PREFIXES:
+            return match.group(0)
+        reference = ToolReference(prefix, match.group(2).strip())
+        tools[reference] = None
+        return reference.tool
+
+    return Resolved(REFERENCE.sub(name, text), tuple(tools))
+
+
+def resolve_text(text: str, scope: Scope) -> str:
+    return resolve(text, scope).text
+
+
+def find_references(text: str) -> list[tuple[str, str, int]]:
+    """Every reference as (prefix, name, line offset from 0), alternative spellings translated."""
+    return [
+        (_SPELLINGS.get(m.group(1), m.group(1)), m.group(2).strip(), text.count("\n", 0, m.start()))
+        for m in REFERENCE.finditer(text)
+    ]
+
+
+def keep_conditional(text: str, scope: Scope) -> str:
+    """Text with `<channel:…>` and `<language:…>` parts kept or dropped; tags nest, a tag left open ends with the text."""
+    parts: list[str] = []
+    open_tags: list[bool] = []
+    position = 0
+    for match in _TAG.finditer(text):
+        if all(open_tags):
+            parts.append(text[position : match.start()])
+        position = match.end()
+        if match.group(1):
+            open_tags.append(_applies(match.group(1), match.group(2), scope))
+        elif open_tags:
+            open_tags.pop()
+    if all(open_tags):
+        parts.append(text[position:])
+    return "".join(parts)
+
+
+def _applies(kind: str, argument: str, scope: Scope) -> bool:
+    wanted = [each.strip().lower() for each in argument.split("|")]
+    if kind == "channel":
+        return scope.channel in wanted
+    return any(same_language(each, scope.language) for each in wanted)
+
+
+def _substitute(text: str, scope: Scope) -> str:
+    text = REFERENCE.sub(lambda match: _value(match, scope), text)
+    text = _VARIANT.sub(lambda match: _attribute(match.group(1), scope, match.group(0)), text)
+    # An unknown name stays as it is: `$5.00` and prices in general must survive.
+    return _VARIABLE.sub(lambda m: str(scope.state[m.group(1)]) if m.group(1) in scope.state else m.group(0), text)
+
+
+def _value(match: re.Match[str], scope: Scope) -> str:
+    prefix, name = _SPELLINGS.get(match.group(1), match.group(1)), match.group(2).strip()
+    if prefix == "vrbl":
+        return str(scope.state[name]) if name in scope.state else match.group(0)
+    if prefix == "attr":
+        return _attribute(name, scope, match.group(0))
+    if prefix == "tn":
+        found = translate(scope.translations, name, scope.language)
+        return match.group(0) if found is None else found
+    if prefix == "entity":
+        return scope.collected.get(name, name)
+    return match.group(0)
+
+
+def _attribute(name: str, scope: Scope, unresolved: str) -> str:
+    value = scope.variants.value(scope.variant, name)
+    return unresolved if value is None else str(value)

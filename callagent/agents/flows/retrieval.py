@@ -1,0 +1,98 @@
+"""Which topics answer what the caller said: lexical retrieval, scores from 0 to 1, no model needed."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from .topics import Topic
+
+_WORD = re.compile(r"\w+(?:'\w+)?")
+_STOP_WORDS = frozenset(
+    "a an the i you we they he she it me my your our us is are was were be been am do does did can could will would "
+    "shall should may might to of in on at for from with by and or but if so that this these those there here what's "
+    "it's i'm i'd i've you're don't please hi hello hey um uh er like just really want need know tell get got have has "
+    "had some any about as not no yes okay ok thanks thank let me what which who how when where why".split()
+)
+_QUESTION_WORDS = frozenset(("what", "which", "who", "how", "when", "where", "why"))
+_SATURATION = 1.2
+"""BM25's k1: how fast a repeated word stops counting."""
+_CONTENT_WEIGHT = 0.75
+"""A word in the content says less than the same word in an example question."""
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    topic: Topic
+    score: float
+
+
+def words(text: str) -> list[str]:
+    """The words that count, with plain endings removed."""
+    return [_stem(word) for word in _WORD.findall(text.lower()) if word not in _STOP_WORDS]
+
+
+def _stem(word: str) -> str:
+    for ending in ("ies", "ing", "ed", "es", "s"):
+        if word.endswith(ending) and len(word) - len(ending) >= 3:
+            stem = word[: -len(ending)]
+            return stem + "y" if ending == "ies" else stem.rstrip("e")
+    return word.rstrip("e") if len(word) > 3 else word
+
+
+class TopicIndex:
+    """The topics of a project, indexed once and shared by all calls."""
+
+    def __init__(self, topics: Iterable[Topic]) -> None:
+        self._topics = tuple(topics)
+        self._short = [[Counter(words(text)) for text in (t.name.replace("_", " "), *t.examples)] for t in self._topics]
+        self._content = [Counter(words(t.content)) for t in self._topics]
+        documents = Counter[str]()
+        for short, content in zip(self._short, self._content, strict=True):
+            documents.update(set(content).union(*short))
+        total = len(self._topics)
+        self._weights = {w: math.log(1 + (total - n + 0.5) / (n + 0.5)) for w, n in documents.items()}
+        self._unknown = math.log(1 + (total + 0.5) / 0.5)
+
+    def search(self, text: str, excluded: Iterable[str] = (), variant: str | None = None) -> list[Match]:
+        """All topics that share a word with `text`, best first."""
+        query = Counter(words(text))
+        if not query:
+            return []
+        left_out = set(excluded)
+        found = []
+        for number, topic in enumerate(self._topics):
+            if topic.name in left_out or topic.variant not in (None, variant):
+                continue
+            short = max((self._likeness(query, each) for each in self._short[number]), default=0.0)
+            score = max(short, self._coverage(query, self._content[number]) * _CONTENT_WEIGHT)
+            if score > 0:
+                found.append(Match(topic, score))
+        return sorted(found, key=lambda match: -match.score)
+
+    def _weight(self, word: str) -> float:
+        return self._weights.get(word, self._unknown)
+
+    def _likeness(self, query: Counter[str], document: Counter[str]) -> float:
+        """Cosine of the weighted words: a short question against a short question."""
+        shared = sum(self._weight(word) ** 2 for word in query.keys() & document.keys())
+        if not shared:
+            return 0.0
+        lengths = (sum(self._weight(word) ** 2 for word in each) for each in (query, document))
+        return shared / math.sqrt(math.prod(lengths))
+
+    def _coverage(self, query: Counter[str], document: Counter[str]) -> float:
+        """BM25 of the query as a share of the best it could be."""
+        best = sum(self._weight(word) for word in query)
+        reached = sum(
+            self._weight(word) * document[word] * (_SATURATION + 1) / (document[word] + _SATURATION)
+            for word in query.keys() & document.keys()
+        )
+        return min(1.0, reached / (best * (_SATURATION + 1) / 2))
+
+
+def best_matches(matches: Sequence[Match], threshold: float, limit: int) -> list[Match]:
+    return [match for match in matches if match.score >= threshold][:limit]

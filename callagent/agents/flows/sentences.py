@@ -1,0 +1,49 @@
+"""Cutting a streamed answer into sentences, so that the first can be spoken while the rest is written."""
+
+from __future__ import annotations
+
+import re
+
+_END = re.compile(r"(?<=[.!?…])[\"')\]”’]*\s+|\n+|(?<=[。！？])")
+_NOT_AN_END = re.compile(
+    r"(?:\b(?:mr|mrs|ms|dr|prof|st|no|vs|etc|e\.g|i\.e|inc|ltd|co|approx|ext|dept|jr|sr)\.|(?:^|\s)[A-Za-z]\.|^\s*\d+\.)$",
+    re.IGNORECASE,
+)
+MAX_SENTENCE = 400
+"""Characters after which text without a sentence end is cut at a space."""
+
+
+class SentenceSplitter:
+    """Fed with text as it comes; returns the sentences that are complete."""
+
+    def __init__(self) -> None:
+        self._buffer = ""
+
+    def feed(self, text: str) -> list[str]:
+        self._buffer += text
+        found = []
+        while (sentence := self._next()) is not None:
+            if sentence:
+                found.append(sentence)
+        return found
+
+    def finish(self) -> list[str]:
+        """What is left when the answer is over."""
+        rest, self._buffer = self._buffer.strip(), ""
+        return [rest] if rest else []
+
+    def _next(self) -> str | None:
+        for match in _END.finditer(self._buffer):
+            head = self._buffer[: match.start()]
+            # White space at the very end may go on in the next delta; the sentence end is sure already.
+            if "\n" not in match.group() and _NOT_AN_END.search(head):
+                continue
+            return self._take(match.end())
+        if len(self._buffer) > MAX_SENTENCE:
+            space = self._buffer.rfind(" ", 1, MAX_SENTENCE)
+            return self._take(space if space > 0 else MAX_SENTENCE)
+        return None
+
+    def _take(self, end: int) -> str:
+        sentence, self._buffer = self._buffer[:end].strip(), self._buffer[end:]
+        return sentence

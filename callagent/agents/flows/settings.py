@@ -1,0 +1,42 @@
+"""Settings of the flow engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True)
+class FlowSettings:
+    environment: str = "live"
+    """`draft`, `sandbox`, `pre-release` or `live`: `conv.env`, SMS senders, real-time configuration."""
+    channel: str = ""
+    """`voice`, `webchat` …; empty: voice."""
+    variant: str | None = None
+    """None: the project's default."""
+    language: str | None = None
+    """None: the project's default."""
+    at: datetime | None = None
+    """Pins the clock of the project's functions and of relative dates."""
+    function_timeout: float = 10.0
+    """Seconds a function may run."""
+    slow_function_timeout: float = 30.0
+    """Seconds for a function with latency control: the caller hears something meanwhile."""
+    start_timeout: float = 10.0
+    end_timeout: float = 30.0
+    model_timeout: float = 30.0
+    """Seconds for `prompt_llm`."""
+    max_rounds: int = 10
+    """Requests to the model in one turn."""
+    max_function_steps: int = 20
+    """Function steps in one chain."""
+    max_failures: int = 3
+    """Unusable return values in one turn."""
+    max_filter_hits: int = 3
+    """Phrase filters that act in one turn."""
+    fallback_utterance: str = "Sorry, I had a problem just now. Could you say that again, please?"
+    """Said when the model fails or does not come to an end."""
+    models: Mapping[str, str] = field(default_factory=dict)
+    """The platform's model names -> ours; a name that is not listed is the configured model."""
+    secrets_dir: str | None = None

@@ -1,0 +1,130 @@
+"""`flows/<flow>/steps/*.yaml`: advanced and default steps."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from .documents import Reader
+
+BIAS_KINDS = (
+    "address", "alphanumeric", "name_spelling", "numeric", "party_size", "precise_date", "relative_date",
+    "single_number", "time", "yes_no",
+)  # fmt: skip
+_STEP_NAME = re.compile(r"[\w ,/.&-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Biasing:
+    """What the recogniser should expect at a step."""
+
+    kinds: tuple[str, ...] = ()
+    keywords: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DtmfConfig:
+    max_digits: int = 0
+    end_key: str = ""
+    inter_digit_timeout: float = 2.0
+    while_speaking: bool = False
+    is_pii: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    name: str
+    description: str
+    exits: bool
+    """True: leaves the flow; False: goes to `child_step`."""
+    child_step: str | None
+    required_entities: tuple[str, ...]
+    line: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    name: str
+    prompt: str
+    is_default: bool
+    """True: a default step (entities and conditions); False: an advanced step."""
+    file: str
+    prompt_line: int = 1
+    biasing: Biasing | None = None
+    dtmf: DtmfConfig | None = None
+    barge_in: bool | None = None
+    speech_end: float | None = None
+    """Seconds of silence that end the caller's turn (`vad.vad_end`)."""
+    model: str = ""
+    """The platform's model name; empty: the project's."""
+    entities: tuple[str, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+
+
+def load_step(root: Reader) -> Step:
+    kind = root.text("step_type")
+    if kind not in ("advanced_step", "default_step"):
+        root.error(f"'step_type' should be advanced_step or default_step, not '{kind}'.", "step_type")
+    name = root.required_text("name")
+    if name and not _STEP_NAME.fullmatch(name):
+        root.error(f"Step name '{name}' may hold letters, digits, space and _ & , / . - only.", "name")
+    is_default = kind == "default_step"
+    return Step(
+        name=name,
+        prompt=root.required_text("prompt"),
+        is_default=is_default,
+        file=root.document.file,
+        prompt_line=root.line("prompt"),
+        biasing=_biasing(root.map("asr_biasing")),
+        dtmf=_dtmf(root.map("dtmf_config")),
+        barge_in=root.map("barge_in").flag("is_enabled") if "barge_in" in root else None,
+        speech_end=seconds(root.map("vad").number("vad_end")),
+        model=root.map("llm").text("provider_model_id"),
+        entities=root.texts("extracted_entities") if is_default else (),
+        conditions=tuple(_condition(each) for each in root.maps("conditions")) if is_default else (),
+    )
+
+
+def seconds(value: float | None, milliseconds_over: float = 20.0) -> float | None:
+    """Projects write seconds in one place and milliseconds in another: a large number is milliseconds."""
+    if not value or value < 0:
+        return None
+    return value / 1000 if value > milliseconds_over else value
+
+
+def _biasing(reader: Reader) -> Biasing | None:
+    if not reader.flag("is_enabled", True) or not any(True for _ in reader.keys()):
+        return None
+    return Biasing(tuple(kind for kind in BIAS_KINDS if reader.flag(kind)), reader.texts("custom_keywords"))
+
+
+def _dtmf(reader: Reader) -> DtmfConfig | None:
+    for key in ("inter_digit_timeout", "max_digits"):
+        if (reader.number(key) or 0) < 0 and not (key == "max_digits" and reader.number(key) == -1):
+            reader.error(f"'{key}' should not be negative.", key)
+    if not reader.flag("is_enabled"):
+        return None
+    return DtmfConfig(
+        max_digits=max(0, int(reader.number("max_digits") or 0)),
+        end_key=str(reader.raw("end_key") if reader.raw("end_key") is not None else ""),
+        inter_digit_timeout=seconds(reader.number("inter_digit_timeout"), 60.0) or 2.0,
+        while_speaking=reader.flag("collect_while_agent_speaking"),
+        is_pii=reader.flag("is_pii"),
+    )
+
+
+def _condition(reader: Reader) -> Condition:
+    kind = reader.text("condition_type", "step_condition")
+    if kind not in ("step_condition", "exit_flow_condition"):
+        reader.error(f"'condition_type' should be step_condition or exit_flow_condition, not '{kind}'.", "condition_type")
+    exits = kind == "exit_flow_condition"
+    if not exits and not reader.text("child_step"):
+        reader.error("A step_condition needs 'child_step'.", "name")
+    return Condition(
+        name=reader.required_text("name"),
+        description=reader.text("description"),
+        exits=exits,
+        child_step=None if exits else reader.text("child_step") or None,
+        required_entities=reader.texts("required_entities"),
+        line=reader.line(),
+    )

@@ -1,0 +1,203 @@
+"""`voice/`: greeting, speech recognition settings and response control."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .documents import Reader
+
+_STYLES = {"swift": 0.4, "balanced": 0.7}
+"""Legacy `interaction_style` -> seconds of silence that end the caller's turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Greeting:
+    message: str = ""
+    language: str = ""
+    style_prompt: str = ""
+    disclaimer: str = ""
+    """Empty: none, or not enabled."""
+
+
+@dataclass(frozen=True, slots=True)
+class AsrSettings:
+    barge_in: bool | None = None
+    barge_in_on_first_turn: bool = False
+    speech_end: float | None = None
+    """Seconds of silence that end the caller's turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """One expression of a transcript correction."""
+
+    pattern: re.Pattern[str]
+    replacement: str
+    whole: bool
+    """True: the expression matches the entire transcript and replaces it."""
+
+    def apply(self, text: str) -> str:
+        if not self.whole:
+            return _substitute(self.pattern, self.replacement, text)
+        match = self.pattern.fullmatch(text.strip())
+        return _expand(match, self.replacement) if match else text
+
+
+@dataclass(frozen=True, slots=True)
+class Pronunciation:
+    pattern: re.Pattern[str]
+    replacement: str
+    language: str
+
+
+@dataclass(frozen=True, slots=True)
+class PhraseFilter:
+    name: str
+    patterns: tuple[re.Pattern[str], ...]
+    say_phrase: bool
+    language: str
+    function: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class VoiceSettings:
+    greeting: Greeting = Greeting()
+    asr: AsrSettings = AsrSettings()
+    keyphrases: tuple[str, ...] = ()
+    corrections: tuple[Correction, ...] = ()
+    pronunciations: tuple[Pronunciation, ...] = ()
+    filters: tuple[PhraseFilter, ...] = ()
+
+
+def load_greeting(root: Reader) -> Greeting:
+    greeting, disclaimer = root.map("greeting"), root.map("disclaimer_messages")
+    if "greeting" in root:
+        greeting.required_text("language_code")
+        if "welcome_message" not in greeting:
+            greeting.error("'greeting.welcome_message' is required.", "welcome_message")
+    return Greeting(
+        message=greeting.text("welcome_message"),
+        language=greeting.text("language_code"),
+        style_prompt=root.map("style_prompt").text("prompt"),
+        disclaimer=disclaimer.text("message") if disclaimer.flag("enabled") else "",
+    )
+
+
+def load_asr_settings(root: Reader) -> AsrSettings:
+    delay = root.number("speech_end_delay_ms")
+    if delay is not None and not 200 <= delay <= 1500:
+        root.error("'speech_end_delay_ms' should be between 200 and 1500.", "speech_end_delay_ms")
+    style = root.text("interaction_style")
+    speech_end = delay / 1000 if delay else (_STYLES.get(style, 1.0) if style else None)
+    if isinstance(root.raw("barge_in"), bool):
+        return AsrSettings(root.flag("barge_in"), False, speech_end)
+    barge_in = root.map("barge_in")
+    enabled = barge_in.flag("enabled", True) if "barge_in" in root else None
+    return AsrSettings(enabled, barge_in.flag("allow_on_first_turn"), speech_end)
+
+
+def load_keyphrases(root: Reader) -> tuple[str, ...]:
+    """Strongest first."""
+    rank = {"maximum": 0, "boosted": 1, "default": 2}
+    found: dict[str, tuple[int, str]] = {}
+    for reader in root.maps("keyphrases"):
+        phrase, level = str(reader.raw("keyphrase") or ""), reader.text("level", "default").lower() or "default"
+        if level not in rank:
+            reader.error(f"Unknown level '{level}'. Use default, boosted or maximum.", "level")
+        if phrase.lower() in found:
+            reader.warning(f"Keyphrase '{phrase}' is listed twice.", "keyphrase")
+        found[phrase.lower()] = (rank.get(level, 2), phrase)
+    return tuple(phrase for _, phrase in sorted(found.values(), key=lambda each: each[0]) if phrase)
+
+
+def load_corrections(root: Reader) -> tuple[Correction, ...]:
+    found = []
+    for correction in root.maps("corrections"):
+        for reader in correction.maps("regular_expressions"):
+            pattern = _compiled(reader, "regular_expression", re.IGNORECASE)
+            kind = reader.text("replacement_type", "full") or "full"
+            if kind not in ("full", "partial", "substring"):
+                reader.error(f"Unknown replacement_type '{kind}'. Use full or partial.", "replacement_type")
+            if pattern:
+                found.append(Correction(pattern, str(reader.raw("replacement") or ""), kind == "full"))
+    return tuple(found)
+
+
+def load_pronunciations(root: Reader) -> tuple[Pronunciation, ...]:
+    found = []
+    for reader in root.maps("pronunciations"):
+        flags = re.NOFLAG if reader.flag("case_sensitive") else re.IGNORECASE
+        pattern = _compiled(reader, "regex", flags)
+        if pattern:
+            replacement = str(reader.raw("replacement") or "")
+            found.append(Pronunciation(pattern, replacement, reader.text("language_code")))
+    return tuple(found)
+
+
+def load_filters(root: Reader) -> tuple[PhraseFilter, ...]:
+    found = []
+    for reader in root.maps("phrase_filtering"):
+        patterns = []
+        for text in reader.texts("regular_expressions"):
+            try:
+                patterns.append(re.compile(text))
+            except re.error as error:
+                reader.error(f"Not a valid regular expression: '{text}': {error}.", "regular_expressions")
+        found.append(
+            PhraseFilter(
+                name=reader.text("name"),
+                patterns=tuple(patterns),
+                say_phrase=reader.flag("say_phrase"),
+                language=reader.text("language_code"),
+                function=reader.text("function") or None,
+            )
+        )
+    return tuple(found)
+
+
+def correct(corrections: Sequence[Correction], text: str) -> str:
+    """The recogniser's text as the agent should read it."""
+    for correction in corrections:
+        text = correction.apply(text)
+    return text
+
+
+def pronounce(rules: Sequence[Pronunciation], text: str, language: str | None) -> str:
+    """The text as the voice should read it; only for the voice, never for transcript or history."""
+    for rule in rules:
+        if same_language(rule.language, language):
+            text = _substitute(rule.pattern, rule.replacement, text)
+    return text
+
+
+def same_language(wanted: str, current: str | None) -> bool:
+    """Whether a rule for `wanted` (empty: all) holds for `current`; `en` covers every `en-…`."""
+    if not wanted or not current:
+        return True
+    wanted, current = wanted.lower(), current.lower()
+    return wanted == current or ("-" not in wanted and current.split("-")[0] == wanted)
+
+
+def _compiled(reader: Reader, key: str, flags: Any) -> re.Pattern[str] | None:
+    try:
+        return re.compile(str(reader.raw(key) or ""), flags)
+    except re.error as error:
+        reader.error(f"Not a valid regular expression: {error}.", key)
+        return None
+
+
+def _substitute(pattern: re.Pattern[str], replacement: str, text: str) -> str:
+    return pattern.sub(lambda match: _expand(match, replacement), text)
+
+
+def _expand(match: re.Match[str], replacement: str) -> str:
+    """`\\1` and `$1` are groups; everything else is literal."""
+
+    def group(reference: re.Match[str]) -> str:
+        number = int(reference.group(1))
+        return (match.group(number) or "") if number <= (match.re.groups or 0) else reference.group(0)
+
+    return re.sub(r"[\\$](\d)", group, replacement)

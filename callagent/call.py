@@ -1,0 +1,457 @@
+"""One call: a leg, a turn-taker and an agent, joined by one inbox, from ringing to the record.
+
+Everything that happens arrives in `Call._inbox` and is handled by one `match`. What takes time (a reply of the agent, a
+transfer, the last words before a hang-up) is a task of the call that ends by putting its result there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+from callagent.agents.action import (
+    Action,
+    Agent,
+    AgentProject,
+    CallerTurn,
+    FunctionEnded,
+    FunctionStarted,
+    Handoff,
+    HandoffFailed,
+    HangUp,
+    Listen,
+    MetricWritten,
+    ModelAnswered,
+    Say,
+    SetLanguage,
+    SetVoice,
+    StepEntered,
+)
+from callagent.call_info import EndReason
+from callagent.call_media import RecordedMedia
+from callagent.call_record import Recorder
+from callagent.call_state import (
+    ANSWERING,
+    END_FUNCTION_ATTEMPTS,
+    TRANSITIONS,
+    Acted,
+    AnswerDue,
+    CallInput,
+    CallServices,
+    CallSettings,
+    CallState,
+    EndAsked,
+    Event,
+    LastWordsPlayed,
+    ReplyDone,
+    TransferEnded,
+)
+from callagent.errors import CallagentError
+from callagent.legs.leg import (
+    CallerHungUp,
+    CallLeg,
+    DigitPressed,
+    LegFailed,
+    LegGone,
+    Media,
+    TransferOutcome,
+    TransferStatus,
+    TransferTarget,
+)
+from callagent.log import get_logger
+from callagent.records import CallRecord, StereoRecording
+from callagent.turns import (
+    BargedIn,
+    CallerTurnEnded,
+    FloorYielded,
+    NoInput,
+    PartialHeard,
+    PlayoutPaused,
+    PlayoutResumed,
+    SpeechFailed,
+    TurnEvent,
+    TurnReopened,
+    TurnTaker,
+    UtteranceFinished,
+    UtteranceKind,
+    UtteranceStarted,
+)
+
+log = get_logger(__name__)
+
+
+class Call:
+    """`run` returns the record. Whatever the call opened, `run` closes."""
+
+    def __init__(
+        self,
+        leg: CallLeg,
+        project: AgentProject,
+        make_taker: Callable[[Callable[[TurnEvent], None]], TurnTaker],
+        services: CallServices,
+        settings: CallSettings,
+    ) -> None:
+        self.leg = leg
+        self._project = project
+        self._store = services.store
+        self._resolve = services.resolve_target
+        self._settings = settings
+        self._loop = asyncio.get_running_loop()
+        self._inbox: asyncio.Queue[Event] = asyncio.Queue()
+        self._taker = make_taker(self._inbox.put_nowait)
+        self._state = CallState.STARTING
+        self._end_reason = EndReason.ERROR
+        self._agent: Agent | None = None
+        self._media: Media | None = None
+        self._recording: StereoRecording | None = None
+        self._reply: asyncio.Task[None] | None = None
+        self._reply_number = 0
+        self._leaving: asyncio.Task[None] | None = None
+        self._metrics_written = 0
+        self._log = log.bind(call=leg.info.call_id)
+        self._recorder = Recorder(leg.info, project.name, settings.environment, self._loop.time())
+
+    @property
+    def state(self) -> CallState:
+        return self._state
+
+    def end(self, reason: EndReason) -> None:
+        """Ask the call to end now: time is up, the server stops."""
+        self._inbox.put_nowait(EndAsked(reason))
+
+    async def run(self) -> CallRecord:
+        info = self.leg.info
+        self._log.info("call_started", wire=info.wire, caller=info.caller, callee=info.callee)
+        await self._store.opened(self._recorder.record)
+        timer = self._loop.call_later(self._settings.longest_call, self.end, EndReason.MAX_DURATION)
+        try:
+            async with AsyncExitStack() as stack:
+                await self._live(stack)
+                await self._stop_tasks()
+        except Exception as error:
+            # The edge of a call: whatever it was ends this call and no other.
+            self._log.exception("call_failed")
+            self._recorder.error("call", repr(error), self._loop.time())
+        finally:
+            timer.cancel()
+            await self._close()
+        return self._recorder.record
+
+    # Life -----------------------------------------------------------------------------------------------------------
+
+    async def _live(self, stack: AsyncExitStack) -> None:
+        self.leg.listen(self._inbox.put_nowait)
+        self.leg.ring()
+        self._agent = await self._project.open(self.leg.info, self._write_metric)
+        await stack.enter_async_context(self._taker)
+        self._begin_reply(self._agent.start())
+        backlog = await self._ring()
+        if self._state is CallState.ENDED or not await self._answer(backlog):
+            return
+        for acted in backlog:
+            self._handle(acted)
+        while self._state is not CallState.ENDED:
+            self._handle(await self._inbox.get())
+
+    async def _ring(self) -> list[Acted | ReplyDone]:
+        """Until the start function is done or has had its time; what the agent did meanwhile."""
+        backlog: list[Acted | ReplyDone] = []
+        timer = self._loop.call_later(self._settings.answer_after, self._inbox.put_nowait, AnswerDue())
+        try:
+            while self._state is not CallState.ENDED:
+                event = await self._inbox.get()
+                if isinstance(event, Acted | ReplyDone):
+                    backlog.append(event)
+                    if isinstance(event, ReplyDone) or isinstance(event.action, ANSWERING):
+                        break
+                elif isinstance(event, AnswerDue):
+                    break
+                else:
+                    self._handle(event)
+        finally:
+            timer.cancel()
+        return backlog
+
+    async def _answer(self, backlog: list[Acted | ReplyDone]) -> bool:
+        """Take the call, unless the start function's first wish is to end it."""
+        last = backlog[-1] if backlog else None
+        if isinstance(last, Acted) and isinstance(last.action, HangUp):
+            self._end(last.action.reason)
+            return False
+        try:
+            self._media = await self.leg.answer()
+        except LegGone:
+            self._end(EndReason.CANCELLED)
+            return False
+        self._recorder.answered(self._loop.time())
+        self._taker.start(self._recorded(self._media))
+        self._change(CallInput.ANSWERED)
+        return True
+
+    def _recorded(self, media: Media) -> Media:
+        if self._settings.recordings is None:
+            return media
+        path = self._settings.recordings / f"{self.leg.info.call_id}.wav"
+        try:
+            self._recording = StereoRecording(path, self._loop.time())
+        except OSError as error:
+            self._recorder.error("recording", str(error), self._loop.time())
+            return media
+        self._recorder.record.recording = str(path)
+        return RecordedMedia(media, self._recording)
+
+    # Events ---------------------------------------------------------------------------------------------------------
+
+    def _handle(self, event: Event) -> None:
+        now = self._loop.time()
+        match event:
+            case Acted(number=number, action=action):
+                self._act(number, action)
+            case ReplyDone(number=number, error=error):
+                self._reply_done(number, error)
+            case CallerHungUp(reason=reason) | EndAsked(reason=reason):
+                self._end(reason)
+            case LegFailed(reason=reason, detail=detail):
+                self._recorder.error("leg", detail, now)
+                self._end(reason)
+            case DigitPressed(digit=digit):
+                hidden = self._taker.on_digit(digit)
+                self._recorder.digit(digit, now, hidden=hidden)
+            case LastWordsPlayed(leaving=leaving):
+                self._leave(leaving)
+            case TransferEnded(handoff=handoff, target=target, outcome=outcome):
+                self._recorder.transfer(target, outcome, now)
+                self._transferred(handoff, outcome)
+            case AnswerDue():
+                pass
+            case _:
+                self._turn(event)
+
+    def _turn(self, event: TurnEvent) -> None:
+        """What the turn-taker tells."""
+        match event:
+            case CallerTurnEnded(text=text, alternatives=alternatives, digits=digits):
+                hidden, now = event.is_pii, self._loop.time()
+                self._recorder.caller_turn(event.record, text, digits, hidden=hidden, now=now)
+                self._reply_to(CallerTurn(text, alternatives, digits))
+            case NoInput(record=record):
+                self._recorder.caller_turn(record, "", "", hidden=False, now=self._loop.time())
+                self._reply_to(CallerTurn())
+            case BargedIn(heard_text=heard, at=at):
+                self._recorder.barged_in(heard, at)
+                self._interrupt(heard)
+            case TurnReopened():
+                self._recorder.reopened()
+                self._interrupt("")
+            case FloorYielded(heard_text=heard):
+                self._recorder.heard(heard)
+                self._the_agent.heard(heard, cut=False)
+            case UtteranceStarted(utterance=utterance, at=at):
+                self._recorder.utterance_started(utterance, at)
+                if utterance.kind is UtteranceKind.FILLER:
+                    self._the_agent.filler_spoken(utterance.text)
+            case UtteranceFinished(utterance=utterance, at=at):
+                self._recorder.utterance_finished(utterance, at)
+            case PlayoutPaused(at=at):
+                self._recorder.paused(at)
+            case PlayoutResumed(at=at):
+                self._recorder.resumed(at)
+            case SpeechFailed(utterance=utterance, detail=detail):
+                self._recorder.error("voice", f"{detail}: {utterance.text}", self._loop.time())
+            case PartialHeard():
+                pass
+
+    def _act(self, number: int, action: Action) -> None:
+        """One action of a reply; what only records is done even if the caller has interrupted it."""
+        now = self._loop.time()
+        match action:
+            case FunctionEnded():
+                self._recorder.function_ended(action, now)
+                self._taker.function_ended(action.number)
+                return
+            case StepEntered():
+                self._recorder.step_entered(action)
+                return
+            case ModelAnswered(first_token=first_token):
+                self._recorder.model_answered(first_token)
+                return
+            case MetricWritten():
+                return
+        if number != self._reply_number or self._state is not CallState.TALKING:
+            return
+        match action:
+            case Say(text=text, interruptible=interruptible, channel=channel):
+                self._say(text, interruptible, channel)
+            case FunctionStarted(number=function, latency=latency):
+                self._recorder.function_started(action, now)
+                self._taker.function_started(function, latency)
+            case Listen(settings=settings):
+                self._taker.listen(settings)
+            case HangUp() | Handoff():
+                self._change(CallInput.LEAVE)
+                self._leaving = asyncio.create_task(self._last_words(action))
+            case SetVoice(provider=provider, name=name):
+                self._log.info("voice_set", provider=provider, name=name)
+            case SetLanguage(code=code):
+                self._log.info("language_set", code=code)
+
+    def _say(self, text: str, interruptible: bool, channel: str) -> None:
+        if channel == "dtmf":
+            self._leaving = asyncio.create_task(self.leg.send_digits(text))
+        elif text.strip():
+            self._taker.say(text, interruptible=interruptible)
+
+    # The agent's replies ----------------------------------------------------------------------------------------------
+
+    def _begin_reply(self, actions: AsyncIterator[Action]) -> None:
+        self._reply_number += 1
+        self._reply = asyncio.create_task(self._run_reply(self._reply_number, actions, self._reply))
+
+    def _reply_to(self, turn: CallerTurn | HandoffFailed) -> None:
+        if self._state is CallState.TALKING:
+            self._begin_reply(self._the_agent.reply(turn))
+
+    async def _run_reply(self, number: int, actions: AsyncIterator[Action], former: asyncio.Task[None] | None) -> None:
+        """Hand the reply's actions to the inbox; a former reply is over first."""
+        error: str | None = None
+        try:
+            if former and not former.done():
+                former.cancel()
+                await asyncio.wait({former})
+            async for action in actions:
+                self._inbox.put_nowait(Acted(number, action))
+        except CallagentError as failure:
+            self._log.error("reply_failed", error=str(failure))
+            error = str(failure)
+        finally:
+            if (aclose := getattr(actions, "aclose", None)) is not None:
+                await aclose()
+            self._inbox.put_nowait(ReplyDone(number, error))
+
+    def _reply_done(self, number: int, error: str | None) -> None:
+        if error is None or number != self._reply_number:
+            return
+        self._recorder.error("agent", error, self._loop.time())
+        if self._state is CallState.TALKING:
+            self._end(EndReason.ERROR)
+
+    def _interrupt(self, heard: str) -> None:
+        """The caller has the floor: the reply is cut and history holds what was heard of it."""
+        if self._state is not CallState.TALKING:
+            return
+        self._reply_number += 1
+        if self._reply and not self._reply.done():
+            self._reply.cancel()
+        self._the_agent.heard(heard, cut=True)
+
+    # Leaving ----------------------------------------------------------------------------------------------------------
+
+    async def _last_words(self, leaving: HangUp | Handoff) -> None:
+        try:
+            async with asyncio.timeout(self._settings.last_words):
+                await self._taker.played_out()
+        except TimeoutError:
+            self._log.warning("last_words_not_played")
+        self._inbox.put_nowait(LastWordsPlayed(leaving))
+
+    def _leave(self, leaving: HangUp | Handoff) -> None:
+        if self._state is not CallState.LEAVING:
+            return
+        if isinstance(leaving, HangUp):
+            self._end(leaving.reason)
+            return
+        try:
+            target = self._resolve(leaving)
+        except CallagentError as refusal:
+            self._recorder.error("handoff", str(refusal), self._loop.time())
+            self._transferred(leaving, TransferOutcome(TransferStatus.REFUSED, str(refusal)))
+            return
+        self._change(CallInput.TRANSFER)
+        self._leaving = asyncio.create_task(self._transfer(leaving, target))
+
+    async def _transfer(self, handoff: Handoff, target: TransferTarget) -> None:
+        outcome = await self.leg.transfer(target)
+        self._inbox.put_nowait(TransferEnded(handoff, target, outcome))
+
+    def _transferred(self, handoff: Handoff, outcome: TransferOutcome) -> None:
+        self._recorder.handoff(handoff.destination, handoff.reason, outcome.status.value)
+        if outcome.status is TransferStatus.SUCCEEDED:
+            self._end(EndReason.HANDOFF)
+        elif outcome.status is TransferStatus.CALLER_GONE:
+            self._end(EndReason.CALLER_HANGUP)
+        else:
+            self._log.warning("handoff_failed", destination=handoff.destination, detail=outcome.detail)
+            self._change(CallInput.TRANSFER_FAILED)
+            self._reply_to(HandoffFailed(handoff.destination, outcome.detail))
+
+    # The end ----------------------------------------------------------------------------------------------------------
+
+    def _end(self, reason: EndReason) -> None:
+        """The first reason stands."""
+        if self._state is not CallState.ENDED:
+            self._end_reason = reason
+            self._change(CallInput.END)
+
+    def _change(self, happened: CallInput) -> None:
+        """The one place where the state changes."""
+        if (state := TRANSITIONS.get((self._state, happened))) is not None:
+            self._log.debug("call_state", old=self._state.value, new=state.value)
+            self._state = state
+
+    async def _stop_tasks(self) -> None:
+        tasks = {task for task in (self._reply, self._leaving) if task and not task.done()}
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=self._settings.closing)
+
+    async def _close(self) -> None:
+        """End the leg, run the end function, keep the record: each bounded, each done whatever the others do."""
+        self._state = CallState.ENDED
+        if self._media:
+            self._recorder.media(self._media.statistics())
+        await self._bounded("hang_up", self.leg.hang_up(self._end_reason), self._settings.closing)
+        await self._stop_tasks()
+        self._recorder.finish(self._end_reason, self._loop.time())
+        if self._agent:
+            await self._end_function(self._agent)
+            self._recorder.agent(self._agent.record())
+            await self._bounded("agent_close", self._agent.close(), self._settings.closing)
+        if self._recording:
+            await self._bounded("recording", asyncio.to_thread(self._recording.close), self._settings.closing)
+        await self._store.ended(self._recorder.record)
+        record = self._recorder.record
+        self._log.info("call_ended", reason=record.end_reason, seconds=record.total_duration, turns=record.num_turns)
+
+    async def _end_function(self, agent: Agent) -> None:
+        """Started for every call whose start function began; again only if the attempt before did not reach its end."""
+        self._recorder.record.end_function = "failed"
+        for attempt in range(1, END_FUNCTION_ATTEMPTS + 1):
+            await self._store.end_attempted(self.leg.info.call_id, attempt)
+            try:
+                async with asyncio.timeout(self._settings.end_function):
+                    done = await agent.end(self._end_reason, attempt)
+            except TimeoutError:
+                done = False
+            if done:
+                self._recorder.record.end_function = "done"
+                return
+            self._log.warning("end_function_failed", attempt=attempt)
+
+    async def _bounded(self, what: str, closing: Any, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await closing
+        except TimeoutError:
+            self._log.error("closing_took_too_long", what=what)
+
+    async def _write_metric(self, name: str, value: Any) -> None:
+        self._metrics_written += 1
+        await self._store.metric(self.leg.info.call_id, self._metrics_written, name, value)
+
+    @property
+    def _the_agent(self) -> Agent:
+        assert self._agent is not None, "events of the turn-taker come after the agent was opened"
+        return self._agent

@@ -1,0 +1,205 @@
+"""Builds a call's record from what happens in it. No I/O; seconds are counted from the call's beginning."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from callagent.agents.action import AgentRecord, FunctionEnded, FunctionStarted, StepEntered
+from callagent.call_info import CallInfo, EndReason
+from callagent.legs.leg import MediaStatistics, TransferOutcome, TransferTarget
+from callagent.records import CallRecord, FunctionRecord, Spoken, TurnEntry
+from callagent.turns import Span, TurnRecord, Utterance, UtteranceKind
+
+_HIDDEN = "[hidden]"
+_CHANNELS = {"sip": "VOICE-SIP", "twilio": "VOICE-TWILIO", "browser": "VOICE-WEB", "text": "CHAT"}
+
+
+class Recorder:
+    """`began` is the monotonic second that corresponds to `info.started`."""
+
+    def __init__(self, info: CallInfo, project: str, environment: str, began: float) -> None:
+        self._began = began
+        self._started = info.started
+        self.record = CallRecord(
+            id=info.call_id,
+            project_id=project,
+            environment=environment,
+            channel=_CHANNELS.get(info.wire, info.wire),
+            direction=info.direction,
+            wire=info.wire,
+            peer_call_id=info.peer_call_id,
+            from_number=info.caller,
+            to_number=info.callee,
+            started_at=_iso(info.started),
+        )
+        self._turn = TurnEntry(number=0)
+        self._instants: list[tuple[TurnEntry, TurnRecord]] = []
+        self._utterances: dict[int, tuple[TurnEntry, Spoken]] = {}
+        self.record.turns.append(self._turn)
+
+    def answered(self, now: float) -> None:
+        self.record.answered_at = self._datetime(now)
+
+    def caller_turn(self, record: TurnRecord, text: str, digits: str, *, hidden: bool, now: float) -> None:
+        """A new turn begins with what the caller did; all empty: silence."""
+        self._turn = TurnEntry(
+            number=len(self.record.turns),
+            user_input=text,
+            user_input_dtmf=_HIDDEN if digits and hidden else digits,
+            user_input_datetime=self._datetime(now),
+            is_silence=not text and not digits,
+            flow=self._turn.flow,
+            step=self._turn.step,
+        )
+        self.record.turns.append(self._turn)
+        self.record.num_silences += self._turn.is_silence
+        self._instants.append((self._turn, record))
+
+    def reopened(self) -> None:
+        """The caller went on: the turn that was taken too early is not one of its own, unless it had effects."""
+        if not self._turn.functions and not self._turn.spoken and self._turn.number:
+            self.record.turns.remove(self._turn)
+            self._instants = [pair for pair in self._instants if pair[0] is not self._turn]
+            self._turn = self.record.turns[-1]
+
+    def function_started(self, action: FunctionStarted, now: float) -> None:
+        entry = FunctionRecord(action.number, action.name, dict(action.arguments), started_at=self._at(now))
+        self._turn.functions.append(entry)
+        if self._instants:
+            self._instants[-1][1].functions.append(Span(action.name, now))
+
+    def function_ended(self, action: FunctionEnded, now: float) -> None:
+        for entry in self._functions():
+            if entry.number == action.number:
+                entry.result = action.result
+                entry.error = action.error
+                entry.duration_ms = action.duration_ms
+                entry.logs = [dict(line) for line in action.logs]
+                entry.state_changes = dict(action.state_changes)
+                entry.transition = dict(action.transition) if action.transition else None
+        for span in self._instants[-1][1].functions if self._instants else ():
+            if span.name == action.name and span.ended is None:
+                span.ended = now
+
+    def step_entered(self, action: StepEntered) -> None:
+        self._turn.flow = action.flow
+        self._turn.step = action.step
+
+    def model_answered(self, first_token: float | None) -> None:
+        if self._instants:
+            self._instants[-1][1].first_token = first_token
+
+    def utterance_started(self, utterance: Utterance, at: float) -> None:
+        kind = "filler" if utterance.kind is UtteranceKind.FILLER else "speech"
+        spoken = Spoken(utterance.text, kind, self._at(at))
+        self._turn.spoken.append(spoken)
+        self._turn.agent_response_datetime = self._turn.agent_response_datetime or self._datetime(at)
+        self._utterances[utterance.number] = (self._turn, spoken)
+
+    def utterance_finished(self, utterance: Utterance, at: float) -> None:
+        if pair := self._utterances.pop(utterance.number, None):
+            pair[1].ended_at = self._at(at)
+            pair[1].heard = pair[1].text
+
+    def barged_in(self, heard: str, at: float) -> None:
+        self._turn.barge_in = True
+        self._turn.agent_response = heard
+        self._close_pauses(at, resumed=False)
+        for _, spoken in self._utterances.values():
+            whole = " ".join(one.heard for one in self._turn.spoken if one.kind == "speech" and one.heard)
+            spoken.ended_at = self._at(at)
+            spoken.interrupted = True
+            spoken.heard = heard.removeprefix(whole).strip() if spoken.kind == "speech" else spoken.text
+        self._utterances.clear()
+
+    def heard(self, text: str) -> None:
+        """What the caller heard of the turn's reply, when it was played to its end."""
+        self._turn.agent_response = text
+
+    def paused(self, at: float) -> None:
+        self._turn.pauses.append({"at": self._at(at), "ended_at": None, "resumed": None})
+
+    def resumed(self, at: float) -> None:
+        self._close_pauses(at, resumed=True)
+
+    def digit(self, digit: str, now: float, *, hidden: bool) -> None:
+        self.record.digits.append({"digit": "•" if hidden else digit, "at": self._at(now)})
+
+    def transfer(self, target: TransferTarget, outcome: TransferOutcome, now: float) -> None:
+        self.record.transfers.append(
+            {
+                "target": target.name,
+                "uri": target.uri,
+                "method": target.method,
+                "status": outcome.status.value,
+                "detail": outcome.detail,
+                "at": self._at(now),
+            }
+        )
+
+    def handoff(self, destination: str, reason: str, outcome: str) -> None:
+        self.record.handoff_destination = destination
+        self.record.handoff_reason = reason
+        self.record.handoff_outcome = outcome
+        self.record.handoff = outcome == "succeeded"
+
+    def error(self, what: str, detail: str, now: float) -> None:
+        self.record.errors.append({"what": what, "detail": detail, "at": self._at(now)})
+
+    def finish(self, reason: EndReason, now: float) -> None:
+        """The call is over; the agent's part and the media's follow."""
+        record = self.record
+        record.in_progress = False
+        record.end_reason = reason.value
+        record.total_duration = self._at(now)
+        record.ended_at = self._datetime(now)
+        record.num_turns = len(record.turns) - 1
+        for entry, instants in self._instants:
+            entry.instants = self._instants_of(instants)
+            entry.latency = _latency_of(instants)
+
+    def agent(self, agent: AgentRecord) -> None:
+        record = self.record
+        record.state, record.metrics, record.entities = agent.state, agent.metrics, agent.entities
+        record.flow, record.step = agent.flow, agent.step
+        record.variant_name, record.language = agent.variant, agent.language
+
+    def media(self, statistics: MediaStatistics) -> None:
+        self.record.media = asdict(statistics)
+
+    def _functions(self) -> list[FunctionRecord]:
+        return [entry for turn in self.record.turns for entry in turn.functions]
+
+    def _close_pauses(self, at: float, *, resumed: bool) -> None:
+        for pause in self._turn.pauses:
+            if pause["ended_at"] is None:
+                pause.update(ended_at=self._at(at), resumed=resumed)
+
+    def _instants_of(self, instants: TurnRecord) -> dict[str, float | None]:
+        names = (
+            *("speech_started", "speech_ended", "transcript_ready", "turn_ended", "first_token"),
+            *("first_audio", "playout_ended", "interruption_started", "interrupted_at"),
+        )
+        return {name: self._at(value) if (value := getattr(instants, name)) is not None else None for name in names}
+
+    def _at(self, now: float) -> float:
+        return round(now - self._began, 3)
+
+    def _datetime(self, now: float) -> str:
+        return _iso(self._started + timedelta(seconds=now - self._began))
+
+
+def _latency_of(instants: TurnRecord) -> dict[str, float | None]:
+    stages: dict[str, Any] = {
+        "response": instants.response_delay,
+        "endpointing": instants.endpointing_delay,
+        "transcription": instants.transcription_delay,
+        "barge_in": instants.barge_in_reaction,
+    }
+    return {name: round(value, 3) if value is not None else None for name, value in stages.items()}
+
+
+def _iso(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,114 @@
+"""The call's states and what moves them, its own events, and what it is given. Plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from callagent.agents.action import Action, Handoff, HangUp, Listen, Say
+from callagent.call_info import EndReason
+from callagent.legs.leg import LegEvent, TransferOutcome, TransferTarget
+from callagent.records import Store
+from callagent.turns import TurnEvent
+
+END_FUNCTION_ATTEMPTS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class CallSettings:
+    """All times are seconds."""
+
+    environment: str = "sandbox"
+    answer_after: float = 3.0
+    """Ringing at most, while the start function runs."""
+    longest_call: float = 3600.0
+    last_words: float = 30.0
+    """For the words before a hang-up or a transfer to be played."""
+    end_function: float = 30.0
+    closing: float = 10.0
+    """For everything that is closed at the end, the end function apart."""
+    recordings: Path | None = None
+
+
+class CallState(Enum):
+    STARTING = "starting"
+    TALKING = "talking"
+    LEAVING = "leaving"
+    """The agent has decided to hang up or hand off; its last words are playing."""
+    TRANSFERRING = "transferring"
+    ENDED = "ended"
+
+
+class CallInput(Enum):
+    ANSWERED = "answered"
+    LEAVE = "leave"
+    TRANSFER = "transfer"
+    TRANSFER_FAILED = "transfer_failed"
+    END = "end"
+
+
+TRANSITIONS: dict[tuple[CallState, CallInput], CallState] = {
+    (CallState.STARTING, CallInput.ANSWERED): CallState.TALKING,
+    (CallState.STARTING, CallInput.END): CallState.ENDED,
+    (CallState.TALKING, CallInput.LEAVE): CallState.LEAVING,
+    (CallState.TALKING, CallInput.END): CallState.ENDED,
+    (CallState.LEAVING, CallInput.TRANSFER): CallState.TRANSFERRING,
+    (CallState.LEAVING, CallInput.TRANSFER_FAILED): CallState.TALKING,
+    (CallState.LEAVING, CallInput.END): CallState.ENDED,
+    (CallState.TRANSFERRING, CallInput.TRANSFER_FAILED): CallState.TALKING,
+    (CallState.TRANSFERRING, CallInput.END): CallState.ENDED,
+}
+"""A pair that is not here changes nothing: it came too late."""
+
+
+@dataclass(frozen=True, slots=True)
+class Acted:
+    """The agent's reply `number` yielded an action."""
+
+    number: int
+    action: Action
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyDone:
+    number: int
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LastWordsPlayed:
+    leaving: HangUp | Handoff
+
+
+@dataclass(frozen=True, slots=True)
+class TransferEnded:
+    handoff: Handoff
+    target: TransferTarget
+    outcome: TransferOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerDue:
+    """The start function has had its time: answer all the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndAsked:
+    reason: EndReason
+
+
+Event = LegEvent | TurnEvent | Acted | ReplyDone | LastWordsPlayed | TransferEnded | AnswerDue | EndAsked
+
+ANSWERING = (Say, Listen, HangUp, Handoff)
+"""Actions that show that the start function is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallServices:
+    """What all calls share."""
+
+    store: Store
+    resolve_target: Callable[[Handoff], TransferTarget]
+    """Raises `TargetRefused`."""

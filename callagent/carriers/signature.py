@@ -1,0 +1,45 @@
+"""Whether a request was signed by Twilio (X-Twilio-Signature), for the public URL that we are configured to have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from twilio.request_validator import RequestValidator  # type: ignore[import-untyped]
+
+SIGNATURE_HEADER = "X-Twilio-Signature"
+
+
+class SignatureChecker:
+    """Checks against the configured URL only: Host and X-Forwarded headers are the sender's to choose."""
+
+    def __init__(self, auth_token: str, public_url: str) -> None:
+        parts = urlsplit(public_url)
+        if not auth_token:
+            # An empty key would make every signature forgeable.
+            raise ValueError("Twilio's auth token is not set")
+        if parts.scheme not in ("https", "http") or not parts.netloc or parts.query or parts.fragment:
+            raise ValueError(f"'{public_url}' is not a public URL such as https://phone.example.com")
+        self._auth_token = auth_token
+        self._public_url = public_url.rstrip("/")
+        self._validator: RequestValidator | None = None
+
+    def url(self, path: str) -> str:
+        """The public URL of a path of ours."""
+        return self._public_url + path
+
+    def stream_url(self, path: str) -> str:
+        """The same for a WebSocket."""
+        return "ws" + self.url(path).removeprefix("http")
+
+    def signed(self, url: str, form: Mapping[str, str], signature: str) -> bool:
+        """True if Twilio signed this URL with this form (empty for an upgrade)."""
+        if not signature:
+            return False
+        if self._validator is None:
+            from twilio.request_validator import RequestValidator
+
+            self._validator = RequestValidator(self._auth_token)
+        return bool(self._validator.validate(url, form, signature))

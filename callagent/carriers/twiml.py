@@ -1,0 +1,71 @@
+"""The TwiML documents we answer with. Text from outside is escaped; URIs are checked before they come here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote
+from xml.sax.saxutils import escape, quoteattr
+
+E164: Final = re.compile(r"\+[1-9][0-9]{6,14}")
+# One address, no URI headers: those are ours to add (a "Replaces" or a second "To" must not ride in).
+_SIP_URI: Final = re.compile(r"sips?:[A-Za-z0-9._~!$&'()*+,;=%-]+@[A-Za-z0-9.:\[\]-]+(;[A-Za-z0-9._~=+-]+)*")
+_SIP_HEADER: Final = re.compile(r"(X-[A-Za-z0-9_-]{1,64}|User-to-User)", re.IGNORECASE)
+MAX_HEADERS: Final = 1024
+"""Characters of custom headers that `<Sip>` takes."""
+
+HANG_UP: Final = '<?xml version="1.0" encoding="UTF-8"?><Response><Hangup/></Response>'
+
+
+@dataclass(frozen=True, slots=True)
+class DialTarget:
+    """Where `<Dial>` sends a call: a number in E.164 or a SIP URI, with the headers of its INVITE."""
+
+    uri: str
+    headers: Mapping[str, str]
+
+    def element(self, report: str) -> str:
+        """The noun inside `<Dial>`; `report` is the URL told of the answer. Raises `ValueError`."""
+        attributes = f'statusCallback={quoteattr(report)} statusCallbackEvent="answered"'
+        if E164.fullmatch(self.uri):
+            return f"<Number {attributes}>{self.uri}</Number>"
+        if not _SIP_URI.fullmatch(self.uri):
+            raise ValueError("the target is neither a number in E.164 nor a SIP URI")
+        return f"<Sip {attributes}>{escape(self.uri + self._query())}</Sip>"
+
+    def _query(self) -> str:
+        pairs = []
+        for name, value in self.headers.items():
+            if not _SIP_HEADER.fullmatch(name):
+                raise ValueError(f"the header '{name}' cannot go through Twilio: only X-… and User-to-User can")
+            pairs.append(f"{name}={quote(value, safe='')}")
+        query = "&".join(pairs)
+        if len(query) > MAX_HEADERS:
+            raise ValueError(f"the target's headers are longer than {MAX_HEADERS} characters")
+        return f"?{query}" if query else ""
+
+
+def connect(stream_url: str, parameters: Mapping[str, str], then: str) -> str:
+    """Join the caller to our media stream; when its socket closes, Twilio asks `then` what to do."""
+    inner = "".join(f"<Parameter name={quoteattr(k)} value={quoteattr(v)}/>" for k, v in parameters.items())
+    return (
+        '<?xml version="1.0" encoding="UTF-8"?><Response>'
+        f"<Connect><Stream url={quoteattr(stream_url)}>{inner}</Stream></Connect>"
+        f'<Redirect method="POST">{escape(then)}</Redirect></Response>'
+    )
+
+
+def dial(target: DialTarget, report: str, timeout: int) -> str:
+    """Ring the target for `timeout` seconds; `report` is told of the answer and of the end. Raises `ValueError`."""
+    return (
+        '<?xml version="1.0" encoding="UTF-8"?><Response>'
+        f'<Dial timeout="{timeout}" answerOnBridge="true" action={quoteattr(report)} method="POST">'
+        f"{target.element(report)}</Dial></Response>"
+    )
+
+
+def reject() -> str:
+    """Refuse the call before it is answered: the caller hears busy and is not charged."""
+    return '<?xml version="1.0" encoding="UTF-8"?><Response><Reject reason="busy"/></Response>'

@@ -1,0 +1,271 @@
+"""The command line. Every command imports what it needs when it runs: `--help` stays quick."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from callagent import __version__
+from callagent.errors import UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from callagent.config import Config
+
+    Command = Callable[[argparse.Namespace], int]
+
+_EPILOG = """\
+examples:
+  callagent serve                                   answer calls on 127.0.0.1:5060 with the project of this folder
+  callagent call sip:127.0.0.1:5060 --say "hello"   call it and hear what it says
+  callagent chat -m "where is my parcel"            talk to the agent as text
+  callagent check                                   find the mistakes in a project
+  callagent calls show ID                           what happened in a call
+"""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command; the exit status. A `UserError` is one message and status 1, never a traceback."""
+    options = _parser().parse_args(arguments)
+    command: Command = options.run
+    try:
+        return command(options)
+    except UserError as error:
+        print(f"callagent: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="callagent",
+        description="A self-hosted phone server for voice agents: SIP and carrier streams in, agent projects out.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"callagent {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for add in (_add_serve, _add_check, _add_chat, _add_call, _add_calls, _add_bench):
+        add(commands)
+    return parser
+
+
+def _command(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, text: str, run: Command
+) -> argparse.ArgumentParser:
+    parser = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+    parser.set_defaults(run=run)
+    return parser
+
+
+def _add_project(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "project", nargs="?", type=Path, default=Path(), help="folder of the agent project (default: .)"
+    )
+
+
+def _add_config(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="settings (default: callagent.toml, if there is one)"
+    )
+
+
+def _config_of(options: argparse.Namespace) -> Config:
+    from callagent.config import find_config, load_config
+
+    return load_config(options.config or find_config(getattr(options, "project", Path())))
+
+
+# serve ------------------------------------------------------------------------------------------------------------
+
+
+def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = _command(commands, "serve", "answer calls", _serve)
+    _add_project(parser)
+    _add_config(parser)
+    parser.add_argument(
+        "--sip", metavar="HOST:PORT", help="where SIP listens; 'off' for no SIP (default: 127.0.0.1:5060)"
+    )
+    parser.add_argument(
+        "--http", metavar="HOST:PORT", help="where HTTP listens; 'off' for no HTTP (default: 127.0.0.1:8080)"
+    )
+    parser.add_argument("--model", metavar="NAME", help="rules, openai/MODEL or script:FILE (default: rules)")
+    parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), help="default: info")
+
+
+def _serve(options: argparse.Namespace) -> int:
+    from callagent import server
+    from callagent.config import override
+
+    changes: dict[str, object] = {}
+    for name in ("sip", "http"):
+        if value := getattr(options, name):
+            changes |= {f"{name}.enabled": False} if value == "off" else {f"{name}.listen": value}
+    if options.model:
+        changes["model.name"] = options.model
+    if options.log_level:
+        changes["log.level"] = options.log_level
+    return server.run(override(_config_of(options), changes), options.project)
+
+
+# check, chat ------------------------------------------------------------------------------------------------------
+
+
+def _add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = _command(commands, "check", "find the mistakes in an agent project", _check)
+    _add_project(parser)
+    parser.add_argument("--json", action="store_true", help="one JSON object: errors and warnings")
+
+
+def _check(options: argparse.Namespace) -> int:
+    from callagent.projects import check
+
+    return check(options.project, as_json=options.json)
+
+
+def _add_chat(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = _command(commands, "chat", "talk to the agent as text", _chat)
+    _add_project(parser)
+    _add_config(parser)
+    parser.add_argument(
+        "-m", "--message", action="append", metavar="TEXT", help="what the caller says; '' is silence; repeatable"
+    )
+    parser.add_argument("--input-file", type=Path, metavar="FILE", help="one message a line")
+    parser.add_argument("--json", action="store_true", help="one JSON object a turn, then the record")
+    parser.add_argument("--model", metavar="NAME", help="rules, openai/MODEL or script:FILE")
+    parser.add_argument("--caller", metavar="NUMBER")
+    parser.add_argument("--callee", metavar="NUMBER")
+    parser.add_argument("--sip-header", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--variant", metavar="NAME")
+    parser.add_argument("--lang", metavar="CODE")
+    parser.add_argument("--channel", choices=("voice", "webchat"), default="voice")
+    parser.add_argument("--env", default="sandbox", metavar="NAME", help="sandbox, pre-release or live")
+    parser.add_argument("--at", metavar="ISO8601", help="the time the conversation takes place")
+
+
+def _chat(options: argparse.Namespace) -> int:
+    from callagent.projects import chat
+
+    return chat(_config_of(options), options)
+
+
+# call -------------------------------------------------------------------------------------------------------------
+
+
+def _add_call(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = _command(
+        commands, "call", "a test phone: call a SIP URI or a server's stream webhook, speak, listen", _call
+    )
+    parser.add_argument("target", help="sip:USER@HOST:PORT, or the http(s) URL of a server's voice webhook")
+    _add_config(parser)
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument(
+        "--say", action="append", metavar="TEXT", help="speak, each after the agent has finished; repeatable"
+    )
+    what.add_argument("--play", action="append", type=Path, metavar="WAV", help="play a file instead; repeatable")
+    what.add_argument("--script", type=Path, metavar="FILE", help="a YAML list of say, play, press, wait, interrupt")
+    parser.add_argument("--dtmf", metavar="DIGITS", help="keys to press after the first agent utterance")
+    parser.add_argument("--record", type=Path, metavar="WAV", help="stereo: caller left, agent right")
+    parser.add_argument("--caller", default="+15550100", metavar="NUMBER")
+    parser.add_argument("--seconds", type=float, default=120.0, help="hang up after so long (default: 120)")
+    parser.add_argument("--json", action="store_true", help="one JSON object an event")
+
+
+def _call(options: argparse.Namespace) -> int:
+    from callagent.phone import run_phone
+
+    return run_phone(_config_of(options), options)
+
+
+# calls ------------------------------------------------------------------------------------------------------------
+
+
+def _add_calls(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = _command(commands, "calls", "read the store", _calls_list)
+    _add_config(parser)
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    listing = actions.add_parser("list", help="the newest calls")
+    listing.add_argument("--limit", type=int, default=20)
+    listing.add_argument("--json", action="store_true")
+    listing.set_defaults(run=_calls_list)
+    showing = actions.add_parser("show", help="one call")
+    showing.add_argument("id", help="the call's id, or how it begins")
+    showing.add_argument("--json", action="store_true")
+    showing.set_defaults(run=_calls_show)
+    exporting = actions.add_parser("export", help="every record as JSON Lines")
+    exporting.set_defaults(run=_calls_export)
+
+
+def _calls_list(options: argparse.Namespace) -> int:
+    import json
+
+    from callagent.records import format_calls, read_calls
+
+    calls = read_calls(Path(_config_of(options).records.path), limit=options.limit)
+    print("\n".join(json.dumps(call) for call in calls) if options.json else format_calls(calls))
+    return 0
+
+
+def _calls_show(options: argparse.Namespace) -> int:
+    import json
+
+    from callagent.records import format_call, read_call
+
+    path = Path(_config_of(options).records.path)
+    record = read_call(path, options.id)
+    if record is None:
+        raise UserError(f"no call '{options.id}' in {path}; `callagent calls list` names them")
+    print(json.dumps(record, indent=2, ensure_ascii=False) if options.json else format_call(record))
+    return 0
+
+
+def _calls_export(options: argparse.Namespace) -> int:
+    import json
+
+    from callagent.records import read_records
+
+    for record in read_records(Path(_config_of(options).records.path)):
+        print(json.dumps(record, ensure_ascii=False))
+    return 0
+
+
+# bench ------------------------------------------------------------------------------------------------------------
+
+
+def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = _command(commands, "bench", "the performance figures of this machine", _bench_calls)
+    benches = parser.add_subparsers(title="benchmarks", metavar="BENCHMARK", required=True)
+    calls = benches.add_parser("calls", help="many calls at once: how evenly audio leaves, CPU and memory per call")
+    calls.add_argument("--calls", type=int, default=50)
+    calls.add_argument("--seconds", type=float, default=30.0)
+    calls.add_argument("--speech", choices=("script", "local"), default="script")
+    calls.add_argument("--spin", action="store_true", help="one call's function spins at 100 %% CPU meanwhile")
+    calls.add_argument("--json", action="store_true")
+    calls.set_defaults(run=_bench_calls)
+    conversation = benches.add_parser("conversation", help="filler and barge-in reaction on the wire")
+    conversation.add_argument("--trials", type=int, default=100)
+    conversation.add_argument("--json", action="store_true")
+    conversation.set_defaults(run=_bench_conversation)
+
+
+def _bench_calls(options: argparse.Namespace) -> int:
+    from callagent.bench import bench_calls
+
+    return bench_calls(options)
+
+
+def _bench_conversation(options: argparse.Namespace) -> int:
+    from callagent.bench import bench_conversation
+
+    return bench_conversation(options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

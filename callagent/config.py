@@ -1,0 +1,340 @@
+"""Settings: callagent.toml, overridden by the environment. Nothing else in callagent reads either.
+
+`CALLAGENT_SECTION__KEY` overrides one key (`CALLAGENT_SIP__LISTEN`). Secrets go by their usual names
+(`TWILIO_AUTH_TOKEN`, `OPENAI_API_KEY`), from the environment, from `.env` beside the file, or from the file that
+`<NAME>_FILE` names.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
+
+from callagent.errors import ConfigError
+
+Network = IPv4Network | IPv6Network
+
+
+class Address(str):
+    """`HOST:PORT` or `[HOST]:PORT`."""
+
+    @property
+    def host(self) -> str:
+        return self.rpartition(":")[0].strip("[]")
+
+    @property
+    def port(self) -> int:
+        return int(self.rpartition(":")[2])
+
+
+def _address(value: object) -> Address:
+    text = str(value)
+    host, _, port = text.rpartition(":")
+    if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise ValueError(f"'{text}' is not HOST:PORT")
+    return Address(text)
+
+
+def _network(value: object) -> Network:
+    try:
+        return ip_network(str(value))
+    except ValueError as error:
+        raise ValueError(f"'{value}' is not an address or network: {error}") from None
+
+
+def _port_range(value: object) -> tuple[int, int]:
+    if isinstance(value, tuple):
+        value = "{}-{}".format(*value)
+    match = re.fullmatch(r"(\d{1,5})-(\d{1,5})", str(value))
+    if not match or not 1024 <= int(match[1]) < int(match[2]) <= 65535:
+        raise ValueError(f"'{value}' is not a range such as 10000-20000")
+    return int(match[1]), int(match[2])
+
+
+AddressSetting = Annotated[Address, BeforeValidator(_address)]
+NetworkSetting = Annotated[Any, BeforeValidator(_network)]
+PortRangeSetting = Annotated[Any, BeforeValidator(_port_range)]
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+
+
+class Trunk(Section):
+    """A peer that may call us."""
+
+    name: str
+    sources: tuple[NetworkSetting, ...]
+    """Addresses or networks its signalling comes from."""
+
+
+class SipSettings(Section):
+    listen: AddressSetting = Address("127.0.0.1:5060")
+    enabled: bool = True
+    public_address: str = ""
+    """The host that peers reach us at, written into Contact and SDP. Empty: the address of the socket."""
+    rtp_ports: PortRangeSetting = (10000, 20000)
+    trunks: tuple[Trunk, ...] = ()
+    """None: only this machine (loopback) may call."""
+
+    def admit(self, source: str) -> str | None:
+        """The trunk that `source` belongs to; None: a stranger, who gets no answer."""
+        address: IPv4Address | IPv6Address = ip_address(source)
+        if isinstance(address, IPv6Address) and address.ipv4_mapped:
+            address = address.ipv4_mapped
+        for trunk in self.trunks:
+            if any(address in network for network in trunk.sources):
+                return trunk.name
+        return "loopback" if not self.trunks and address.is_loopback else None
+
+
+class HttpSettings(Section):
+    listen: AddressSetting = Address("127.0.0.1:8080")
+    enabled: bool = True
+    public_url: str = ""
+    """The URL that carriers reach us at; their signatures are checked against it, never against a header."""
+
+
+class TwilioSettings(Section):
+    account_sid: str = ""
+    auth_token: SecretStr = SecretStr("")
+    api_base_url: str = "https://api.twilio.com"
+
+
+class Number(Section):
+    """Which project answers which number."""
+
+    number: str = "*"
+    """E.164 or user part; `*` at the end matches any rest."""
+    project: str = "."
+    environment: str = "sandbox"
+    fallback: str = ""
+    """Name of a target for calls that the agent cannot go on with."""
+
+    def matches(self, callee: str) -> bool:
+        return callee.startswith(self.number[:-1]) if self.number.endswith("*") else callee == self.number
+
+
+class Target(Section):
+    """A place that a call may be sent to. There are no others."""
+
+    name: str = ""
+    uri: str = ""
+    """SIP URI or E.164 number."""
+    prefix: str = ""
+    """Instead of name and uri: any E.164 number that begins so (`+4420`)."""
+    headers: Mapping[str, str] = Field(default_factory=dict)
+
+
+class SpeechSettings(Section):
+    recognizer: str = "local"
+    """`local`, `script:FILE`, `none`."""
+    voice: str = "local"
+    language: str = "en-US"
+    whisper_dir: str = ""
+    """A CTranslate2 Whisper model directory to use for finals instead of the packaged one."""
+    endpointing: float = Field(default=0.5, ge=0.1, le=5)
+    """Seconds of silence that end the caller's turn."""
+    no_input: float = Field(default=7.0, ge=1, le=60)
+    """Seconds of silence until the agent asks again."""
+
+
+class ModelSection(Section):
+    name: str = "rules"
+    """`rules`, `openai/MODEL`, `script:FILE`."""
+    base_url: str = "https://api.openai.com/v1"
+    api_key: SecretStr = SecretStr("")
+    temperature: float | None = None
+    first_token_timeout: float = Field(default=8.0, gt=0)
+    total_timeout: float = Field(default=30.0, gt=0)
+
+
+class RecordSettings(Section):
+    path: str = "var/callagent.db"
+    recordings: str = ""
+    """Folder for stereo recordings; empty: calls are not recorded."""
+
+
+class LimitSettings(Section):
+    calls: int = Field(default=200, ge=1)
+    """Calls at a time; one more is answered 503 with Retry-After."""
+    call_seconds: float = Field(default=3600, ge=10)
+    function_seconds: float = Field(default=10, gt=0)
+    """Deadline of a function; the time its latency control speaks is added."""
+    start_function_seconds: float = Field(default=3, gt=0)
+    """Ringing before the call is answered although the start function still runs."""
+    end_function_seconds: float = Field(default=30, gt=0)
+    silent_turns: int = Field(default=3, ge=1)
+    drain_seconds: float = Field(default=600, ge=0)
+    worker_memory_mb: int = Field(default=1024, ge=64)
+
+
+class LogSettings(Section):
+    level: str = "info"
+    json_lines: bool | None = None
+    """Null: JSON unless standard error is a terminal."""
+
+
+class Config(Section):
+    sip: SipSettings = SipSettings()
+    http: HttpSettings = HttpSettings()
+    twilio: TwilioSettings = TwilioSettings()
+    numbers: tuple[Number, ...] = ()
+    targets: tuple[Target, ...] = ()
+    speech: SpeechSettings = SpeechSettings()
+    model: ModelSection = ModelSection()
+    records: RecordSettings = RecordSettings()
+    limits: LimitSettings = LimitSettings()
+    log: LogSettings = LogSettings()
+    function_environment: tuple[str, ...] = ()
+    """Names of environment variables that project functions may read."""
+
+
+_SECRETS = {
+    "TWILIO_ACCOUNT_SID": ("twilio", "account_sid"),
+    "TWILIO_AUTH_TOKEN": ("twilio", "auth_token"),
+    "OPENAI_API_KEY": ("model", "api_key"),
+    "OPENAI_BASE_URL": ("model", "base_url"),
+}
+
+
+def load_config(path: Path | None, environment: Mapping[str, str] | None = None) -> Config:
+    """Settings of the file at `path` (none: the defaults) and of the environment.
+
+    Raises `ConfigError` naming file, line and key.
+    """
+    variables = dict(os.environ if environment is None else environment)
+    text = _read(path) if path else ""
+    data = _parse(path, text)
+    if path:
+        variables = {**_dotenv(path.parent / ".env"), **variables}
+    _apply_secrets(data, variables)
+    overridden = _apply_overrides(data, variables)
+    try:
+        return Config.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError(_explain(error, path, text, overridden)) from None
+
+
+def find_config(project: Path) -> Path | None:
+    """The callagent.toml of the current folder, else of the project."""
+    for folder in (Path.cwd(), project):
+        if (folder / "callagent.toml").is_file():
+            return folder / "callagent.toml"
+    return None
+
+
+def function_environment(config: Config) -> dict[str, str]:
+    """What project functions see of the environment: the variables that the settings name."""
+    return {name: os.environ[name] for name in config.function_environment if name in os.environ}
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def _parse(path: Path | None, text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}") from None
+
+
+def _dotenv(path: Path) -> dict[str, str]:
+    if not path.is_file():
+        return {}
+    pairs = (line.partition("=") for line in path.read_text(encoding="utf-8").splitlines() if "=" in line)
+    return {
+        key.strip().removeprefix("export "): value.strip().strip("'\"")
+        for key, _, value in pairs
+        if not key.startswith("#")
+    }
+
+
+def _apply_secrets(data: dict[str, Any], variables: Mapping[str, str]) -> None:
+    for name, (section, key) in _SECRETS.items():
+        value = variables.get(name)
+        if file := variables.get(f"{name}_FILE"):
+            value = _read(Path(file)).strip()
+        if value:
+            data.setdefault(section, {})[key] = value
+
+
+def _apply_overrides(data: dict[str, Any], variables: Mapping[str, str]) -> dict[tuple[str, ...], str]:
+    """Put CALLAGENT_SECTION__KEY into `data`; where each came from, for messages."""
+    origin: dict[tuple[str, ...], str] = {}
+    for name, value in variables.items():
+        if not name.startswith("CALLAGENT_") or "__" not in name:
+            continue
+        path = tuple(name.removeprefix("CALLAGENT_").lower().split("__"))
+        place: Any = data
+        for part in path[:-1]:
+            place = place.setdefault(part, {})
+        place[path[-1]] = value
+        origin[path] = name
+    return origin
+
+
+def _explain(error: ValidationError, path: Path | None, text: str, overridden: Mapping[tuple[str, ...], str]) -> str:
+    lines = []
+    for detail in error.errors():
+        keys = tuple(str(part) for part in detail["loc"])
+        if keys in overridden:
+            place = f"environment variable {overridden[keys]}"
+        else:
+            place = f"{path}:{_line_of(text, keys)}" if path else "settings"
+        lines.append(f"{place}: {_complaint(detail['type'], detail['msg'], keys)}")
+    return "\n".join(lines)
+
+
+def _complaint(kind: str, message: str, keys: tuple[str, ...]) -> str:
+    setting = ".".join(keys)
+    if kind != "extra_forbidden":
+        return f"setting '{setting}': {message.removeprefix('Value error, ')}"
+    names = _known_names(keys[:-1])
+    close = difflib.get_close_matches(keys[-1], names, n=1)
+    hint = f"did you mean '{close[0]}'?" if close else f"known here: {', '.join(sorted(names))}"
+    return f"unknown setting '{setting}'; {hint}"
+
+
+def _known_names(keys: tuple[str, ...]) -> list[str]:
+    model: Any = Config
+    tables = {"trunks": Trunk, "numbers": Number, "targets": Target}
+    for key in keys:
+        if not key.isdigit():
+            model = tables.get(key) or model.model_fields[key].annotation
+    return list(model.model_fields)
+
+
+def _line_of(text: str, keys: tuple[str, ...]) -> int:
+    """The line of the setting, as near as text search finds it."""
+    names = [key for key in keys if not key.isdigit()]
+    start = 0
+    if len(names) > 1 and (table := re.search(rf"^\s*\[+{re.escape('.'.join(names[:-1]))}\]", text, re.M)):
+        start = table.start()
+    wanted = re.compile(rf"^\s*(?:\[+)?(?:[\w.]*\.)?{re.escape(names[-1])}\b", re.M)
+    found = wanted.search(text, start) or wanted.search(text)
+    return text.count("\n", 0, found.start() + 1 if found else start) + 1
+
+
+def override(config: Config, changes: Mapping[str, object]) -> Config:
+    """`config` with some settings replaced (`{"sip.listen": "127.0.0.1:0"}`). Raises `ConfigError`."""
+    data = config.model_dump()
+    for setting, value in changes.items():
+        section, _, key = setting.rpartition(".")
+        data[section][key] = value
+    try:
+        return Config.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError(_explain(error, None, "", {})) from None

@@ -1,0 +1,72 @@
+"""From the name of a model, as settings and commands give it, to the model."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from callagent.errors import UserError
+from callagent.models.protocol import LanguageModel
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderSettings:
+    """How a provider is reached; the embedded models need none of it."""
+
+    base_url: str = "https://api.openai.com/v1"
+    api_key: str = field(default="", repr=False)
+    temperature: float | None = None
+    """Used where a request does not set its own."""
+    first_token_timeout: float = 8.0
+    """Seconds from the request to the first token."""
+    total_timeout: float = 30.0
+    """Seconds from the request to the end of the answer."""
+
+
+def _open_rules(rest: str, settings: ProviderSettings) -> LanguageModel:
+    from callagent.models.rules import RulesModel
+
+    return RulesModel()
+
+
+def _open_script(rest: str, settings: ProviderSettings) -> LanguageModel:
+    from callagent.models.scripted import ScriptedModel
+
+    return ScriptedModel.from_file(rest)
+
+
+def _open_openai(rest: str, settings: ProviderSettings) -> LanguageModel:
+    from callagent.models.openai import OpenAIModel
+
+    return OpenAIModel(rest, settings)
+
+
+PROVIDERS = ("rules", "script:FILE", "openai/MODEL")
+"""The forms that `open_model` takes, for help texts."""
+
+# Kind -> (the separator that a name follows, "" for none; what opens it).
+_KINDS: dict[str, tuple[str, Callable[[str, ProviderSettings], LanguageModel]]] = {
+    "rules": ("", _open_rules),
+    "script": (":", _open_script),
+    "openai": ("/", _open_openai),
+}
+
+
+def open_model(name: str, settings: ProviderSettings | None = None) -> LanguageModel:
+    """The model called `name` (`rules`, `script:FILE`, `openai/MODEL`).
+
+    Raises `UserError` for a name that is none of these and for a script that cannot be read.
+    """
+    for kind, (separator, opener) in _KINDS.items():
+        rest = name.removeprefix(kind + separator)
+        if name.startswith(kind + separator) and bool(rest) == bool(separator):
+            return opener(rest, settings or ProviderSettings())
+    raise UserError(f"unknown model '{name}'; {_suggestion(name)}")
+
+
+def _suggestion(name: str) -> str:
+    kind = name.replace(":", "/").partition("/")[0].lower()
+    close = difflib.get_close_matches(kind, _KINDS, n=1)
+    forms = {form.partition(":")[0].partition("/")[0]: form for form in PROVIDERS}
+    return f"did you mean '{forms[close[0]]}'?" if close else f"known: {', '.join(PROVIDERS)}"

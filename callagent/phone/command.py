@@ -1,0 +1,145 @@
+"""`callagent call`: set the phone up, dial, follow the script, say what happened."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from time import monotonic
+from typing import Any
+
+from callagent.config import Config
+from callagent.errors import MissingExtra, UserError
+from callagent.phone.caller import Caller, Report
+from callagent.phone.ear import Ear
+from callagent.phone.line import Line
+from callagent.phone.mouth import Mouth
+from callagent.phone.script import Step, load_script, steps_from
+from callagent.records import StereoRecording
+
+
+def run_phone(config: Config, options: argparse.Namespace) -> int:
+    """Exit status 0 when the call was answered."""
+    steps = load_script(options.script) if options.script else steps_from(options.say, options.play, options.dtmf)
+    report = _json_report if options.json else _text_report
+    return asyncio.run(_phone(config, options, steps, report))
+
+
+async def _phone(config: Config, options: argparse.Namespace, steps: Sequence[Step], report: Report) -> int:
+    async with AsyncExitStack() as stack:
+        recognizer, voice = await _engines(config, steps, stack)
+        mouth = Mouth()
+        ear = Ear(lambda heard: caller.heard(heard))
+        line = await stack.enter_async_context(_dial(options.target, options.caller, config))
+        answered = monotonic()
+        if recognizer:
+            stream = await recognizer.open(ear.on_transcript)
+            stack.callback(stream.close)
+            ear.use(stream, answered)
+        else:
+            ear.use(None, answered)
+        caller = Caller(line, ear, mouth, voice, report)
+        line.on_transfer = lambda target: report(
+            {"at": round(monotonic() - answered, 3), "event": "transferred", "text": target}
+        )
+        recording = StereoRecording(options.record, answered) if options.record else None
+        _connect(line, ear, mouth, recording)
+        report({"at": 0.0, "event": "answered", "text": options.target})
+        await _follow(line, caller, steps, options.seconds)
+        ended = line.ended.result() if line.ended.done() else "we hung up"
+        await line.hang_up()
+        ear.close()
+        await _last_words(ear)
+        report({"at": round(monotonic() - answered, 3), "event": "ended", "text": ended})
+        if recording:
+            await asyncio.to_thread(recording.close)
+            report({"at": round(monotonic() - answered, 3), "event": "recording", "text": str(recording.path)})
+    return 0
+
+
+async def _follow(line: Line, caller: Caller, steps: Sequence[Step], seconds: float) -> None:
+    """The script, until it is done, the call is over or the time is up."""
+    running = asyncio.create_task(caller.run(steps))
+    await asyncio.wait({running, line.ended}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    if line.ended.done() and not running.done():
+        running.cancel()
+    try:
+        async with asyncio.timeout(1.0):
+            await running
+    except (asyncio.CancelledError, TimeoutError):
+        pass
+
+
+async def _last_words(ear: Ear) -> None:
+    """Wait for what is still being recognised, at most three seconds."""
+    deadline = monotonic() + 3.0
+    while ear.recognising and monotonic() < deadline:
+        await asyncio.sleep(0.05)
+
+
+def _connect(line: Line, ear: Ear, mouth: Mouth, recording: StereoRecording | None) -> None:
+    if recording is None:
+        line.media.start(ear.on_frame, mouth.next_frame)
+        return
+
+    def hear(pcm: bytes, now: float) -> None:
+        recording.right(pcm, now)
+        ear.on_frame(pcm, now)
+
+    def speak() -> bytes | None:
+        frame = mouth.next_frame()
+        if frame:
+            recording.left(frame, monotonic())
+        return frame
+
+    line.media.start(hear, speak)
+
+
+@asynccontextmanager
+async def _dial(target: str, caller: str, config: Config) -> AsyncIterator[Line]:
+    if target.startswith(("http://", "https://", "ws://", "wss://")):
+        from callagent.phone.stream import StreamPhone
+
+        token = config.twilio.auth_token.get_secret_value()
+        async with StreamPhone.dial(target, token, caller, "+15550199") as line:
+            yield line
+    elif target.startswith("sip:"):
+        from callagent.phone.sip import dial_sip
+
+        async with dial_sip(target, caller) as line:
+            yield line
+    else:
+        raise UserError(f"'{target}' cannot be called; use sip:USER@HOST:PORT or the URL of a server's voice webhook")
+
+
+async def _engines(config: Config, steps: Sequence[Step], stack: AsyncExitStack) -> tuple[Any, Any]:
+    """Recogniser and voice; without the extra `local` the phone still plays files and measures times."""
+    from callagent.speech import open_recognizer, open_voice, speech_settings
+
+    speaks = any(step.verb in ("say", "interrupt") for step in steps)
+    settings = speech_settings(config.speech.language, config.speech.whisper_dir)
+    try:
+        voice = await open_voice("local", settings) if speaks else None
+        recognizer = await open_recognizer("local", settings)
+    except MissingExtra:
+        if speaks:
+            raise
+        return None, None
+    stack.push_async_callback(recognizer.close)
+    if voice:
+        stack.push_async_callback(voice.close)
+    return recognizer, voice
+
+
+def _json_report(event: dict[str, Any]) -> None:
+    print(json.dumps(event, ensure_ascii=False), flush=True)  # noqa: T201
+
+
+def _text_report(event: dict[str, Any]) -> None:
+    text = event["text"] if event["text"] is not None else f"({event.get('seconds', 0)} s of speech)"
+    note = f"   [answered after {event['response_delay']:.2f} s]" if "response_delay" in event else ""
+    if event.get("interrupting"):
+        note = "   [interrupting]"
+    print(f"{event['at']:7.2f}  {event['event']:<12} {text}{note}", flush=True)  # noqa: T201

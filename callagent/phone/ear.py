@@ -1,0 +1,98 @@
+"""How the test phone hears the agent: by level, exactly, because a server's silence is digital silence."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from callagent.speech.protocol import RecognizerSettings, RecognizerStream, Transcript
+
+_SPEECH_LEVEL = 120
+"""RMS of 16-bit samples above which a frame holds speech."""
+_PAUSE_SECONDS = 0.6
+"""Silence that ends an utterance; pauses between words are shorter."""
+
+
+@dataclass(slots=True)
+class Heard:
+    """One utterance of the agent; seconds since the call was answered."""
+
+    number: int
+    started: float
+    ended: float | None = None
+    text: str | None = None
+    """None until it is recognised."""
+
+
+class Ear:
+    """Cuts the agent's audio into utterances and has them recognised."""
+
+    def __init__(self, on_heard: Callable[[Heard], None]) -> None:
+        self._on_heard = on_heard
+        self._stream: RecognizerStream | None = None
+        self._answered = 0.0
+        self._last_speech = -1.0
+        self._current: Heard | None = None
+        self._waiting: dict[int, Heard] = {}
+        self.utterances: list[Heard] = []
+        self.changed = asyncio.Event()
+        """Set whenever anything was heard or recognised; the waiter clears it."""
+
+    def use(self, stream: RecognizerStream | None, answered: float) -> None:
+        """Listen from monotonic second `answered` on; without a stream utterances have times and no words."""
+        self._stream = stream
+        self._answered = answered
+
+    @property
+    def speaking_since(self) -> float | None:
+        """Second at which the utterance being heard began."""
+        return self._current.started if self._current else None
+
+    @property
+    def recognising(self) -> bool:
+        return bool(self._waiting)
+
+    def on_frame(self, pcm: bytes, now: float) -> None:
+        """The media sink."""
+        import audioop
+
+        at = now - self._answered
+        if self._stream:
+            self._stream.feed(pcm)
+        if audioop.rms(pcm, 2) > _SPEECH_LEVEL:
+            self._last_speech = at
+            if self._current is None:
+                self._begin(at)
+        elif self._current and at - self._last_speech > _PAUSE_SECONDS:
+            self._end(self._current)
+
+    def on_transcript(self, transcript: Transcript) -> None:
+        if transcript.final and (heard := self._waiting.pop(transcript.utterance, None)):
+            heard.text = transcript.text
+            self._tell(heard)
+
+    def close(self) -> None:
+        if self._current:
+            self._end(self._current)
+
+    def _begin(self, at: float) -> None:
+        self._current = Heard(len(self.utterances) + 1, at)
+        self.utterances.append(self._current)
+        if self._stream:
+            self._stream.begin(RecognizerSettings())
+        self.changed.set()
+
+    def _end(self, heard: Heard) -> None:
+        heard.ended = self._last_speech
+        self._current = None
+        if self._stream:
+            self._waiting[heard.number] = heard
+            self._stream.finish()
+        else:
+            self._tell(heard)
+        self.changed.set()
+
+    def _tell(self, heard: Heard) -> None:
+        self._on_heard(heard)
+        self.changed.set()

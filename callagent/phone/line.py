@@ -1,0 +1,24 @@
+"""What both wires give the test phone once the server has answered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from callagent.legs.leg import Media
+
+
+class Line(Protocol):
+    """An answered call, from the caller's side."""
+
+    media: Media
+    ended: asyncio.Future[str]
+    """Done when the server ended the call; the result says how (`BYE`, `stop`)."""
+    on_transfer: Callable[[str], None]
+    """Called when the server asks us to go elsewhere, with the target."""
+
+    async def send_digits(self, digits: str) -> None: ...
+
+    async def hang_up(self) -> None:
+        """Idempotent; bounded in time."""

@@ -1,0 +1,90 @@
+"""A call as a stereo WAV file, caller left, agent right, written while the call runs.
+
+Frames are placed by the time they were heard or sent, so both sides stay aligned through loss and silence. At most
+about two seconds are held in memory; a thread of its own writes.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import wave
+from pathlib import Path
+
+from callagent.call_info import FRAME_BYTES, FRAME_SECONDS, SAMPLE_RATE
+from callagent.log import get_logger
+
+log = get_logger(__name__)
+
+_SILENCE = bytes(FRAME_BYTES)
+_HOLD_FRAMES = 50
+_QUEUE_BOUND = 500
+_LONGEST_GAP_FRAMES = 50 * 60
+
+
+class StereoRecording:
+    """`left` and `right` may be called from any one thread each and never block; `close` waits for the disk."""
+
+    def __init__(self, path: Path, started: float) -> None:
+        """Begin a file at `path`; `started` is the monotonic second of its first sample. Raises `OSError`."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        self._started = started
+        self._file = wave.open(str(path), "wb")  # noqa: SIM115 - closed by the thread
+        self._file.setnchannels(2)
+        self._file.setsampwidth(2)
+        self._file.setframerate(SAMPLE_RATE)
+        self._frames: queue.Queue[tuple[int, int, bytes] | None] = queue.Queue(_QUEUE_BOUND)
+        self._next = [0, 0]
+        self.dropped = 0
+        """Frames that the disk was too slow for."""
+        self._thread = threading.Thread(target=self._write, name="recording", daemon=True)
+        self._thread.start()
+
+    def left(self, pcm: bytes, now: float) -> None:
+        """A frame of the caller, received at `now`."""
+        self._put(0, pcm, now)
+
+    def right(self, pcm: bytes, now: float) -> None:
+        """A frame of the agent, sent at `now`."""
+        self._put(1, pcm, now)
+
+    def close(self) -> None:
+        """Write the rest and close the file. Blocks; call it from a thread."""
+        self._frames.put(None)
+        self._thread.join(10.0)
+
+    def _put(self, side: int, pcm: bytes, now: float) -> None:
+        due = int((now - self._started) / FRAME_SECONDS)
+        # Frames that follow each other stay gapless; only a real pause (three frames) moves the place.
+        place = self._next[side] if abs(due - self._next[side]) <= 3 else max(due, self._next[side])
+        self._next[side] = place + 1
+        try:
+            self._frames.put_nowait((place, side, pcm))
+        except queue.Full:
+            self.dropped += 1
+
+    def _write(self) -> None:
+        held: dict[int, list[bytes]] = {}
+        written = 0
+        try:
+            while (item := self._frames.get()) is not None:
+                place, side, pcm = item
+                if written <= place < written + _LONGEST_GAP_FRAMES:
+                    held.setdefault(place, [_SILENCE, _SILENCE])[side] = pcm
+                while place - written > _HOLD_FRAMES:
+                    self._file.writeframes(_interleave(*held.pop(written, (_SILENCE, _SILENCE))))
+                    written += 1
+            for place in range(written, max(held, default=written - 1) + 1):
+                self._file.writeframes(_interleave(*held.pop(place, (_SILENCE, _SILENCE))))
+        except OSError as error:
+            log.error("recording_stopped", path=str(self.path), error=str(error))
+        finally:
+            self._file.close()
+
+
+def _interleave(left: bytes, right: bytes) -> bytes:
+    import audioop
+
+    both = audioop.tostereo(left, 2, 1, 0)
+    return audioop.add(both, audioop.tostereo(right, 2, 0, 1), 2)

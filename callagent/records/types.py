@@ -1,0 +1,107 @@
+"""What is kept of a call. Field names are those of the flow format's conversation record, so that reports fit."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(slots=True)
+class FunctionRecord:
+    """One function run."""
+
+    number: int
+    name: str
+    arguments: dict[str, Any]
+    result: Any = None
+    error: str | None = None
+    started_at: float = 0.0
+    """Seconds since the call began, as all `…_at` below."""
+    duration_ms: float = 0.0
+    logs: list[dict[str, Any]] = field(default_factory=list)
+    state_changes: dict[str, Any] = field(default_factory=dict)
+    transition: dict[str, Any] | None = None
+
+
+@dataclass(slots=True)
+class Spoken:
+    """One utterance of the agent, as the caller got it."""
+
+    text: str
+    kind: str
+    """`speech`, `filler`."""
+    started_at: float
+    ended_at: float | None = None
+    heard: str = ""
+    interrupted: bool = False
+
+
+@dataclass(slots=True)
+class TurnEntry:
+    """One turn: what the caller did and what the agent did about it."""
+
+    number: int
+    user_input: str = ""
+    user_input_dtmf: str = ""
+    user_input_datetime: str = ""
+    agent_response: str = ""
+    """What the caller heard."""
+    agent_response_datetime: str = ""
+    barge_in: bool = False
+    """The caller interrupted this turn's agent response."""
+    is_silence: bool = False
+    flow: str | None = None
+    step: str | None = None
+    latency: dict[str, float | None] = field(default_factory=dict)
+    """Seconds by stage: response, endpointing, transcript, model, voice."""
+    instants: dict[str, float | None] = field(default_factory=dict)
+    """Seconds since the call began."""
+    functions: list[FunctionRecord] = field(default_factory=list)
+    spoken: list[Spoken] = field(default_factory=list)
+    pauses: list[dict[str, Any]] = field(default_factory=list)
+    """Playout pauses: `{"at", "ended_at", "resumed"}`."""
+
+
+@dataclass(slots=True)
+class CallRecord:
+    id: str
+    project_id: str = ""
+    account_id: str = ""
+    environment: str = "sandbox"
+    channel: str = "VOICE-SIP"
+    direction: str = "inbound"
+    wire: str = ""
+    peer_call_id: str | None = None
+    from_number: str | None = None
+    to_number: str | None = None
+    started_at: str = ""
+    answered_at: str | None = None
+    ended_at: str | None = None
+    in_progress: bool = True
+    total_duration: float = 0.0
+    end_reason: str | None = None
+    variant_name: str | None = None
+    language: str | None = None
+    flow: str | None = None
+    step: str | None = None
+    handoff: bool = False
+    handoff_reason: str | None = None
+    handoff_destination: str | None = None
+    handoff_outcome: str | None = None
+    num_turns: int = 0
+    num_silences: int = 0
+    end_function: str = "none"
+    """`none`, `done`, `failed`."""
+    metrics: list[dict[str, Any]] = field(default_factory=list)
+    state: dict[str, Any] = field(default_factory=dict)
+    entities: dict[str, Any] = field(default_factory=dict)
+    turns: list[TurnEntry] = field(default_factory=list)
+    digits: list[dict[str, Any]] = field(default_factory=list)
+    transfers: list[dict[str, Any]] = field(default_factory=list)
+    """`{"target", "method", "status", "detail", "at"}`, tried in this order."""
+    media: dict[str, Any] = field(default_factory=dict)
+    recording: str | None = None
+    errors: list[dict[str, Any]] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)

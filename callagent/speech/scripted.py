@@ -1,0 +1,205 @@
+"""Recogniser and voice that follow a script: for tests on the virtual clock, and for benchmarks."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+from array import array
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from callagent.call_info import SAMPLE_RATE
+from callagent.errors import ConfigError, ProviderError
+from callagent.speech.protocol import (
+    RecognizerSettings,
+    RecognizerStream,
+    SpeechChunk,
+    Transcript,
+    VoiceSettings,
+    WordTime,
+)
+
+PARTIAL_SECONDS = 0.3
+"""Between one partial transcript and the next."""
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptedUtterance:
+    """What the recogniser makes of one utterance of the caller."""
+
+    text: str = ""
+    delay: float = 0.0
+    """Seconds from `finish()` to the final transcript."""
+    partials: tuple[str, ...] = ()
+    """The first comes 0.3 s after `begin()`, each further one 0.3 s later; none after `finish()`."""
+    alternatives: tuple[str, ...] = ()
+    confidence: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class VoiceScript:
+    """How the scripted voice behaves."""
+
+    seconds_per_character: float = 0.06
+    delay: float = 0.0
+    """Seconds until the first chunk."""
+    chunk_delay: float = 0.0
+    """Seconds before each further chunk; longer than the chunk, and the playout runs dry."""
+    failing: tuple[str, ...] = ()
+    """Texts, as regular expressions, that the voice fails on."""
+    fails_after: int = 0
+    """Words spoken before it fails."""
+
+
+class ScriptedRecognizer:
+    """Gives each call the same utterances in order, one for each `begin()`; after the last, empty ones."""
+
+    def __init__(self, script: Sequence[ScriptedUtterance | str]) -> None:
+        self._script = tuple(ScriptedUtterance(entry) if isinstance(entry, str) else entry for entry in script)
+
+    @classmethod
+    def read(cls, path: Path) -> ScriptedRecognizer:
+        """The script at `path`: a YAML list of texts and of mappings with the fields of `ScriptedUtterance`."""
+        entries = _load(path)
+        if not isinstance(entries, list):
+            raise ConfigError(f"{path}: a recogniser's script is a list of utterances")
+        return cls([_value(ScriptedUtterance, entry, path) for entry in entries])
+
+    async def open(self, on_transcript: Callable[[Transcript], None]) -> RecognizerStream:
+        return ScriptedStream(self._script, on_transcript)
+
+    async def close(self) -> None:
+        return None
+
+
+class ScriptedStream:
+    """One call's part of the script. What it was told is kept for tests."""
+
+    def __init__(self, script: Sequence[ScriptedUtterance], on_transcript: Callable[[Transcript], None]) -> None:
+        self._script = script
+        self._on_transcript = on_transcript
+        self._pending: set[asyncio.TimerHandle] = set()
+        self._partials: list[asyncio.TimerHandle] = []
+        self._utterance = 0
+        self.fed = 0
+        """Bytes of audio received."""
+        self.begun: list[RecognizerSettings] = []
+
+    def feed(self, pcm: bytes) -> None:
+        self.fed += len(pcm)
+
+    def begin(self, settings: RecognizerSettings) -> None:
+        self._cancel_partials()
+        self.begun.append(settings)
+        self._utterance += 1
+        for number, text in enumerate(self._current().partials, 1):
+            self._partials.append(self._send_later(number * PARTIAL_SECONDS, Transcript(text, False, self._utterance)))
+
+    def finish(self) -> None:
+        self._cancel_partials()
+        said = self._current()
+        final = Transcript(said.text, True, self._utterance, said.alternatives, said.confidence)
+        self._send_later(said.delay, final)
+
+    def close(self) -> None:
+        for timer in self._pending:
+            timer.cancel()
+        self._pending.clear()
+
+    def _current(self) -> ScriptedUtterance:
+        position = self._utterance - 1
+        return self._script[position] if 0 <= position < len(self._script) else ScriptedUtterance()
+
+    def _send_later(self, seconds: float, transcript: Transcript) -> asyncio.TimerHandle:
+        def send() -> None:
+            self._pending.discard(timer)
+            self._on_transcript(transcript)
+
+        timer = asyncio.get_running_loop().call_later(seconds, send)
+        self._pending.add(timer)
+        return timer
+
+    def _cancel_partials(self) -> None:
+        for timer in self._partials:
+            timer.cancel()
+            self._pending.discard(timer)
+        self._partials.clear()
+
+
+class ScriptedVoice:
+    """Speaks bursts of sound, one for each word, of a length that the text alone decides."""
+
+    def __init__(self, script: VoiceScript | None = None) -> None:
+        self._script = script or VoiceScript()
+        self.spoken: list[str] = []
+        """Every text asked for, in order."""
+
+    @classmethod
+    def read(cls, path: Path) -> ScriptedVoice:
+        """The script at `path`: a YAML mapping with the fields of `VoiceScript`."""
+        return cls(_value(VoiceScript, _load(path), path))
+
+    async def speak(self, text: str, settings: VoiceSettings) -> AsyncIterator[SpeechChunk]:
+        self.spoken.append(text)
+        script = self._script
+        fails = any(re.search(pattern, text) for pattern in script.failing)
+        start = 0.0
+        for number, word in enumerate(text.split()):
+            await asyncio.sleep(script.chunk_delay if number else script.delay)
+            if fails and number >= script.fails_after:
+                raise ProviderError(f"the scripted voice fails on '{text}'")
+            samples = self._samples(word, settings.speed)
+            end = start + samples / SAMPLE_RATE
+            yield SpeechChunk(_burst(samples), (WordTime(word, start, end),))
+            start = end
+
+    async def close(self) -> None:
+        return None
+
+    def seconds(self, text: str, speed: float = 1.0) -> float:
+        """How long `text` takes to speak."""
+        return sum(self._samples(word, speed) for word in text.split()) / SAMPLE_RATE
+
+    def _samples(self, word: str, speed: float) -> int:
+        # The character more is the gap to the next word.
+        return round((len(word) + 1) * self._script.seconds_per_character / speed * SAMPLE_RATE)
+
+
+@lru_cache(maxsize=64)
+def _burst(samples: int) -> bytes:
+    """A buzz of 120 Hz with harmonics, swelling and fading, the last tenth silent; 8 kHz PCM."""
+    sounding = samples * 9 // 10
+    wave = array("h", bytes(2 * samples))
+    for index in range(sounding):
+        swell = math.sin(math.pi * index / sounding)
+        phase = 2 * math.pi * 120 * index / SAMPLE_RATE
+        wave[index] = round(3000 * swell * sum(math.sin(harmonic * phase) / harmonic for harmonic in (1, 3, 5, 9)))
+    return wave.tobytes()
+
+
+def _load(path: Path) -> Any:
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    try:
+        return YAML(typ="safe").load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    except YAMLError as error:
+        raise ConfigError(f"{path}: not valid YAML: {error}") from None
+
+
+def _value(kind: type[T], entry: Any, path: Path) -> T:
+    """A script's mapping as the dataclass `kind`; a bare text is its first field. Raises `ConfigError`."""
+    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+    if isinstance(entry, str):
+        entry = {names[0]: entry}
+    if not isinstance(entry, Mapping) or (unknown := [key for key in entry if key not in names]):
+        what = ", ".join(map(str, unknown)) if isinstance(entry, Mapping) else repr(entry)
+        raise ConfigError(f"{path}: '{what}' is not valid; known here: {', '.join(names)}")
+    return kind(**{key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()})

@@ -1,0 +1,122 @@
+"""Is someone speaking in this frame: the Silero model where onnxruntime is installed, else WebRTC's detector."""
+
+from __future__ import annotations
+
+import audioop
+from collections import deque
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from callagent.call_info import FRAME_BYTES, SAMPLE_RATE
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+SILERO_FILE = Path(__file__).parent / "data" / "silero_vad.onnx"
+WINDOW_SAMPLES = 256
+"""32 ms at 8 kHz, the only window the model takes at that rate."""
+WINDOW_BYTES = 2 * WINDOW_SAMPLES
+CONTEXT_SAMPLES = 32
+"""The end of the window before, which the model wants in front of each."""
+
+QUIET_RMS = 130
+"""-48 dBFS: below it a telephone line carries noise, not a caller."""
+ABOVE_NOISE = 2.0
+"""A voice is this many times louder than the noise it speaks over (6 dB)."""
+NOISE_RISE = 1.01
+"""Per frame: the noise floor doubles in 1.4 s, so that the gaps between words pull it down again."""
+VOTES = 3
+"""Frames whose mean answer is the probability: one odd frame is not speech."""
+
+
+class VoiceActivity(Protocol):
+    """One call's detector; fed on the media loop, so it answers in well under a millisecond."""
+
+    def feed(self, frame: bytes) -> float:
+        """Probability, 0 to 1, that the latest audio is speech. Any whole number of samples is taken."""
+
+    def reset(self) -> None:
+        """Forget what was heard."""
+
+
+def open_voice_activity() -> VoiceActivity:
+    """A detector for one call, the best that is installed."""
+    if find_spec("onnxruntime") and find_spec("numpy"):
+        return SileroVoiceActivity()
+    return WebrtcVoiceActivity()
+
+
+class SileroVoiceActivity:
+    """Silero VAD at 8 kHz: frames are gathered to windows of 32 ms, the model is shared by all calls."""
+
+    def __init__(self) -> None:
+        import numpy as np
+
+        self._numpy = np
+        self._session = _silero_session()
+        self._rate = np.array(SAMPLE_RATE, dtype=np.int64)
+        self.reset()
+
+    def reset(self) -> None:
+        zeros, single = self._numpy.zeros, self._numpy.float32
+        self._gathered = bytearray()
+        self._state: NDArray[np.float32] = zeros((2, 1, 128), dtype=single)
+        self._window: NDArray[np.float32] = zeros((1, CONTEXT_SAMPLES + WINDOW_SAMPLES), dtype=single)
+        self._probability = 0.0
+
+    def feed(self, frame: bytes) -> float:
+        self._gathered += frame
+        while len(self._gathered) >= WINDOW_BYTES:
+            self._probability = self._detect(bytes(self._gathered[:WINDOW_BYTES]))
+            del self._gathered[:WINDOW_BYTES]
+        return self._probability
+
+    def _detect(self, pcm: bytes) -> float:
+        numpy, window = self._numpy, self._window
+        window[0, :CONTEXT_SAMPLES] = window[0, -CONTEXT_SAMPLES:]
+        numpy.multiply(numpy.frombuffer(pcm, dtype="<i2"), numpy.float32(1 / 32768), out=window[0, CONTEXT_SAMPLES:])
+        probability, self._state = self._session.run(None, {"input": window, "state": self._state, "sr": self._rate})
+        return float(probability[0, 0])
+
+
+class WebrtcVoiceActivity:
+    """WebRTC's detector behind an energy gate: it takes steady line noise for speech when left alone."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        import webrtcvad
+
+        self._detector = webrtcvad.Vad(2)
+        self._gathered = bytearray()
+        self._noise = 0.0
+        self._votes = deque([False] * VOTES, maxlen=VOTES)
+
+    def feed(self, frame: bytes) -> float:
+        self._gathered += frame
+        while len(self._gathered) >= FRAME_BYTES:
+            self._votes.append(self._detect(bytes(self._gathered[:FRAME_BYTES])))
+            del self._gathered[:FRAME_BYTES]
+        return sum(self._votes) / VOTES
+
+    def _detect(self, frame: bytes) -> bool:
+        level = audioop.rms(frame, 2)
+        self._noise = min(level, max(self._noise, 1.0) * NOISE_RISE) if self._noise else min(level, QUIET_RMS)
+        if level < max(QUIET_RMS, self._noise * ABOVE_NOISE):
+            return False
+        return bool(self._detector.is_speech(frame, SAMPLE_RATE))
+
+
+@cache
+def _silero_session() -> Any:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    # Run on the media loop: a pool of threads would cost more than the model.
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(str(SILERO_FILE), options, providers=["CPUExecutionProvider"])

@@ -1,0 +1,27 @@
+"""Collecting key presses into one answer."""
+
+from __future__ import annotations
+
+from callagent.agents.action import DigitSettings
+
+MOST_DIGITS = 64
+"""Bound where the agent set none."""
+
+
+class DigitCollector:
+    """The keys of one turn. Its times are run by the floor."""
+
+    def __init__(self, settings: DigitSettings) -> None:
+        self.settings = settings
+        self.digits = ""
+
+    def press(self, digit: str) -> bool:
+        """Take one key; True: the digits are complete."""
+        if self.settings.end_key and digit == self.settings.end_key:
+            return True
+        self.digits += digit
+        return len(self.digits) >= (self.settings.max_digits or MOST_DIGITS)
+
+    def keys(self, digit: str) -> bool:
+        """Whether the key is one to take: an end key before any digit answers nothing."""
+        return bool(self.digits) or digit != self.settings.end_key

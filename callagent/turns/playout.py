@@ -1,0 +1,316 @@
+"""What is being said, frame by frame.
+
+Two threads meet here. The pump thread calls `next_frame` every 20 ms; the event loop calls everything else. The pump
+follows one `_Tape`: a list that only the loop extends, and a position that only the pump moves, each step a single
+operation under the interpreter's lock. To pause, resume or discard, the loop puts another tape (or none) in its place
+with one assignment. A pump that was inside `next_frame` just then still delivers the frame of the old tape: at most
+20 ms of audio are counted a frame late, never lost, and nothing waits for anything.
+"""
+
+from __future__ import annotations
+
+import array
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+
+from callagent.call_info import FRAME_BYTES, FRAME_SAMPLES, FRAME_SECONDS
+from callagent.speech.protocol import WordTime
+from callagent.turns.heard import heard_text, resume_point
+
+FADE_SAMPLES = 40
+"""5 ms: a cut without it is a click."""
+
+
+class UtteranceKind(Enum):
+    SPEECH = "speech"
+    FILLER = "filler"
+    RECORDING = "recording"
+
+
+@dataclass(frozen=True, slots=True)
+class Utterance:
+    number: int
+    """Counts the call's utterances from 1."""
+    text: str
+    interruptible: bool = True
+    kind: UtteranceKind = UtteranceKind.SPEECH
+
+
+@dataclass(frozen=True, slots=True)
+class Cue:
+    """Where an utterance begins or ends on the tape."""
+
+    utterance: Utterance
+    begins: bool
+
+
+Notify = Callable[[Cue, float], None]
+"""Called from the pump thread with each cue that is passed and the time; must only hand it to the loop."""
+
+
+@dataclass(slots=True)
+class _Track:
+    """One utterance on the tape; its frames lie side by side from `start` + 1."""
+
+    utterance: Utterance
+    start: int
+    """Where its first cue lies."""
+    frames: int = 0
+    words: list[WordTime] = field(default_factory=list)
+    complete: bool = False
+
+    def seconds(self, position: int) -> float:
+        return min(max(position - self.start - 1, 0), self.frames) * FRAME_SECONDS
+
+
+class _Tape:
+    """What the pump follows. Put in place whole; `position`, `starving` and `starved` are the pump's to change."""
+
+    __slots__ = ("cues", "open", "position", "starved", "starving")
+
+    def __init__(self) -> None:
+        self.cues: list[bytes | Cue | None] = []
+        """None: withdrawn, or heard and let go."""
+        self.position = 0
+        """Of the next cue. Moved by the pump alone."""
+        self.open = False
+        """More frames of the last utterance are to come."""
+        self.starving = False
+        self.starved = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """How much of an utterance reached the caller."""
+
+    utterance: Utterance
+    text: str
+
+
+class Playout:
+    """Utterances in order, one at a time."""
+
+    def __init__(self, notify: Notify, clock: Callable[[], float] = time.monotonic) -> None:
+        self._notify = notify
+        self._clock = clock
+        self._tape = _Tape()
+        """The loop's: where frames are put."""
+        self._live: _Tape | None = self._tape
+        """The pump's: where frames are taken."""
+        self._tracks: dict[int, _Track] = {}
+        """Of utterances on the tape and not yet heard, by number, in order."""
+        self._paused_at = 0
+        self._starved_before = 0
+
+    # The pump thread
+
+    def next_frame(self) -> bytes | None:
+        """The frame to send now; None: nothing to say."""
+        tape = self._live
+        if tape is None:
+            return None
+        cues = tape.cues
+        while tape.position < len(cues):
+            cue = cues[tape.position]
+            tape.position += 1
+            if isinstance(cue, bytes):
+                tape.starving = False
+                return cue
+            if cue is not None:
+                self._notify(cue, self._clock())
+        if tape.open and not tape.starving:
+            tape.starving = True
+            tape.starved += 1
+        return None
+
+    # The event loop: putting audio on
+
+    def begin(self, utterance: Utterance) -> None:
+        """Its frames follow those of the utterances before it."""
+        tape = self._tape
+        if not self._tracks and not self.paused and tape.position >= len(tape.cues):
+            self._replace(_Tape())
+            tape = self._tape
+        self._tracks[utterance.number] = _Track(utterance, len(tape.cues))
+        tape.cues.append(Cue(utterance, begins=True))
+        tape.open = True
+
+    def append(self, utterance: Utterance, frame: bytes) -> bool:
+        """20 ms more of it; False when it is no longer wanted."""
+        track = self._tracks.get(utterance.number)
+        if track is None:
+            return False
+        assert len(frame) == FRAME_BYTES
+        track.frames += 1
+        self._tape.cues.append(frame)
+        return True
+
+    def add_words(self, utterance: Utterance, words: Iterable[WordTime]) -> None:
+        """When its next words are spoken."""
+        track = self._tracks.get(utterance.number)
+        if track is not None:
+            track.words.extend(words)
+
+    def complete(self, utterance: Utterance) -> None:
+        """It has all its frames."""
+        track = self._tracks.get(utterance.number)
+        if track is not None and not track.complete:
+            track.complete = True
+            self._tape.open = False
+            self._tape.cues.append(Cue(utterance, begins=False))
+
+    def withdraw(self, utterance: Utterance) -> bool:
+        """Take it off if nothing of it was played; whether that was so. Withdrawing it while the pump takes its
+        first frame lets that one frame out."""
+        track = self._tracks.get(utterance.number)
+        if track is None or self._position > track.start:
+            return False
+        self._let_go(track)
+        return True
+
+    def release(self, utterance: Utterance) -> None:
+        """The caller has heard it to its end: it cannot be rewound into any more."""
+        track = self._tracks.get(utterance.number)
+        if track is not None:
+            self._let_go(track)
+
+    # The event loop: who is heard
+
+    @property
+    def paused(self) -> bool:
+        return self._live is not self._tape
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is being said and nothing waits."""
+        return not self._tracks
+
+    @property
+    def current(self) -> Utterance | None:
+        """The one being said, or the next."""
+        position = self._position
+        for track in self._tracks.values():
+            if position <= track.start + 1 + track.frames or not track.complete:
+                return track.utterance
+        return None
+
+    @property
+    def ahead(self) -> int:
+        """Utterances complete and not begun."""
+        position = self._position
+        return sum(track.complete and position <= track.start for track in self._tracks.values())
+
+    @property
+    def remaining(self) -> float:
+        """Seconds not yet played, of what there is."""
+        position = self._position
+        return sum(track.frames * FRAME_SECONDS - track.seconds(position) for track in self._tracks.values())
+
+    @property
+    def underruns(self) -> int:
+        """Gaps within an utterance because its audio did not come in time."""
+        return self._starved_before + self._tape.starved
+
+    def pause(self, unheard: float = 0.0) -> None:
+        """Fall silent within one frame; `unheard` seconds that were taken have been dropped on the wire."""
+        if self.paused:
+            return
+        self._live = None
+        tape = self._tape
+        # Audio dropped further on is no neighbour of what the caller heard last, and must not follow it.
+        tail = None if unheard > 0 else self._fade_out(tape)
+        self._paused_at = _back(tape.cues, tape.position, round(unheard / FRAME_SECONDS))
+        self._live = tail
+
+    def resume(self) -> None:
+        """Go on from the start of the word that was cut."""
+        if not self.paused:
+            return
+        tape = _Tape()
+        tape.cues, tape.open = self._tape.cues, self._tape.open
+        tape.position = target = self._resume_position()
+        if target < len(tape.cues) and isinstance(first := tape.cues[target], bytes):
+            tape.cues[target] = _fade(first, rising=True)
+        self._replace(tape)
+
+    def discard(self, unheard: float = 0.0) -> tuple[Heard, ...]:
+        """Fall silent and forget all; what was heard of the utterances that had begun."""
+        self.pause(unheard)
+        position = self._position
+        heard = tuple(
+            Heard(track.utterance, heard_text(track.utterance.text, track.words, track.seconds(position), _length(track)))
+            for track in self._tracks.values()
+            if track.seconds(position) > 0
+        )
+        self._tracks.clear()
+        tail = self._live
+        self._replace(_Tape())
+        if tail is not None and tail is not self._tape and not tail.position:
+            # The fade-out has not been taken yet: it comes first, on the new tape.
+            self._tape.cues.extend(tail.cues)
+        return heard
+
+    # private
+
+    @property
+    def _position(self) -> int:
+        return self._paused_at if self.paused else self._tape.position
+
+    def _replace(self, tape: _Tape) -> None:
+        self._starved_before += self._tape.starved
+        self._tape = self._live = tape
+
+    def _let_go(self, track: _Track) -> None:
+        del self._tracks[track.utterance.number]
+        cues = self._tape.cues
+        last = track.start + 1 + track.frames
+        for index in range(max(track.start, 0), min(last + 1, len(cues))):
+            cues[index] = None
+        if not track.complete:
+            self._tape.open = False
+
+    def _fade_out(self, tape: _Tape) -> _Tape | None:
+        position = tape.position
+        cue = tape.cues[position] if 0 < position < len(tape.cues) else None
+        if not isinstance(cue, bytes) or not isinstance(tape.cues[position - 1], bytes):
+            return None
+        tail = _Tape()
+        tail.cues.append(_fade(cue, rising=False))
+        return tail
+
+    def _resume_position(self) -> int:
+        position = self._paused_at
+        for track in self._tracks.values():
+            first = track.start + 1
+            if first < position <= first + track.frames:
+                return first + int(resume_point(track.words, track.seconds(position)) / FRAME_SECONDS)
+        return position
+
+
+def _length(track: _Track) -> float | None:
+    return track.frames * FRAME_SECONDS if track.complete else None
+
+
+def _back(cues: list[bytes | Cue | None], position: int, frames: int) -> int:
+    """The position `frames` frames before `position`."""
+    while frames > 0 and position > 0:
+        position -= 1
+        frames -= isinstance(cues[position], bytes)
+    return position
+
+
+def _fade(frame: bytes, *, rising: bool) -> bytes:
+    samples = array.array("h", frame)
+    if sys.byteorder == "big":
+        samples.byteswap()
+    for index in range(FADE_SAMPLES):
+        gain = index if rising else FADE_SAMPLES - index
+        samples[index] = samples[index] * gain // FADE_SAMPLES
+    if not rising:
+        samples[FADE_SAMPLES:] = array.array("h", bytes(2 * (FRAME_SAMPLES - FADE_SAMPLES)))
+    if sys.byteorder == "big":
+        samples.byteswap()
+    return samples.tobytes()

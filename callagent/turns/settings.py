@@ -1,0 +1,36 @@
+"""How turns are taken, where a `Listen` of the agent does not say otherwise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+ACKNOWLEDGEMENTS = frozenset(
+    "ah aha alright hm hmm huh mhm mm mmhm mm-hm mm-hmm mhmm mmm oh ok okay right uh uh-huh uhhuh uhuh um yeah yep".split()
+)
+"""Words with which a listener says "go on": alone they do not take the floor from the agent."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnSettings:
+    """All times are seconds."""
+
+    endpointing: float = 0.5
+    """Silence that ends the caller's turn, from the last voiced frame."""
+    no_input: float = 7.0
+    """Silence until an empty turn, from the end of the agent's last word."""
+    final_wait: float = 2.0
+    """How long the final transcript is waited for; then the last partial one stands."""
+    resume_after: float = 2.0
+    """Silence without words after which an interrupted utterance goes on."""
+    noise_limit: float = 4.0
+    """Sound without words over a paused utterance after which it goes on all the same."""
+    longest_turn: float = 60.0
+    """The caller's turn is taken then, though voice activity goes on."""
+    answer_window: float = 1.0
+    """So near to the end of the agent's last utterance an acknowledgement ("okay") is an answer."""
+    voice_wait: float = 5.0
+    """How long the voice may take for the next piece of audio."""
+    barge_in: bool = True
+    allow_on_first_turn: bool = False
+    """False: greeting and disclaimer are not interruptible."""
+    acknowledgements: frozenset[str] = ACKNOWLEDGEMENTS

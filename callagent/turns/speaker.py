@@ -1,0 +1,140 @@
+"""Has utterances synthesised in order, one at a time, and puts their frames on the playout."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
+from typing import cast
+
+from callagent.call_info import FRAME_BYTES
+from callagent.errors import ProviderError
+from callagent.speech.protocol import SpeechChunk, Voice, VoiceSettings, WordTime
+from callagent.turns.playout import Playout, Utterance
+
+LOOK_AHEAD = 1
+"""Utterances synthesised and waiting behind the one being said."""
+MOST_WAITING = 200
+"""Utterances not yet synthesised; an agent that says more without listening is broken."""
+
+Failed = Callable[[Utterance, str], None]
+
+
+class Speaker:
+    """One call's voice. It owns one task, which runs while something is to be synthesised."""
+
+    def __init__(self, voice: Voice, playout: Playout, voice_wait: float, failed: Failed) -> None:
+        self.voice = voice
+        self.settings = VoiceSettings()
+        self._playout = playout
+        self._voice_wait = voice_wait
+        self._failed = failed
+        self._waiting: deque[tuple[Utterance, bytes | None]] = deque()
+        self._task: asyncio.Task[None] | None = None
+        self._ending: set[asyncio.Task[None]] = set()
+        """Cancelled and not yet ended."""
+        self._room = asyncio.Event()
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is being synthesised or waits to be."""
+        return self._task is None
+
+    def say(self, utterance: Utterance, pcm: bytes | None = None) -> None:
+        """Queue it, as text for the voice or as a recording; it fails at once when too many wait."""
+        if len(self._waiting) >= MOST_WAITING:
+            self._failed(utterance, f"{MOST_WAITING} utterances are waiting")
+            return
+        self._waiting.append((utterance, pcm))
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run(), name="speaker")
+
+    def withdraw(self, utterance: Utterance) -> bool:
+        """Take it back if nothing of it was played; whether that was so."""
+        for entry in self._waiting:
+            if entry[0] == utterance:
+                self._waiting.remove(entry)
+                return True
+        return self._playout.withdraw(utterance)
+
+    def make_room(self) -> None:
+        """An utterance began to be played or is over: the next one may be synthesised."""
+        self._room.set()
+
+    def discard(self) -> None:
+        """Stop synthesising and forget what waits."""
+        self._waiting.clear()
+        if self._task is not None:
+            self._task.cancel()
+            self._ending.add(self._task)
+            self._task.add_done_callback(self._ending.discard)
+            self._task = None
+
+    async def close(self) -> None:
+        self.discard()
+        if self._ending:
+            await asyncio.wait(self._ending)
+
+    # private
+
+    async def _run(self) -> None:
+        while self._waiting:
+            await self._wait_for_room()
+            if not self._waiting:
+                break
+            utterance, pcm = self._waiting.popleft()
+            if pcm is None:
+                await self._synthesise(utterance)
+            else:
+                self._playout.begin(utterance)
+                _Framer(self._playout, utterance).finish(pcm)
+        self._task = None
+
+    async def _wait_for_room(self) -> None:
+        while self._playout.ahead >= LOOK_AHEAD + (self._playout.current is None):
+            self._room.clear()
+            await self._room.wait()
+
+    async def _synthesise(self, utterance: Utterance) -> None:
+        self._playout.begin(utterance)
+        framer = _Framer(self._playout, utterance)
+        # speak() is an async generator in all but its declared type: closing it stops the provider's work.
+        source = cast("AsyncIterator[SpeechChunk]", self.voice.speak(utterance.text, self.settings))
+        try:
+            async with aclosing(source):  # type: ignore[type-var]
+                while (chunk := await asyncio.wait_for(anext(source, None), self._voice_wait)) is not None:
+                    if not framer.put(chunk.pcm, chunk.words):
+                        return
+        except TimeoutError:
+            self._failed(utterance, f"no audio within {self._voice_wait:g} s")
+        except ProviderError as error:
+            self._failed(utterance, str(error))
+        framer.finish()
+
+
+class _Framer:
+    """Cuts an utterance's audio to frames."""
+
+    def __init__(self, playout: Playout, utterance: Utterance) -> None:
+        self._playout = playout
+        self._utterance = utterance
+        self._rest = b""
+
+    def put(self, pcm: bytes, words: tuple[WordTime, ...] = ()) -> bool:
+        """False: the utterance is no longer wanted."""
+        pcm = self._rest + pcm
+        whole = len(pcm) - len(pcm) % FRAME_BYTES
+        self._rest = pcm[whole:]
+        self._playout.add_words(self._utterance, words)
+        return all(
+            self._playout.append(self._utterance, pcm[start : start + FRAME_BYTES])
+            for start in range(0, whole, FRAME_BYTES)
+        )
+
+    def finish(self, pcm: bytes = b"") -> None:
+        """The last of it; a part of a frame is filled up with silence."""
+        self.put(pcm)
+        if self._rest:
+            self._playout.append(self._utterance, self._rest.ljust(FRAME_BYTES, b"\0"))
+        self._playout.complete(self._utterance)

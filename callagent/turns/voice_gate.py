@@ -1,0 +1,107 @@
+"""From the probability of voice in each frame to "the caller began to speak" and "the caller fell silent"."""
+
+from __future__ import annotations
+
+import audioop
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from callagent.call_info import FRAME_SECONDS
+
+
+class VoiceActivity(Protocol):
+    """One call's detector."""
+
+    def feed(self, frame: bytes) -> float:
+        """The probability, 0 to 1, that the latest audio is voice."""
+
+    def reset(self) -> None: ...
+
+
+class Edge(Enum):
+    STARTED = "started"
+    """The caller speaks."""
+    BARGED = "barged"
+    """The caller speaks surely enough to silence the agent. Once after each STARTED at most."""
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class VoiceEdge:
+    edge: Edge
+    at: float
+    """Start of the first voiced frame (STARTED, BARGED), or end of the last one (ENDED)."""
+
+
+@dataclass(frozen=True, slots=True)
+class GateSettings:
+    """Seconds, and probabilities."""
+
+    start_threshold: float = 0.5
+    stop_threshold: float = 0.35
+    min_speech: float = 0.1
+    """Voice within the last `window` that makes speech."""
+    hangover: float = 0.2
+    """Silence within speech that is bridged: closures of stops, gaps between words."""
+    barge_threshold: float = 0.6
+    barge_speech: float = 0.12
+    energy_floor: int = 33
+    """Root mean square below which a frame is silence whatever the detector thinks (-60 dBFS)."""
+
+
+class VoiceGate:
+    """Hysteresis over frames of 20 ms. Gaps of up to two frames do not start the count of `min_speech` anew."""
+
+    def __init__(self, voice_activity: VoiceActivity, settings: GateSettings = GateSettings()) -> None:  # noqa: B008
+        self._voice_activity = voice_activity
+        self._settings = settings
+        self.speaking = False
+        self.barging = False
+        """BARGED has been told of the present speech."""
+        self._first: float | None = None
+        """Start of the first voiced frame of what is, or may become, speech."""
+        self._last = 0.0
+        """End of the last voiced frame."""
+        self._voiced = 0.0
+        self._sure = 0.0
+
+    def feed(self, frame: bytes, now: float) -> tuple[VoiceEdge, ...]:
+        """The frame that arrived at `now`, its end; what changed with it, in order."""
+        probability = self._voice_activity.feed(frame)
+        if audioop.rms(frame, 2) < self._settings.energy_floor:
+            probability = 0.0
+        threshold = self._settings.stop_threshold if self.speaking else self._settings.start_threshold
+        if probability >= threshold:
+            return self._voiced_frame(probability, now)
+        return self._silent_frame(now)
+
+    def _voiced_frame(self, probability: float, now: float) -> tuple[VoiceEdge, ...]:
+        settings = self._settings
+        if self._first is None:
+            self._first = now - FRAME_SECONDS
+        self._last = now
+        self._voiced += FRAME_SECONDS
+        if probability >= settings.barge_threshold:
+            self._sure += FRAME_SECONDS
+        edges = []
+        # Half a frame of tolerance: sums of 0.02 are not exact.
+        if not self.speaking and self._voiced >= settings.min_speech - FRAME_SECONDS / 2:
+            self.speaking = True
+            edges.append(VoiceEdge(Edge.STARTED, self._first))
+        if self.speaking and not self.barging and self._sure >= settings.barge_speech - FRAME_SECONDS / 2:
+            self.barging = True
+            edges.append(VoiceEdge(Edge.BARGED, self._first))
+        return tuple(edges)
+
+    def _silent_frame(self, now: float) -> tuple[VoiceEdge, ...]:
+        if self._first is None:
+            return ()
+        allowed = self._settings.hangover if self.speaking else 2 * FRAME_SECONDS
+        if now - self._last < allowed - FRAME_SECONDS / 2:
+            return ()
+        edges = (VoiceEdge(Edge.ENDED, self._last),) if self.speaking else ()
+        self.speaking = self.barging = False
+        self._first = None
+        self._voiced = self._sure = 0.0
+        return edges

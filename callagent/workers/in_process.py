@@ -1,0 +1,206 @@
+"""The pool without processes, for tests on a virtual clock.
+
+Project code runs in a thread, but never beside the loop: the loop waits while the thread runs, and the thread waits
+while the loop works off a message, an answer or a sleep. `time.sleep` in project code takes time on the loop's clock,
+so a slow function is slow in virtual seconds and can run past its deadline. Code that blocks otherwise blocks the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+import time
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import Any
+from unittest.mock import patch
+
+from callagent.errors import CallagentError, FunctionTimeout, WorkerDied
+from callagent.workers.protocol import OnMessage, Plain, ProjectRuntime
+from callagent.workers.runtime import AskFailed, Runtime, Session, load_runtime, merge_checkpoint
+
+_UNWIND_TRIES = 100
+"""How often code that swallows `Abandoned` is interrupted again before its thread is left alone."""
+
+
+class Abandoned(BaseException):
+    """Raised in a function that ran past its deadline, at its next message, ask or sleep."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Answered:
+    answer: Plain
+
+
+@dataclass(frozen=True, slots=True)
+class _Raised:
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    message: Plain
+
+
+@dataclass(frozen=True, slots=True)
+class _Slept:
+    seconds: float
+
+
+class _Thread:
+    """One request in a thread that only runs while `resume()` waits for it. It is the session's channel."""
+
+    def __init__(self) -> None:
+        self._to_loop: SimpleQueue[_Answered | _Raised | _Sent | _Slept] = SimpleQueue()
+        self._to_thread: SimpleQueue[Any] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def start(self, session: Session, request: Plain) -> _Answered | _Raised | _Sent | _Slept:
+        self._thread = threading.Thread(target=self._run, args=(session, request), daemon=True)
+        return self.resume(None)
+
+    def resume(self, value: Any) -> _Answered | _Raised | _Sent | _Slept:
+        """Let the thread go on with `value` (an exception is raised in it) until it needs the loop again."""
+        assert self._thread is not None
+        with patch.object(time, "sleep", self._sleep):
+            if self._thread.ident is None:
+                self._thread.start()
+            else:
+                self._to_thread.put(value)
+            return self._to_loop.get()
+
+    def unwind(self, event: _Answered | _Raised | _Sent | _Slept) -> None:
+        for _ in range(_UNWIND_TRIES):
+            if isinstance(event, (_Answered, _Raised)):
+                return
+            event = self.resume(Abandoned())
+
+    def send(self, message: Plain) -> None:
+        self._hand_over(_Sent(message))
+
+    def ask(self, message: Plain) -> Any:
+        return self._hand_over(_Sent(message))
+
+    def _sleep(self, seconds: float) -> None:
+        if threading.current_thread() is self._thread:
+            self._hand_over(_Slept(seconds))
+
+    def _hand_over(self, event: _Sent | _Slept) -> Any:
+        self._to_loop.put(event)
+        value = self._to_thread.get()
+        if isinstance(value, BaseException):
+            raise value
+        return value
+
+    def _run(self, session: Session, request: Plain) -> None:
+        try:
+            answer = session.handle(request)
+        except BaseException as error:  # noqa: BLE001 - the outermost edge of a function run
+            self._to_loop.put(_Raised(error))
+        else:
+            self._to_loop.put(_Answered(answer))
+
+
+class _SessionChannel:
+    """Leads to whichever thread runs now; messages outside of a run are dropped."""
+
+    def __init__(self) -> None:
+        self.thread: _Thread | None = None
+
+    def send(self, message: Plain) -> None:
+        if self.thread is not None:
+            self.thread.send(message)
+
+    def ask(self, message: Plain) -> Any:
+        if self.thread is None:
+            raise AskFailed("nothing is running")
+        return self.thread.ask(message)
+
+
+class InProcessLease:
+    def __init__(self, runtime: Runtime, context: Plain) -> None:
+        self._runtime = runtime
+        self._context = context
+        self._checkpoint: dict[str, bytes] = {}
+        self._channel = _SessionChannel()
+        self._session = runtime.open(context, {}, self._channel)
+        self._closed = False
+
+    async def run(self, request: Plain, *, timeout: float, on_message: OnMessage) -> Plain:
+        if self._closed:
+            raise WorkerDied("the lease is closed")
+        if self._channel.thread is not None:
+            raise RuntimeError("a lease runs one request at a time")
+        thread = _Thread()
+        self._channel.thread = thread
+        deadline = asyncio.timeout(timeout)
+        try:
+            async with deadline:
+                answer = await self._work(thread, request, on_message)
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            self._replace()
+            raise FunctionTimeout(f"no answer within {timeout:g} s") from None
+        finally:
+            self._channel.thread = None
+        merge_checkpoint(self._checkpoint, answer.pop("checkpoint", {}))
+        return answer
+
+    async def close(self) -> None:
+        self._closed = True
+
+    async def _work(self, thread: _Thread, request: Plain, on_message: OnMessage) -> Plain:
+        event = thread.start(self._session, request)
+        try:
+            while not isinstance(event, (_Answered, _Raised)):
+                if isinstance(event, _Slept):
+                    await asyncio.sleep(event.seconds)
+                    value: Any = None
+                else:
+                    value = await _deliver(event.message, on_message)
+                event = thread.resume(value)
+        finally:
+            thread.unwind(event)
+        if isinstance(event, _Raised):
+            self._replace()
+            raise WorkerDied(f"{type(event.error).__name__}: {event.error}") from event.error
+        return event.answer
+
+    def _replace(self) -> None:
+        self._channel = _SessionChannel()
+        self._session = self._runtime.open(self._context, dict(self._checkpoint), self._channel)
+
+
+async def _deliver(message: Plain, on_message: OnMessage) -> Any:
+    """The message's answer; an error that the project may know of becomes `AskFailed`, to be raised in the thread."""
+    try:
+        result = on_message(message)
+        if inspect.isawaitable(result):
+            result = await result
+    except CallagentError as error:
+        if not message.get("ask"):
+            raise
+        return AskFailed(str(error) or type(error).__name__)
+    return result if message.get("ask") else None
+
+
+class InProcessPool:
+    """`WorkerPool` for one project, in this process."""
+
+    def __init__(self, runtime: ProjectRuntime) -> None:
+        self._project = runtime
+        self._runtime: Runtime | None = None
+
+    async def lease(self, context: Plain) -> InProcessLease:
+        if self._runtime is None:
+            self._runtime = load_runtime(self._project)
+        return InProcessLease(self._runtime, context)
+
+    async def reload(self) -> None:
+        """Import the project anew for the leases to come."""
+        self._runtime = load_runtime(self._project)
+
+    async def close(self) -> None:
+        self._runtime = None

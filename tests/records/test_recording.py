@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import struct
+import wave
+from pathlib import Path
+
+from callagent.call_info import FRAME_BYTES
+from callagent.records import StereoRecording
+
+
+def frame(level: int) -> bytes:
+    return struct.pack("<h", level) * (FRAME_BYTES // 2)
+
+
+def levels(path: Path) -> list[tuple[int, int]]:
+    """First sample of each 20 ms, left and right."""
+    with wave.open(str(path)) as file:
+        assert (file.getnchannels(), file.getsampwidth(), file.getframerate()) == (2, 2, 8000)
+        data = file.readframes(file.getnframes())
+    return [struct.unpack_from("<hh", data, at) for at in range(0, len(data), 2 * FRAME_BYTES)]
+
+
+def test_both_sides_stand_where_they_were_heard(tmp_path: Path) -> None:
+    recording = StereoRecording(tmp_path / "call.wav", started=100.0)
+    for n in range(5):
+        recording.left(frame(1000 + n), 100.0 + n * 0.02)
+    for n in range(2):
+        recording.right(frame(-7), 100.2 + n * 0.02)
+    recording.close()
+    found = levels(tmp_path / "call.wav")
+    assert [left for left, _ in found] == [1000, 1001, 1002, 1003, 1004, *[0] * 7]
+    assert [right for _, right in found] == [*[0] * 10, -7, -7]
+
+
+def test_jitter_does_not_make_gaps(tmp_path: Path) -> None:
+    recording = StereoRecording(tmp_path / "call.wav", started=0.0)
+    for n in range(10):
+        recording.left(frame(n + 1), n * 0.02 + (0.03 if n % 3 else 0.0))
+    recording.close()
+    assert [left for left, _ in levels(tmp_path / "call.wav")] == list(range(1, 11))
+
+
+def test_a_long_call_is_written_as_it_goes(tmp_path: Path) -> None:
+    recording = StereoRecording(tmp_path / "call.wav", started=0.0)
+    for n in range(300):
+        recording.left(frame(1), n * 0.02)
+    recording.close()
+    assert len(levels(tmp_path / "call.wav")) == 300
+    assert recording.dropped == 0

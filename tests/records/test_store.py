@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from callagent.errors import UserError
+from callagent.records import (
+    CallRecord,
+    Store,
+    TurnEntry,
+    format_call,
+    format_calls,
+    read_call,
+    read_calls,
+    read_records,
+)
+
+
+def record(call_id: str = "c1", **fields: object) -> CallRecord:
+    made = CallRecord(
+        id=call_id, wire="sip", from_number="+15550100", to_number="agent", started_at="2026-01-02T03:04:05Z"
+    )
+    for name, value in fields.items():
+        setattr(made, name, value)
+    return made
+
+
+async def test_a_call_is_there_from_its_opening_to_its_end(tmp_path: Path) -> None:
+    store = Store(tmp_path / "calls.db")
+    await store.opened(record())
+    assert read_calls(store.path)[0]["end_reason"] is None
+    await store.metric("c1", 1, "PARCEL_FOUND", True)
+    await store.metric("c1", 2, "DAY", "friday")
+    await store.end_attempted("c1", 1)
+    done = record(end_reason="agent_hangup", total_duration=12.5, num_turns=1, ended_at="2026-01-02T03:04:17Z")
+    done.turns.append(TurnEntry(number=1, user_input="where is my parcel"))
+    await store.ended(done)
+    await store.close()
+    found = read_call(store.path, "c1")
+    assert found is not None
+    assert found["metrics"] == [{"name": "PARCEL_FOUND", "value": True}, {"name": "DAY", "value": "friday"}]
+    assert found["end_attempts"] == 1
+    assert found["turns"][0]["user_input"] == "where is my parcel"
+    assert "where is my parcel" in format_call(found)
+    assert "agent_hangup" in format_calls(read_calls(store.path))
+    assert [one["id"] for one in read_records(store.path)] == ["c1"]
+
+
+async def test_a_metric_written_twice_is_there_once(tmp_path: Path) -> None:
+    store = Store(tmp_path / "calls.db")
+    await store.opened(record())
+    await asyncio.gather(*(store.metric("c1", 1, "X", 1) for _ in range(20)))
+    await store.close()
+    found = read_call(store.path, "c1")
+    assert found is not None
+    assert found["metrics"] == [{"name": "X", "value": 1}]
+
+
+async def test_a_failing_write_is_an_error_of_its_awaiter_and_the_next_one_works(tmp_path: Path) -> None:
+    store = Store(tmp_path / "calls.db")
+    with pytest.raises(sqlite3.Error):
+        await store.metric("c1", 1, object(), 1)  # type: ignore[arg-type]
+    await store.opened(record())
+    await store.close()
+    assert read_calls(store.path)[0]["id"] == "c1"
+
+
+def test_what_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:
+    path = tmp_path / "calls.db"
+    script = (
+        "import asyncio, os, signal, sys\n"
+        "from pathlib import Path\n"
+        "from callagent.records import CallRecord, Store\n"
+        "async def main():\n"
+        f"    store = Store(Path({str(path)!r}))\n"
+        "    await store.opened(CallRecord(id='k', wire='sip', started_at='2026-01-01T00:00:00Z'))\n"
+        "    for n in range(50):\n"
+        "        await store.metric('k', n, 'N', n)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "asyncio.run(main())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], timeout=60)
+    assert done.returncode == -9
+    found = read_call(path, "k")
+    assert found is not None
+    assert [metric["value"] for metric in found["metrics"]] == list(range(50))
+
+
+def test_a_store_that_cannot_be_opened_says_which_setting(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"records\.path"):
+        Store(tmp_path / "file" / "calls.db")
+
+
+def test_reading_where_nothing_was_recorded_says_so(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no call has been recorded"):
+        read_calls(tmp_path / "none.db")

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from callagent.config import Number, load_config, override
+from callagent.errors import ConfigError
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "callagent.toml"
+    path.write_text(text)
+    return path
+
+
+def test_without_a_file_only_loopback_may_call() -> None:
+    config = load_config(None, {})
+    assert config.sip.admit("127.0.0.1") == "loopback"
+    assert config.sip.admit("::ffff:127.0.0.1") == "loopback"
+    assert config.sip.admit("192.0.2.1") is None
+    assert config.http.listen.host == "127.0.0.1"
+    assert config.targets == ()
+
+
+def test_a_trunk_lets_its_networks_in_and_nobody_else(tmp_path: Path) -> None:
+    config = load_config(write(tmp_path, '[[sip.trunks]]\nname = "a"\nsources = ["192.0.2.0/24", "2001:db8::1"]\n'), {})
+    assert config.sip.admit("192.0.2.77") == "a"
+    assert config.sip.admit("2001:db8::1") == "a"
+    assert config.sip.admit("198.51.100.1") is None
+    assert config.sip.admit("127.0.0.1") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ('[sip]\nlisen = "127.0.0.1:1"\n', 2, ["unknown setting 'sip.lisen'", "did you mean 'listen'?"]),
+        ('[sip]\n\nlisten = "here"\n', 3, ["'here' is not HOST:PORT"]),
+        ('[[sip.trunks]]\nname = "a"\nsources = ["x"]\n', 3, ["'x' is not an address or network"]),
+        ("[limits]\ncalls = 0\n", 2, ["limits.calls", "greater than or equal to 1"]),
+        ('[sip]\nrtp_ports = "20000-10000"\n', 2, ["not a range"]),
+    ],
+)
+def test_a_bad_setting_is_named_with_file_line_and_remedy(
+    tmp_path: Path, text: str, line: int, words: list[str]
+) -> None:
+    path = write(tmp_path, text)
+    with pytest.raises(ConfigError) as caught:
+        load_config(path, {})
+    assert str(caught.value).startswith(f"{path}:{line}: ")
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_broken_toml_names_the_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"callagent\.toml: not valid TOML: .*line 1"):
+        load_config(write(tmp_path, "[sip\n"), {})
+
+
+def test_the_environment_overrides_one_key_and_is_named_when_wrong() -> None:
+    assert load_config(None, {"CALLAGENT_SIP__LISTEN": "127.0.0.1:5070"}).sip.listen.port == 5070
+    with pytest.raises(ConfigError, match="environment variable CALLAGENT_SIP__LISTEN"):
+        load_config(None, {"CALLAGENT_SIP__LISTEN": "x"})
+
+
+def test_secrets_come_by_their_usual_names_and_never_show(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("hidden-token\n")
+    config = load_config(None, {"TWILIO_AUTH_TOKEN_FILE": str(tmp_path / "token"), "OPENAI_API_KEY": "hidden-key"})
+    assert config.twilio.auth_token.get_secret_value() == "hidden-token"
+    assert "hidden" not in repr(config)
+
+
+def test_dotenv_is_read_beside_the_file_and_the_environment_wins(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("OPENAI_API_KEY='from-file'\n# TWILIO_AUTH_TOKEN=no\n")
+    path = write(tmp_path, "")
+    assert load_config(path, {}).model.api_key.get_secret_value() == "from-file"
+    assert load_config(path, {"OPENAI_API_KEY": "from-env"}).model.api_key.get_secret_value() == "from-env"
+
+
+def test_override_checks_what_it_is_given() -> None:
+    config = load_config(None, {})
+    assert override(config, {"sip.listen": "127.0.0.1:0", "http.enabled": False}).sip.listen.port == 0
+    with pytest.raises(ConfigError, match="not HOST:PORT"):
+        override(config, {"sip.listen": "nonsense"})
+
+
+def test_a_number_matches_itself_or_its_beginning() -> None:
+    assert Number(number="+1555*").matches("+15550100")
+    assert not Number(number="+1555").matches("+15550100")
+    assert Number().matches("anything")

@@ -1,0 +1,106 @@
+"""Who may import whom: the folders are the architecture."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1] / "callagent"
+EVERYBODY = {"callagent", "errors", "log", "call_info"}
+
+MAY_IMPORT: dict[str, set[str]] = {
+    "errors": set(),
+    "log": set(),
+    "call_info": set(),
+    "config": set(),
+    "sip": set(),
+    "rtp": set(),
+    "carriers": set(),
+    "legs": {"sip", "rtp", "carriers"},
+    "turns": {"speech.protocol", "agents.action"},
+    "agents": {"models.protocol", "workers.protocol"},
+    "speech": set(),
+    "models": set(),
+    "workers": set(),
+    "records": set(),
+    "targets": {"agents", "config", "legs"},
+    "call_record": {"legs", "turns", "agents", "records"},
+    "call_media": {"legs", "records"},
+    "call_state": {"legs", "turns", "agents", "records"},
+    "call": {
+        "call_media",
+        "call_record",
+        "call_state",
+        "legs",
+        "turns",
+        "agents",
+        "records",
+        "speech.protocol",
+        "targets",
+    },
+}
+"""Packages not named here (server, web, cli, phone, bench …) may import everything."""
+
+
+def modules() -> list[Path]:
+    return sorted(ROOT.rglob("*.py"))
+
+
+def package_of(path: Path) -> str:
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+def imports_of(path: Path) -> set[str]:
+    """Dotted names below `callagent` that the module imports, also inside functions."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found |= (
+                {f"{node.module}.{alias.name}" for alias in node.names} if node.module == "callagent" else {node.module}
+            )
+        elif isinstance(node, ast.ImportFrom) and node.level:
+            pytest.fail(f"{path}: relative import")
+    return {name.removeprefix("callagent.") for name in found if name.startswith("callagent.")}
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_module_imports_only_what_its_package_may(path: Path) -> None:
+    package = package_of(path)
+    if package not in MAY_IMPORT:
+        return
+    allowed = MAY_IMPORT[package] | EVERYBODY | {package}
+    for name in imports_of(path):
+        assert any(name == one or name.startswith(f"{one}.") for one in allowed), f"{path} imports callagent.{name}"
+
+
+@pytest.mark.parametrize(
+    "front", [path for path in modules() if path.name == "__init__.py"], ids=lambda path: str(path.relative_to(ROOT))
+)
+def test_what_a_front_door_names_is_there_and_sorted(front: Path) -> None:
+    name = ".".join(["callagent", *front.parent.relative_to(ROOT).parts])
+    module = importlib.import_module(name)
+    exported = getattr(module, "__all__", [])
+    assert len(set(exported)) == len(exported)
+    for one in exported:
+        assert hasattr(module, one)
+
+
+def test_help_imports_nothing_heavy() -> None:
+    import subprocess
+    import sys
+
+    script = (
+        "import sys, runpy; sys.argv = ['callagent', '--help']\n"
+        "try:\n    runpy.run_module('callagent.cli', run_name='__main__')\n"
+        "except SystemExit:\n    pass\n"
+        "heavy = {'aiohttp', 'audioop', 'ctranslate2', 'msgspec', 'numpy', 'onnxruntime', 'pydantic', 'pydub', 'soxr', "
+        "'twilio', 'websockets', 'uvloop'}\n"
+        "print('HEAVY', sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip().endswith("HEAVY []")
