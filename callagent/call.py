@@ -110,12 +110,17 @@ class Call:
         self._reply_number = 0
         self._leaving: asyncio.Task[None] | None = None
         self._metrics_written = 0
+        self._digits_hidden = False
         self._log = log.bind(call=leg.info.call_id)
         self._recorder = Recorder(leg.info, project.name, settings.environment, self._loop.time())
 
     @property
     def state(self) -> CallState:
         return self._state
+
+    @property
+    def _over(self) -> bool:
+        return self._state is CallState.ENDED
 
     def end(self, reason: EndReason) -> None:
         """Ask the call to end now: time is up, the server stops."""
@@ -148,11 +153,11 @@ class Call:
         await stack.enter_async_context(self._taker)
         self._begin_reply(self._agent.start())
         backlog = await self._ring()
-        if self._state is CallState.ENDED or not await self._answer(backlog):
+        if self._over or not await self._answer(backlog):
             return
         for acted in backlog:
             self._handle(acted)
-        while self._state is not CallState.ENDED:
+        while not self._over:
             self._handle(await self._inbox.get())
 
     async def _ring(self) -> list[Acted | ReplyDone]:
@@ -160,7 +165,7 @@ class Call:
         backlog: list[Acted | ReplyDone] = []
         timer = self._loop.call_later(self._settings.answer_after, self._inbox.put_nowait, AnswerDue())
         try:
-            while self._state is not CallState.ENDED:
+            while not self._over:
                 event = await self._inbox.get()
                 if isinstance(event, Acted | ReplyDone):
                     backlog.append(event)
@@ -217,8 +222,8 @@ class Call:
                 self._recorder.error("leg", detail, now)
                 self._end(reason)
             case DigitPressed(digit=digit):
-                hidden = self._taker.on_digit(digit)
-                self._recorder.digit(digit, now, hidden=hidden)
+                self._recorder.digit(digit, now, hidden=self._digits_hidden)
+                self._taker.on_digit(digit)
             case LastWordsPlayed(leaving=leaving):
                 self._leave(leaving)
             case TransferEnded(handoff=handoff, target=target, outcome=outcome):
@@ -288,6 +293,7 @@ class Call:
                 self._recorder.function_started(action, now)
                 self._taker.function_started(function, latency)
             case Listen(settings=settings):
+                self._digits_hidden = settings.digits is not None and settings.digits.is_pii
                 self._taker.listen(settings)
             case HangUp() | Handoff():
                 self._change(CallInput.LEAVE)
@@ -390,7 +396,7 @@ class Call:
 
     def _end(self, reason: EndReason) -> None:
         """The first reason stands."""
-        if self._state is not CallState.ENDED:
+        if not self._over:
             self._end_reason = reason
             self._change(CallInput.END)
 

@@ -50,3 +50,22 @@ class CallInfo:
     """The peer's custom headers (`X-…`) as received; case kept."""
     peer_call_id: str | None = None
     """The wire's own identifier: SIP Call-ID, Twilio CallSid."""
+
+
+@dataclass(slots=True)
+class MediaStatistics:
+    """Counters of one leg's media, for the record."""
+
+    codec: str = ""
+    packets_received: int = 0
+    packets_sent: int = 0
+    packets_lost: int = 0
+    packets_late: int = 0
+    packets_duplicate: int = 0
+    packets_refused: int = 0
+    """From a wrong source, wrong version or unknown payload type."""
+    jitter_ms: float = 0.0
+    send_lateness_max_ms: float = 0.0
+    peer_packets_lost: int = 0
+    """Of what we sent, as the peer's RTCP reports it; 0 where it reports nothing."""
+    round_trip_ms: float = 0.0

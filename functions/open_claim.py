@@ -1,7 +1,7 @@
 from _gen import *  # <AUTO GENERATED>
 
 
-@func_description("The parcel never arrived, is lost or damaged, or the caller wants a refund: money back, a complaint.")
+@func_description("Something never arrived, is lost or damaged, or the caller wants a refund: money back, a complaint.")
 def open_claim(conv: Conversation):
     conv.state.outcome = "claim"
     return {

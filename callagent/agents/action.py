@@ -130,6 +130,8 @@ class ModelAnswered:
     finished: float
     input_tokens: int = 0
     output_tokens: int = 0
+    error: str | None = None
+    """The provider failed: the class of the error and its text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +250,9 @@ class AgentProject(Protocol):
 
     def phrases(self) -> Sequence[str]:
         """Fixed texts worth synthesising before they are needed: greeting, delay responses."""
+
+    def pronounce(self, text: str, language: str | None) -> str:
+        """The text as a voice should read it; transcript and history keep it as it is."""
 
     async def open(self, info: CallInfo, write_metric: MetricWriter) -> Agent: ...
 

@@ -16,11 +16,12 @@ from callagent.carriers.twilio import (
     StreamStopped,
     TwilioDialect,
 )
-from callagent.carriers.twiml import HANG_UP, DialTarget, connect, dial, reject
+from callagent.carriers.twiml import HANG_UP, NOTHING, DialTarget, connect, dial, reject
 
 __all__ = [
     "HANG_UP",
     "MAX_MESSAGE_BYTES",
+    "NOTHING",
     "SIGNATURE_HEADER",
     "CallEnded",
     "ControlFailed",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -36,6 +37,20 @@ class TwilioSettings:
     public_url: str
     """Where Twilio reaches us, such as `https://phone.example.com`."""
     api_base_url: str = "https://api.twilio.com"
+
+
+class _BasicCredentials:
+    """Ready-made, as the twilio package's credential providers are: its own way through aiohttp is deprecated there."""
+
+    def __init__(self, settings: TwilioSettings) -> None:
+        pair = f"{settings.account_sid}:{settings.auth_token}".encode()
+        self._header = f"Basic {base64.b64encode(pair).decode('ascii')}"
+
+    def to_auth_strategy(self) -> _BasicCredentials:
+        return self
+
+    def get_auth_string(self) -> str:
+        return self._header
 
 
 class TwilioControl:
@@ -84,7 +99,10 @@ class TwilioControl:
             self._http = AsyncTwilioHttpClient(timeout=REQUEST_SECONDS)
             # A mapping of its own: else the client takes region and edge from the process environment.
             self._client = Client(
-                self._settings.account_sid, self._settings.auth_token, http_client=self._http, environment={"": ""}
+                account_sid=self._settings.account_sid,
+                credential_provider=_BasicCredentials(self._settings),
+                http_client=self._http,
+                environment={"": ""},
             )
             self._client.api.base_url = self._settings.api_base_url.rstrip("/")
         return self._client

@@ -163,7 +163,7 @@ class TwilioDialect:
                 raise DialectError("'start' without valid streamSid and callSid")
         media = start.mediaFormat
         if media and (media.encoding, str(media.sampleRate), str(media.channels)) != _MULAW:
-            raise DialectError(f"the stream is {media.encoding} at {media.sampleRate} Hz, not μ-law at 8000 Hz")
+            raise DialectError("the stream is not μ-law at 8000 Hz with one channel")
         self.stream_sid = stream_sid
         return StreamStarted(stream_sid, start.callSid, start.accountSid, start.customParameters)
 

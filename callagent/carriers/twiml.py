@@ -16,12 +16,13 @@ _SIP_HEADER: Final = re.compile(r"(X-[A-Za-z0-9_-]{1,64}|User-to-User)", re.IGNO
 MAX_HEADERS: Final = 1024
 """Characters of custom headers that `<Sip>` takes."""
 
+NOTHING: Final = '<?xml version="1.0" encoding="UTF-8"?><Response/>'
 HANG_UP: Final = '<?xml version="1.0" encoding="UTF-8"?><Response><Hangup/></Response>'
 
 
 @dataclass(frozen=True, slots=True)
 class DialTarget:
-    """Where `<Dial>` sends a call: a number in E.164 or a SIP URI, with the headers of its INVITE."""
+    """Where `<Dial>` sends a call: a number in E.164, or a SIP URI with its headers (X-… and User-to-User)."""
 
     uri: str
     headers: Mapping[str, str]
@@ -36,12 +37,9 @@ class DialTarget:
         return f"<Sip {attributes}>{escape(self.uri + self._query())}</Sip>"
 
     def _query(self) -> str:
-        pairs = []
-        for name, value in self.headers.items():
-            if not _SIP_HEADER.fullmatch(name):
-                raise ValueError(f"the header '{name}' cannot go through Twilio: only X-… and User-to-User can")
-            pairs.append(f"{name}={quote(value, safe='')}")
-        query = "&".join(pairs)
+        # Other headers Twilio does not carry; without them the transfer is still worth having.
+        carried = ((name, value) for name, value in self.headers.items() if _SIP_HEADER.fullmatch(name))
+        query = "&".join(f"{name}={quote(value, safe='')}" for name, value in carried)
         if len(query) > MAX_HEADERS:
             raise ValueError(f"the target's headers are longer than {MAX_HEADERS} characters")
         return f"?{query}" if query else ""

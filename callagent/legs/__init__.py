@@ -1,1 +1,20 @@
-"""."""
+"""Call legs: one contract, whatever the wire."""
+
+from __future__ import annotations
+
+from callagent.legs.carrier_leg import CarrierLeg
+from callagent.legs.leg import CallLeg, LegGone, Media, TransferOutcome, TransferStatus, TransferTarget
+from callagent.legs.sip_leg import SipLeg
+from callagent.legs.sip_legs import SipLegs
+
+__all__ = [
+    "CallLeg",
+    "CarrierLeg",
+    "LegGone",
+    "Media",
+    "SipLeg",
+    "SipLegs",
+    "TransferOutcome",
+    "TransferStatus",
+    "TransferTarget",
+]

@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Protocol
 
 from callagent.call_info import NO_HEADERS, CallInfo, EndReason
+from callagent.call_info import MediaStatistics as MediaStatistics
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,22 +63,6 @@ class TransferTarget:
     method: str = "refer"
     """`refer` or `bye` (`invite` is not built yet)."""
     headers: Mapping[str, str] = field(default_factory=lambda: NO_HEADERS)
-
-
-@dataclass(slots=True)
-class MediaStatistics:
-    """Counters of one leg's media, for the record."""
-
-    codec: str = ""
-    packets_received: int = 0
-    packets_sent: int = 0
-    packets_lost: int = 0
-    packets_late: int = 0
-    packets_duplicate: int = 0
-    packets_refused: int = 0
-    """From a wrong source, wrong version or unknown payload type."""
-    jitter_ms: float = 0.0
-    send_lateness_max_ms: float = 0.0
 
 
 FrameSink = Callable[[bytes, float], None]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -66,6 +65,8 @@ def open_model(name: str, settings: ProviderSettings | None = None) -> LanguageM
 
 
 def _suggestion(name: str) -> str:
+    import difflib
+
     kind = name.replace(":", "/").partition("/")[0].lower()
     close = difflib.get_close_matches(kind, _KINDS, n=1)
     forms = {form.partition(":")[0].partition("/")[0]: form for form in PROVIDERS}

@@ -94,10 +94,8 @@ class Caller:
         """Until the agent has said something since we last did, and has been silent long enough."""
         await self._until(lambda: len(self._ear.utterances) > self._seen, _PATIENCE)
         while not self._line.ended.done():
-            latest = self._ear.utterances[-1:] or [None]
-            if latest[0] is None:
-                return
-            if latest[0].ended is not None and self._now() - latest[0].ended >= _TURN_PAUSE:
+            latest = self._ear.utterances[-1] if self._ear.utterances else None
+            if latest is None or (latest.ended is not None and self._now() - latest.ended >= _TURN_PAUSE):
                 return
             await self._change(0.05)
 

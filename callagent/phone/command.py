@@ -62,7 +62,8 @@ async def _phone(config: Config, options: argparse.Namespace, steps: Sequence[St
 async def _follow(line: Line, caller: Caller, steps: Sequence[Step], seconds: float) -> None:
     """The script, until it is done, the call is over or the time is up."""
     running = asyncio.create_task(caller.run(steps))
-    await asyncio.wait({running, line.ended}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    waiting: set[asyncio.Future[Any]] = {running, line.ended}
+    await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
     if line.ended.done() and not running.done():
         running.cancel()
     try:
@@ -74,9 +75,13 @@ async def _follow(line: Line, caller: Caller, steps: Sequence[Step], seconds: fl
 
 async def _last_words(ear: Ear) -> None:
     """Wait for what is still being recognised, at most three seconds."""
-    deadline = monotonic() + 3.0
-    while ear.recognising and monotonic() < deadline:
-        await asyncio.sleep(0.05)
+    try:
+        async with asyncio.timeout(3.0):
+            while ear.recognising:
+                ear.changed.clear()
+                await ear.changed.wait()
+    except TimeoutError:
+        pass
 
 
 def _connect(line: Line, ear: Ear, mouth: Mouth, recording: StereoRecording | None) -> None:
@@ -116,10 +121,10 @@ async def _dial(target: str, caller: str, config: Config) -> AsyncIterator[Line]
 
 async def _engines(config: Config, steps: Sequence[Step], stack: AsyncExitStack) -> tuple[Any, Any]:
     """Recogniser and voice; without the extra `local` the phone still plays files and measures times."""
-    from callagent.speech import open_recognizer, open_voice, speech_settings
+    from callagent.speech import SpeechOptions, open_recognizer, open_voice
 
     speaks = any(step.verb in ("say", "interrupt") for step in steps)
-    settings = speech_settings(config.speech.language, config.speech.whisper_dir)
+    settings = SpeechOptions(whisper_dir=config.speech.whisper_dir)
     try:
         voice = await open_voice("local", settings) if speaks else None
         recognizer = await open_recognizer("local", settings)

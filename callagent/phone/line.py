@@ -12,11 +12,13 @@ from callagent.legs.leg import Media
 class Line(Protocol):
     """An answered call, from the caller's side."""
 
-    media: Media
     ended: asyncio.Future[str]
-    """Done when the server ended the call; the result says how (`BYE`, `stop`)."""
+    """Done when the server ended the call; the result says how."""
     on_transfer: Callable[[str], None]
     """Called when the server asks us to go elsewhere, with the target."""
+
+    @property
+    def media(self) -> Media: ...
 
     async def send_digits(self, digits: str) -> None: ...
 

@@ -31,7 +31,7 @@ class Mouth:
             frame = self._frames.popleft()
         except IndexError:
             return None
-        if frame.count(0) < len(frame) // 2:
+        if frame.strip(b"\0"):
             self.last_voiced = monotonic()
         if not self._frames:
             self._loop.call_soon_threadsafe(self._silent.set)

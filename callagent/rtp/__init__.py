@@ -1,1 +1,22 @@
-"""."""
+"""Media over RTP: sockets, the sending clock, G.711, key presses, loss."""
+
+from __future__ import annotations
+
+from callagent.rtp.codec import PCMA, PCMU, Codec, codec_by_name
+from callagent.rtp.ports import PortsExhausted, RtpPorts
+from callagent.rtp.pump import Pump, PumpHandle
+from callagent.rtp.session import NoTelephoneEvent, RtpSession, RtpSettings
+
+__all__ = [
+    "PCMA",
+    "PCMU",
+    "Codec",
+    "NoTelephoneEvent",
+    "PortsExhausted",
+    "Pump",
+    "PumpHandle",
+    "RtpPorts",
+    "RtpSession",
+    "RtpSettings",
+    "codec_by_name",
+]

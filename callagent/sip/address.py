@@ -39,12 +39,10 @@ class Address:
         return [cls.parse(item) for item in split_list(value)]
 
     def __str__(self) -> str:
-        name = self.display_name
-        if name:
-            written = f"{name if all(is_token(word) for word in name.split(' ')) else quote(name)} "
-        else:
-            written = ""
-        return f"{written}<{self.uri}>{self.parameters}"
+        if not self.display_name:
+            return f"<{self.uri}>{self.parameters}"
+        plain = all(is_token(word) for word in self.display_name.split(" "))
+        return f"{self.display_name if plain else quote(self.display_name)} <{self.uri}>{self.parameters}"
 
     @property
     def tag(self) -> str | None:

@@ -52,6 +52,13 @@ class CallAnswered:
 
 
 @dataclass(frozen=True, slots=True)
+class CallClosed:
+    """The last message of an ended call is through; nothing more will be heard of it."""
+
+    call: SipCall
+
+
+@dataclass(frozen=True, slots=True)
 class CallConfirmed:
     """The ACK of our 200 came."""
 
@@ -62,7 +69,7 @@ class CallConfirmed:
 
 @dataclass(frozen=True, slots=True)
 class CallEnded:
-    """Once per call, the last that is heard of it."""
+    """Once per call; only `CallClosed` follows."""
 
     call: SipCall
     cause: EndCause
@@ -143,6 +150,7 @@ class TransferRequested:
 
 Event = (
     CallAnswered
+    | CallClosed
     | CallConfirmed
     | CallEnded
     | CallRinging

@@ -94,6 +94,6 @@ def unescape(value: str) -> str:
 def escape(value: str, allowed: str) -> str:
     """Replace by %HH what is neither a letter, a digit nor in `allowed`."""
     return "".join(
-        chr(byte) if chr(byte).isalnum() and byte < 128 or chr(byte) in allowed else f"%{byte:02X}"
+        chr(byte) if (chr(byte).isalnum() and byte < 128) or chr(byte) in allowed else f"%{byte:02X}"
         for byte in value.encode("utf-8", "surrogateescape")
     )

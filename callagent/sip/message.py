@@ -66,6 +66,10 @@ class Headers:
             raise ValueError("Header is not valid")
         self._items.append((_COMPACT.get(name.lower(), name), value.strip()))
 
+    def insert_first(self, name: str, value: str) -> None:
+        self.add(name, value)
+        self._items.insert(0, self._items.pop())
+
     def set(self, name: str, value: str) -> None:
         """Replace every field of that name by this one."""
         self.remove(name)

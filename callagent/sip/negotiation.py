@@ -96,7 +96,7 @@ class Negotiation:
             return None
         if address.is_multicast or str(address) == "255.255.255.255" or media.port < 1024:
             raise NotAcceptable("Media target is not allowed")
-        if address.is_loopback and not self._loopback or (str(address), media.port) == (self._host, self._port):
+        if (address.is_loopback and not self._loopback) or (str(address), media.port) == (self._host, self._port):
             raise NotAcceptable("Media target is not allowed")
         return (str(address), media.port)
 
@@ -119,9 +119,7 @@ class Negotiation:
 
 def _choose(offer: SessionDescription) -> int:
     """The first audio stream in use, else the first at all: a stream that was switched off stays answered."""
-    audio = [
-        index for index, media in enumerate(offer.media) if media.kind == "audio" and media.protocol in PROTOCOLS
-    ]
+    audio = [index for index, media in enumerate(offer.media) if media.kind == "audio" and media.protocol in PROTOCOLS]
     if not audio:
         raise NotAcceptable("No usable audio stream")
     usable = [index for index in audio if offer.media[index].port]

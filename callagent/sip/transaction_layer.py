@@ -45,8 +45,8 @@ class ServerTransaction(Transaction):
     hop: Hop
     """Where its responses go."""
     source: Hop
-    on_ack: Callable[[Request, float], None] | None = None
-    on_timeout: Callable[[float], None] | None = None
+    on_cancel: Callable[[float], None] | None = None
+    """There as long as a CANCEL of this INVITE has an effect."""
 
 
 class TransactionLayer:
@@ -121,6 +121,10 @@ class TransactionLayer:
         transaction.start(now)
         return transaction
 
+    def knows(self, request: Request) -> bool:
+        """Whether it repeats a request, or cancels an INVITE, that has a transaction."""
+        return server_key(request) in self._servers or self.invite_of(request) is not None
+
     def receive_ack(self, ack: Request, now: float) -> bool:
         """Whether it ended an INVITE that we refused; the ACK of a 2xx belongs to the dialog."""
         transaction = self._servers.get(server_key(ack, "INVITE"))
@@ -150,10 +154,6 @@ class TransactionLayer:
         transaction = self._servers[key]
         if effect is Effect.SEND and transaction.response is not None:
             self._send(bytes(transaction.response), transaction.hop)
-        elif effect is Effect.PASS and isinstance(message, Request) and transaction.on_ack:
-            transaction.on_ack(message, now)
-        elif effect is Effect.TIMEOUT and transaction.on_timeout:
-            transaction.on_timeout(now)
 
 
 def server_key(request: Request, method: str | None = None) -> Key:

@@ -22,6 +22,6 @@ class DigitCollector:
         self.digits += digit
         return len(self.digits) >= (self.settings.max_digits or MOST_DIGITS)
 
-    def keys(self, digit: str) -> bool:
-        """Whether the key is one to take: an end key before any digit answers nothing."""
+    def wants(self, digit: str) -> bool:
+        """Whether the key is to be pressed: an end key before any digit answers nothing."""
         return bool(self.digits) or digit != self.settings.end_key

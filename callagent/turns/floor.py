@@ -208,6 +208,9 @@ class Floor:
             self._no_input_left = self.deadline - since
         if given is Input.YIELD:
             self._no_input_left = self.times.no_input
+        elif old in AGENT_HAS_THE_FLOOR:
+            # Words that took the floor and then prove to be none leave both silent: the agent is to speak again soon.
+            self._no_input_left = 0.0
         if self.state is FloorState.HEARING and old not in _WITHIN_A_TURN:
             self._turn_started = since
         match self.state:

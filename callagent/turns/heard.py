@@ -22,7 +22,7 @@ def heard_text(text: str, words: Sequence[WordTime], heard: float, length: float
     spoken = text.split()
     if words:
         count = sum((word.start + word.end) / 2 <= heard for word in words)
-        if len(words) == len(spoken):
+        if [word.word for word in words] == spoken[: len(words)]:
             return " ".join(spoken[:count])
         # The engine counts words otherwise than we do ("24" spoken as two): the share of them tells the place.
         if length is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from callagent.agents.action import ListenSettings
 from callagent.speech.protocol import Recognizer, RecognizerSettings, RecognizerStream, Transcript
@@ -17,7 +17,7 @@ class Ears:
     recognizer: Recognizer | None
     voice_activity: VoiceActivity
     """This call's own."""
-    gate: GateSettings = GateSettings()
+    gate: GateSettings = field(default_factory=GateSettings)
     language: str = "en-US"
 
 
@@ -34,8 +34,8 @@ class CallerWords:
 class Listener:
     """One call's listener. A turn may take several utterances of the recogniser; their texts are joined."""
 
-    def __init__(self, acknowledgements: frozenset[str] = ACKNOWLEDGEMENTS) -> None:
-        self.language = "en-US"
+    def __init__(self, acknowledgements: frozenset[str] = ACKNOWLEDGEMENTS, language: str = "en-US") -> None:
+        self.language = language
         self.settings = ListenSettings()
         self._acknowledgements = acknowledgements
         self._stream: RecognizerStream | None = None

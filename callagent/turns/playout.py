@@ -56,14 +56,20 @@ class _Track:
     """One utterance on the tape; its frames lie side by side from `start` + 1."""
 
     utterance: Utterance
-    start: int
-    """Where its first cue lies."""
+    start: int = sys.maxsize
+    """Where its first cue lies, once it has audio."""
     frames: int = 0
     words: list[WordTime] = field(default_factory=list)
     complete: bool = False
+    cut: bool = False
+    """Its audio is not that of the whole text."""
 
     def seconds(self, position: int) -> float:
         return min(max(position - self.start - 1, 0), self.frames) * FRAME_SECONDS
+
+    def heard(self, seconds: float) -> str:
+        length = self.frames * FRAME_SECONDS if self.complete and not self.cut else None
+        return heard_text(self.utterance.text, self.words, seconds, length)
 
 
 class _Tape:
@@ -129,14 +135,11 @@ class Playout:
     # The event loop: putting audio on
 
     def begin(self, utterance: Utterance) -> None:
-        """Its frames follow those of the utterances before it."""
+        """Its frames will follow those of the utterances before it, which are complete."""
         tape = self._tape
         if not self._tracks and not self.paused and tape.position >= len(tape.cues):
             self._replace(_Tape())
-            tape = self._tape
-        self._tracks[utterance.number] = _Track(utterance, len(tape.cues))
-        tape.cues.append(Cue(utterance, begins=True))
-        tape.open = True
+        self._tracks[utterance.number] = _Track(utterance)
 
     def append(self, utterance: Utterance, frame: bytes) -> bool:
         """20 ms more of it; False when it is no longer wanted."""
@@ -144,6 +147,7 @@ class Playout:
         if track is None:
             return False
         assert len(frame) == FRAME_BYTES
+        self._place(track)
         track.frames += 1
         self._tape.cues.append(frame)
         return True
@@ -154,11 +158,12 @@ class Playout:
         if track is not None:
             track.words.extend(words)
 
-    def complete(self, utterance: Utterance) -> None:
-        """It has all its frames."""
+    def complete(self, utterance: Utterance, *, cut: bool = False) -> None:
+        """It has all its frames; `cut`: they do not say all of the text."""
         track = self._tracks.get(utterance.number)
         if track is not None and not track.complete:
-            track.complete = True
+            self._place(track)
+            track.complete, track.cut = True, cut
             self._tape.open = False
             self._tape.cues.append(Cue(utterance, begins=False))
 
@@ -171,11 +176,13 @@ class Playout:
         self._let_go(track)
         return True
 
-    def release(self, utterance: Utterance) -> None:
-        """The caller has heard it to its end: it cannot be rewound into any more."""
+    def release(self, utterance: Utterance) -> str:
+        """The caller has heard it to its end: it cannot be rewound into any more. The words heard."""
         track = self._tracks.get(utterance.number)
-        if track is not None:
-            self._let_go(track)
+        if track is None:
+            return ""
+        self._let_go(track)
+        return track.heard(track.frames * FRAME_SECONDS)
 
     # The event loop: who is heard
 
@@ -196,6 +203,10 @@ class Playout:
             if position <= track.start + 1 + track.frames or not track.complete:
                 return track.utterance
         return None
+
+    def holds(self, utterance: Utterance) -> bool:
+        """It is on and not let go."""
+        return utterance.number in self._tracks
 
     @property
     def ahead(self) -> int:
@@ -241,7 +252,7 @@ class Playout:
         self.pause(unheard)
         position = self._position
         heard = tuple(
-            Heard(track.utterance, heard_text(track.utterance.text, track.words, track.seconds(position), _length(track)))
+            Heard(track.utterance, track.heard(track.seconds(position)))
             for track in self._tracks.values()
             if track.seconds(position) > 0
         )
@@ -259,6 +270,12 @@ class Playout:
     def _position(self) -> int:
         return self._paused_at if self.paused else self._tape.position
 
+    def _place(self, track: _Track) -> None:
+        if track.start == sys.maxsize:
+            track.start = len(self._tape.cues)
+            self._tape.cues.append(Cue(track.utterance, begins=True))
+            self._tape.open = True
+
     def _replace(self, tape: _Tape) -> None:
         self._starved_before += self._tape.starved
         self._tape = self._live = tape
@@ -267,7 +284,7 @@ class Playout:
         del self._tracks[track.utterance.number]
         cues = self._tape.cues
         last = track.start + 1 + track.frames
-        for index in range(max(track.start, 0), min(last + 1, len(cues))):
+        for index in range(track.start, min(last + 1, len(cues))):
             cues[index] = None
         if not track.complete:
             self._tape.open = False
@@ -288,10 +305,6 @@ class Playout:
             if first < position <= first + track.frames:
                 return first + int(resume_point(track.words, track.seconds(position)) / FRAME_SECONDS)
         return position
-
-
-def _length(track: _Track) -> float | None:
-    return track.frames * FRAME_SECONDS if track.complete else None
 
 
 def _back(cues: list[bytes | Cue | None], position: int, frames: int) -> int:

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from callagent.agents.action import ListenSettings
+from callagent.turns.floor import FloorTimes
+
+INTER_DIGIT = 2.0
+"""Where the agent gives 0, its format's word for "the default"."""
+
 ACKNOWLEDGEMENTS = frozenset(
-    "ah aha alright hm hmm huh mhm mm mmhm mm-hm mm-hmm mhmm mmm oh ok okay right uh uh-huh uhhuh uhuh um yeah yep".split()
+    {"ah", "aha", "alright", "hm", "hmm", "huh", "mhm", "mhmm", "mm", "mm-hm", "mm-hmm", "mmhm", "mmm", "oh", "ok"}
+    | {"okay", "right", "uh", "uh-huh", "uhhuh", "uhuh", "um", "yeah", "yep"}
 )
 """Words with which a listener says "go on": alone they do not take the floor from the agent."""
 
@@ -34,3 +41,22 @@ class TurnSettings:
     allow_on_first_turn: bool = False
     """False: greeting and disclaimer are not interruptible."""
     acknowledgements: frozenset[str] = ACKNOWLEDGEMENTS
+
+    def times(self, listen: ListenSettings) -> FloorTimes:
+        """The floor's times in a turn taken as `listen` says."""
+        return FloorTimes(
+            no_input=self._no_input(listen),
+            endpointing=self.endpointing if listen.endpointing is None else listen.endpointing,
+            final_wait=self.final_wait,
+            resume_after=self.resume_after,
+            noise_limit=self.noise_limit,
+            longest_turn=self.longest_turn,
+            inter_digit=(listen.digits.inter_digit_timeout if listen.digits else 0.0) or INTER_DIGIT,
+        )
+
+    def _no_input(self, listen: ListenSettings) -> float:
+        default = self.no_input
+        if listen.digits is not None:
+            first = listen.digits.first_digit_timeout
+            default = max(default, first) if listen.speech else first
+        return default if listen.no_input_timeout is None else listen.no_input_timeout

@@ -6,10 +6,10 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
-from typing import cast
 
 from callagent.call_info import FRAME_BYTES
 from callagent.errors import ProviderError
+from callagent.log import get_logger
 from callagent.speech.protocol import SpeechChunk, Voice, VoiceSettings, WordTime
 from callagent.turns.playout import Playout, Utterance
 
@@ -18,20 +18,26 @@ LOOK_AHEAD = 1
 MOST_WAITING = 200
 """Utterances not yet synthesised; an agent that says more without listening is broken."""
 
+log = get_logger(__name__)
 Failed = Callable[[Utterance, str], None]
 
 
 class Speaker:
     """One call's voice. It owns one task, which runs while something is to be synthesised."""
 
-    def __init__(self, voice: Voice, playout: Playout, voice_wait: float, failed: Failed) -> None:
+    def __init__(
+        self, voice: Voice, playout: Playout, voice_wait: float, failed: Failed, ended: Callable[[], None]
+    ) -> None:
         self.voice = voice
         self.settings = VoiceSettings()
         self._playout = playout
         self._voice_wait = voice_wait
         self._failed = failed
+        self._ended = ended
         self._waiting: deque[tuple[Utterance, bytes | None]] = deque()
         self._task: asyncio.Task[None] | None = None
+        self._current: Utterance | None = None
+        """The one synthesised last."""
         self._ending: set[asyncio.Task[None]] = set()
         """Cancelled and not yet ended."""
         self._room = asyncio.Event()
@@ -48,7 +54,7 @@ class Speaker:
             return
         self._waiting.append((utterance, pcm))
         if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._run(), name="speaker")
+            self._start()
 
     def withdraw(self, utterance: Utterance) -> bool:
         """Take it back if nothing of it was played; whether that was so."""
@@ -78,12 +84,32 @@ class Speaker:
 
     # private
 
+    def _start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="speaker")
+        self._task.add_done_callback(self._on_done)
+
+    def _on_done(self, task: asyncio.Task[None]) -> None:
+        """A voice that breaks its contract costs an utterance, not the call."""
+        if task.cancelled():
+            return
+        if (error := task.exception()) is None:
+            self._ended()
+            return
+        log.error("voice_broke", error=repr(error), exc_info=error)
+        self._task = None
+        if self._current is not None:
+            self._failed(self._current, repr(error))
+            self._playout.complete(self._current, cut=True)
+        if self._waiting:
+            self._start()
+
     async def _run(self) -> None:
         while self._waiting:
             await self._wait_for_room()
             if not self._waiting:
                 break
             utterance, pcm = self._waiting.popleft()
+            self._current = utterance
             if pcm is None:
                 await self._synthesise(utterance)
             else:
@@ -92,7 +118,7 @@ class Speaker:
         self._task = None
 
     async def _wait_for_room(self) -> None:
-        while self._playout.ahead >= LOOK_AHEAD + (self._playout.current is None):
+        while self._playout.ahead >= LOOK_AHEAD:
             self._room.clear()
             await self._room.wait()
 
@@ -100,17 +126,24 @@ class Speaker:
         self._playout.begin(utterance)
         framer = _Framer(self._playout, utterance)
         # speak() is an async generator in all but its declared type: closing it stops the provider's work.
-        source = cast("AsyncIterator[SpeechChunk]", self.voice.speak(utterance.text, self.settings))
+        source = self.voice.speak(utterance.text, self.settings)
         try:
             async with aclosing(source):  # type: ignore[type-var]
-                while (chunk := await asyncio.wait_for(anext(source, None), self._voice_wait)) is not None:
+                while chunk := await self._next_chunk(source):
                     if not framer.put(chunk.pcm, chunk.words):
                         return
         except TimeoutError:
             self._failed(utterance, f"no audio within {self._voice_wait:g} s")
+            framer.finish(cut=True)
         except ProviderError as error:
             self._failed(utterance, str(error))
-        framer.finish()
+            framer.finish(cut=True)
+        else:
+            framer.finish()
+
+    async def _next_chunk(self, source: AsyncIterator[SpeechChunk]) -> SpeechChunk | None:
+        async with asyncio.timeout(self._voice_wait):
+            return await anext(source, None)
 
 
 class _Framer:
@@ -132,9 +165,9 @@ class _Framer:
             for start in range(0, whole, FRAME_BYTES)
         )
 
-    def finish(self, pcm: bytes = b"") -> None:
+    def finish(self, pcm: bytes = b"", *, cut: bool = False) -> None:
         """The last of it; a part of a frame is filled up with silence."""
         self.put(pcm)
         if self._rest:
             self._playout.append(self._utterance, self._rest.ljust(FRAME_BYTES, b"\0"))
-        self._playout.complete(self._utterance)
+        self._playout.complete(self._utterance, cut=cut)

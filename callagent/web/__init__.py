@@ -1,1 +1,22 @@
-"""."""
+"""HTTP: webhooks and media streams of carriers, health and metrics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from callagent.web.hooks import ServerHooks
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+    from callagent.carriers import TwilioSettings
+
+__all__ = ["ServerHooks", "make_app"]
+
+
+def make_app(twilio: TwilioSettings | None, hooks: ServerHooks) -> web.Application:
+    """The aiohttp application; `twilio` None: no carrier. Raises `ValueError` for bad settings."""
+    # aiohttp is imported with the first application, not with the command line.
+    from callagent.web import app
+
+    return app.make_app(twilio, hooks)

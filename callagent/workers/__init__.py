@@ -1,1 +1,9 @@
-"""."""
+"""Killable processes for project code, and the same without processes for tests."""
+
+from __future__ import annotations
+
+from callagent.workers.process_pool import ProcessPool
+from callagent.workers.protocol import Lease, OnMessage, Plain, ProjectRuntime, WorkerPool
+from callagent.workers.settings import WorkerSettings
+
+__all__ = ["Lease", "OnMessage", "Plain", "ProcessPool", "ProjectRuntime", "WorkerPool", "WorkerSettings"]

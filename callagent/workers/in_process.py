@@ -14,12 +14,12 @@ import time
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any
-from unittest.mock import patch
 
 from callagent.errors import CallagentError, FunctionTimeout, WorkerDied
 from callagent.workers.protocol import OnMessage, Plain, ProjectRuntime
 from callagent.workers.runtime import AskFailed, Runtime, Session, load_runtime, merge_checkpoint
 
+_real_sleep = time.sleep
 _UNWIND_TRIES = 100
 """How often code that swallows `Abandoned` is interrupted again before its thread is left alone."""
 
@@ -63,12 +63,15 @@ class _Thread:
     def resume(self, value: Any) -> _Answered | _Raised | _Sent | _Slept:
         """Let the thread go on with `value` (an exception is raised in it) until it needs the loop again."""
         assert self._thread is not None
-        with patch.object(time, "sleep", self._sleep):
+        time.sleep = self._sleep
+        try:
             if self._thread.ident is None:
                 self._thread.start()
             else:
                 self._to_thread.put(value)
             return self._to_loop.get()
+        finally:
+            time.sleep = _real_sleep
 
     def unwind(self, event: _Answered | _Raised | _Sent | _Slept) -> None:
         for _ in range(_UNWIND_TRIES):
@@ -82,9 +85,11 @@ class _Thread:
     def ask(self, message: Plain) -> Any:
         return self._hand_over(_Sent(message))
 
-    def _sleep(self, seconds: float) -> None:
+    def _sleep(self, seconds: Any) -> None:
         if threading.current_thread() is self._thread:
             self._hand_over(_Slept(seconds))
+        else:
+            _real_sleep(seconds)
 
     def _hand_over(self, event: _Sent | _Slept) -> Any:
         self._to_loop.put(event)
@@ -96,7 +101,7 @@ class _Thread:
     def _run(self, session: Session, request: Plain) -> None:
         try:
             answer = session.handle(request)
-        except BaseException as error:  # noqa: BLE001 - the outermost edge of a function run
+        except BaseException as error:  # the outermost edge of a function run
             self._to_loop.put(_Raised(error))
         else:
             self._to_loop.put(_Answered(answer))

@@ -1,1 +1,49 @@
-"""."""
+"""Flow projects: load, check, and run them as agents.
+
+The front is light: what it names is imported when it is asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from callagent.agents.flows.check import check_imports, check_project
+    from callagent.agents.flows.finding import CheckReport, Finding
+    from callagent.agents.flows.flow_project import FlowProject, load_flow_project, project_runtime
+    from callagent.agents.flows.load import is_flow_project, load_project
+    from callagent.agents.flows.settings import FlowSettings
+
+_MODULES = {
+    "CheckReport": "finding",
+    "Finding": "finding",
+    "FlowProject": "flow_project",
+    "FlowSettings": "settings",
+    "check_imports": "check",
+    "check_project": "check",
+    "is_flow_project": "load",
+    "load_flow_project": "flow_project",
+    "load_project": "load",
+    "project_runtime": "flow_project",
+}
+
+__all__ = [
+    "CheckReport",
+    "Finding",
+    "FlowProject",
+    "FlowSettings",
+    "check_imports",
+    "check_project",
+    "is_flow_project",
+    "load_flow_project",
+    "load_project",
+    "project_runtime",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

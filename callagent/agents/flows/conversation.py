@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from callagent.agents.action import Action, MetricWritten
+from callagent.agents.action import Action, MetricWriter, MetricWritten
 from callagent.call_info import CallInfo
 
 from .history import History
@@ -29,7 +29,8 @@ class Conversation:
     settings: FlowSettings
     language: str
     variant: str | None
-    position: Position = Position()
+    metric_writer: MetricWriter
+    position: Position = field(default_factory=Position)
     history: History = field(default_factory=History)
     state: dict[str, Any] = field(default_factory=dict)
     """JSON projection of `conv.state`; the live objects are the worker's."""
@@ -47,6 +48,8 @@ class Conversation:
     silences: int = 0
     functions: int = 0
     """Functions started so far."""
+    calls: int = 0
+    """Tool calls numbered so far."""
     turns: int = 0
     handoff: dict[str, Any] | None = None
     events: list[Action] = field(default_factory=list)
@@ -55,10 +58,12 @@ class Conversation:
     """A handoff or hang-up decided by a function whose turn was interrupted."""
 
     @classmethod
-    def begin(cls, info: CallInfo, project: Project, settings: FlowSettings) -> Conversation:
+    def begin(
+        cls, info: CallInfo, project: Project, settings: FlowSettings, metric_writer: MetricWriter
+    ) -> Conversation:
         variants = project.variants
         variant = settings.variant if settings.variant in variants.attributes else variants.default
-        return cls(info, project, settings, settings.language or project.languages.default, variant)
+        return cls(info, project, settings, settings.language or project.languages.default, variant, metric_writer)
 
     @property
     def channel(self) -> str:
@@ -71,13 +76,20 @@ class Conversation:
         return CHANNELS.get(self.channel, f"{self.channel}.polyai")
 
     def now(self) -> datetime:
-        return self.settings.at or datetime.now(UTC).astimezone()
+        """The time for the project: pinned, or the clock's. A pinned time without a zone is UTC."""
+        at = self.settings.at
+        if at is None:
+            return datetime.now(UTC).astimezone()
+        return at if at.tzinfo else at.replace(tzinfo=UTC)
 
-    def write_metric(self, name: str, value: Any, *, write_once: bool = False) -> None:
+    async def write_metric(self, name: str, value: Any, *, write_once: bool = False) -> bool:
+        """Keep a metric and make it durable. False: it was written before and is written once only."""
         if write_once and any(metric["name"] == name for metric in self.metrics):
-            return
+            return False
         self.metrics.append({"name": name, "value": value})
         self.events.append(MetricWritten(name, value))
+        await self.metric_writer(name, value)
+        return True
 
     def scope(self) -> Scope:
         return Scope(

@@ -11,6 +11,9 @@ from typing import Any
 from .finding import Findings
 
 Path_ = tuple[str | int, ...]
+TEXT = "\0text"
+_DEEPEST = 20
+"""Levels of a document; an alias may point at what holds it."""
 _CONFLICT = re.compile(r"^(<{7} |={7}$|>{7} )", re.MULTILINE)
 _TYPE_NAMES = {str: "str", bool: "bool", int: "int", float: "float", list: "list", dict: "dict", type(None): "None"}
 
@@ -22,6 +25,7 @@ class Document:
     file: str
     data: Any
     lines: Mapping[Path_, int]
+    """Of each key; under `(*path, TEXT)` the line on which a text begins."""
     findings: Findings
 
     def line(self, path: Path_ = ()) -> int:
@@ -61,7 +65,7 @@ class Reader:
     def __contains__(self, key: str) -> bool:
         return self._data.get(key) is not None
 
-    def keys(self) -> Iterator[str]:
+    def names(self) -> Iterator[str]:
         return (str(key) for key in self._data)
 
     def raw(self, key: str) -> Any:
@@ -69,6 +73,10 @@ class Reader:
 
     def line(self, key: str | None = None) -> int:
         return self.document.line(self.path if key is None else (*self.path, key))
+
+    def text_line(self, key: str) -> int:
+        """The line on which the text under `key` begins."""
+        return self.document.line((*self.path, key, TEXT))
 
     def error(self, message: str, key: str | None = None) -> None:
         self.document.findings.error(self.document.file, self.line(key), message)
@@ -192,10 +200,14 @@ def parse_yaml(text: str, file: str, findings: Findings) -> Document | None:
 
 def _note_lines(node: Any, path: Path_, lines: dict[Path_, int]) -> None:
     if not isinstance(node.value, list):
+        is_block = getattr(node, "style", None) in ("|", ">")
+        lines[(*path, TEXT)] = node.start_mark.line + (2 if is_block else 1)
+        return
+    if len(path) > _DEEPEST:
         return
     for index, item in enumerate(node.value):
         key, value = item if isinstance(item, tuple) else (None, item)
-        place: Path_ = (*path, index if key is None else key.value)
+        place: Path_ = (*path, index if key is None else str(key.value))
         lines[place] = (value if key is None else key).start_mark.line + 1
         _note_lines(value, place, lines)
 

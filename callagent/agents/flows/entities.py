@@ -50,14 +50,18 @@ def load_entities(root: Reader) -> dict[str, Entity]:
 def _config(reader: Reader, kind: str) -> dict[str, Any]:
     config = {}
     section = reader.map("config")
-    for key in section.keys():
+    for key in section.names():
         name = re.sub(r"([A-Z])", lambda m: "_" + m.group(1).lower(), key)
         value = section.raw(key)
         types = CONFIG_TYPES[kind].get(name)
-        if types and value is not None and (not isinstance(value, types) or (isinstance(value, bool) and bool not in types)):
+        if (
+            types
+            and value is not None
+            and (not isinstance(value, types) or (isinstance(value, bool) and bool not in types))
+        ):
             wanted = types[-1].__name__
             section.error(
-                f"Config field '{name}' should be of type '{wanted}' for entity type '{kind}'. It is {type_name(value)}.",
+                f"Config field '{name}' should be of type '{wanted}' for entity type '{kind}', not {type_name(value)}.",
                 key,
             )
             continue

@@ -31,7 +31,7 @@ class Goto:
     """A `flow.goto_step("X")` or `conv.goto_flow("X")` with a literal name."""
 
     kind: str
-    """`step` or `flow`."""
+    """`step`, `flow`, or `exit` for `conv.exit_flow()`."""
     name: str
     line: int
 
@@ -82,7 +82,9 @@ def read_function(root: Path, file: str, kind: str, flow: str | None, findings: 
     )
     if definition is None:
         wanted = "conv: Conversation" + (", flow: Flow" if kind in ("flow", "step") else "")
-        message = f"Function definition 'def {name}({wanted}, …)' not found in code. The file needs a function of its name."
+        message = (
+            f"Function definition 'def {name}({wanted}, …)' not found in code. The file needs a function of its name."
+        )
         findings.error(file, 1, message)
         return None
     return _describe(_Source(file, findings, definition), kind, flow)
@@ -132,7 +134,7 @@ def _description(source: _Source, decorators: Sequence[ast.expr], kind: str) -> 
     found = [d for d in decorators if _decorator_name(d) == "func_description"]
     if not found:
         if kind in ("global", "flow"):
-            source.error("Function description cannot be empty. Add @func_description(\"…\").")
+            source.error('Function description cannot be empty. Add @func_description("…").')
         return ""
     text = str(_arguments(source, found[0], ("description",)).get("description", "")).strip()
     if not text:
@@ -198,7 +200,7 @@ def _latency(source: _Source, decorators: Sequence[ast.expr]) -> tuple[LatencyCo
     delay, silence = (_seconds(source, node, name, given.get(name, 0)) for name in names[:2])
     responses = []
     for item in given.get("delay_responses") or ():
-        message, duration = (item if isinstance(item, tuple | list) and len(item) == 2 else (item, 0))
+        message, duration = item if isinstance(item, tuple | list) and len(item) == 2 else (item, 0)
         if not isinstance(message, str) or not message.strip():
             source.error("Delay response message cannot be empty.", node)
             continue
@@ -223,7 +225,11 @@ def _gotos(definition: ast.AST) -> list[Goto]:
         "goto_flow": lambda name, line: Goto("flow", name, line),
     }
     for node in ast.walk(definition):
-        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or not node.args:
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+            continue
+        if node.func.attr == "exit_flow":
+            found.append(Goto("exit", "", node.lineno))
+        if not node.args:
             continue
         make, first = methods.get(node.func.attr), node.args[0]
         if make and isinstance(first, ast.Constant) and isinstance(first.value, str):

@@ -56,7 +56,11 @@ def load_guardrails(root: Reader) -> tuple[Guardrail, ...]:
     missing = [name for name in PLATFORM_GUARDRAILS if name not in platform]
     if missing:
         root.error(f"platform_guardrails lacks {missing}. List all five, each with 'enabled'.", "platform_guardrails")
-    found = [Guardrail(name, PLATFORM_GUARDRAILS[name], "") for name in platform if platform[name] and name in PLATFORM_GUARDRAILS]
+    found = [
+        Guardrail(name, PLATFORM_GUARDRAILS[name], "")
+        for name in platform
+        if platform[name] and name in PLATFORM_GUARDRAILS
+    ]
     custom = root.maps("custom_guardrails")
     if len(custom) > 20:
         root.error("There may be at most 20 custom guardrails.", "custom_guardrails")
@@ -68,7 +72,9 @@ def load_guardrails(root: Reader) -> tuple[Guardrail, ...]:
 
 def legacy_identity(personality: Reader, role: Reader) -> str:
     """The sentence of the older `personality.yaml` and `role.yaml`."""
-    chosen = [name.lower() for name in personality.map("adjectives").keys() if personality.map("adjectives").flag(name)]
+    chosen = [
+        name.lower() for name in personality.map("adjectives").names() if personality.map("adjectives").flag(name)
+    ]
     if "other" in chosen and len(chosen) > 1:
         personality.error("The adjective 'Other' excludes the others.", "adjectives")
     if role.text("custom") and role.text("value").lower() != "other":
@@ -83,4 +89,4 @@ def legacy_identity(personality: Reader, role: Reader) -> str:
 
 
 def has_identity(readers: Mapping[str, Reader]) -> bool:
-    return any(any(True for _ in reader.keys()) for reader in readers.values())
+    return any(any(True for _ in reader.names()) for reader in readers.values())

@@ -151,7 +151,9 @@ class _Loader:
         for file in (*self._files("topics", "**/*.yaml"), *self._files("child_topics", "*/*.yaml")):
             variant = folders.get(file.split("/")[1]) if file.startswith("child_topics/") else None
             if file.startswith("child_topics/") and variant is None:
-                self._findings.error(file, 1, f"The folder of a child topic is the cleaned name of a variant: {sorted(folders)}.")
+                self._findings.error(
+                    file, 1, f"The folder of a child topic is the cleaned name of a variant: {sorted(folders)}."
+                )
                 continue
             topic = load_topic(self._reader(file), variant)
             if topic is None:
@@ -175,7 +177,11 @@ class _Loader:
         for file in self._files("flows", "*/flow_config.yaml"):
             yield self._flow(file)
         for folder in sorted((self._path / "flows").glob("*/")):
-            if folder.is_dir() and not folder.name.startswith((".", "_")) and not (folder / "flow_config.yaml").exists():
+            if (
+                folder.is_dir()
+                and not folder.name.startswith((".", "_"))
+                and not (folder / "flow_config.yaml").exists()
+            ):
                 self._findings.error(f"flows/{folder.name}", 1, "The flow has no flow_config.yaml.")
 
     def _flow(self, file: str) -> Flow:

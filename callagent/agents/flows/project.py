@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,9 +28,9 @@ class Project:
     identity: str = ""
     rules: str = ""
     guardrails: tuple[Guardrail, ...] = ()
-    languages: Languages = Languages()
+    languages: Languages = field(default_factory=Languages)
     experimental: Experimental = field(default_factory=Experimental)
-    voice: VoiceSettings = VoiceSettings()
+    voice: VoiceSettings = field(default_factory=VoiceSettings)
     chat: Greeting | None = None
     entities: Mapping[str, Entity] = field(default_factory=dict)
     handoffs: Mapping[str, HandoffTarget] = field(default_factory=dict)
@@ -53,3 +53,11 @@ class Project:
     def function_step(self, flow: str | None, step: str | None) -> ProjectFunction | None:
         found = self.flows.get(flow or "")
         return found.function_steps.get(step or "") if found else None
+
+    def all_functions(self) -> Iterator[ProjectFunction]:
+        """Every function file of the project."""
+        yield from (each for each in (self.start_function, self.end_function) if each is not None)
+        yield from self.functions.values()
+        for flow in self.flows.values():
+            yield from flow.functions.values()
+            yield from flow.function_steps.values()

@@ -89,7 +89,7 @@ def find_references(text: str) -> list[tuple[str, str, int]]:
 
 
 def keep_conditional(text: str, scope: Scope) -> str:
-    """Text with `<channel:…>` and `<language:…>` parts kept or dropped; tags nest, a tag left open ends with the text."""
+    """Text with `<channel:…>` and `<language:…>` parts kept or dropped; tags nest, one left open ends with the text."""
     parts: list[str] = []
     open_tags: list[bool] = []
     position = 0

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from .topics import Topic
 
 _WORD = re.compile(r"\w+(?:'\w+)?")
-_STOP_WORDS = frozenset(
-    "a an the i you we they he she it me my your our us is are was were be been am do does did can could will would "
-    "shall should may might to of in on at for from with by and or but if so that this these those there here what's "
-    "it's i'm i'd i've you're don't please hi hello hey um uh er like just really want need know tell get got have has "
-    "had some any about as not no yes okay ok thanks thank let me what which who how when where why".split()
+_STOP_TEXT = (
+    "a about am an and any are as at be been but by can could did do does don't er for from get got had "
+    "has have he hello here hey hi how i i'd i'm i've if in is it it's just know let like may me might "
+    "my need no not of ok okay on or our please really shall she should so some tell thank thanks that "
+    "the there these they this those to uh um us want was we were what what's when where which who why "
+    "will with would yes you you're your "
 )
-_QUESTION_WORDS = frozenset(("what", "which", "who", "how", "when", "where", "why"))
+_STOP_WORDS = frozenset(_STOP_TEXT.split())
 _SATURATION = 1.2
 """BM25's k1: how fast a repeated word stops counting."""
 _CONTENT_WEIGHT = 0.75
@@ -54,8 +55,9 @@ class TopicIndex:
         for short, content in zip(self._short, self._content, strict=True):
             documents.update(set(content).union(*short))
         total = len(self._topics)
-        self._weights = {w: math.log(1 + (total - n + 0.5) / (n + 0.5)) for w, n in documents.items()}
-        self._unknown = math.log(1 + (total + 0.5) / 0.5)
+        self._weights = {word: 1 + math.log((total + 1) / (count + 0.5)) for word, count in documents.items()}
+        # A word of no topic counts as much as any other: neither fillers nor foreign subjects decide alone.
+        self._unknown = sum(self._weights.values()) / len(self._weights) if self._weights else 1.0
 
     def search(self, text: str, excluded: Iterable[str] = (), variant: str | None = None) -> list[Match]:
         """All topics that share a word with `text`, best first."""

@@ -84,7 +84,9 @@ def decide(answer: Mapping[str, Any]) -> Decision:
 def _from_dict(value: Mapping[str, Any], effects: Mapping[str, Any]) -> Decision:
     queued: Mapping[str, Any] = effects.get("handoff") or {}
     handoff = _handoff(value.get("handoff"), value) or (_queued_handoff(queued) if queued else None)
-    utterance = _first_text(value.get("utterance"), _inner_utterance(value), queued.get("utterance"), effects.get("say"))
+    utterance = _first_text(
+        value.get("utterance"), _inner_utterance(value), queued.get("utterance"), effects.get("say")
+    )
     return Decision(
         variant=_name(value.get("variant")) or effects.get("variant"),
         language=effects.get("language"),

@@ -6,7 +6,7 @@ import re
 
 _END = re.compile(r"(?<=[.!?…])[\"')\]”’]*\s+|\n+|(?<=[。！？])")
 _NOT_AN_END = re.compile(
-    r"(?:\b(?:mr|mrs|ms|dr|prof|st|no|vs|etc|e\.g|i\.e|inc|ltd|co|approx|ext|dept|jr|sr)\.|(?:^|\s)[A-Za-z]\.|^\s*\d+\.)$",
+    r"(?:\b(?:mr|mrs|ms|dr|prof|st|vs|etc|e\.g|i\.e|inc|ltd|co|approx|ext|dept|jr|sr)\.|(?:^|\s)[A-Za-z]\.|^\s*\d+\.)$",
     re.IGNORECASE,
 )
 MAX_SENTENCE = 400

@@ -74,7 +74,7 @@ def load_step(root: Reader) -> Step:
         prompt=root.required_text("prompt"),
         is_default=is_default,
         file=root.document.file,
-        prompt_line=root.line("prompt"),
+        prompt_line=root.text_line("prompt"),
         biasing=_biasing(root.map("asr_biasing")),
         dtmf=_dtmf(root.map("dtmf_config")),
         barge_in=root.map("barge_in").flag("is_enabled") if "barge_in" in root else None,
@@ -93,7 +93,7 @@ def seconds(value: float | None, milliseconds_over: float = 20.0) -> float | Non
 
 
 def _biasing(reader: Reader) -> Biasing | None:
-    if not reader.flag("is_enabled", True) or not any(True for _ in reader.keys()):
+    if not reader.flag("is_enabled", True) or not any(True for _ in reader.names()):
         return None
     return Biasing(tuple(kind for kind in BIAS_KINDS if reader.flag(kind)), reader.texts("custom_keywords"))
 
@@ -116,7 +116,9 @@ def _dtmf(reader: Reader) -> DtmfConfig | None:
 def _condition(reader: Reader) -> Condition:
     kind = reader.text("condition_type", "step_condition")
     if kind not in ("step_condition", "exit_flow_condition"):
-        reader.error(f"'condition_type' should be step_condition or exit_flow_condition, not '{kind}'.", "condition_type")
+        reader.error(
+            f"'condition_type' should be step_condition or exit_flow_condition, not '{kind}'.", "condition_type"
+        )
     exits = kind == "exit_flow_condition"
     if not exits and not reader.text("child_step"):
         reader.error("A step_condition needs 'child_step'.", "name")

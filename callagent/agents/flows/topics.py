@@ -36,7 +36,7 @@ def load_topic(root: Reader, variant: str | None = None) -> Topic | None:
         actions=root.text("actions"),
         examples=examples,
         file=file,
-        actions_line=root.line("actions"),
+        actions_line=root.text_line("actions"),
         variant=variant,
     )
     return topic if root.flag("enabled", True) else None

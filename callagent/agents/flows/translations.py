@@ -15,7 +15,7 @@ def load_translations(root: Reader, languages: Sequence[str]) -> dict[str, dict[
     for reader in root.maps("translations"):
         name = reader.required_text("name")
         texts = reader.map("translations")
-        table[name] = {language: str(texts.raw(language) or "") for language in texts.keys()}
+        table[name] = {language: str(texts.raw(language) or "") for language in texts.names()}
         missing = [language for language in languages if language not in table[name]]
         extra = [language for language in table[name] if language not in languages]
         if missing:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import date, timedelta
 from typing import Any
 
 from .entities import Entity
@@ -29,6 +29,7 @@ _ONES = {
     "seventeen": 17, "eighteen": 18, "nineteen": 19,
 }  # fmt: skip
 _TENS = {"twenty": 20, "thirty": 30, "forty": 40, "fifty": 50, "sixty": 60, "seventy": 70, "eighty": 80, "ninety": 90}
+_Check = Callable[[str, Mapping[str, Any], date], Any]
 _REPEATS = {"double": 2, "triple": 3}
 _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _MONTHS = (
@@ -49,7 +50,7 @@ def validate(entity: Entity, value: Any, today: date) -> EntityResult:
     text = _as_text(value)
     if not text:
         return EntityResult(entity.name, False, "", entity.type, "The value is empty.")
-    check = _CHECKS.get(entity.type, _any_text)
+    check: _Check = _CHECKS.get(entity.type, _any_text)
     try:
         native = check(text, entity.config, today)
     except ValueError as error:
@@ -179,7 +180,9 @@ def _relative_day(text: str, today: date) -> date | None:
 
 def _named_day(text: str, today: date) -> date | None:
     """`March 5th 1990`, `5 March`; without a year the next such day."""
-    month = next((number for number, name in enumerate(_MONTHS, 1) if re.search(rf"\b{name[:3]}(?:{name[3:]})?\b", text)), None)
+    month = next(
+        (number for number, name in enumerate(_MONTHS, 1) if re.search(rf"\b{name[:3]}(?:{name[3:]})?\b", text)), None
+    )
     numbers = [int(n) for n in re.findall(r"\d+", text)]
     day = next((n for n in numbers if 1 <= n <= 31), None)
     if month is None or day is None:
@@ -250,7 +253,7 @@ def _any_text(text: str, config: Mapping[str, Any], today: date) -> str:
     return text
 
 
-_CHECKS: Mapping[str, Callable[[str, Mapping[str, Any], date], Any]] = {
+_CHECKS: Mapping[str, _Check] = {
     "numeric": _numeric,
     "alphanumeric": _alphanumeric,
     "enum": _enum,
@@ -258,7 +261,3 @@ _CHECKS: Mapping[str, Callable[[str, Mapping[str, Any], date], Any]] = {
     "phone_number": _phone,
     "time": _time,
 }
-
-
-def today_of(now: datetime) -> date:
-    return now.date()

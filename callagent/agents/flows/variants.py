@@ -46,11 +46,11 @@ def _read_attribute(reader: Reader, table: dict[str, dict[str, Any]]) -> None:
     if kind == "enum" and not options:
         reader.error(f"Variant attribute '{name}' is an enum and needs 'config.values'.", "kind")
     values = reader.map("values")
-    missing = [variant for variant in table if variant not in set(values.keys())]
+    missing = [variant for variant in table if variant not in set(values.names())]
     if missing:
         # Reported, not refused: the attribute is simply unset for those variants.
         reader.warning(f"Missing variants for variant attribute: {name}: {missing}", "values")
-    for variant in values.keys():
+    for variant in values.names():
         if variant in table:
             value = _typed(kind, values.raw(variant))
             if value is not None:

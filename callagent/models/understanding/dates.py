@@ -51,6 +51,10 @@ _RELATIVE = re.compile(
 )
 _PART_FOLLOWS = re.compile(r"\s*(?:in the|this|tomorrow|at)?\s*(?:morning|afternoon|evening|night|tonight)\b")
 _PART_PRECEDES = re.compile(r"\b(?:morning|afternoon|evening|night|tonight)\W*$")
+# "Not Friday, Thursday": the day that is not wanted is none.
+_REFUSED_DAY = re.compile(
+    rf"\b(?:not|can't do|cannot do|instead of)(?: on)? (?:{'|'.join(_WEEKDAYS)}|today|tomorrow)\b"
+)
 # An hour without a.m. or p.m. is in the daytime: from 8 to 12 in the morning, from 1 to 7 after noon.
 _FIRST_DAYTIME_HOUR = 8
 
@@ -60,7 +64,7 @@ def find_date(text: str, today: date) -> date | None:
 
     A weekday is the coming one, `next` or not; a day without a year is the next one that is not past.
     """
-    said = text.lower().replace("’", "'")
+    said = _REFUSED_DAY.sub(" ", text.lower().replace("’", "'"))
     readers = (_iso, _in_days, _relative_day, _month_and_day, _figures, _weekday, _day_of_month)
     try:
         return next((found for read in readers if (found := read(said, today))), None)
@@ -118,7 +122,7 @@ def _relative_day(said: str, today: date) -> date | None:
 def _in_days(said: str, today: date) -> date | None:
     match = re.search(r"\bin (?:about )?(a|an|[a-z]+|\d+) (day|week)s?\b|\b(a|one) (week) from (?:today|now)\b", said)
     if not match:
-        return today + timedelta(days=7) if re.search(r"\bnext week\b$", said) else None
+        return today + timedelta(days=7) if re.search(r"\bnext week\W*$", said) else None
     amount, unit = match[1] or match[3], match[2] or match[4]
     count = 1 if amount in {"a", "an", "one"} else find_number(amount)
     return today + timedelta(days=int(count) * (7 if unit == "week" else 1)) if count is not None else None

@@ -7,15 +7,17 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from callagent.models.understanding.numbers import TENS, UNITS
 from callagent.models.understanding.yes_no import normalise
 
 _STOP_WORDS_TEXT = """
-a about all also am an and any are as at be been but by call called caller calls can could customer did do does
-doing done for from function get gets give given gives go got had has have having he hello help her hey hi him
-his how i if in into is it its just know let like may me might more my need needs no not now of off oh on one or
-our ours out over please really s say said saying says she should since so some such t tell than thank thanks
-that the their them then there these they thing this those to too tool up us use used user uses very want wanted
-wants was we well were what when where which who whom whose why will with would yes yeah you your yours
+another other else different nothing anything something everything a about all also am an and any are as at be been
+but by call called caller calls can could customer did do does doing done for from function get gets give given
+gives go got had has have having he hello help her hey hi him his how i if in into is it its just know let like may
+me might more my need needs no not now of off oh on one or our ours out over please really s say said saying says
+she should since so some such t tell than thank thanks that the their them then there these they thing this those to
+too tool up us use used user uses very want wanted wants was we well were what when where which who whom whose why
+will with would yes yeah you your yours
 """
 _STOP_WORDS = frozenset(_STOP_WORDS_TEXT.split())
 # Phrases that mean more than their words; each becomes one word.
@@ -27,7 +29,9 @@ _PHRASES = (
     (r"\b(?:how much|what (?:does it|do you|is the) (?:cost|charge))\b", " price "),
     (r"\b(?:opening (?:hours|times)|business hours|are you (?:\w+ )?(?:open|closed))\b", " open hour "),
     (r"\bwhat time\b", " hour "),
-    (r"\b(?:never|not|hasn't|didn't) (?:arrived?|come|came|turn(?:ed)? up|show(?:ed)? up)\b", " missing "),
+    (r"\b(?:never|not|hasn't|didn't) (?:arrived?|come|came|turn(?:ed)? up|show(?:ed)? up)\b", " lost "),
+    (r"\b(?:don't|do not|doesn't|does not|can't|cannot|haven't) (?:have|know|find|remember|got)\b", " unavailable "),
+    (r"\bwhere(?:'s| is| are)? (?:my|the|our|it|a)\b", " status "),
     (r"\b(?:put me through|connect me|speak (?:to|with)|talk (?:to|with))\b", " transfer "),
     (r"\bset up\b", " book "),
 )  # fmt: skip
@@ -36,15 +40,15 @@ _GROUPS = (
     "person human agent operator representative advisor adviser colleague somebody someone staff manager rep",
     "transfer handoff connect escalate forward speak talk",
     "book reserve schedule arrange booking reservation",
-    "change move reschedule rearrange rebook rebooking modify update",
+    "change move reschedule rearrange rebook modify update instead",
     "cancel cancellation call-off",
     "price cost fee charge rate tariff",
     "refund reimburse reimbursement compensation",
-    "missing lost stolen disappeared vanished",
+    "lost missing stolen disappeared vanished",
     "damaged broken smashed crushed",
     "complain complaint claim",
     "order purchase",
-    "status track tracking trace",
+    "track tracking trace",
     "deliver delivery delivered delivering",
     "number digit code",
     "open opening opened",
@@ -67,9 +71,15 @@ def content_words(text: str) -> list[str]:
     said = normalise(text.replace("_", " "))
     for pattern, replacement in _PHRASES:
         said = re.sub(pattern, replacement, said)
-    found = (word.removesuffix("'s").strip("'-") for word in said.split())
-    folded = (_fold(word) for word in found if word not in _STOP_WORDS and len(word) > 1)
+    # Contractions carry nothing: "I'm" is I, "don't" is not.
+    found = (word.partition("'")[0].strip("-") for word in said.split() if not word.endswith("n't"))
+    folded = (_fold(word) for word in found if word not in _STOP_WORDS and len(word) > 1 and not _is_number(word))
     return [word for word in folded if word and word not in _STOP_WORDS]
+
+
+def _is_number(word: str) -> bool:
+    """Numbers are arguments; what a description or a topic is about are other words."""
+    return word in UNITS or word in TENS or word.isdigit()
 
 
 def _fold(word: str) -> str:
@@ -94,7 +104,11 @@ def _undouble(stem: str) -> str:
 
 
 _SYNONYMS = {
-    form: _stem(group.split()[0]) for group in _GROUPS for word in group.split() for form in (word, _stem(word))
+    form: _stem(group.split()[0])
+    for group in _GROUPS
+    for word in group.split()
+    # "missing" is lost, "missed" is not.
+    for form in {word, _stem(word) if not word.endswith("ing") else word}
 }
 
 
@@ -109,6 +123,11 @@ class Keywords:
         """For each description, from 0 (nothing shared) to 1 (every word of `text` is in it, and only there)."""
         said = set(content_words(text))
         return [self._score(said, document) for document in self._documents]
+
+    def evidence(self, text: str) -> list[float]:
+        """For each description, the weight of the words it shares with `text`: 1 for a word that only it has."""
+        said = set(content_words(text))
+        return [sum(map(self._weight, said & document)) for document in self._documents]
 
     def _score(self, said: Iterable[str], document: frozenset[str]) -> float:
         weights = {word: self._weight(word) for word in said}

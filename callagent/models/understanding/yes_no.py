@@ -20,9 +20,12 @@ _YES = (
     r"why not|i'd (?:love|like) (?:to|that))"
 )
 _NO = (
-    r"(?:no|nope|nah|negative|never|not (?:really|quite|right|correct|now|today|yet|at all)|no thanks|no thank you|"
-    r"(?:that|it)(?:'s| is) (?:not|wrong|incorrect)|(?:that|it) isn't|wrong|incorrect|i don't|i do not|don't|do not|"
-    r"i didn't|i'm not|i am not|i'd rather not|rather not|never mind|nevermind|forget it|nothing|none)"
+    r"(?:no|nope|nah|negative|never|not(?! (?:bad|sure|a problem)\b)|no thanks|no thank you|"
+    r"(?:that|it)(?:'s| is) (?:not|wrong|incorrect)|(?:that|it) (?:isn't|(?:doesn't|does not|won't) work)|"
+    r"wrong|incorrect|"
+    r"i (?:don't|do not)(?: (?:want|think|agree|need|like)|$)|don't|do not|"
+    r"i didn't|i'm not|i am not|"
+    r"i'd rather not|i can't|i cannot|i'm (?:good|fine|all set)|rather not|never mind|nevermind|forget it|nothing|none)"
 )
 _STARTS_YES = re.compile(rf"{_SOFTENERS}{_YES}\b")
 _STARTS_NO = re.compile(rf"{_SOFTENERS}{_NO}\b")
@@ -32,7 +35,8 @@ _TAKES_BACK = re.compile(r"\b(?:not (?:right|correct|quite)|isn't (?:right|corre
 _I_DO_NOT = re.compile(r"\bi (?:don't|do not) think so\b")
 _REPEAT = re.compile(
     r"\b(?:(?:repeat|say) (?:that|it|this)|repeat (?:please|yourself)|once more|one more time|come again|pardon|"
-    r"what (?:was that|did you say)|(?:didn't|did not|don't|couldn't) (?:catch|hear|get|understand) (?:that|it|you)|"
+    r"what (?:(?:\w+ )?was (?:that|it)|did you say)|"
+    r"(?:didn't|did not|don't|couldn't) (?:catch|hear|get|understand) (?:that|it|you)|"
     r"say (?:that |it )?again|(?:could|can|would|will) you (?:please )?repeat|excuse me what|sorry what)\b"
     r"|^(?:sorry|excuse me|what|huh|repeat|again)$"
 )

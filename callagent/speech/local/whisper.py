@@ -14,6 +14,7 @@ import soxr
 import tokenizers
 
 from callagent.call_info import SAMPLE_RATE
+from callagent.errors import UserError
 from callagent.speech.local import mel
 
 LONGEST_WINDOW = 30.0
@@ -85,11 +86,17 @@ class Whisper:
         names = ["<|startoftranscript|>", "<|notimestamps|>"]
         if self.multilingual:
             names[1:1] = [f"<|{language}|>", "<|transcribe|>"]
-        start = [self._tokenizer.token_to_id(name) for name in names]
+        start = [self._token(name) for name in names]
         if not expected:
             return start
         before = self._tokenizer.encode(f" {expected.strip()}", add_special_tokens=False).ids[-PROMPT_TOKENS:]
-        return [self._tokenizer.token_to_id("<|startofprev|>"), *before, *start]
+        return [self._token("<|startofprev|>"), *before, *start]
+
+    def _token(self, name: str) -> int:
+        number = self._tokenizer.token_to_id(name)
+        if number is None:
+            raise UserError(f"the model's tokenizer.json has no {name}: not a Whisper model")
+        return int(number)
 
     def _generate(self, spectrogram: mel.Floats, prompt: list[int], decoding: Decoding, seconds: float) -> Any:
         features = ctranslate2.StorageView.from_array(np.ascontiguousarray(spectrogram[None]))

@@ -1,7 +1,7 @@
 from _gen import *  # <AUTO GENERATED>
 
 
-@func_description("The caller wants another delivery day: book, change, move or rearrange a delivery.")
+@func_description("The caller missed a delivery or wants another delivery day: book, change, move, rearrange.")
 def new_day_wanted(conv: Conversation, flow: Flow):
     conv.write_metric("REQUEST", "new_day")
     known = conv.state.parcel and conv.state.parcel["status"] != "delivered"

@@ -23,6 +23,7 @@ def best(said: str) -> int | None:
 def test_the_description_that_shares_most_wins() -> None:
     assert best("I want to check the status of my order") == 0
     assert best("where is my package") == 0
+    assert best("can you tell me where my delivery is") == 0
     assert best("can I speak to a real person") == 1
     assert best("get me an operator") == 1
     assert best("the package never arrived and I want my money back") == 2
@@ -32,6 +33,7 @@ def test_the_description_that_shares_most_wins() -> None:
 def test_words_that_mean_nothing_here_choose_nothing() -> None:
     assert best("my internet has been down since this morning") is None
     assert best("") is None
+    assert best("eight four two seven 6") is None
     assert best("and so on and so on") is None
 
 

@@ -19,7 +19,8 @@ def test_yes(said: str) -> None:
 @pytest.mark.parametrize(
     "said",
     ["no", "No thanks.", "nope that's not correct", "not really", "that's wrong", "I don't think so", "well, no",
-     "I don't want that", "never mind", "yes, no, that's wrong", "nothing else"],
+     "I don't want that", "never mind", "yes, no, that's wrong", "nothing else", "that doesn't work",
+     "not friday, thursday", "I'm good, thanks", "I don't"],
 )  # fmt: skip
 def test_no(said: str) -> None:
     assert find_answer(said) is Answer.NO
@@ -27,8 +28,8 @@ def test_no(said: str) -> None:
 
 @pytest.mark.parametrize(
     "said",
-    ["", "friday morning", "what are your opening hours", "I know the number", "tomorrow afternoon would be great",
-     "eight four two seven six", "the package never arrived and I want my money back"],
+    ["", "friday morning", "I don't have the number", "not bad", "what are your opening hours", "I know the number",
+     "tomorrow afternoon would be great", "eight four two seven six", "the package never arrived and I want my money back"],
 )  # fmt: skip
 def test_neither(said: str) -> None:
     assert find_answer(said) is None
@@ -36,8 +37,8 @@ def test_neither(said: str) -> None:
 
 @pytest.mark.parametrize(
     "said",
-    ["could you repeat that please I didn't catch it", "pardon", "say that again", "What was that?", "sorry",
-     "can you please repeat"],
+    ["wait, what day was that", "could you repeat that please I didn't catch it", "pardon", "say that again",
+     "What was that?", "sorry", "can you please repeat"],
 )  # fmt: skip
 def test_repeat_request(said: str) -> None:
     assert is_repeat_request(said)

@@ -11,7 +11,7 @@ border is plain data:
      "memory": {…}, "now": ISO 8601 | None, # pinned conv.clock
      "timezone": IANA name | None}
 
-`{"op": "describe"}` → `{"functions": [...], "threads": bool}`, one entry per function file::
+`{"op": "describe"}` → `{"functions": [...]}`, one entry per function file::
 
     {"kind": "global"|"flow"|"step"|"start"|"end", "flow": folder name | None, "name", "file", "line",
      "parameters": [{"name", "type": "string"|"integer"|"number"|"boolean"|None, "description"}],

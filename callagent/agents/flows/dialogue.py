@@ -1,0 +1,220 @@
+"""One call's parts, and what a function's answer does to them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from callagent.agents.action import (
+    DelayResponse,
+    FunctionEnded,
+    FunctionStarted,
+    Handoff,
+    LatencyControl,
+    SetLanguage,
+    SetVoice,
+    StepEntered,
+)
+from callagent.log import get_logger
+from callagent.models.protocol import LanguageModel, ModelSettings
+
+from .conversation import Conversation
+from .functions import ProjectFunction
+from .handoffs import find_handoff
+from .references import resolve_text
+from .retrieval import TopicIndex
+from .returns import Decision, HandoffRequest, Transition, decide
+from .runner import FunctionAnswer, FunctionRunner
+from .transitions import move
+
+log = get_logger(__name__)
+DEFAULT_TEMPERATURE = 0.4
+
+
+@dataclass(frozen=True, slots=True)
+class RunningFunction:
+    started: FunctionStarted
+    done: asyncio.Task[Decision]
+
+
+class Dialogue:
+    """Owns the conversation and the function that runs now; turns come and go and may be interrupted."""
+
+    def __init__(
+        self, conversation: Conversation, runner: FunctionRunner, model: LanguageModel, index: TopicIndex
+    ) -> None:
+        self.conversation = conversation
+        self.runner = runner
+        self.model = model
+        self.index = index
+        self._running: asyncio.Task[Decision] | None = None
+        self._random = random.Random(conversation.info.call_id)
+
+    def begin(
+        self,
+        function: ProjectFunction,
+        arguments: Mapping[str, Any],
+        call_id: str | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> RunningFunction:
+        """Start a function. It runs to its end and its effects are applied, whoever stops waiting for it.
+
+        `call_id` is the model's tool call that the result answers; None: nobody asked for it.
+        """
+        conversation = self.conversation
+        conversation.functions += 1
+        number = conversation.functions
+        # Owned here and awaited by settle(): a turn that is interrupted must not take its function with it.
+        self._running = asyncio.create_task(self._run(function, arguments, number, call_id, timeout))
+        started = FunctionStarted(number, function.name, dict(arguments), self._latency(function))
+        return RunningFunction(started, self._running)
+
+    async def settle(self) -> None:
+        """Wait for a function that an interrupted turn left running; bounded by the function's deadline."""
+        running, self._running = self._running, None
+        if running is not None:
+            await asyncio.shield(running)
+
+    async def _run(
+        self,
+        function: ProjectFunction,
+        arguments: Mapping[str, Any],
+        number: int,
+        call_id: str | None,
+        timeout: float | None,
+    ) -> Decision:
+        answer = await self.runner.run(function, arguments, timeout=timeout)
+        return self._apply(function, arguments, number, answer, call_id)
+
+    def _latency(self, function: ProjectFunction) -> LatencyControl | None:
+        control = function.latency
+        if control is None:
+            return None
+        scope = self.conversation.scope()
+        responses = [DelayResponse(resolve_text(r.text, scope), r.duration) for r in control.responses]
+        if function.randomize:
+            self._random.shuffle(responses)
+        return LatencyControl(control.delay_before_start, control.silence_after_each, tuple(responses))
+
+    def _apply(
+        self,
+        function: ProjectFunction,
+        arguments: Mapping[str, Any],
+        number: int,
+        answer: FunctionAnswer,
+        call_id: str | None,
+    ) -> Decision:
+        """Everything a function's answer changes, at once and in the order of the return protocol."""
+        conversation = self.conversation
+        if answer.error is not None:
+            decision = Decision(content=f"Error: the function {function.name} failed: {answer.error}")
+        else:
+            decision = self._known_handoff(decide(answer.data))
+        conversation.events.append(
+            FunctionEnded(
+                number=number,
+                name=function.name,
+                arguments=dict(arguments),
+                result=answer.returned,
+                error=answer.error,
+                duration_ms=answer.duration_ms,
+                logs=tuple(answer.logs),
+                state_changes=answer.state_changes,
+                transition=decision.transition.as_json() if decision.transition else None,
+            )
+        )
+        self._apply_queued(answer.effects)
+        self.apply_decision(decision)
+        if call_id is not None:
+            conversation.history.answered(call_id, decision.content)
+        elif decision.content:
+            conversation.history.note(decision.content)
+        return decision
+
+    def apply_decision(self, decision: Decision) -> None:
+        """Variant, language, voice and position; what is said and done to the call is the turn's."""
+        conversation = self.conversation
+        if decision.variant in conversation.project.variants.attributes:
+            conversation.variant = decision.variant
+        if decision.language and decision.language != conversation.language:
+            conversation.language = decision.language
+            conversation.events.append(SetLanguage(decision.language))
+        if decision.voice:
+            conversation.voice = decision.voice
+            provider, name = (str(decision.voice.get(key) or "") for key in ("provider", "provider_voice_id"))
+            conversation.events.append(SetVoice(provider, name))
+        self.follow(decision.transition)
+        conversation.unfinished = decision if decision.ends_call else None
+
+    def follow(self, transition: Transition) -> None:
+        """Move to where a transition leads; one that leads nowhere is logged and the call stays."""
+        conversation = self.conversation
+        result = move(conversation.project, conversation.position, transition)
+        if result.problem:
+            log.error("transition_refused", problem=result.problem, flow=conversation.position.flow)
+        if result.entered:
+            log.debug("step_entered", old=str(conversation.position), new=str(result.position))
+            conversation.position = result.position
+            conversation.events.append(StepEntered(result.position.flow, result.position.step))
+
+    async def handoff(self, request: HandoffRequest) -> Handoff:
+        """The action of a handoff whose destination is known; the record and the automatic metrics with it."""
+        conversation = self.conversation
+        target = find_handoff(conversation.project.handoffs, request.destination)
+        destination = target.name if target else str(request.destination or "")
+        reason = request.reason or destination
+        scope = conversation.scope()
+        headers = {**(dict(target.headers) if target else {}), **request.headers}
+        conversation.handoff = {"destination": destination, "reason": reason}
+        await conversation.write_metric("HANDOFF_TO", destination)
+        await conversation.write_metric("HANDOFF_REASON", reason)
+        return Handoff(
+            destination=destination,
+            reason=reason,
+            method=request.method or (target.method if target else "bye"),
+            number=request.number or (target.number if target else None),
+            headers={name: resolve_text(value, scope) for name, value in headers.items()},
+        )
+
+    def model_settings(self) -> ModelSettings:
+        conversation = self.conversation
+        experimental, position = conversation.project.experimental, conversation.position
+        step = conversation.project.step(position.flow, position.step)
+        name = (step.model if step else "") or experimental.value("llm", "provider_model_id", *_place(conversation))
+        parameters = experimental.value("llm", "inference_parameters", *_place(conversation)) or {}
+        temperature, tokens = parameters.get("temperature"), parameters.get("max_tokens")
+        return ModelSettings(
+            model=conversation.settings.models.get(str(name), ""),
+            temperature=float(temperature) if isinstance(temperature, int | float) else DEFAULT_TEMPERATURE,
+            max_tokens=int(tokens) if isinstance(tokens, int) and tokens > 0 else None,
+        )
+
+    def _known_handoff(self, decision: Decision) -> Decision:
+        """A handoff to nowhere is an error for the model, not the end of the call."""
+        request = decision.handoff
+        if request is None or request.number or request.method == "bye":
+            return decision
+        if find_handoff(self.conversation.project.handoffs, request.destination) is not None:
+            return decision
+        log.error("handoff_unknown", destination=request.destination)
+        return replace(decision, handoff=None, content=f"Error: there is no handoff '{request.destination}'.")
+
+    def _apply_queued(self, effects: Mapping[str, Any]) -> None:
+        conversation = self.conversation
+        disabled, bias = effects.get("disabled_topics"), effects.get("asr_biasing")
+        if disabled is not None:
+            conversation.disabled_topics = tuple(disabled)
+        if bias is not None:
+            conversation.keywords = tuple(str(word) for word in bias.get("keywords") or ())
+        messages = len(effects.get("sms") or ()) + len(effects.get("emails") or ())
+        if messages:
+            # No sender is connected: the messages are known to the log only.
+            log.warning("messages_not_sent", messages=messages, reason="no sender is configured")
+
+
+def _place(conversation: Conversation) -> tuple[str | None, str | None]:
+    return conversation.position.flow, conversation.position.step

@@ -1,0 +1,193 @@
+"""The agent of one call, following a flow project."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any
+
+from callagent.agents.action import (
+    Action,
+    AgentRecord,
+    CallerTurn,
+    HandoffFailed,
+    HangUp,
+    Say,
+)
+from callagent.call_info import EndReason
+from callagent.log import get_logger
+
+from .conversation import Conversation
+from .dialogue import Dialogue
+from .knowledge import retrieve
+from .listening import interruptible
+from .prompt import Prompt
+from .returns import Decision
+from .turn import Turn
+from .voice import correct
+
+log = get_logger(__name__)
+DEFAULT_HANGUP_UTTERANCE = "Thank you for calling. Have a great day! Goodbye."
+DEFAULT_MAX_SILENCES = 3
+Actions = AsyncGenerator[Action, None]
+
+
+class FlowAgent:
+    """Implements `agents.action.Agent`."""
+
+    def __init__(self, dialogue: Dialogue) -> None:
+        self._dialogue = dialogue
+        self._conversation = dialogue.conversation
+        self._start_listens = False
+        """The start function asked for an early turn: the silence that makes it is not the caller's."""
+        self._fillers: list[str] = []
+        self._closed = False
+
+    async def start(self) -> AsyncIterator[Action]:
+        conversation, dialogue = self._conversation, self._dialogue
+        await dialogue.runner.set_state(self._initial_state())
+        decision = Decision()
+        function = conversation.project.start_function
+        if function is not None:
+            running = dialogue.begin(function, {}, timeout=conversation.settings.start_timeout)
+            yield running.started
+            decision = await asyncio.shield(running.done)
+        while (event := conversation.take_events()) is not None:
+            yield event
+        if decision.utterance is None and not decision.ends_call:
+            for text in self._opening():
+                yield self._say(text)
+            decision = replace(decision, utterance="", content="")
+        self._start_listens = decision.listen is not None
+        async with aclosing(Turn(dialogue).carry_out(replace(decision, end_turn=True))) as actions:
+            async for action in actions:
+                yield action
+
+    async def reply(self, turn: CallerTurn | HandoffFailed) -> AsyncIterator[Action]:
+        conversation, dialogue = self._conversation, self._dialogue
+        await dialogue.settle()
+        while (event := conversation.take_events()) is not None:
+            yield event
+        conversation.turns += 1
+        await self._take(turn)
+        unfinished = conversation.unfinished
+        if unfinished is not None:
+            actions: Actions = Turn(dialogue).carry_out(unfinished)
+        elif conversation.silences > self._max_silences():
+            actions = self._silence_limit()
+        else:
+            actions = Turn(dialogue).run()
+        async with aclosing(actions):
+            async for action in actions:
+                yield action
+
+    def heard(self, text: str, *, cut: bool) -> None:
+        if cut:
+            self._conversation.history.correct(text)
+
+    def filler_spoken(self, text: str) -> None:
+        self._fillers.append(text)
+
+    async def end(self, reason: EndReason, attempt: int) -> bool:
+        conversation, runner = self._conversation, self._dialogue.runner
+        function = conversation.project.end_function
+        try:
+            await self._dialogue.settle()
+            if conversation.handoff:
+                await runner.set_state({"handoff": conversation.handoff})
+            if function is None:
+                return True
+            timeout = conversation.settings.end_timeout
+            answer = await runner.run(function, {}, timeout=timeout, attempt=attempt)
+        except Exception:
+            # The edge of the call: whatever happened, closing goes on.
+            log.exception("end_function_failed", call_id=conversation.info.call_id, reason=reason.value)
+            return False
+        return answer.error is None
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        await self._dialogue.runner.close()
+
+    def record(self) -> AgentRecord:
+        conversation = self._conversation
+        return AgentRecord(
+            project=conversation.project.name,
+            flow=conversation.position.flow,
+            step=conversation.position.step,
+            state=dict(conversation.state),
+            metrics=[dict(metric) for metric in conversation.metrics],
+            variant=conversation.variant,
+            language=conversation.language,
+            handoff=conversation.handoff,
+            entities={name: result.value for name, result in conversation.entities.items()},
+        )
+
+    def _initial_state(self) -> dict[str, Any]:
+        """The keys the platform fills in before the start function."""
+        conversation = self._conversation
+        info = conversation.info
+        return {
+            "from_": info.caller,
+            "to": info.callee,
+            "call_sid": info.peer_call_id or info.call_id,
+            "asr_lang_code": conversation.language,
+            "tts_lang_code": conversation.language,
+        }
+
+    async def _take(self, turn: CallerTurn | HandoffFailed) -> None:
+        """Note what the caller did: history, silence count, topics."""
+        conversation = self._conversation
+        if isinstance(turn, HandoffFailed):
+            conversation.handoff = None
+            conversation.history.note(f"The transfer to {turn.destination} did not happen: {turn.reason}.")
+            return
+        text = correct(conversation.project.voice.corrections, turn.text) if turn.text else turn.digits
+        silent = not text
+        counts = turn.counts_as_silence and not self._start_listens
+        self._start_listens = False
+        conversation.silences = (conversation.silences + counts) if silent else 0
+        conversation.alternatives = turn.alternatives
+        conversation.history.user(text)
+        if not silent:
+            await retrieve(conversation, self._dialogue.index, text)
+
+    def _max_silences(self) -> int:
+        experimental = self._conversation.project.experimental
+        return int(experimental.number("conversation_control", "max_silence_count", DEFAULT_MAX_SILENCES))
+
+    async def _silence_limit(self) -> Actions:
+        conversation = self._conversation
+        experimental, language = conversation.project.experimental, conversation.language
+        yield self._say(
+            experimental.by_language("conversation_control", "hangup_utterance", language, DEFAULT_HANGUP_UTTERANCE)
+        )
+        yield HangUp(EndReason.SILENCE)
+
+    def _opening(self) -> list[str]:
+        """Disclaimer and greeting."""
+        conversation = self._conversation
+        project = conversation.project
+        greeting = project.voice.greeting
+        if conversation.channel == "webchat" and project.chat is not None:
+            greeting = project.chat
+        texts = (_disclaimer(conversation, greeting.disclaimer), greeting.message)
+        prompt = Prompt(conversation)
+        return [text for text in (prompt.text(each) for each in texts) if text]
+
+    def _say(self, text: str) -> Say:
+        self._conversation.history.agent(text)
+        return Say(text, interruptible(self._conversation))
+
+
+def _disclaimer(conversation: Conversation, configured: str) -> str:
+    overrides = conversation.project.experimental.section("conversation_control").get("channel_overrides")
+    channel = overrides.get(conversation.channel_type) if isinstance(overrides, dict) else None
+    message = channel.get("disclaimer_message") if isinstance(channel, dict) else None
+    if not isinstance(message, dict):
+        return configured
+    return str(message.get("message") or configured) if message.get("is_enabled") else ""

@@ -1,0 +1,46 @@
+"""What the implicit tools of a default step do: save entities, choose a condition."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from .conversation import Conversation
+from .dialogue import Dialogue
+from .returns import Decision, Transition
+from .steps import Condition
+from .tools import SaveEntities
+from .validation import validate
+
+
+async def save_entities(dialogue: Dialogue, target: SaveEntities, arguments: Mapping[str, Any]) -> Decision:
+    """Check and keep what the model extracted; an invalid value is told to it, a former valid one stays."""
+    conversation = dialogue.conversation
+    saved: dict[str, Any] = {}
+    errors: dict[str, str] = {}
+    for entity in target.entities:
+        value = arguments.get(entity.name)
+        if value is None or value == "":
+            continue
+        result = validate(entity, value, conversation.now().date())
+        if result.valid:
+            conversation.entities[entity.name] = result
+            saved[entity.name] = result.native
+        else:
+            errors[entity.name] = result.error or "not valid"
+    if saved:
+        await dialogue.runner.set_state(saved)
+    unknown = [name for name in arguments if name not in {entity.name for entity in target.entities}]
+    errors |= dict.fromkeys(unknown, "This is not collected here.")
+    return Decision(content=json.dumps({"saved": saved, "errors": errors}, default=str))
+
+
+def choose_condition(conversation: Conversation, condition: Condition) -> Decision:
+    """Follow a condition of the step, when everything it needs is there."""
+    missing = [name for name in condition.required_entities if name not in conversation.entities]
+    if missing:
+        return Decision(content=f"Error: still needed before '{condition.name}': {', '.join(missing)}.")
+    if condition.exits:
+        return Decision(transition=Transition(exit_flow=True))
+    return Decision(transition=Transition(goto_step=condition.child_step))

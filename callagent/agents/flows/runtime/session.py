@@ -1,0 +1,179 @@
+"""One call's live objects in a worker: runs its functions and says what they did."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import inspect
+import pickle
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from callagent.agents.flows.runtime import logs
+from callagent.agents.flows.runtime.binding import bind, takes_flow
+from callagent.agents.flows.runtime.catalog import Catalog
+from callagent.agents.flows.runtime.checkpoint import StateChange, StateKeeper
+from callagent.agents.flows.runtime.clock import Clock
+from callagent.agents.flows.runtime.conversation import Conversation
+from callagent.agents.flows.runtime.conversation_parts import Parts
+from callagent.agents.flows.runtime.effects import Effects
+from callagent.agents.flows.runtime.flow import Flow
+from callagent.agents.flows.runtime.memory import Memory, VerifiedContext
+from callagent.agents.flows.runtime.metrics import Metrics
+from callagent.agents.flows.runtime.projection import TooLarge, project
+from callagent.agents.flows.runtime.state import State, Variant
+from callagent.agents.flows.runtime.tracebacks import error_report
+from callagent.agents.flows.runtime.utils import Secrets, Utils
+from callagent.workers.runtime import Channel
+
+RETURN_LIMIT = 1024 * 1024
+"""Bytes of a returned value; a language model reads far less."""
+_STATE = "state:"
+_SESSION = "session"
+
+
+class FlowSession:
+    def __init__(self, catalog: Catalog, context: Mapping[str, Any], checkpoint: Mapping[str, bytes],
+                 channel: Channel) -> None:  # fmt: skip
+        self._catalog = catalog
+        self._log = logs.ConversationLogger(channel.send)
+        state = State()
+        self._keeper = StateKeeper(state)
+        self._utils = Utils(channel, _secrets(context), _clock(context))
+        parts = Parts(
+            state=state,
+            log=self._log,
+            metrics=Metrics(channel, self._log),
+            utils=self._utils,
+            clock=_clock(context),
+            memory=Memory(context.get("memory")),
+            verified_context=VerifiedContext(),
+            account_id=str(context.get("account_id") or ""),
+            project_id=str(context.get("project_id") or ""),
+        )
+        self._conv = Conversation(parts, catalog.global_function)
+        self._kept = b""
+        logs.use(self._log)
+        self._restore(checkpoint)
+
+    def handle(self, request: dict[str, Any]) -> dict[str, Any]:
+        logs.use(self._log)
+        match request.get("op"):
+            case "run":
+                return self._run(request)
+            case "set_state":
+                self._conv.state.update(request.get("values") or {})
+                return self._state_answer(self._keeper.look())
+            case "describe":
+                return {"functions": self._catalog.describe()}
+            case other:
+                raise ValueError(f"unknown request {other!r}")
+
+    # A run --------------------------------------------------------------------------------------------------------
+
+    def _run(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        started = time.monotonic()
+        effects = Effects()
+        topics = list(self._conv.knowledge_base.disabled_topics)
+        self._utils.begin_run()
+        self._conv._begin(request.get("conv") or {}, effects)
+        returned: Any = None
+        shown: Any = None
+        error: dict[str, Any] | None = None
+        try:
+            returned = self._call(request["function"], request.get("arguments") or {}, effects)
+            shown = project(returned, RETURN_LIMIT)
+        except BaseException as raised:  # the edge of a function run: sys.exit() ends the function only
+            error = _report(raised)
+            self._log.error(f"function failed: {error['type']}: {error['message']}", traceback=error["traceback"])
+        if self._conv.knowledge_base.disabled_topics != topics:
+            effects.disabled_topics = list(self._conv.knowledge_base.disabled_topics)
+        change = self._keeper.look()
+        return {
+            "returned": shown,
+            "returned_kind": _kind(returned),
+            "error": error,
+            "effects": self._plain(effects),
+            **self._state_answer(change),
+            "logs": self._log.take(),
+            "duration_ms": (time.monotonic() - started) * 1000,
+        }
+
+    def _call(self, function: Mapping[str, Any], arguments: Mapping[str, Any], effects: Effects) -> Any:
+        kind = function.get("kind") or "global"
+        folder = function.get("flow") if kind in ("flow", "step") else self._conv.current_flow
+        main = self._catalog.find(kind, function.get("flow"), function["name"]).main()
+        bound, remarks = bind(main, arguments)
+        for remark in remarks:
+            self._log.warning(f"{function['name']}: {remark}")
+        flow = Flow(self._conv, self._catalog.flow_function(folder), self._conv.current_step, effects)
+        takes_conv = bool(inspect.signature(main).parameters)
+        given = (self._conv, flow) if takes_flow(main) else (self._conv,) if takes_conv else ()
+        returned = main(*given, **bound)
+        return asyncio.run(returned) if inspect.iscoroutine(returned) else returned
+
+    def _plain(self, effects: Effects) -> dict[str, Any]:
+        try:
+            return effects.plain()
+        except TooLarge as error:
+            self._log.error(f"what the function queued is dropped: {error}")
+            return Effects().plain()
+
+    # State --------------------------------------------------------------------------------------------------------
+
+    def _state_answer(self, change: StateChange) -> dict[str, Any]:
+        for problem in change.problems:
+            self._log.error(problem)
+        checkpoint = {_STATE + name: pickled for name, pickled in change.checkpoint.items()}
+        kept = pickle.dumps((self._conv.knowledge_base.disabled_topics, _plain_variants(self._conv.variants)))
+        if kept != self._kept:
+            checkpoint[_SESSION] = self._kept = kept
+        return {"state": self._keeper.view, "state_changes": change.summary(), "checkpoint": checkpoint}
+
+    def _restore(self, checkpoint: Mapping[str, bytes]) -> None:
+        pickles = {
+            name.removeprefix(_STATE): pickled for name, pickled in checkpoint.items() if name.startswith(_STATE)
+        }
+        for problem in self._keeper.restore(pickles):
+            self._log.error(problem)
+        self._kept = checkpoint.get(_SESSION, b"")
+        if self._kept:
+            topics, variants = pickle.loads(self._kept)
+            self._conv.knowledge_base.disable_topics(topics)
+            self._conv.variants.update({name: Variant(values) for name, values in variants.items()})
+
+
+def _plain_variants(variants: Mapping[str, Variant]) -> dict[str, Any]:
+    """Only data: an attribute that project code set to something live is not worth a lost session."""
+    return {
+        name: {key: value for key, value in values.items() if isinstance(value, (str, int, float, list, dict))}
+        for name, values in variants.items()
+    }
+
+
+def _kind(returned: Any) -> str:
+    kinds: tuple[tuple[Callable[[Any], bool], str], ...] = (
+        (lambda value: value is None, "none"),
+        (lambda value: isinstance(value, str), "str"),
+        (lambda value: isinstance(value, dict), "dict"),
+    )
+    return next((name for matches, name in kinds if matches(returned)), "other")
+
+
+def _report(raised: BaseException) -> dict[str, Any]:
+    report = error_report(raised)
+    if isinstance(raised, TooLarge):
+        report["message"] = f"the return value is too large: {report['message']}"
+    return report
+
+
+def _secrets(context: Mapping[str, Any]) -> Secrets:
+    folder = context.get("secrets_dir")
+    return Secrets(context.get("secrets") or {}, Path(folder) if folder else None)
+
+
+def _clock(context: Mapping[str, Any]) -> Clock:
+    now = context.get("now")
+    return Clock(datetime.datetime.fromisoformat(now) if now else None, context.get("timezone"))

@@ -1,0 +1,50 @@
+"""What went wrong in project code, as text."""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+_OURS = str(Path(__file__).parent)
+_TEXT_LIMIT = 8 * 1024
+
+
+def error_message(error: BaseException) -> str:
+    try:
+        return str(error)[:2000]
+    except Exception:  # the exception's own __str__ is project code
+        return f"<{type(error).__name__} whose text cannot be shown>"
+
+
+def error_report(error: BaseException) -> dict[str, Any]:
+    """`{"type", "message", "traceback"}`, without our own frames."""
+    inside = error.__traceback__
+    while inside is not None and inside.tb_next is not None and _is_ours(inside):
+        inside = inside.tb_next
+    try:
+        text = "".join(traceback.format_exception(type(error), error, inside, limit=-30))
+    except Exception:  # as above
+        text = "".join(traceback.format_tb(inside, limit=-30))
+    text = text.encode("utf-8", "replace").decode()
+    message = error_message(error).encode("utf-8", "replace").decode()
+    return {"type": type(error).__name__, "message": message, "traceback": text[-_TEXT_LIMIT:]}
+
+
+def import_report(error: BaseException, root: Path, source: Path) -> dict[str, Any]:
+    """`{"type", "message", "file", "line"}`: the last place in the project that led to the error."""
+    file, line = source, None
+    if isinstance(error, SyntaxError) and error.filename and Path(error.filename).is_relative_to(root):
+        file, line = Path(error.filename), error.lineno
+    else:
+        for frame, number in traceback.walk_tb(error.__traceback__):
+            place = Path(frame.f_code.co_filename)
+            if place.is_relative_to(root):
+                file, line = place, number
+    message = error_message(error)
+    return {"type": type(error).__name__, "message": message, "file": str(file.relative_to(root)), "line": line}
+
+
+def _is_ours(frame: TracebackType) -> bool:
+    return frame.tb_frame.f_code.co_filename.startswith(_OURS)

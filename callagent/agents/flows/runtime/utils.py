@@ -1,0 +1,123 @@
+"""`conv.utils`: the model, secrets, validation."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from callagent.agents.flows.runtime import entity_config
+from callagent.agents.flows.runtime.clock import Clock
+from callagent.agents.flows.runtime.failures import (
+    ChatCompletionError,
+    InvalidInput,
+    NotAvailable,
+    PromptLLMCallLimitError,
+    SecretNotFound,
+)
+from callagent.workers.runtime import AskFailed, Channel
+
+PROMPTS_PER_RUN = 25
+_SECRET_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_FENCE = re.compile(r"^\s*```[a-z]*\s*(.*?)\s*```\s*$", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Secrets:
+    """Where secrets come from: what the server declared, then the worker's own environment, then files."""
+
+    declared: Mapping[str, Any] = field(default_factory=dict)
+    folder: Path | None = None
+
+    def get(self, name: str) -> Any:
+        """Raises `InvalidInput` or `SecretNotFound`; JSON objects come back as a dict."""
+        if not isinstance(name, str) or not _SECRET_NAME.fullmatch(name):
+            raise InvalidInput(f"{name!r} is not the name of a secret")
+        value = self.declared.get(name, os.environ.get(name))
+        if value is None and self.folder is not None and (self.folder / name).is_file():
+            value = (self.folder / name).read_text().strip()
+        if value is None:
+            raise SecretNotFound(f"no secret '{name}' is declared for this project")
+        return _object_or_text(value)
+
+
+def _object_or_text(value: Any) -> Any:
+    if not isinstance(value, str) or not value.lstrip().startswith("{"):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
+
+
+class Utils:
+    EntityType = entity_config.EntityType
+    NumericType = entity_config.NumericType
+    NumericConfig = entity_config.NumericConfig
+    QuantityConfig = entity_config.QuantityConfig
+    CurrencyConfig = entity_config.CurrencyConfig
+    NameConfig = entity_config.NameConfig
+    FreeTextConfig = entity_config.FreeTextConfig
+    AlphanumericConfig = entity_config.AlphanumericConfig
+    DateConfig = entity_config.DateConfig
+    EmailConfig = entity_config.EmailConfig
+    TimeConfig = entity_config.TimeConfig
+    PhoneNumberConfig = entity_config.PhoneNumberConfig
+    EnumConfig = entity_config.EnumConfig
+    EntityConfig = entity_config.EntityConfig
+
+    def __init__(self, channel: Channel, secrets: Secrets, clock: Clock) -> None:
+        self._channel = channel
+        self._secrets = secrets
+        self._clock = clock
+        self._prompts_left = PROMPTS_PER_RUN
+
+    def begin_run(self) -> None:
+        self._prompts_left = PROMPTS_PER_RUN
+
+    def prompt_llm(
+        self, prompt: str, *, show_history: bool = False, return_json: bool = False, model: str = "gpt-4o"
+    ) -> Any:
+        """One request to the language model; raises `ChatCompletionError` or `PromptLLMCallLimitError`."""
+        if self._prompts_left <= 0:
+            raise PromptLLMCallLimitError(f"more than {PROMPTS_PER_RUN} prompts in one function")
+        self._prompts_left -= 1
+        message = {
+            "type": "prompt_llm",
+            "prompt": str(prompt),
+            "show_history": bool(show_history),
+            "return_json": bool(return_json),
+            "model": str(model),
+            "ask": True,
+        }
+        try:
+            answer = self._channel.ask(message)
+        except AskFailed as error:
+            raise ChatCompletionError(str(error)) from None
+        return _parsed(answer) if return_json else answer
+
+    def get_secret(self, name: str) -> Any:
+        return self._secrets.get(name)
+
+    def validate_entity(self, value: Any, config: Any) -> entity_config.EntityValidationResult:
+        return entity_config.validate_entity(value, config, self._clock.today())
+
+    def extract_address(self, addresses: Any = None, country: str = "US") -> Any:
+        raise NotAvailable("conv.utils.extract_address is not available on this server")
+
+    def extract_city(self, city_spellings: Any = None, states: Any = None, country: str = "US") -> Any:
+        raise NotAvailable("conv.utils.extract_city is not available on this server")
+
+
+def _parsed(answer: Any) -> Any:
+    if not isinstance(answer, str):
+        return answer
+    fenced = _FENCE.match(answer)
+    try:
+        return json.loads(fenced[1] if fenced else answer)
+    except ValueError:
+        raise ChatCompletionError(f"the model's answer is not JSON: {answer[:200]!r}") from None

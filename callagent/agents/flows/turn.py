@@ -1,0 +1,292 @@
+"""The agent's turn: rounds of model and functions until the caller has the floor or the call ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any, cast
+
+from callagent.agents.action import Action, HangUp, Listen, Say
+from callagent.errors import ProviderError
+from callagent.log import get_logger
+from callagent.models.protocol import Tool, ToolCall
+
+from .answer import Answer
+from .dialogue import Dialogue
+from .filters import StreamFilter
+from .functions import ProjectFunction
+from .handoffs import HandoffTarget
+from .implicit import choose_condition, save_entities
+from .knowledge import retrieved_topics
+from .listening import interruptible, listen_settings
+from .prompt import Prompt
+from .returns import Decision, HandoffRequest
+from .sms import SmsTemplate
+from .steps import Condition
+from .tools import SaveEntities, Target, Toolset, build_tools
+from .transitions import Position
+
+log = get_logger(__name__)
+Actions = AsyncGenerator[Action, None]
+DEFAULT_FUNCTION_NOT_FOUND = "There is no function of that name. Use only the functions you were given."
+
+
+class Turn:
+    """Runs one turn. Closing its generator interrupts it: nothing more is said, a running function ends by itself."""
+
+    def __init__(self, dialogue: Dialogue) -> None:
+        self._dialogue = dialogue
+        self._conversation = dialogue.conversation
+        self._settings = dialogue.conversation.settings
+        self._over = False
+        self._stopped = False
+        """What was decided last leads somewhere: the model's other tool calls are not executed."""
+        self._said = False
+        self._failures = 0
+        self._hits = 0
+        self._stuck: Position | None = None
+        """A function step that led nowhere in this turn; it is not run again before the caller has spoken."""
+
+    async def run(self) -> Actions:
+        for _ in range(self._settings.max_rounds):
+            async with aclosing(self._round()) as actions:
+                async for action in actions:
+                    yield action
+            if self._over:
+                return
+        log.warning("turn_without_end", rounds=self._settings.max_rounds)
+        async with aclosing(self._give_up()) as actions:
+            async for action in actions:
+                yield action
+
+    async def carry_out(self, decision: Decision) -> Actions:
+        """Say and do what a function decided; afterwards the turn is over or the model goes on."""
+        conversation = self._conversation
+        self._stopped = decision.stops_other_calls
+        while (event := conversation.take_events()) is not None:
+            yield event
+        if decision.utterance:
+            yield self._say(decision.utterance, channel=decision.channel)
+        if decision.ends_call:
+            self._over = True
+            conversation.unfinished = None
+            ending = await self._dialogue.handoff(decision.handoff) if decision.handoff else HangUp()
+            while (event := conversation.take_events()) is not None:
+                yield event
+            yield ending
+        elif not decision.asks_model:
+            self._over = True
+            yield Listen(listen_settings(conversation, decision.listen))
+        elif decision.unusable:
+            self._failures += 1
+
+    async def call_function(
+        self, function: ProjectFunction, arguments: Mapping[str, Any], call_id: str | None = None
+    ) -> Actions:
+        running = self._dialogue.begin(function, arguments, call_id)
+        yield running.started
+        decision = await asyncio.shield(running.done)
+        async with aclosing(self.carry_out(decision)) as actions:
+            async for action in actions:
+                yield action
+
+    async def _round(self) -> Actions:
+        """Function steps, one request to the model, and what it asked for."""
+        async with aclosing(self._function_steps()) as actions:
+            async for action in actions:
+                yield action
+        if self._over:
+            return
+        given_up = self._failures >= self._settings.max_failures
+        next_actions = self._give_up() if given_up else self._model_round()
+        async with aclosing(next_actions) as actions:
+            async for action in actions:
+                yield action
+
+    async def _function_steps(self) -> Actions:
+        """Run the function steps the call stands on, one leading to the next."""
+        conversation, project = self._conversation, self._conversation.project
+        for _ in range(self._settings.max_function_steps):
+            here = conversation.position
+            function = project.function_step(here.flow, here.step)
+            if function is None or here == self._stuck:
+                return
+            async with aclosing(self.call_function(function, {})) as actions:
+                async for action in actions:
+                    yield action
+            if self._over:
+                return
+            if conversation.position == here:
+                self._stuck = here
+                log.error("function_step_without_transition", flow=here.flow, step=here.step)
+        if project.function_step(conversation.position.flow, conversation.position.step) is not None:
+            log.error("function_steps_without_end", flow=conversation.position.flow)
+            self._stuck = conversation.position
+
+    async def _model_round(self) -> Actions:
+        toolset, answer = self._toolset(), self._new_answer()
+        async with aclosing(self._ask(answer, toolset)) as actions:
+            async for action in actions:
+                yield action
+        if answer.error is not None:
+            next_actions = self._give_up()
+        elif answer.hit is not None:
+            next_actions = self._filtered(answer)
+        elif answer.calls:
+            next_actions = self._call_tools(answer.calls, toolset)
+        elif self._said:
+            next_actions = self.carry_out(Decision(utterance=""))
+        else:
+            next_actions = self._give_up()
+        async with aclosing(next_actions) as actions:
+            async for action in actions:
+                yield action
+
+    def _toolset(self) -> Toolset:
+        conversation = self._conversation
+        prompt = Prompt(conversation)
+        topics = retrieved_topics(conversation.project, conversation.topics)
+        return build_tools(
+            conversation.project,
+            prompt.references(topics),
+            conversation.position.flow,
+            prompt.step,
+            [name for name, result in conversation.entities.items() if result.valid],
+            prompt.text,
+        )
+
+    def _new_answer(self) -> Answer:
+        conversation = self._conversation
+        filters = conversation.project.voice.filters if self._hits < self._settings.max_filter_hits else ()
+        now = asyncio.get_running_loop().time()
+        return Answer(now, StreamFilter(filters, conversation.language), conversation.history.new_utterance())
+
+    async def _ask(self, answer: Answer, toolset: Toolset) -> Actions:
+        """One request; its sentences are said as they come. A provider's failure is left in `answer.error`."""
+        loop = asyncio.get_running_loop()
+        try:
+            async with aclosing(self._sentences(answer, toolset.schemas)) as sentences:
+                async for sentence in sentences:
+                    yield self._say(sentence, answer.utterance)
+        except ProviderError as error:
+            answer.error = f"{type(error).__name__}: {error}"
+            log.error("model_failed", error=answer.error)
+        yield answer.answered(loop.time())
+
+    async def _sentences(self, answer: Answer, tools: list[Tool]) -> AsyncGenerator[str, None]:
+        loop = asyncio.get_running_loop()
+        conversation = self._conversation
+        topics = retrieved_topics(conversation.project, conversation.topics)
+        messages = Prompt(conversation).messages(topics)
+        stream = self._dialogue.model.stream(messages, tools, self._dialogue.model_settings())
+        async with aclosing(cast("Any", stream)) as deltas:
+            async for delta in deltas:
+                for sentence in answer.feed(delta, loop.time()):
+                    yield sentence
+                if answer.hit is not None:
+                    return
+        for sentence in answer.finish():
+            yield sentence
+
+    def _say(self, text: str, utterance: int | None = None, channel: str = "speech") -> Say:
+        # Into the history before it is said: an interrupted turn is corrected by what was heard.
+        self._conversation.history.agent(text, utterance)
+        self._said = True
+        return Say(text, interruptible(self._conversation), channel)
+
+    async def _give_up(self) -> Actions:
+        """The model failed or does not come to an end: say so and listen."""
+        decision = Decision(utterance=self._settings.fallback_utterance)
+        async with aclosing(self.carry_out(decision)) as actions:
+            async for action in actions:
+                yield action
+
+    async def _filtered(self, answer: Answer) -> Actions:
+        """A phrase filter cut the answer; its function takes over."""
+        assert answer.hit is not None
+        self._hits += 1
+        rule = answer.hit.filter
+        log.info("phrase_filtered", filter=rule.name, function=rule.function)
+        function = self._conversation.project.functions.get(rule.function or "")
+        if function is not None:
+            # The model sees the call as its own, so that the result has a place in the history.
+            call = self._new_call(ToolCall("", function.name, "{}"))
+            self._conversation.history.called((call,))
+            next_actions = self.call_function(function, {}, call.id)
+        elif self._said:
+            next_actions = self.carry_out(Decision(utterance=""))
+        else:
+            return
+        async with aclosing(next_actions) as actions:
+            async for action in actions:
+                yield action
+
+    def _new_call(self, call: ToolCall) -> ToolCall:
+        """With an identifier that is unique in this call; providers count from the start with each answer."""
+        self._conversation.calls += 1
+        return replace(call, id=f"call_{self._conversation.calls}")
+
+    async def _call_tools(self, calls: list[ToolCall], toolset: Toolset) -> Actions:
+        """In order; the first that leads somewhere ends the row, the rest is not executed."""
+        numbered = tuple(self._new_call(call) for call in calls)
+        self._conversation.history.called(numbered)
+        self._stopped = False
+        for call in numbered:
+            async with aclosing(self._call_tool(call, toolset)) as actions:
+                async for action in actions:
+                    yield action
+            if self._stopped:
+                return
+
+    async def _call_tool(self, call: ToolCall, toolset: Toolset) -> Actions:
+        arguments = _arguments(call)
+        target = toolset.find(call.name)
+        if arguments is None:
+            self._refuse(call, "Error: the arguments are not a JSON object.")
+        elif target is None:
+            log.warning("function_not_found", name=call.name)
+            experimental = self._conversation.project.experimental
+            self._refuse(call, experimental.prompt("function_not_found", DEFAULT_FUNCTION_NOT_FOUND))
+        elif isinstance(target, ProjectFunction):
+            async with aclosing(self.call_function(target, arguments, call.id)) as actions:
+                async for action in actions:
+                    yield action
+        else:
+            async with aclosing(self.carry_out(await self._implicit(call, target, arguments))) as actions:
+                async for action in actions:
+                    yield action
+
+    def _refuse(self, call: ToolCall, content: str) -> None:
+        self._conversation.history.answered(call.id, content)
+
+    async def _implicit(self, call: ToolCall, target: Target, arguments: Mapping[str, Any]) -> Decision:
+        """A tool that is not a project function: the decision it comes to, already applied."""
+        match target:
+            case SaveEntities():
+                decision = await save_entities(self._dialogue, target, arguments)
+            case Condition():
+                decision = choose_condition(self._conversation, target)
+            case HandoffTarget():
+                reason, utterance = (str(arguments.get(key) or "") for key in ("reason", "utterance"))
+                request = HandoffRequest(target.name, reason or target.name)
+                decision = Decision(utterance=utterance or None, handoff=request)
+            case SmsTemplate():
+                log.warning("messages_not_sent", messages=1, reason="no sender is configured")
+                decision = Decision(content="Error: text messages cannot be sent.")
+            case _:
+                decision = Decision()
+        self._dialogue.apply_decision(decision)
+        self._conversation.history.answered(call.id, decision.content)
+        return decision
+
+
+def _arguments(call: ToolCall) -> dict[str, Any] | None:
+    """None: what the model wrote is not a JSON object."""
+    try:
+        value = json.loads(call.arguments or "{}")
+    except json.JSONDecodeError:
+        return None
+    return value if isinstance(value, dict) else None

@@ -1,0 +1,327 @@
+"""A call leg over a carrier's media stream. The socket, the webhooks and the tokens are web's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import Final, Protocol
+
+from callagent.call_info import NO_HEADERS, CallInfo, EndReason
+from callagent.carriers import (
+    CallEnded,
+    ControlFailed,
+    DialTarget,
+    DigitReceived,
+    MarkReached,
+    MediaReceived,
+    StreamEvent,
+    StreamStopped,
+    TwilioControl,
+    TwilioDialect,
+    dial,
+)
+from callagent.legs.carrier_clock import CarrierClock
+from callagent.legs.carrier_media import CarrierMedia
+from callagent.legs.leg import (
+    CallerHungUp,
+    DigitPressed,
+    LegEvent,
+    LegFailed,
+    LegGone,
+    Media,
+    TransferOutcome,
+    TransferStatus,
+    TransferTarget,
+)
+from callagent.legs.tones import dtmf_frames
+from callagent.log import get_logger
+
+CUT_SECONDS: Final = 1.5
+"""How long a call outlives its socket unless the carrier asks us what to do next."""
+RETURN_SECONDS: Final = 10.0
+"""How long it outlives it when the carrier was told to open another one."""
+PING_SECONDS: Final = 10.0
+SILENT_SECONDS: Final = 20.0
+DIAL_SECONDS: Final = 30
+REPORT_SECONDS: Final = DIAL_SECONDS + 10.0
+NORMAL_CLOSURE: Final = 1000
+
+log = get_logger(__name__)
+
+
+class CarrierLink(Protocol):
+    """The socket of a media stream. Every method returns at once; failures come back as `CarrierLeg.cut`."""
+
+    def send(self, text: str) -> None: ...
+
+    def ping(self) -> None: ...
+
+    def close(self, code: int) -> None: ...
+
+
+class LegState(Enum):
+    WAITING = "waiting"
+    """For a media stream, until a deadline."""
+    STREAMING = "streaming"
+    TRANSFERRING = "transferring"
+    CLOSED = "closed"
+
+
+class LegInput(Enum):
+    ATTACHED = "attached"
+    STOPPED = "stopped"
+    CUT = "cut"
+    EXPIRED = "expired"
+    TRANSFER = "transfer"
+    KEPT = "kept"
+    """The carrier did not take the redirect."""
+    RETURNED = "returned"
+    """Nobody answered the transfer: the carrier brings the caller back."""
+    TAKEN_OVER = "taken over"
+    CLOSE = "close"
+
+
+TRANSITIONS: Final[Mapping[tuple[LegState, LegInput], LegState]] = {
+    (LegState.WAITING, LegInput.ATTACHED): LegState.STREAMING,
+    (LegState.WAITING, LegInput.EXPIRED): LegState.CLOSED,
+    (LegState.WAITING, LegInput.CLOSE): LegState.CLOSED,
+    (LegState.STREAMING, LegInput.STOPPED): LegState.CLOSED,
+    (LegState.STREAMING, LegInput.CUT): LegState.WAITING,
+    (LegState.STREAMING, LegInput.TRANSFER): LegState.TRANSFERRING,
+    (LegState.STREAMING, LegInput.CLOSE): LegState.CLOSED,
+    (LegState.TRANSFERRING, LegInput.STOPPED): LegState.TRANSFERRING,
+    (LegState.TRANSFERRING, LegInput.CUT): LegState.TRANSFERRING,
+    (LegState.TRANSFERRING, LegInput.KEPT): LegState.STREAMING,
+    (LegState.TRANSFERRING, LegInput.RETURNED): LegState.WAITING,
+    (LegState.TRANSFERRING, LegInput.TAKEN_OVER): LegState.CLOSED,
+    (LegState.TRANSFERRING, LegInput.CLOSE): LegState.CLOSED,
+}
+
+
+class CarrierLeg:
+    """Implements `legs.leg.CallLeg`; the methods below the line are for the server's HTTP side."""
+
+    def __init__(self, info: CallInfo, control: TwilioControl, clock: CarrierClock, report_url: str) -> None:
+        self.info = info
+        self.state = LegState.WAITING
+        self.on_closed: Callable[[], None] = lambda: None
+        self._control = control
+        self._clock = clock
+        self._report_url = report_url
+        self._media = CarrierMedia(clock.now)
+        self._link: CarrierLink | None = None
+        self._on_event: Callable[[LegEvent], None] | None = None
+        self._early: list[LegEvent] = []
+        self._deadline = clock.now() + RETURN_SECONDS
+        self._heard_at = self._pinged_at = clock.now()
+        self._outcome: asyncio.Future[TransferOutcome] | None = None
+        self._changed = asyncio.Event()
+        clock.add(self)
+
+    def listen(self, on_event: Callable[[LegEvent], None]) -> None:
+        self._on_event = on_event
+        early, self._early = self._early, []
+        for event in early:
+            on_event(event)
+
+    def ring(self) -> None:
+        """The carrier answered before it opened the stream."""
+
+    async def answer(self) -> Media:
+        if self.closed:
+            raise LegGone("the caller has hung up")
+        return self._media
+
+    async def hang_up(self, reason: EndReason, headers: Mapping[str, str] = NO_HEADERS) -> None:
+        if self.closed:
+            return
+        link = self._link
+        self._advance(LegInput.CLOSE)
+        try:
+            await self._control.hang_up(self.info.peer_call_id or "")
+        except CallEnded:
+            pass
+        except ControlFailed as error:
+            # The closing socket makes the carrier ask us what to do next, and the answer is to hang up.
+            log.warning("carrier_hang_up_failed", call=self.info.call_id, detail=str(error))
+        finally:
+            if link:
+                link.close(NORMAL_CLOSURE)
+
+    async def transfer(self, target: TransferTarget) -> TransferOutcome:
+        if self.state is not LegState.STREAMING:
+            return TransferOutcome(TransferStatus.CALLER_GONE, "the caller is not there")
+        try:
+            twiml = dial(DialTarget(target.uri, target.headers), self._report_url, DIAL_SECONDS)
+        except ValueError as error:
+            return TransferOutcome(TransferStatus.FAILED, str(error))
+        self._outcome = asyncio.get_running_loop().create_future()
+        self._advance(LegInput.TRANSFER)
+        try:
+            await self._control.redirect(self.info.peer_call_id or "", twiml)
+            async with asyncio.timeout(REPORT_SECONDS):
+                outcome = await self._outcome
+        except CallEnded as error:
+            self.transfer_ended(TransferOutcome(TransferStatus.CALLER_GONE, str(error)))
+            outcome = self._outcome.result()
+        except ControlFailed as error:
+            return self._redirect_failed(str(error))
+        except TimeoutError:
+            # Nobody's refusal was told either: the caller is with the target, and no longer with us.
+            self.transfer_ended(TransferOutcome(TransferStatus.SUCCEEDED, "the carrier took the redirect"))
+            outcome = self._outcome.result()
+        return await self._returned(outcome)
+
+    async def send_digits(self, digits: str) -> None:
+        """As in-band tones; returns when they are sent. Raises `ValueError`, `LegGone`."""
+        if self.closed:
+            raise LegGone("the call is over")
+        await self._media.play_tones(tuple(dtmf_frames(digits)))
+
+    # ---- for the server's HTTP side
+
+    @property
+    def closed(self) -> bool:
+        return self.state is LegState.CLOSED
+
+    def attach(self, link: CarrierLink, dialect: TwilioDialect) -> None:
+        """A media stream for this call has started and proved who it is. Raises `LegGone`."""
+        if (self.state, LegInput.ATTACHED) not in TRANSITIONS:
+            raise LegGone(f"the leg is {self.state.value}")
+        self._link = link
+        self._media.attach(dialect, link.send)
+        self.heard_from()
+        self._advance(LegInput.ATTACHED)
+
+    def listens_to(self, link: CarrierLink) -> bool:
+        return link is self._link
+
+    def heard_from(self) -> None:
+        """Anything came through the socket: it is alive."""
+        self._heard_at = self._pinged_at = self._clock.now()
+
+    def receive(self, event: StreamEvent, link: CarrierLink) -> None:
+        """What the stream says; a stream that was given up is not listened to."""
+        if link is not self._link:
+            return
+        match event:
+            case MediaReceived(payload):
+                self._media.receive(payload, self._clock.now())
+            case MarkReached(name):
+                self._media.mark_reached(name, self._clock.now())
+            case DigitReceived(digit):
+                self._emit(DigitPressed(digit))
+            case StreamStopped():
+                self._detach()
+                self._advance(LegInput.STOPPED)
+                if self.closed:
+                    self._emit(CallerHungUp(EndReason.CALLER_HANGUP))
+
+    def cut(self, link: CarrierLink) -> None:
+        """The socket ended without a stop."""
+        if link is not self._link:
+            return
+        self._detach()
+        self._deadline = self._clock.now() + CUT_SECONDS
+        self._advance(LegInput.CUT)
+
+    async def expect_return(self) -> bool:
+        """The carrier asks what to do with a caller whose stream was cut; True: bring it back."""
+        try:
+            # The question may come in before the end of the socket does.
+            async with asyncio.timeout(1.0):
+                await self._leave(LegState.STREAMING)
+        except TimeoutError:
+            return False
+        if self.state is not LegState.WAITING:
+            return False
+        self._deadline = self._clock.now() + RETURN_SECONDS
+        return True
+
+    def transfer_ended(self, outcome: TransferOutcome) -> None:
+        """The carrier reports how the transfer went."""
+        if self.state is not LegState.TRANSFERRING or self._outcome is None or self._outcome.done():
+            return
+        self._outcome.set_result(outcome)
+        link = self._link
+        self._detach()
+        if link:
+            link.close(NORMAL_CLOSURE)
+        if outcome.status is TransferStatus.SUCCEEDED:
+            self._advance(LegInput.TAKEN_OVER)
+        elif outcome.status is TransferStatus.CALLER_GONE:
+            self._advance(LegInput.CLOSE)
+            self._emit(CallerHungUp(EndReason.CALLER_HANGUP))
+        else:
+            self._deadline = self._clock.now() + RETURN_SECONDS
+            self._advance(LegInput.RETURNED)
+
+    def tick(self, now: float, lateness: float) -> None:
+        if self.state is LegState.WAITING and now >= self._deadline:
+            self._advance(LegInput.EXPIRED)
+            self._emit(CallerHungUp(EndReason.CALLER_HANGUP))
+        elif self._link is not None:
+            self._media.tick(now, lateness)
+            self._watch(now)
+
+    def fail(self, detail: str, reason: EndReason = EndReason.ERROR) -> None:
+        """The leg cannot go on."""
+        if self.closed:
+            return
+        link = self._link
+        self._advance(LegInput.CLOSE)
+        if link:
+            link.close(NORMAL_CLOSURE)
+        self._emit(LegFailed(reason, detail))
+
+    def _watch(self, now: float) -> None:
+        if now - self._heard_at >= SILENT_SECONDS:
+            self.fail(f"nothing came from the carrier for {SILENT_SECONDS:.0f} s", EndReason.MEDIA_TIMEOUT)
+        elif now - self._pinged_at >= PING_SECONDS and self._link:
+            self._pinged_at = now
+            self._link.ping()
+
+    def _redirect_failed(self, detail: str) -> TransferOutcome:
+        if self.state is LegState.TRANSFERRING:
+            self._advance(LegInput.KEPT)
+            if self._link is None:
+                # The stream ended meanwhile.
+                self._deadline = self._clock.now() + CUT_SECONDS
+                self._advance(LegInput.CUT)
+        return TransferOutcome(TransferStatus.FAILED, detail)
+
+    async def _returned(self, outcome: TransferOutcome) -> TransferOutcome:
+        """The outcome, once the caller is back with us or gone."""
+        await self._leave(LegState.WAITING)
+        gone = self.closed and outcome.status is not TransferStatus.SUCCEEDED
+        return TransferOutcome(TransferStatus.CALLER_GONE, outcome.detail) if gone else outcome
+
+    async def _leave(self, state: LegState) -> None:
+        while self.state is state:
+            self._changed.clear()
+            await self._changed.wait()
+
+    def _detach(self) -> None:
+        self._link = None
+        self._media.detach()
+
+    def _emit(self, event: LegEvent) -> None:
+        if self._on_event:
+            self._on_event(event)
+        else:
+            self._early.append(event)
+
+    def _advance(self, happened: LegInput) -> None:
+        after = TRANSITIONS[self.state, happened]
+        log.debug("carrier_leg", call=self.info.call_id, before=self.state.value, after=after.value)
+        self.state = after
+        self._changed.set()
+        if after is not LegState.CLOSED:
+            return
+        self._link = None
+        self._media.close()
+        self._clock.remove(self)
+        if self._outcome and not self._outcome.done():
+            self._outcome.set_result(TransferOutcome(TransferStatus.CALLER_GONE, "the call is over"))
+        self.on_closed()

@@ -1,0 +1,75 @@
+"""What an INVITE says about who calls whom."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import UTC, datetime
+from types import MappingProxyType
+
+from callagent.call_info import CallInfo
+from callagent.sip import Address, Headers, Request, Uri
+
+# What the protocol itself consists of (RFC 3261 §20 and the extensions we speak). All else is told to the agent.
+_PROTOCOL = frozenset(
+    (
+        "accept", "accept-encoding", "accept-language", "allow", "allow-events", "authorization", "call-id", "contact",
+        "content-disposition", "content-encoding", "content-language", "content-length", "content-type", "cseq", "date",
+        "expires", "from", "max-forwards", "mime-version", "min-se", "p-early-media", "proxy-authorization",
+        "proxy-require", "record-route", "require", "route", "rseq", "session-expires", "supported", "timestamp", "to",
+        "user-agent", "via",
+    )
+)  # fmt: skip
+
+
+def call_info_of(invite: Request, *, outgoing: bool) -> CallInfo:
+    """A call's identity. For a call of ours, caller and callee are as we sent them."""
+    return CallInfo(
+        call_id=uuid.uuid4().hex,
+        direction="outbound" if outgoing else "inbound",
+        caller=_caller(invite),
+        callee=_user(invite.uri),
+        wire="sip",
+        started=datetime.now(UTC),
+        headers=MappingProxyType(_custom_headers(invite.headers)),
+        peer_call_id=_clean(invite.call_id),
+    )
+
+
+def _caller(invite: Request) -> str | None:
+    """The asserted identity of the trunk before what the caller says of itself (RFC 3325); None when withheld."""
+    privacy = {item.strip().lower() for item in (invite.headers.get("Privacy") or "").split(";")}
+    if privacy.intersection(("id", "user")):
+        return None
+    for value in invite.headers.values("P-Asserted-Identity"):
+        try:
+            asserted = [_user(address.uri) for address in Address.parse_list(value)]
+        except ValueError:
+            continue
+        known = [user for user in asserted if user is not None]
+        if known:
+            return known[0]
+    sender = invite.sender.uri
+    anonymous = (sender.user or "").lower() == "anonymous" or sender.host.lower().endswith("anonymous.invalid")
+    return None if anonymous else _user(sender)
+
+
+def _user(uri: Uri) -> str | None:
+    """The user part without the parameters that gateways put into it (`+15551230000;npdi`)."""
+    text = uri.user_text
+    if text is None:
+        return None
+    return _clean(text).partition(";")[0] or None
+
+
+def _custom_headers(headers: Headers) -> dict[str, str]:
+    custom: dict[str, str] = {}
+    for name, value in headers:
+        if name.lower() not in _PROTOCOL:
+            custom[name] = f"{custom[name]}, {_clean(value)}" if name in custom else _clean(value)
+    return custom
+
+
+def _clean(text: str) -> str:
+    """Text that every log, database and page can hold: valid Unicode without control characters."""
+    valid = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    return "".join(character for character in valid if character.isprintable())

@@ -1,0 +1,295 @@
+"""A call leg over SIP and RTP: one dialog, one media session."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
+from enum import Enum
+
+from callagent.call_info import NO_HEADERS, CallInfo, EndReason
+from callagent.legs.leg import (
+    CallerHungUp,
+    DigitPressed,
+    LegEvent,
+    LegFailed,
+    LegGone,
+    Media,
+    TransferOutcome,
+    TransferStatus,
+    TransferTarget,
+)
+from callagent.legs.sip_identity import call_info_of
+from callagent.log import get_logger
+from callagent.rtp import NoTelephoneEvent, RtpSession, codec_by_name
+from callagent.sip import (
+    Agreement,
+    CallAnswered,
+    CallConfirmed,
+    CallEnded,
+    DigitReceived,
+    EndCause,
+    EndpointCall,
+    Event,
+    Negotiation,
+    NotAcceptable,
+    OfferAnswered,
+    OfferReceived,
+    TransferProgressed,
+    TransferRequested,
+    TransferState,
+    Uri,
+    escape_user,
+    host_reference,
+)
+
+HANG_UP_SECONDS = 2.0
+"""How long `hang_up` waits for the peer to confirm; the BYE goes on without it."""
+_MAX_EARLY_EVENTS = 32
+
+_STATUSES = {EndReason.DRAIN: 503, EndReason.ERROR: 500, EndReason.REJECTED: 603}
+_REASONS = {
+    EndReason.MEDIA_TIMEOUT: 'SIP;cause=408;text="Media timeout"',
+    EndReason.DRAIN: 'SIP;cause=503;text="Server shutdown"',
+    EndReason.ERROR: 'SIP;cause=500;text="Server error"',
+}
+_NORMAL = 'Q.850;cause=16;text="Normal call clearing"'
+_OUTCOMES = {
+    TransferState.SUCCEEDED: TransferStatus.SUCCEEDED,
+    TransferState.REFUSED: TransferStatus.REFUSED,
+    TransferState.FAILED: TransferStatus.FAILED,
+    TransferState.NO_ANSWER: TransferStatus.NO_ANSWER,
+}
+_END_REASONS = {
+    EndCause.CANCELLED: EndReason.CANCELLED,
+    EndCause.REMOTE: EndReason.CALLER_HANGUP,
+    EndCause.REFUSED: EndReason.REJECTED,
+}
+
+log = get_logger(__name__)
+
+
+class LegState(Enum):
+    RINGING = "ringing"
+    ANSWERED = "answered"
+    CLOSED = "closed"
+
+
+class SipLeg:
+    """Implements `CallLeg`; incoming and outgoing differ in what `answer` does."""
+
+    def __init__(self, call: EndpointCall, session: RtpSession, negotiation: Negotiation) -> None:
+        """Reads the INVITE's offer: raises `ValueError` when nothing of it can be used. Owns `session` from then on."""
+        self.outgoing = call.core.outgoing
+        self.on_transfer_request: Callable[[str, Mapping[str, str]], None] | None = None
+        """The peer asks us to call this URI instead; answer by `report_transfer`. None: such requests are declined."""
+        self._call = call
+        self._session = session
+        self._negotiation = negotiation
+        self._state = LegState.RINGING
+        self._answer = b""
+        self._agreement: Agreement | None = None
+        offer = b"" if self.outgoing else call.core.invite.body
+        if offer:
+            self._answer, self._agreement = negotiation.answer(offer)
+        self.info: CallInfo = call_info_of(call.core.invite, outgoing=self.outgoing)
+        self._on_event: Callable[[LegEvent], None] | None = None
+        self._early: deque[LegEvent] = deque(maxlen=_MAX_EARLY_EVENTS)
+        self._answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._transferred: asyncio.Future[TransferOutcome] | None = None
+        self._digits_from: str | None = None
+        session.on_digit = lambda digit: self._press(digit, "rtp")
+        session.on_timeout = self._lose_media
+        call.listen(self._receive)
+
+    # CallLeg
+
+    def listen(self, on_event: Callable[[LegEvent], None]) -> None:
+        self._on_event = on_event
+        while self._early:
+            on_event(self._early.popleft())
+
+    def ring(self) -> None:
+        if self._state is LegState.RINGING:
+            self._call.ring()
+
+    async def answer(self) -> Media:
+        """Take the peer's call, or wait until the peer takes ours. Raises `LegGone`."""
+        if self._state is LegState.CLOSED:
+            raise LegGone("the leg has ended")
+        if self._agreement is not None:
+            self._connect(self._agreement)
+            self._state = LegState.ANSWERED
+            self._call.answer(self._answer)
+            return self._session
+        if not self.outgoing:
+            # The INVITE had no offer: ours goes with the 200, and the answer comes with the ACK.
+            self._call.answer(self._negotiation.offer())
+        try:
+            self._connect(self._negotiation.accept(await asyncio.shield(self._answered)))
+        except ValueError as error:
+            await self.hang_up(EndReason.ERROR)
+            raise LegGone(f"no media: {error}") from error
+        self._state = LegState.ANSWERED
+        return self._session
+
+    async def hang_up(self, reason: EndReason, headers: Mapping[str, str] = NO_HEADERS) -> None:
+        self._end(reason, headers)
+        try:
+            async with asyncio.timeout(HANG_UP_SECONDS):
+                await self._call.closed.wait()
+        except TimeoutError:
+            log.info("hang_up_unconfirmed", call_id=self.info.call_id)
+
+    async def transfer(self, target: TransferTarget) -> TransferOutcome:
+        if self._state is not LegState.ANSWERED:
+            return TransferOutcome(TransferStatus.CALLER_GONE, "the call is not answered")
+        if target.method == "bye":
+            await self.hang_up(EndReason.HANDOFF, target.headers)
+            return TransferOutcome(TransferStatus.SUCCEEDED, "BYE")
+        if target.method != "refer":
+            return TransferOutcome(TransferStatus.FAILED, f"method '{target.method}' is not built")
+        if self._transferred is not None:
+            return TransferOutcome(TransferStatus.FAILED, "a transfer is under way")
+        self._transferred = asyncio.get_running_loop().create_future()
+        try:
+            self._call.refer(self._uri_of(target.uri), target.headers)
+            outcome = await self._transferred
+        except ValueError as error:
+            outcome = TransferOutcome(TransferStatus.FAILED, str(error))
+        finally:
+            self._transferred = None
+        if outcome.status is TransferStatus.SUCCEEDED:
+            await self.hang_up(EndReason.HANDOFF)
+        return outcome
+
+    async def send_digits(self, digits: str) -> None:
+        if self._state is not LegState.ANSWERED:
+            return
+        try:
+            await self._session.send_digits(digits)
+        except NoTelephoneEvent:
+            for digit in digits:
+                self._call.send_digit(digit)
+
+    # Beyond CallLeg, for phones
+
+    def report_transfer(self, status: int) -> None:
+        """Tell the peer how the call it asked for went; 200 when it was answered."""
+        self._call.report_transfer(status)
+
+    # private
+
+    def _receive(self, event: Event) -> None:
+        match event:
+            case CallAnswered(body=body) | CallConfirmed(body=body):
+                if not self._answered.done():
+                    self._answered.set_result(body)
+            case OfferReceived(body=body):
+                self._renegotiate(body)
+            case OfferAnswered(body=body):
+                self._accept(body)
+            case DigitReceived(digit=digit):
+                self._press(digit, "info")
+            case TransferProgressed(state=state, status=status, reason=reason):
+                if state in _OUTCOMES:
+                    self._settle(TransferOutcome(_OUTCOMES[state], f"{status} {reason}".strip()))
+            case TransferRequested(target=target, headers=headers):
+                self._request_transfer(target, dict(headers))
+            case CallEnded():
+                self._lose(event)
+            case _:
+                pass
+
+    def _renegotiate(self, offer: bytes) -> None:
+        """A re-INVITE or UPDATE. What cannot be agreed on leaves the media as it is."""
+        if not offer:
+            self._call.accept_offer(self._negotiation.offer())
+            return
+        try:
+            answer, agreement = self._negotiation.answer(offer)
+        except ValueError as error:
+            log.info("offer_refused", call_id=self.info.call_id, why=str(error))
+            self._call.refuse_offer(488 if isinstance(error, NotAcceptable) else 400)
+            return
+        self._connect(agreement)
+        self._call.accept_offer(answer)
+
+    def _accept(self, answer: bytes) -> None:
+        try:
+            self._connect(self._negotiation.accept(answer))
+        except ValueError as error:
+            log.warning("answer_not_usable", call_id=self.info.call_id, why=str(error))
+
+    def _connect(self, agreement: Agreement) -> None:
+        codec = codec_by_name(agreement.codec)
+        if agreement.remote is not None and codec is not None:
+            self._session.connect(agreement.remote, codec, telephone_event=agreement.telephone_event)
+        self._session.hold(agreement.held)
+
+    def _press(self, digit: str, way: str) -> None:
+        # Some gateways tell each key both ways; the way of the first key is the one that counts.
+        self._digits_from = self._digits_from or way
+        if self._digits_from == way:
+            self._tell(DigitPressed(digit))
+
+    def _request_transfer(self, target: Uri, headers: Mapping[str, str]) -> None:
+        if self.on_transfer_request is None:
+            self._call.report_transfer(603)
+        else:
+            self.on_transfer_request(str(target), headers)
+
+    def _lose_media(self, detail: str) -> None:
+        if self._state is not LegState.CLOSED:
+            self._end(EndReason.MEDIA_TIMEOUT, NO_HEADERS)
+            self._tell(LegFailed(EndReason.MEDIA_TIMEOUT, detail))
+
+    def _lose(self, event: CallEnded) -> None:
+        """The call is over; silent when it was us who ended it."""
+        if self._state is LegState.CLOSED:
+            return
+        detail = f"{event.status} {event.reason}".strip() or event.cause.value
+        self._close(detail)
+        reason = _END_REASONS.get(event.cause)
+        if reason is None:
+            self._tell(LegFailed(EndReason.ERROR, f"SIP {detail}"))
+        else:
+            self._tell(CallerHungUp(reason))
+
+    def _end(self, reason: EndReason, headers: Mapping[str, str]) -> None:
+        if self._state is LegState.CLOSED:
+            return
+        self._close(reason.value)
+        given = {"Reason": _REASONS.get(reason, _NORMAL), **headers}
+        try:
+            self._call.hang_up(status=_STATUSES.get(reason, 480), headers=given)
+        except ValueError as error:
+            log.warning("headers_not_usable", call_id=self.info.call_id, why=str(error))
+            self._call.hang_up(status=_STATUSES.get(reason, 480))
+
+    def _close(self, detail: str) -> None:
+        self._state = LegState.CLOSED
+        self._session.close()
+        self._settle(TransferOutcome(TransferStatus.CALLER_GONE, detail))
+        if not self._answered.done():
+            self._answered.set_exception(LegGone(detail))
+            # Nobody has to be waiting for it.
+            self._answered.exception()
+
+    def _settle(self, outcome: TransferOutcome) -> None:
+        if self._transferred is not None and not self._transferred.done():
+            self._transferred.set_result(outcome)
+
+    def _tell(self, event: LegEvent) -> None:
+        if self._on_event is None:
+            self._early.append(event)
+        else:
+            self._on_event(event)
+
+    def _uri_of(self, target: str) -> Uri:
+        """A number becomes a user at the peer's own host: its trunk knows the way."""
+        if ":" in target:
+            return Uri.parse(target)
+        dialog = self._call.core.dialog
+        host = dialog.remote.uri.host or host_reference(dialog.peer.host) if dialog is not None else ""
+        return Uri.parse(f"sip:{escape_user(target)}@{host}")

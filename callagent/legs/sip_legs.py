@@ -1,0 +1,97 @@
+"""Makes a leg of every call that comes in over SIP, and of those we place."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import random
+from collections.abc import Callable, Mapping
+
+from callagent.call_info import NO_HEADERS
+from callagent.legs.sip_leg import SipLeg
+from callagent.log import get_logger
+from callagent.rtp import PortsExhausted, Pump, RtpPorts, RtpSession, RtpSettings
+from callagent.sip import Endpoint, EndpointCall, Negotiation, UserAgentSettings
+
+MIN_FREE_PORTS = 0.05
+"""Share of the media ports below which calls are sent elsewhere."""
+RETRY_AFTER = {"Retry-After": "10"}
+
+log = get_logger(__name__)
+
+
+class SipLegs:
+    def __init__(
+        self,
+        ports: RtpPorts,
+        pump: Pump,
+        on_leg: Callable[[SipLeg], None] | None = None,
+        rtp: RtpSettings | None = None,
+    ) -> None:
+        """`on_leg` takes each call that comes in, before anything but 100 was answered; without it all are refused."""
+        self._ports = ports
+        self._pump = pump
+        self._on_leg = on_leg
+        self._rtp = rtp or RtpSettings()
+        self._endpoint: Endpoint | None = None
+
+    async def open(self, host: str, port: int, settings: UserAgentSettings) -> tuple[str, int]:
+        """Listen; returns the address. Raises `OSError`."""
+        on_invite = None if self._on_leg is None else self._accept
+        self._endpoint = await Endpoint.open(host, port, settings, on_invite)
+        return self._endpoint.local_address
+
+    async def dial(self, target: str, *, caller: str | None = None, headers: Mapping[str, str] = NO_HEADERS) -> SipLeg:
+        """Call a SIP URI; the leg's `answer()` waits for the peer. Raises `ValueError`, `OSError`, `PortsExhausted`."""
+        endpoint = self._opened()
+        session = self._session()
+        negotiations: list[Negotiation] = []
+
+        def offer(host: str) -> bytes:
+            negotiations.append(self._negotiation(host, session))
+            return negotiations[0].offer()
+
+        try:
+            call = await endpoint.call(target, caller=caller, body=offer, headers=headers)
+        except (ValueError, OSError):
+            session.close()
+            raise
+        return SipLeg(call, session, negotiations[0])
+
+    async def close(self) -> None:
+        """Hang up what still runs and free the socket."""
+        if self._endpoint is not None:
+            await self._endpoint.close()
+
+    def _accept(self, call: EndpointCall) -> None:
+        if self._on_leg is None or self._ports.free_share < MIN_FREE_PORTS:
+            call.hang_up(status=503, headers=RETRY_AFTER)
+            return
+        try:
+            session = self._session()
+        except PortsExhausted:
+            log.warning("media_ports_exhausted")
+            call.hang_up(status=503, headers=RETRY_AFTER)
+            return
+        try:
+            leg = SipLeg(call, session, self._negotiation(call.local_host(), session))
+        except ValueError as error:
+            log.info("offer_refused", why=str(error))
+            session.close()
+            call.hang_up(status=488)
+            return
+        self._on_leg(leg)
+
+    @staticmethod
+    def _negotiation(host: str, session: RtpSession) -> Negotiation:
+        # A peer that reaches us over loopback is on this machine, and so may be its media.
+        loopback = ipaddress.ip_address(host).is_loopback
+        return Negotiation(host, session.local_port, random.getrandbits(31), loopback=loopback)
+
+    def _session(self) -> RtpSession:
+        return RtpSession(asyncio.get_running_loop(), self._ports, self._pump, self._rtp)
+
+    def _opened(self) -> Endpoint:
+        if self._endpoint is None:
+            raise RuntimeError("open() comes first")
+        return self._endpoint

@@ -1,0 +1,45 @@
+"""The embedded language model: `rules`. No weights, no network, the same answer every time; English.
+
+It speaks the words that a step's prompt gives it and chooses functions by what the caller said:
+
+    Say: What is your tracking number?            on entering the step, after silence, and to ask again
+    Otherwise say: I need the five digits of it.  when the caller was not understood
+
+A function is chosen by its name, description and parameters; its arguments are taken from the caller's words (numbers,
+days, times, names, options) and never made up: a function that requires what was not said is not called. A retrieved
+topic that fits the caller's question is told in its own words. A function's result is spoken where it begins with
+`Say:`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from datetime import date
+
+from callagent.models.protocol import Delta, Message, ModelSettings, Tool, ToolCall
+from callagent.models.rules.choice import Call, choose
+from callagent.models.rules.situation import Situation
+
+__all__ = ["RulesModel"]
+
+
+class RulesModel:
+    """`today` is asked where a prompt does not name the date."""
+
+    def __init__(self, today: Callable[[], date] = date.today) -> None:
+        self._today = today
+
+    async def stream(
+        self, messages: Sequence[Message], tools: Sequence[Tool], settings: ModelSettings
+    ) -> AsyncIterator[Delta]:
+        match choose(Situation.read(messages), tools, self._today()):
+            case Call(name, arguments):
+                # Unique within the conversation, and the same every time.
+                number = sum(len(message.get("tool_calls") or ()) for message in messages) + 1
+                yield Delta(tool_call=ToolCall(f"call_{number}", name, json.dumps(arguments)))
+            case spoken:
+                yield Delta(text=spoken.text)
+
+    async def close(self) -> None:
+        pass

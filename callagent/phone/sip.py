@@ -1,0 +1,82 @@
+"""The test phone's SIP line."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+
+from callagent.call_info import EndReason
+from callagent.errors import UserError
+from callagent.legs import LegGone, Media, SipLeg, SipLegs
+from callagent.legs.leg import CallerHungUp, LegEvent, LegFailed
+from callagent.rtp import Pump, RtpPorts
+from callagent.sip import Uri, UserAgentSettings
+
+ANSWER_SECONDS = 30.0
+_PORTS = (30000, 39999)
+
+
+class SipLine:
+    """Implements `Line` over an outgoing SIP leg. A transfer that the server asks for is reported as answered."""
+
+    def __init__(self, leg: SipLeg, media: Media) -> None:
+        self.media = media
+        self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.on_transfer: Callable[[str], None] = lambda target: None
+        self._leg = leg
+        leg.on_transfer_request = self._transfer
+        leg.listen(self._event)
+
+    async def send_digits(self, digits: str) -> None:
+        await self._leg.send_digits(digits)
+
+    async def hang_up(self) -> None:
+        await self._leg.hang_up(EndReason.CALLER_HANGUP)
+
+    def _transfer(self, target: str, headers: Mapping[str, str]) -> None:
+        self.on_transfer(target)
+        self._leg.report_transfer(200)
+
+    def _event(self, event: LegEvent) -> None:
+        if isinstance(event, CallerHungUp | LegFailed) and not self.ended.done():
+            self.ended.set_result("the server hung up" if isinstance(event, CallerHungUp) else event.detail)
+
+
+@asynccontextmanager
+async def dial_sip(target: str, caller: str) -> AsyncIterator[SipLine]:
+    """Call a SIP URI; the line once it is answered. Raises `UserError` when it is not."""
+    pump = Pump()
+    pump.start()
+    host = _local_host(target)
+    legs = SipLegs(RtpPorts(host, *_PORTS), pump)
+    try:
+        await legs.open(host, 0, UserAgentSettings(admit=lambda source: "phone", accepts_transfers=True))
+        leg = await legs.dial(target, caller=f"sip:{caller}@{host}")
+        try:
+            yield SipLine(leg, await _answered(leg, target))
+        finally:
+            await leg.hang_up(EndReason.CALLER_HANGUP)
+    except ValueError as error:
+        raise UserError(f"'{target}' cannot be called: {error}") from None
+    finally:
+        await legs.close()
+        pump.stop()
+
+
+async def _answered(leg: SipLeg, target: str) -> Media:
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            return await leg.answer()
+    except LegGone as gone:
+        raise UserError(f"{target} did not answer: {gone}") from None
+    except TimeoutError:
+        raise UserError(f"{target} did not answer within {ANSWER_SECONDS:.0f} s; is the server running?") from None
+
+
+def _local_host(target: str) -> str:
+    """Loopback for a server on this machine, else every interface."""
+    host = Uri.parse(target).bare_host
+    if host == "::1":
+        return "::1"
+    return "127.0.0.1" if host == "localhost" or host.startswith("127.") else "0.0.0.0"

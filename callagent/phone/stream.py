@@ -1,0 +1,262 @@
+"""The test phone on a carrier stream: calls a server's voice webhook and media stream as Twilio would."""
+
+from __future__ import annotations
+
+import asyncio
+import audioop
+import base64
+import json
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+from xml.etree import ElementTree
+
+from callagent.call_info import FRAME_BYTES, FRAME_SAMPLES, FRAME_SECONDS
+from callagent.errors import UserError
+from callagent.legs.leg import FrameSink, FrameSource, MediaStatistics
+
+if TYPE_CHECKING:
+    from aiohttp import ClientSession, ClientWebSocketResponse
+
+DIAL_SECONDS: Final = 10.0
+DIGIT_SECONDS: Final = 0.2
+CLOSE_SECONDS: Final = 2.0
+_SILENCE: Final = b"\xff" * FRAME_SAMPLES
+
+
+class NotAnswered(UserError):
+    """The server did not take the call."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Invitation:
+    """What the webhook's TwiML says: where the stream goes and what it tells."""
+
+    url: str
+    parameters: Mapping[str, str]
+
+
+class StreamMedia:
+    """Implements `legs.leg.Media`. What the server queues is played at 20 ms a frame, as the carrier would."""
+
+    def __init__(self) -> None:
+        self.started = asyncio.Event()
+        self._sink: FrameSink = lambda pcm, now: None
+        self._source: FrameSource = lambda: None
+        self._queue = bytearray()
+        self._queued = self._played = 0
+        self._marks: deque[tuple[str, int]] = deque()
+        """Each with the count of bytes that were queued before it."""
+        self._statistics = MediaStatistics(codec="PCMU/8000")
+
+    def start(self, sink: FrameSink, source: FrameSource) -> None:
+        self._sink = sink
+        self._source = source
+        self.started.set()
+
+    def clear(self) -> float:
+        return 0.0
+
+    def unheard(self) -> float:
+        return 0.0
+
+    def statistics(self) -> MediaStatistics:
+        return replace(self._statistics)
+
+    def queue(self, payload: bytes) -> None:
+        """μ-law from the server, to be played after what is there."""
+        self._queue += payload
+        self._queued += len(payload)
+        self._statistics.packets_received += 1
+
+    def mark(self, name: str) -> None:
+        self._marks.append((name, self._queued))
+
+    def drop(self) -> None:
+        """The server clears: nothing of the queue is played, its marks are reached."""
+        self._queue.clear()
+        self._played = self._queued
+
+    def reached(self) -> list[str]:
+        """The marks that came up since the last time."""
+        names = []
+        while self._marks and self._marks[0][1] <= self._played:
+            names.append(self._marks.popleft()[0])
+        return names
+
+    def play(self, now: float) -> None:
+        """The next 20 ms reach the ear; silence where the server has queued nothing."""
+        frame = bytes(self._queue[:FRAME_SAMPLES])
+        del self._queue[:FRAME_SAMPLES]
+        self._played += len(frame)
+        self._sink(audioop.ulaw2lin(frame.ljust(FRAME_SAMPLES, b"\xff"), 2), now)
+
+    def speak(self) -> bytes:
+        """The next 20 ms of the caller as μ-law."""
+        self._statistics.packets_sent += 1
+        frame = self._source()
+        return _SILENCE if frame is None else audioop.lin2ulaw(frame.ljust(FRAME_BYTES, b"\x00"), 2)
+
+
+class StreamPhone:
+    """An answered call over a media stream; implements `phone.line.Line`."""
+
+    def __init__(self, socket: ClientWebSocketResponse, stream_sid: str) -> None:
+        self.media = StreamMedia()
+        self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.on_transfer: Callable[[str], None] = lambda target: None
+        self._socket = socket
+        self._stream_sid = stream_sid
+        self._sequence = 1
+        self._chunk = 0
+
+    @staticmethod
+    @asynccontextmanager
+    async def dial(
+        target: str, auth_token: str, caller: str, callee: str, fields: Mapping[str, str] | None = None
+    ) -> AsyncIterator[StreamPhone]:
+        """Call the voice webhook `target` (or the webhook beside a `ws://…/media` stream).
+
+        `fields` are added to the webhook's form (`AccountSid`, `SipHeader_X-…`). Raises `NotAnswered`.
+        """
+        from aiohttp import ClientError, ClientSession
+
+        identity = {"CallSid": f"CA{token_hex(16)}", "From": caller, "To": callee, "Direction": "inbound"}
+        form = {**identity, "CallStatus": "ringing", **(fields or {})}
+        async with ClientSession() as session:
+            try:
+                async with asyncio.timeout(DIAL_SECONDS):
+                    invitation = await _ask(session, _voice_url(target), form, auth_token)
+                    signature = _signature(auth_token, invitation.url, {})
+                    headers = {"X-Twilio-Signature": signature}
+                    socket = await session.ws_connect(invitation.url, headers=headers, max_msg_size=1 << 20)
+            except (ClientError, OSError) as error:
+                raise NotAnswered(f"{target} could not be called: {error or 'no answer in time'}") from None
+            phone = StreamPhone(socket, f"MZ{token_hex(16)}")
+            async with phone._talk(form, invitation.parameters):
+                yield phone
+
+    async def send_digits(self, digits: str) -> None:
+        for digit in digits:
+            await self.send_digit(digit)
+            await asyncio.sleep(DIGIT_SECONDS)
+
+    async def send_digit(self, digit: str) -> None:
+        await self._send("dtmf", dtmf={"track": "inbound_track", "digit": digit})
+
+    async def hang_up(self) -> None:
+        """Idempotent; bounded in time."""
+        self._end("we hung up")
+        if self._socket.closed:
+            return
+        try:
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self._send("stop", stop={})
+                await self._socket.close()
+        except TimeoutError:
+            pass
+
+    @asynccontextmanager
+    async def _talk(self, form: Mapping[str, str], parameters: Mapping[str, str]) -> AsyncIterator[None]:
+        await self._socket.send_str(json.dumps({"event": "connected", "protocol": "Call", "version": "1.0.0"}))
+        await self._send(
+            "start",
+            start={
+                "accountSid": form.get("AccountSid", ""),
+                "streamSid": self._stream_sid,
+                "callSid": form["CallSid"],
+                "tracks": ["inbound"],
+                "customParameters": dict(parameters),
+                "mediaFormat": {"encoding": "audio/x-mulaw", "sampleRate": 8000, "channels": 1},
+            },
+        )
+        tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._keep_time())]
+        try:
+            yield
+        finally:
+            await self.hang_up()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _listen(self) -> None:
+        """Take what the server sends until the socket ends."""
+        async for message in self._socket:
+            fields = json.loads(message.data)
+            match fields["event"]:
+                case "media":
+                    self.media.queue(base64.b64decode(fields["media"]["payload"]))
+                case "mark":
+                    self.media.mark(fields["mark"]["name"])
+                case "clear":
+                    self.media.drop()
+            await self._answer_marks()
+        self._end(f"the server closed the stream ({self._socket.close_code})")
+
+    async def _keep_time(self) -> None:
+        """Play and speak a frame every 20 ms, at absolute times."""
+        await self.media.started.wait()
+        loop = asyncio.get_running_loop()
+        due = loop.time()
+        while not self.ended.done():
+            self.media.play(loop.time())
+            await self._answer_marks()
+            self._chunk += 1
+            payload = base64.b64encode(self.media.speak()).decode("ascii")
+            media = {"track": "inbound", "chunk": str(self._chunk), "timestamp": str(self._chunk * 20)}
+            await self._send("media", media={**media, "payload": payload})
+            due += FRAME_SECONDS
+            await asyncio.sleep(max(0.0, due - loop.time()))
+
+    async def _answer_marks(self) -> None:
+        for name in self.media.reached():
+            await self._send("mark", mark={"name": name})
+
+    async def _send(self, event: str, **contents: Any) -> None:
+        message = {"event": event, "sequenceNumber": str(self._sequence), "streamSid": self._stream_sid, **contents}
+        self._sequence += 1
+        try:
+            await self._socket.send_str(json.dumps(message))
+        except ConnectionError:
+            self._end("the connection was lost")
+
+    def _end(self, how: str) -> None:
+        if not self.ended.done():
+            self.ended.set_result(how)
+
+
+async def _ask(session: ClientSession, url: str, form: Mapping[str, str], auth_token: str) -> _Invitation:
+    """The webhook's answer. Raises `NotAnswered`."""
+    headers = {"X-Twilio-Signature": _signature(auth_token, url, form)}
+    async with session.post(url, data=form, headers=headers) as response:
+        text = await response.text()
+    if response.status == 403:
+        raise NotAnswered(f"{url} refused the signature: is this its public URL, and the auth token the same?")
+    if response.status != 200:
+        raise NotAnswered(f"{url} answered {response.status} {response.reason}")
+    try:
+        stream = ElementTree.fromstring(text).find("Connect/Stream")
+    except ElementTree.ParseError as error:
+        raise NotAnswered(f"{url} did not answer with TwiML: {error}") from None
+    if stream is None:
+        raise NotAnswered(f"{url} did not take the call: {text[:200]}")
+    parameters = {p.get("name", ""): p.get("value", "") for p in stream.findall("Parameter")}
+    return _Invitation(stream.get("url", ""), parameters)
+
+
+def _voice_url(target: str) -> str:
+    parts = urlsplit(target)
+    if parts.scheme in ("http", "https"):
+        return target
+    path = parts.path.removesuffix("/media") + "/voice"
+    return parts._replace(scheme=parts.scheme.replace("ws", "http"), path=path).geturl()
+
+
+def _signature(auth_token: str, url: str, form: Mapping[str, str]) -> str:
+    from twilio.request_validator import RequestValidator  # type: ignore[import-untyped]
+
+    return str(RequestValidator(auth_token).compute_signature(url, form))

@@ -1,0 +1,170 @@
+"""Agent projects by their folders: what kind one is, opened for a server, checked, or talked to as text."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from callagent.agents.action import AgentProject
+from callagent.agents.flows import (
+    Finding,
+    FlowSettings,
+    check_imports,
+    check_project,
+    is_flow_project,
+    load_flow_project,
+    project_runtime,
+)
+from callagent.config import Config, function_environment, override
+from callagent.errors import ProjectError, UserError, WorkerError
+from callagent.models import LanguageModel, ProviderSettings, open_model
+from callagent.workers import ProcessPool, WorkerSettings
+
+if TYPE_CHECKING:
+    from callagent.text_chat import ChatOptions
+
+
+def open_language_model(config: Config) -> LanguageModel:
+    """The model that the settings name. Raises `UserError`."""
+    section = config.model
+    settings = ProviderSettings(
+        base_url=section.base_url,
+        api_key=section.api_key.get_secret_value(),
+        temperature=section.temperature,
+        first_token_timeout=section.first_token_timeout,
+        total_timeout=section.total_timeout,
+    )
+    return open_model(section.name, settings)
+
+
+async def open_project(path: Path, model: LanguageModel, config: Config, settings: FlowSettings) -> AgentProject:
+    """The project in `path` with its workers running. Raises `ProjectError`."""
+    _recognise(path)
+    limits = config.limits
+    workers = WorkerSettings(environment=function_environment(config), memory=limits.worker_memory_mb << 20)
+    pool = ProcessPool(project_runtime(path), workers)
+    try:
+        project = load_flow_project(path, model, pool, settings)
+        await pool.start()
+    except UserError:
+        await pool.close()
+        raise
+    except WorkerError as error:
+        await pool.close()
+        raise ProjectError(f"the project in {path} cannot be imported: {error}") from None
+    return project
+
+
+def flow_settings(config: Config, environment: str) -> FlowSettings:
+    """The engine's part of the settings."""
+    limits = config.limits
+    return FlowSettings(
+        environment=environment, function_timeout=limits.function_seconds, end_timeout=limits.end_function_seconds
+    )
+
+
+def check(path: Path, *, as_json: bool) -> int:
+    """Print what is wrong with the project; exit status 1 when something is."""
+    _recognise(path)
+    report = check_project(path)
+    warnings = list(report.warnings)
+    if not report.errors:
+        warnings += asyncio.run(_imports(path))
+    found = {
+        kind: [{"file": one.file, "line": one.line, "message": one.message} for one in findings]
+        for kind, findings in (("errors", report.errors), ("warnings", warnings))
+    }
+    if as_json:
+        print(json.dumps(found, ensure_ascii=False, indent=2))  # noqa: T201
+    else:
+        for kind, findings in found.items():
+            for one in findings:
+                print(f"{one['file']}:{one['line']}: {kind[:-1]}: {one['message']}")  # noqa: T201
+        print(f"{len(found['errors'])} errors, {len(found['warnings'])} warnings")  # noqa: T201
+    return 1 if found["errors"] else 0
+
+
+async def _imports(path: Path) -> list[Finding]:
+    pool = ProcessPool(project_runtime(path))
+    try:
+        return await check_imports(pool)
+    finally:
+        await pool.close()
+
+
+def chat(config: Config, options: argparse.Namespace) -> int:
+    """Run `callagent chat`."""
+    from callagent.text_chat import ChatOptions
+
+    if options.model:
+        config = override(config, {"model.name": options.model})
+    settings = FlowSettings(
+        environment=options.env,
+        channel=options.channel,
+        variant=options.variant,
+        language=options.lang,
+        at=_instant(options.at),
+        function_timeout=config.limits.function_seconds,
+    )
+    asked = ChatOptions(
+        caller=options.caller,
+        callee=options.callee,
+        headers=dict(_header(each) for each in options.sip_header),
+        environment=options.env,
+        as_json=options.json,
+    )
+    messages = options.message
+    if options.input_file:
+        messages = _lines(options.input_file)
+    asyncio.run(_chat(config, options.project, settings, asked, messages))
+    return 0
+
+
+async def _chat(
+    config: Config, path: Path, settings: FlowSettings, asked: ChatOptions, messages: list[str] | None
+) -> None:
+    from callagent.text_chat import run_chat
+
+    model = open_language_model(config)
+    try:
+        project = await open_project(path, model, config, settings)
+        try:
+            await run_chat(project, messages, asked)
+        finally:
+            await project.close()
+    finally:
+        await model.close()
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise UserError(f"--input-file {path}: cannot be read: {error.strerror}") from None
+
+
+def _recognise(path: Path) -> None:
+    if not path.is_dir():
+        raise UserError(f"'{path}' is not a folder; give the folder of an agent project")
+    if not is_flow_project(path):
+        raise UserError(
+            f"'{path.resolve()}' holds no agent project: project.yaml, flows/ or agent_settings/ is expected there"
+        )
+
+
+def _instant(text: str | None) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text) if text else None
+    except ValueError:
+        raise UserError(f"--at '{text}' is not a time such as 2026-03-02T09:30:00") from None
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise UserError(f"--sip-header '{text}' is not NAME=VALUE")
+    return name, value

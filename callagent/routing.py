@@ -1,0 +1,55 @@
+"""Which project answers which number."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from callagent.agents.action import AgentProject
+from callagent.config import Config, Number
+from callagent.models import LanguageModel
+from callagent.projects import flow_settings, open_project
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    project: AgentProject
+    environment: str
+
+
+class Router:
+    """The projects of a server, opened once each and environment."""
+
+    def __init__(self, numbers: Sequence[Number], projects: Mapping[tuple[Path, str], AgentProject]) -> None:
+        self._numbers = numbers
+        self._projects = projects
+
+    @classmethod
+    async def open(cls, config: Config, project: Path, model: LanguageModel, stack: AsyncExitStack) -> Router:
+        """Load what the settings name, else `project` for every number. Raises `ProjectError`."""
+        numbers = config.numbers or (Number(project=str(project)),)
+        projects: dict[tuple[Path, str], AgentProject] = {}
+        for number in numbers:
+            key = _key(number)
+            if key not in projects:
+                settings = flow_settings(config, number.environment)
+                projects[key] = await open_project(Path(number.project), model, config, settings)
+                stack.push_async_callback(projects[key].close)
+        return cls(numbers, projects)
+
+    def route(self, callee: str | None) -> Route | None:
+        """The first number of the settings that matches; None: nobody answers this number."""
+        for number in self._numbers:
+            if number.matches(callee or ""):
+                project = self._projects[_key(number)]
+                return Route(project, number.environment)
+        return None
+
+    def projects(self) -> Sequence[AgentProject]:
+        return list(self._projects.values())
+
+
+def _key(number: Number) -> tuple[Path, str]:
+    return Path(number.project).resolve(), number.environment

@@ -1,0 +1,121 @@
+"""Puts packets in order and decides which are lost.
+
+What arrives in order leaves at once: nothing is played out here, so a clean stream is not delayed. Behind a missing
+packet the later ones are held, until it comes, until enough later ones came, or until the bound is over. The bound
+follows the reordering seen: 40 to 200 ms. While packets still arrive in order the gap behind them does not age,
+so one packet with a corrupt number cannot make the real ones late.
+"""
+
+from __future__ import annotations
+
+from callagent.call_info import FRAME_SECONDS
+from callagent.rtp.packet import RtpPacket, sequence_distance
+
+SHORTEST_HOLD = 0.04
+LONGEST_HOLD = 0.2
+CAPACITY = 64
+_MARGIN = 0.01
+_DECAY = 0.998
+"""Per packet: a reordering seen once is half forgotten after 7 s."""
+_REMEMBERED = 256
+
+
+class JitterBuffer:
+    """Of one media session; `restart` when another stream begins."""
+
+    def __init__(self) -> None:
+        self.lost = 0
+        self.late = 0
+        self.duplicates = 0
+        self.hold = SHORTEST_HOLD
+        """Seconds a gap may last."""
+        self._next: int | None = None
+        self._held: dict[int, RtpPacket] = {}
+        self._gap_since: float | None = None
+        self._given_up: dict[int, float] = {}
+        """Numbers declared lost and when their gap began, the oldest first."""
+
+    def receive(self, packet: RtpPacket, now: float) -> list[RtpPacket]:
+        """The packets that can go on, in order."""
+        sequence = packet.sequence
+        if self._next is None:
+            self._next = sequence
+        distance = sequence_distance(sequence, self._next)
+        if distance < 0:
+            self._count_old(sequence, now)
+            return []
+        if distance == 0 and not self._held:
+            self._next = (sequence + 1) & 0xFFFF
+            if self.hold > SHORTEST_HOLD:
+                self.hold = max(SHORTEST_HOLD, self.hold * _DECAY)
+            return [packet]
+        if sequence in self._held:
+            self.duplicates += 1
+            return []
+        self._held[sequence] = packet
+        if distance == 0:
+            self._adapt(now - self._gap_since if self._gap_since is not None else 0.0)
+            self._gap_since = now
+            return self._release(now)
+        if self._gap_since is None:
+            self._gap_since = now
+        return self.expire(now)
+
+    def expire(self, now: float) -> list[RtpPacket]:
+        """Give up what is missing for too long; the packets held behind it, in order."""
+        released: list[RtpPacket] = []
+        while self._gap_since is not None and self._is_over(now):
+            self._give_up_gap()
+            released += self._release(now)
+        return released
+
+    def restart(self, now: float) -> list[RtpPacket]:
+        """Begin at whatever number comes next; the packets still held, in order."""
+        released: list[RtpPacket] = []
+        while self._held:
+            self._give_up_gap()
+            released += self._release(now)
+        self._next = None
+        self._given_up.clear()
+        return released
+
+    def next_timer(self) -> float | None:
+        """When `expire` is to be called; None while nothing is missing."""
+        return None if self._gap_since is None else self._gap_since + self.hold
+
+    def _is_over(self, now: float) -> bool:
+        assert self._gap_since is not None
+        enough = max(2, round(self.hold / FRAME_SECONDS)) + 1
+        return now >= self._gap_since + self.hold or len(self._held) >= min(enough, CAPACITY)
+
+    def _give_up_gap(self) -> None:
+        assert self._next is not None
+        first = self._next
+        behind = min(sequence_distance(sequence, first) for sequence in self._held)
+        for sequence in range(first, first + behind):
+            self._given_up[sequence & 0xFFFF] = self._gap_since or 0.0
+            if len(self._given_up) > _REMEMBERED:
+                del self._given_up[next(iter(self._given_up))]
+        self.lost += behind
+        self._next = (first + behind) & 0xFFFF
+
+    def _release(self, now: float) -> list[RtpPacket]:
+        assert self._next is not None
+        released = []
+        while (packet := self._held.pop(self._next, None)) is not None:
+            released.append(packet)
+            self._next = (self._next + 1) & 0xFFFF
+        self._gap_since = now if self._held else None
+        return released
+
+    def _count_old(self, sequence: int, now: float) -> None:
+        since = self._given_up.pop(sequence, None)
+        if since is None:
+            self.duplicates += 1
+            return
+        self.lost -= 1
+        self.late += 1
+        self._adapt(now - since)
+
+    def _adapt(self, delay: float) -> None:
+        self.hold = min(LONGEST_HOLD, max(self.hold, delay * 1.25 + _MARGIN))

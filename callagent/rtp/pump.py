@@ -1,0 +1,150 @@
+"""The clock of everything we send: each sender is called on its own 20 ms grid, from one thread.
+
+The period is cut into ten phases of 2 ms and senders are spread over them, so that a thousand calls are ten short
+bursts and not one long one. Packet n of a phase is due at `origin + phase * 2 ms + n * 20 ms`, whatever happened to
+the packets before it: lateness never adds up.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Protocol
+
+from callagent.call_info import FRAME_SECONDS
+
+PHASES = 10
+BURST = 3
+"""Packets a late sender may send at once; what is missed beyond them is skipped as a jump of the timestamp."""
+
+
+class Sender(Protocol):
+    """Called on the pump's thread. Never blocks."""
+
+    def send(self, due: float, skipped: int) -> None:
+        """Send the packet due at `due`, after `skipped` frames that will never be sent."""
+
+    def fail(self, error: Exception) -> None:
+        """`send` raised `error`."""
+
+
+class PumpHandle:
+    """One sender's place in the pump."""
+
+    __slots__ = ("lock", "phase", "sender")
+
+    def __init__(self, phase: int, sender: Sender) -> None:
+        self.phase = phase
+        self.sender: Sender | None = sender
+        # Held while the sender runs: once remove() has returned, the sender's socket may be closed.
+        self.lock = threading.RLock()
+
+    def send(self, due: float, skipped: int) -> None:
+        with self.lock:
+            sender = self.sender
+            if sender is None:
+                return
+            try:
+                sender.send(due, skipped)
+            # The thread's outermost edge: one call's fault must not silence the others.
+            except Exception as error:
+                sender.fail(error)
+
+
+class _Phase:
+    __slots__ = ("handles", "start", "tick")
+
+    def __init__(self) -> None:
+        self.start = 0.0
+        self.tick = 0
+        # Replaced as a whole, never changed: the thread may be walking the old one.
+        self.handles: tuple[PumpHandle, ...] = ()
+
+    def due(self, ahead: int = 0) -> float:
+        # From the start each time: adding up 0.02 would drift.
+        return self.start + (self.tick + ahead) * FRAME_SECONDS
+
+
+class Pump:
+    """`send_due` is the core; `start` runs it on a thread. Senders may be added and removed from any thread."""
+
+    def __init__(self) -> None:
+        self._phases = [_Phase() for _ in range(PHASES)]
+        self._origin: float | None = None
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._stopping = False
+
+    def start(self) -> None:
+        """Begin to send; once."""
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="rtp-pump", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Returns when nothing more is sent. Idempotent."""
+        self._stopping = True
+        self._wake.set()
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.join(1.0)
+
+    def add(self, sender: Sender) -> PumpHandle:
+        """The first packet is due within 40 ms, in the phase with the fewest senders."""
+        return self.add_at(sender, time.monotonic())
+
+    def add_at(self, sender: Sender, now: float) -> PumpHandle:
+        with self._lock:
+            if self._origin is None:
+                self._origin = now
+            number = min(range(PHASES), key=lambda index: len(self._phases[index].handles))
+            phase = self._phases[number]
+            if not phase.handles:
+                phase.start = self._origin + number * FRAME_SECONDS / PHASES
+                # One period ahead at least: the thread may be asleep for that long.
+                phase.tick = int((now - phase.start) / FRAME_SECONDS) + 2
+            handle = PumpHandle(number, sender)
+            phase.handles = (*phase.handles, handle)
+        self._wake.set()
+        return handle
+
+    def remove(self, handle: PumpHandle) -> None:
+        """Guarantees that the sender is not running and is never called again. Idempotent."""
+        with self._lock:
+            phase = self._phases[handle.phase]
+            phase.handles = tuple(other for other in phase.handles if other is not handle)
+        with handle.lock:
+            handle.sender = None
+
+    def send_due(self, now: float) -> float | None:
+        """Call every sender whose packet is due; the time of the next one, None when there are no senders."""
+        for phase in self._phases:
+            if phase.handles and phase.due() <= now:
+                self._send_phase(phase, now)
+        return min((phase.due() for phase in self._phases if phase.handles), default=None)
+
+    def _send_phase(self, phase: _Phase, now: float) -> None:
+        count = int((now - phase.due()) / FRAME_SECONDS + 1e-6) + 1
+        skipped = max(0, count - BURST)
+        dues = [phase.due(ahead) for ahead in range(skipped, count)]
+        following = phase.tick + count
+        for handle in phase.handles:
+            handle.send(dues[0], skipped)
+            for due in dues[1:]:
+                handle.send(due, 0)
+        with self._lock:
+            # Not below what add() has set meanwhile.
+            phase.tick = max(phase.tick, following)
+
+    def _run(self) -> None:
+        while not self._stopping:
+            due = self.send_due(time.monotonic())
+            if due is None:
+                self._wake.clear()
+                if not any(phase.handles for phase in self._phases):
+                    self._wake.wait()
+                continue
+            wait = due - time.monotonic()
+            if wait > 0:
+                time.sleep(min(wait, FRAME_SECONDS))

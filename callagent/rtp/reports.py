@@ -1,0 +1,79 @@
+"""When a media session reports by RTCP and what it keeps of the peer's reports."""
+
+from __future__ import annotations
+
+import random
+
+from callagent.rtp import rtcp
+from callagent.rtp.receiver import RtpReceiver
+from callagent.rtp.remote import Address
+from callagent.rtp.sender import RtpSender
+
+
+class Reports:
+    """Bad RTCP changes nothing; good RTCP changes only the figures here."""
+
+    def __init__(self, name: str, now: float) -> None:
+        self.due = 0.0
+        """When the next report is to be sent."""
+        self.peer_lost = 0
+        self.round_trip = 0.0
+        """Seconds."""
+        self._name = name
+        self._ssrc: int | None = None
+        self._last_report = 0
+        self._last_report_at = 0.0
+        self._schedule(now)
+
+    def make(self, sender: RtpSender, receiver: RtpReceiver, now: float, wall_clock: float) -> bytes:
+        """The report that is due."""
+        self._schedule(now)
+        self._ssrc = sender.ssrc
+        ntp_time = rtcp.ntp_time(wall_clock) if sender.packets else None
+        blocks: tuple[rtcp.ReportBlock, ...] = ()
+        if receiver.ssrc is not None:
+            blocks = (self._block(receiver.ssrc, receiver, wall_clock),)
+        report = rtcp.Report(sender.ssrc, blocks, ntp_time, sender.timestamp, sender.packets, sender.octets)
+        return rtcp.compound(report, self._name)
+
+    def receive(self, data: bytes, source: Address, receiver: RtpReceiver, wall_clock: float) -> None:
+        """A datagram that claims to be RTCP."""
+        if receiver.remote is None or not receiver.remote.accept_host(source):
+            receiver.refused += 1
+            return
+        try:
+            reports = rtcp.parse_reports(data)
+        except ValueError:
+            receiver.refused += 1
+            return
+        for report in reports:
+            if report.ntp_time is not None and report.ssrc == receiver.ssrc:
+                self._last_report = rtcp.middle(report.ntp_time)
+                self._last_report_at = wall_clock
+            for block in report.blocks:
+                self._keep(block, wall_clock)
+
+    def _keep(self, block: rtcp.ReportBlock, wall_clock: float) -> None:
+        if block.ssrc != self._ssrc:
+            return
+        self.peer_lost = max(0, block.lost)
+        trip = rtcp.round_trip(block, rtcp.ntp_time(wall_clock))
+        if trip is not None:
+            self.round_trip = trip
+
+    def _block(self, ssrc: int, receiver: RtpReceiver, wall_clock: float) -> rtcp.ReportBlock:
+        reception = receiver.reception
+        delay = int((wall_clock - self._last_report_at) * 65536) if self._last_report else 0
+        return rtcp.ReportBlock(
+            ssrc=ssrc,
+            fraction_lost=reception.fraction_lost(),
+            lost=reception.expected - reception.packets,
+            highest=reception.highest,
+            jitter=int(reception.jitter),
+            last_report=self._last_report,
+            delay=max(0, min(delay, 0xFFFFFFFF)),
+        )
+
+    def _schedule(self, now: float) -> None:
+        # Spread over half to one and a half intervals (RFC 3550 §6.2): sessions must not report in step.
+        self.due = now + rtcp.INTERVAL_SECONDS * random.uniform(0.5, 1.5)

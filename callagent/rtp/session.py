@@ -1,0 +1,314 @@
+"""A media session on its sockets: the only I/O of this package besides the pump's thread.
+
+Receiving runs on the event loop, from the socket to the sink without a queue or a task; sending runs on the pump's
+thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from callagent.call_info import FRAME_BYTES, FRAME_SECONDS, MediaStatistics
+from callagent.log import get_logger
+from callagent.rtp.codec import PCMU, Codec
+from callagent.rtp.packet import is_rtcp
+from callagent.rtp.ports import RtpPorts
+from callagent.rtp.pump import Pump, PumpHandle
+from callagent.rtp.receiver import Received, RtpReceiver
+from callagent.rtp.remote import Address
+from callagent.rtp.reports import Reports
+from callagent.rtp.sender import RtpSender
+from callagent.rtp.telephone_event import FRAMES_PER_DIGIT
+
+log = get_logger(__name__)
+
+TICK_SECONDS = 0.1
+DATAGRAMS_PER_WAKE_UP = 32
+"""So that a flood on one port leaves the others their turn."""
+_LARGEST_DATAGRAM = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class RtpSettings:
+    """Seconds without a packet after which the media has timed out."""
+
+    first_packet_timeout: float = 30.0
+    packet_timeout: float = 20.0
+    hold_timeout: float = 300.0
+
+
+class NoTelephoneEvent(Exception):
+    """The peer did not agree to RFC 4733: digits have to go another way (SIP INFO)."""
+
+
+class RtpSession:
+    """One call leg's media. Structurally a `legs.leg.Media`."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        ports: RtpPorts,
+        pump: Pump,
+        settings: RtpSettings = RtpSettings(),
+    ) -> None:
+        """Binds at once. Raises `PortsExhausted`."""
+        self.on_digit: Callable[[str], None] = _ignore
+        """Called on the loop with each digit, once."""
+        self.on_timeout: Callable[[str], None] = _ignore
+        """Called on the loop, once, with what was waited for."""
+        self.on_send_error: Callable[[Exception], None] = _log_send_error
+        """Called on the loop with the first exception of the source; the peer hears silence in its place."""
+        self._loop = loop
+        self._ports = ports
+        self._pump = pump
+        self._settings = settings
+        self._socket = ports.bind()
+        self.local_port: int = self._socket.getsockname()[1]
+        self._control = ports.bind_control(self.local_port)
+        now = time.monotonic()
+        self._codec = PCMU
+        self._telephone_event: int | None = None
+        self._receiver = RtpReceiver(PCMU, now)
+        self._sender = RtpSender(PCMU)
+        self._reports = Reports(secrets.token_hex(8), now)
+        self._sink: Callable[[bytes, float], None] | None = None
+        self._source: Callable[[], bytes | None] | None = None
+        self._destination: Address | None = None
+        self._held = False
+        self._held_or_connected = now
+        self._handle: PumpHandle | None = None
+        self._expiry: asyncio.TimerHandle | None = None
+        self._pressed = asyncio.Event()
+        self._timed_out = False
+        self._closed = False
+        self._reported = False
+        self.send_errors = 0
+        """Packets the kernel did not take: no route, port unreachable, full buffer."""
+        self._lateness = 0.0
+        loop.add_reader(self._socket, self._read)
+        if self._control is not None:
+            loop.add_reader(self._control, self._read_control)
+        self._ticker = loop.call_later(TICK_SECONDS, self._tick)
+
+    # What the leg asks.
+
+    def connect(self, remote: tuple[str, int], codec: Codec, *, telephone_event: int | None) -> None:
+        """What the offer and answer agreed on; again after a re-INVITE. Raises `ValueError` for a host name."""
+        now = time.monotonic()
+        first = self._destination is None
+        self._receiver.connect(remote, codec, telephone_event, now)
+        self._sender.use(codec, telephone_event)
+        self._codec = codec
+        self._telephone_event = telephone_event
+        assert self._receiver.remote is not None
+        self._destination = self._receiver.remote.address
+        if first:
+            self._held_or_connected = now
+
+    def hold(self, held: bool) -> None:
+        """While held nothing is sent, the source is not asked and the sink not called."""
+        if held == self._held:
+            return
+        now = time.monotonic()
+        self._held_or_connected = now
+        self._receiver.hold(held, now)
+        if not held:
+            self._sender.resume()
+        self._held = held
+
+    def start(self, sink: Callable[[bytes, float], None], source: Callable[[], bytes | None]) -> None:
+        """Once. `source` is asked on the pump's thread."""
+        self._sink = sink
+        self._source = source
+        if not self._closed:
+            self._handle = self._pump.add(self)
+
+    def clear(self) -> float:
+        return 0.0
+
+    def unheard(self) -> float:
+        return 0.0
+
+    async def send_digits(self, digits: str) -> None:
+        """Returns when they are sent. Raises `NoTelephoneEvent`, or `ValueError` for what is no digit."""
+        if self._telephone_event is None:
+            raise NoTelephoneEvent
+        self._pressed.clear()
+        self._sender.press(digits)
+        if not digits or self._closed:
+            return
+        # The pump takes one step a frame; a session that is held or closed must not be waited for.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(1.0 + 2 * len(digits) * FRAMES_PER_DIGIT * FRAME_SECONDS):
+                await self._pressed.wait()
+
+    def statistics(self) -> MediaStatistics:
+        receiver, buffer, reception = self._receiver, self._receiver.buffer, self._receiver.reception
+        return MediaStatistics(
+            codec=str(self._codec),
+            packets_received=receiver.packets,
+            packets_sent=self._sender.packets,
+            packets_lost=buffer.lost,
+            packets_late=buffer.late,
+            packets_duplicate=buffer.duplicates,
+            packets_refused=receiver.refused_total,
+            jitter_ms=reception.jitter / self._codec.clock_rate * 1000,
+            send_lateness_max_ms=self._lateness * 1000,
+            peer_packets_lost=self._reports.peer_lost,
+            round_trip_ms=self._reports.round_trip * 1000,
+        )
+
+    def close(self) -> None:
+        """Free the sockets; the port rests. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._handle is not None:
+            # Before the sockets: the pump's thread must not send on a descriptor that is somebody else's by then.
+            self._pump.remove(self._handle)
+        self._sender.release()
+        self._pressed.set()
+        self._ticker.cancel()
+        if self._expiry is not None:
+            self._expiry.cancel()
+        for opened in filter(None, (self._socket, self._control)):
+            self._loop.remove_reader(opened)
+            opened.close()
+        self._ports.release(self.local_port)
+        # The call's objects are not kept alive by whoever still holds the session.
+        self._sink = self._source = None
+        self.on_digit = self.on_timeout = _ignore
+
+    # On the pump's thread.
+
+    def send(self, due: float, skipped: int) -> None:
+        sender = self._sender
+        if skipped:
+            sender.skip(skipped)
+        destination = self._destination
+        if destination is None or self._held:
+            sender.skip(1)
+            return
+        pressing = sender.pressing
+        packet = sender.frame_to_send(self._ask_source())
+        if pressing and not sender.pressing:
+            self._loop.call_soon_threadsafe(self._pressed.set)
+        try:
+            self._socket.sendto(packet, destination)
+        except OSError:
+            self.send_errors += 1
+        self._lateness = max(self._lateness, time.monotonic() - due)
+
+    def fail(self, error: Exception) -> None:
+        self._report(error)
+
+    def _ask_source(self) -> bytes | None:
+        if self._source is None:
+            return None
+        try:
+            pcm = self._source()
+        # The edge of the call on this thread: the caller hears silence, the others hear theirs.
+        except Exception as error:
+            self._report(error)
+            return None
+        if pcm is not None and len(pcm) != FRAME_BYTES:
+            return pcm[:FRAME_BYTES].ljust(FRAME_BYTES, b"\0")
+        return pcm
+
+    def _report(self, error: Exception) -> None:
+        """Once: what fails for one frame fails for fifty a second."""
+        if not self._reported:
+            self._reported = True
+            self._loop.call_soon_threadsafe(self.on_send_error, error)
+
+    # On the event loop.
+
+    def _read(self) -> None:
+        now = time.monotonic()
+        receiver = self._receiver
+        for _ in range(DATAGRAMS_PER_WAKE_UP):
+            try:
+                data, source = self._socket.recvfrom(_LARGEST_DATAGRAM)
+            except OSError:
+                break
+            if is_rtcp(data):
+                self._reports.receive(data, source[:2], receiver, time.time())
+                continue
+            self._deliver(receiver.receive(data, source[:2], now), now)
+            if self._closed:
+                return
+        remote = receiver.remote
+        if remote is not None and self._destination is not remote.address:
+            self._destination = remote.address
+        if self._expiry is None and receiver.next_timer() is not None:
+            self._expiry = self._loop.call_later(max(0.0, (receiver.next_timer() or now) - now), self._expire)
+
+    def _deliver(self, received: list[Received], now: float) -> None:
+        for item in received:
+            if isinstance(item, str):
+                self.on_digit(item)
+            elif self._sink is not None:
+                self._sink(item, now)
+
+    def _expire(self) -> None:
+        self._expiry = None
+        now = time.monotonic()
+        self._deliver(self._receiver.tick(now), now)
+        timer = self._receiver.next_timer()
+        if timer is not None and not self._closed:
+            self._expiry = self._loop.call_later(max(0.001, timer - now), self._expire)
+
+    def _tick(self) -> None:
+        self._ticker = self._loop.call_later(TICK_SECONDS, self._tick)
+        now = time.monotonic()
+        if self._destination is None:
+            return
+        if self._sink is not None:
+            self._deliver(self._receiver.tick(now), now)
+        if not self._closed:
+            self._send_report(now)
+            self._check_timeout(now)
+
+    def _check_timeout(self, now: float) -> None:
+        heard, since = self._receiver.heard, self._held_or_connected
+        if self._held:
+            limit = self._settings.hold_timeout
+        elif heard is None:
+            limit = self._settings.first_packet_timeout
+        else:
+            limit = self._settings.packet_timeout
+        if not self._timed_out and now - max(since, heard or since) >= limit:
+            self._timed_out = True
+            self.on_timeout(f"no media for {limit:g} s")
+
+    def _read_control(self) -> None:
+        assert self._control is not None
+        for _ in range(DATAGRAMS_PER_WAKE_UP):
+            try:
+                data, source = self._control.recvfrom(_LARGEST_DATAGRAM)
+            except OSError:
+                return
+            self._reports.receive(data, source[:2], self._receiver, time.time())
+
+    def _send_report(self, now: float) -> None:
+        if self._control is None or self._destination is None or now < self._reports.due:
+            return
+        report = self._reports.make(self._sender, self._receiver, now, time.time())
+        host, port = self._destination
+        try:
+            self._control.sendto(report, (host, port + 1))
+        except (OSError, OverflowError):
+            self.send_errors += 1
+
+
+def _ignore(_: str) -> None:
+    """Nobody listens yet."""
+
+
+def _log_send_error(error: Exception) -> None:
+    log.error("media_send_failed", error=repr(error), exc_info=error)

@@ -1,0 +1,288 @@
+"""The server: opens the sockets, admits calls, drains them."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import signal
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from callagent import log as logs
+from callagent.agents.action import AgentProject, Handoff
+from callagent.call import Call
+from callagent.call_info import EndReason
+from callagent.call_state import CallServices, CallSettings
+from callagent.carriers import TwilioSettings
+from callagent.config import Address, Config
+from callagent.errors import UserError
+from callagent.legs import SipLegs
+from callagent.legs.leg import CallLeg, TransferTarget
+from callagent.projects import open_language_model
+from callagent.records import Store
+from callagent.routing import Route, Router
+from callagent.rtp import Pump, RtpPorts
+from callagent.sip import UserAgentSettings
+from callagent.speech import (
+    CachedVoice,
+    Recognizer,
+    SpeechChunk,
+    SpeechOptions,
+    VoiceSettings,
+    open_recognizer,
+    open_voice,
+    open_voice_activity,
+)
+from callagent.targets import resolve_target
+from callagent.turns import Ears, TurnEvent, TurnSettings, TurnTaker
+from callagent.web import ServerHooks, make_app
+
+log = logs.get_logger(__name__)
+
+SWITCH_INTERVAL = 0.0002
+"""Seconds after which the interpreter lets the pump thread in; the figures are in ARCHITECTURE.md."""
+RETRY_AFTER_SECONDS = 5
+CLOSING_SECONDS = 45.0
+"""For calls that were told to end: last words, end functions, records."""
+
+
+def run(config: Config, project: Path) -> int:
+    """Run `callagent serve` until a signal ends it; the exit status."""
+    logs.configure(config.log.level, json=config.log.json_lines)
+    sys.setswitchinterval(SWITCH_INTERVAL)
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(serve(config, project))
+    return 0
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+async def serve(config: Config, project: Path) -> None:
+    """Open everything, say so, serve until SIGTERM or SIGINT, drain. Raises `UserError`."""
+    async with AsyncExitStack() as stack:
+        server = await Server.open(config, project, stack)
+        for line in await server.listen(stack):
+            print(line, flush=True)  # noqa: T201
+        gc.collect()
+        gc.freeze()
+        await server.serve()
+
+
+class Server:
+    """Owns the calls. Made by `open`; `listen` lets callers in, `serve` runs until a signal has ended everything."""
+
+    def __init__(self, config: Config, router: Router, store: Store, speech: tuple[Recognizer, CachedVoice]) -> None:
+        self._config = config
+        self._router = router
+        self._recognizer, self._voice = speech
+        self._services = CallServices(store, self._resolve)
+        self._calls: dict[str, tuple[Call, asyncio.Task[None]]] = {}
+        self._refusals: set[asyncio.Task[None]] = set()
+        self._ended: Counter[str] = Counter()
+        self._draining = False
+        self._signals: asyncio.Queue[None] = asyncio.Queue()
+
+    @classmethod
+    async def open(cls, config: Config, project: Path, stack: AsyncExitStack) -> Server:
+        """Store, model, projects, speech: all that a call needs, ready for the first one."""
+        store = Store(Path(config.records.path))
+        stack.push_async_callback(store.close)
+        model = open_language_model(config)
+        stack.push_async_callback(model.close)
+        router = await Router.open(config, project, model, stack)
+        speech = await _open_speech(config, stack)
+        for each in router.projects():
+            voice = PronouncingVoice(speech[1], each)
+            await voice.prepare(each.phrases(), VoiceSettings(language=config.speech.language))
+        return cls(config, router, store, speech)
+
+    async def listen(self, stack: AsyncExitStack) -> list[str]:
+        """Open the sockets; a line about each. Raises `UserError` naming the setting."""
+        lines = []
+        if self._config.sip.enabled:
+            lines.append(await self._listen_sip(stack))
+        if self._config.http.enabled:
+            lines.append(await self._listen_http(stack))
+        if not lines:
+            raise UserError("nothing to listen on: sip.enabled and http.enabled are both off")
+        return lines
+
+    async def serve(self) -> None:
+        """Until a signal: drain. A second signal: end every call now."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._signals.put_nowait, None)
+        await self._signals.get()
+        self._draining = True
+        log.info("draining", calls=len(self._calls))
+        again = asyncio.create_task(self._signals.get())
+        await self._wait({again}, self._config.limits.drain_seconds)
+        again.cancel()
+        for call, _ in self._calls.values():
+            call.end(EndReason.DRAIN)
+        await self._wait(set(), CLOSING_SECONDS)
+        log.info("stopped", calls_cut=len(self._calls))
+
+    async def _wait(self, also: set[asyncio.Task[None]], seconds: float) -> None:
+        """Until no call is left, one of `also` is done, or the time is up."""
+        try:
+            async with asyncio.timeout(seconds):
+                while self._calls and not any(task.done() for task in also):
+                    tasks = {task for _, task in self._calls.values()} | also
+                    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        except TimeoutError:
+            pass
+
+    # Calls ----------------------------------------------------------------------------------------------------------
+
+    def admit(self) -> bool:
+        """Whether one more call fits."""
+        return not self._draining and len(self._calls) < self._config.limits.calls
+
+    def _busy(self) -> int | None:
+        return None if self.admit() else RETRY_AFTER_SECONDS
+
+    def take(self, leg: CallLeg) -> None:
+        """Answer a call that was admitted."""
+        route = self._router.route(leg.info.callee)
+        if route is None:
+            log.warning("number_not_routed", callee=leg.info.callee)
+            self._refuse(leg)
+            return
+        call = self._make_call(leg, route)
+        task = asyncio.create_task(self._run_call(call), name=f"call {leg.info.call_id}")
+        self._calls[leg.info.call_id] = (call, task)
+
+    def metrics(self) -> str:
+        """Prometheus text."""
+        lines = ["# TYPE callagent_calls_live gauge", f"callagent_calls_live {len(self._calls)}"]
+        lines.append("# TYPE callagent_calls_ended_total counter")
+        lines += [f'callagent_calls_ended_total{{reason="{reason}"}} {n}' for reason, n in sorted(self._ended.items())]
+        return "\n".join(lines) + "\n"
+
+    def _make_call(self, leg: CallLeg, route: Route) -> Call:
+        config = self._config
+        recordings = Path(config.records.recordings) if config.records.recordings else None
+        settings = CallSettings(
+            environment=route.environment,
+            answer_after=config.limits.start_function_seconds,
+            longest_call=config.limits.call_seconds,
+            end_function=config.limits.end_function_seconds,
+            recordings=recordings,
+        )
+
+        def make_taker(emit: Callable[[TurnEvent], None]) -> TurnTaker:
+            ears = Ears(self._recognizer, open_voice_activity(), language=config.speech.language)
+            times = TurnSettings(endpointing=config.speech.endpointing, no_input=config.speech.no_input)
+            return TurnTaker(ears, PronouncingVoice(self._voice, route.project), emit, times)
+
+        return Call(leg, route.project, make_taker, self._services, settings)
+
+    async def _run_call(self, call: Call) -> None:
+        try:
+            record = await call.run()
+            self._ended[record.end_reason or "unknown"] += 1
+        finally:
+            del self._calls[call.leg.info.call_id]
+
+    def _refuse(self, leg: CallLeg) -> None:
+        call_id = leg.info.call_id
+        task = asyncio.create_task(leg.hang_up(EndReason.REJECTED), name=f"refuse {call_id}")
+        self._refusals.add(task)
+        task.add_done_callback(self._refusals.discard)
+
+    def _resolve(self, handoff: Handoff) -> TransferTarget:
+        return resolve_target(handoff, self._config.targets)
+
+    # Sockets --------------------------------------------------------------------------------------------------------
+
+    async def _listen_sip(self, stack: AsyncExitStack) -> str:
+        sip = self._config.sip
+        pump = Pump()
+        pump.start()
+        stack.callback(pump.stop)
+        ports = RtpPorts(sip.listen.host, *sip.rtp_ports)
+        legs = SipLegs(ports, pump, self.take)
+        settings = UserAgentSettings(admit=sip.admit, busy=self._busy, advertised=sip.public_address or None)
+        try:
+            host, port = await legs.open(sip.listen.host, sip.listen.port, settings)
+        except OSError as error:
+            raise _cannot_listen("sip.listen", sip.listen, error) from None
+        stack.push_async_callback(legs.close)
+        return f"ready sip udp {_text(host, port)}"
+
+    async def _listen_http(self, stack: AsyncExitStack) -> str:
+        from aiohttp import web
+
+        http = self._config.http
+        hooks = ServerHooks(self.take, self.admit, lambda: self._draining, self.metrics)
+        runner = web.AppRunner(make_app(self._twilio(), hooks), access_log=None)
+        await runner.setup()
+        stack.push_async_callback(runner.cleanup)
+        try:
+            site = web.TCPSite(runner, http.listen.host, http.listen.port)
+            await site.start()
+        except OSError as error:
+            raise _cannot_listen("http.listen", http.listen, error) from None
+        host, port = runner.addresses[0][:2]
+        return f"ready http {_text(host, port)}"
+
+    def _twilio(self) -> TwilioSettings | None:
+        """None without a token: no carrier may call."""
+        twilio = self._config.twilio
+        token = twilio.auth_token.get_secret_value()
+        if not token:
+            return None
+        if not self._config.http.public_url:
+            raise UserError("setting 'http.public_url' is needed with Twilio: signatures are checked against it")
+        return TwilioSettings(
+            account_sid=twilio.account_sid,
+            auth_token=token,
+            public_url=self._config.http.public_url,
+            api_base_url=twilio.api_base_url,
+        )
+
+
+class PronouncingVoice:
+    """A voice that reads a project's words as the project says they are pronounced."""
+
+    def __init__(self, voice: CachedVoice, project: AgentProject) -> None:
+        self._voice = voice
+        self._project = project
+
+    def speak(self, text: str, settings: VoiceSettings) -> AsyncIterator[SpeechChunk]:
+        return self._voice.speak(self._project.pronounce(text, settings.language), settings)
+
+    async def prepare(self, texts: Sequence[str], settings: VoiceSettings) -> None:
+        await self._voice.prepare([self._project.pronounce(text, settings.language) for text in texts], settings)
+
+    async def close(self) -> None:
+        """The voice is shared; whoever opened it closes it."""
+
+
+async def _open_speech(config: Config, stack: AsyncExitStack) -> tuple[Recognizer, CachedVoice]:
+    if "local" in (config.speech.recognizer, config.speech.voice):
+        log.info("loading_speech_models")
+    options = SpeechOptions(whisper_dir=config.speech.whisper_dir)
+    recognizer = await open_recognizer(config.speech.recognizer, options)
+    stack.push_async_callback(recognizer.close)
+    voice = await open_voice(config.speech.voice, options)
+    stack.push_async_callback(voice.close)
+    return recognizer, voice
+
+
+def _cannot_listen(setting: str, address: Address, error: OSError) -> UserError:
+    return UserError(f'{setting} = "{address}": cannot listen: {error.strerror or error}; choose another address')
+
+
+def _text(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,139 @@
+"""Changes of the media within a call: re-INVITE and UPDATE of the peer, re-INVITE of ours (RFC 3261 §14, 3311)."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+from callagent.sip.answering import Answering
+from callagent.sip.dialog import Dialog
+from callagent.sip.events import OfferAnswered, OfferReceived, OfferRefused
+from callagent.sip.message import Request, Response
+from callagent.sip.responses import respond_to
+from callagent.sip.timers import Timer
+from callagent.sip.transaction_layer import ServerTransaction
+from callagent.sip.wire import Wire
+
+if TYPE_CHECKING:
+    from callagent.sip.call import SipCall
+
+
+class Reoffers:
+    """One offer at a time, from either side; the others are told to wait."""
+
+    def __init__(self, wire: Wire, call: SipCall) -> None:
+        self._wire = wire
+        self._call = call
+        self._pending: ServerTransaction | None = None
+        self._answering: Answering | None = None
+        self._own: Request | None = None
+        self._retry: Timer | None = None
+
+    # The peer's
+
+    def receive(self, dialog: Dialog, transaction: ServerTransaction, now: float) -> None:
+        """A re-INVITE, or an UPDATE, in an established call."""
+        request = transaction.request
+        if request.method == "UPDATE" and not request.body:
+            dialog.refresh_target(request)
+            self._wire.respond(transaction, dialog, 200, now)
+        elif self._own is not None or self._answering is not None:
+            self._wire.respond(transaction, dialog, 491, now)
+        elif self._pending is not None:
+            response = respond_to(request, 500, tag=dialog.local.tag, headers=[("Retry-After", "2")])
+            transaction.respond(self._wire.finish(response), now)
+        else:
+            self._pending = transaction
+            transaction.on_cancel = lambda at: self.refuse(dialog, 487, at)
+            self._wire.events.append(OfferReceived(self._call, request.body))
+
+    def accept(self, dialog: Dialog, body: bytes, now: float) -> None:
+        transaction = self._take()
+        if transaction is None:
+            return
+        dialog.refresh_target(transaction.request)
+        response = self._wire.response(transaction.request, dialog, 200, body=body)
+        if transaction.request.method == "UPDATE":
+            transaction.respond(response, now)
+            return
+        self._answering = Answering(self._wire, transaction, response, self._no_ack)
+        self._answering.start(now)
+
+    def refuse(self, dialog: Dialog, status: int, now: float) -> None:
+        transaction = self._take()
+        if transaction is not None:
+            self._wire.respond(transaction, dialog, status, now)
+
+    def _take(self) -> ServerTransaction | None:
+        transaction, self._pending = self._pending, None
+        if transaction is not None:
+            transaction.on_cancel = None
+        return transaction
+
+    def acknowledge(self, ack: Request) -> bool:
+        """Whether the ACK belongs to a re-INVITE that we accepted."""
+        if self._answering is None or self._answering.cseq != ack.cseq.number:
+            return False
+        self._answering.stop()
+        self._answering = None
+        if ack.body:
+            self._wire.events.append(OfferAnswered(self._call, ack.body))
+        return True
+
+    def _no_ack(self, now: float) -> None:
+        self._answering = None
+        self._call.hang_up(now)
+
+    # Ours
+
+    def send(self, dialog: Dialog, body: bytes, now: float) -> None:
+        """Offer `body`; the answer comes as an event. After 491 once more, when the peer's own change is over."""
+        if self._own is not None or self._pending is not None or self._answering is not None:
+            self._retry_later(dialog, body, now)
+            return
+        request = dialog.request("INVITE")
+        request.headers.set("Content-Type", "application/sdp")
+        request.headers.set("Allow", self._wire.allow)
+        request.body = body
+        self._own = request
+        hop = dialog.next_hop()
+        self._wire.request(request, hop, lambda response, at: self._heard(dialog, body, response, at), now)
+
+    def close(self) -> None:
+        if self._answering is not None:
+            self._answering.stop()
+        if self._retry is not None:
+            self._retry.cancel()
+
+    def _heard(self, dialog: Dialog, body: bytes, response: Response | None, now: float) -> None:
+        own = self._own
+        if response is not None and response.status < 200:
+            return
+        if response is not None and response.status < 300:
+            self._confirm(dialog, response)
+        if own is None:
+            return
+        self._own = None
+        if response is None or response.status in (408, 481):
+            self._call.hang_up(now)
+        elif response.status < 300:
+            self._wire.events.append(OfferAnswered(self._call, response.body))
+        elif response.status == 491 and self._retry is None:
+            self._retry_later(dialog, body, now)
+        else:
+            self._retry = None
+            self._wire.events.append(OfferRefused(self._call, response.status))
+
+    def _confirm(self, dialog: Dialog, response: Response) -> None:
+        dialog.refresh_target(response)
+        self._wire.acknowledge(dialog.request("ACK", response.cseq.number), dialog.next_hop())
+
+    def _retry_later(self, dialog: Dialog, body: bytes, now: float) -> None:
+        # Whoever chose the Call-ID waits longer, so that the two do not meet again (§14.1).
+        low, high = (2.1, 4.0) if self._call.outgoing else (0.0, 2.0)
+        delay = round(random.uniform(low, high), 2)
+        self._retry = self._wire.timers.at(now + delay, lambda at: self._send_again(dialog, body, at))
+
+    def _send_again(self, dialog: Dialog, body: bytes, now: float) -> None:
+        if self._call.established:
+            self.send(dialog, body, now)

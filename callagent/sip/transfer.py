@@ -1,0 +1,183 @@
+"""Blind transfer by REFER, both roles (RFC 3515, RFC 6665, RFC 5589)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from callagent.sip.address import Address
+from callagent.sip.dialog import Dialog
+from callagent.sip.events import TransferProgressed, TransferRequested, TransferState
+from callagent.sip.message import Request, Response
+from callagent.sip.responses import reason_phrase
+from callagent.sip.timers import Timer
+from callagent.sip.transaction_layer import ServerTransaction
+from callagent.sip.uri import Uri
+from callagent.sip.wire import Wire
+
+if TYPE_CHECKING:
+    from callagent.sip.call import SipCall
+
+_FRAGMENT = re.compile(rb"\s*SIP/2\.0 ([1-6][0-9]{2}) ?([^\r\n]*)", re.IGNORECASE)
+
+
+class TransferInput(Enum):
+    ACCEPT = "accept"
+    """2xx to the REFER."""
+    REFUSE = "refuse"
+    NO_RESPONSE = "no response"
+    NOTIFY_TRYING = "notify trying"
+    NOTIFY_SUCCESS = "notify success"
+    NOTIFY_FAILURE = "notify failure"
+    TERMINATED = "terminated"
+    """The subscription ended without a final status."""
+    TIMEOUT = "timeout"
+
+
+_S, _I = TransferState, TransferInput
+
+# A NOTIFY may overtake the 202 (RFC 6665 §4.1.2.4), so REQUESTED takes all of them.
+TRANSFER_TABLE: dict[tuple[TransferState, TransferInput], TransferState] = {
+    (_S.REQUESTED, _I.ACCEPT): _S.ACCEPTED,
+    (_S.REQUESTED, _I.REFUSE): _S.REFUSED,
+    (_S.REQUESTED, _I.NO_RESPONSE): _S.FAILED,
+    (_S.REQUESTED, _I.NOTIFY_TRYING): _S.TRYING,
+    (_S.REQUESTED, _I.NOTIFY_SUCCESS): _S.SUCCEEDED,
+    (_S.REQUESTED, _I.NOTIFY_FAILURE): _S.FAILED,
+    (_S.REQUESTED, _I.TERMINATED): _S.FAILED,
+    (_S.ACCEPTED, _I.NOTIFY_TRYING): _S.TRYING,
+    (_S.ACCEPTED, _I.NOTIFY_SUCCESS): _S.SUCCEEDED,
+    (_S.ACCEPTED, _I.NOTIFY_FAILURE): _S.FAILED,
+    (_S.ACCEPTED, _I.TERMINATED): _S.FAILED,
+    (_S.ACCEPTED, _I.TIMEOUT): _S.NO_ANSWER,
+    (_S.TRYING, _I.REFUSE): _S.REFUSED,
+    (_S.TRYING, _I.NOTIFY_TRYING): _S.TRYING,
+    (_S.TRYING, _I.NOTIFY_SUCCESS): _S.SUCCEEDED,
+    (_S.TRYING, _I.NOTIFY_FAILURE): _S.FAILED,
+    (_S.TRYING, _I.TERMINATED): _S.FAILED,
+    (_S.TRYING, _I.TIMEOUT): _S.NO_ANSWER,
+}
+
+
+class TransferSender:
+    """Our REFER and its implicit subscription."""
+
+    def __init__(self, wire: Wire, call: SipCall) -> None:
+        self._wire = wire
+        self._call = call
+        self._timer: Timer | None = None
+        self.state: TransferState | None = None
+        """None: nobody was referred yet."""
+
+    def send(self, dialog: Dialog, target: Uri, headers: Mapping[str, str], now: float) -> None:
+        """Ask the peer to call `target`. A transfer that is under way has to end first."""
+        if self.state is not None and not self.state.is_final:
+            raise ValueError("A transfer is under way")
+        request = dialog.request("REFER")
+        request.headers.add("Refer-To", f"<{target}>")
+        request.headers.add("Referred-By", f"<{dialog.local.uri}>")
+        for name, value in headers.items():
+            request.headers.add(name, value)
+        self.state = TransferState.REQUESTED
+        self._wire.request(request, dialog.next_hop(), self._heard, now)
+
+    def notify(self, request: Request, now: float) -> bool:
+        """Take a NOTIFY in; False when nothing of ours is subscribed to."""
+        event = (request.headers.get("Event") or "").partition(";")[0].strip().lower()
+        if self.state is None or event != "refer":
+            return False
+        fragment = _FRAGMENT.match(request.body)
+        state = (request.headers.get("Subscription-State") or "").partition(";")[0].strip().lower()
+        if fragment is not None and fragment[1] >= b"200":
+            status = int(fragment[1])
+            succeeded = status < 300
+            outcome = TransferInput.NOTIFY_SUCCESS if succeeded else TransferInput.NOTIFY_FAILURE
+            self._apply(outcome, status, fragment[2].decode("utf-8", "replace"), now)
+        elif state == "terminated":
+            self._apply(TransferInput.TERMINATED, 0, "the peer stopped telling", now)
+        else:
+            self._apply(TransferInput.NOTIFY_TRYING, int(fragment[1]) if fragment else 100, "Trying", now)
+        return True
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _heard(self, response: Response | None, now: float) -> None:
+        if response is None:
+            self._apply(TransferInput.NO_RESPONSE, 408, reason_phrase(408), now)
+        elif response.status >= 300:
+            self._apply(TransferInput.REFUSE, response.status, response.reason, now)
+        elif response.status >= 200:
+            self._apply(TransferInput.ACCEPT, response.status, response.reason, now)
+
+    def _apply(self, event: TransferInput, status: int, reason: str, now: float) -> None:
+        old = self.state
+        state = None if old is None else TRANSFER_TABLE.get((old, event))
+        if state is None:
+            return
+        self.state = state
+        if state is not old:
+            self.close()
+        if state is TransferState.ACCEPTED:
+            self._limit(self._wire.settings.timers.timeout, now)
+        elif state is TransferState.TRYING and old is not state:
+            self._limit(self._wire.settings.transfer_limit, now)
+        self._wire.events.append(TransferProgressed(self._call, state, status, reason))
+
+    def _limit(self, seconds: float, now: float) -> None:
+        self._timer = self._wire.timers.at(
+            now + seconds, lambda at: self._apply(TransferInput.TIMEOUT, 408, "no outcome was told", at)
+        )
+
+
+class TransferReceiver:
+    """A REFER of the peer: accepted for the owner, who calls and tells the outcome."""
+
+    def __init__(self, wire: Wire, call: SipCall) -> None:
+        self._wire = wire
+        self._call = call
+        self._pending = False
+
+    def receive(self, dialog: Dialog, transaction: ServerTransaction, now: float) -> None:
+        request = transaction.request
+        target = _refer_to(request)
+        if target is None:
+            self._wire.respond(transaction, dialog, 400, now)
+        elif self._pending:
+            self._wire.respond(transaction, dialog, 491, now)
+        else:
+            self._pending = True
+            self._wire.respond(transaction, dialog, 202, now)
+            self._notify(dialog, 100, "active;expires=60", now)
+            self._wire.events.append(TransferRequested(self._call, target, request.headers))
+
+    def report(self, dialog: Dialog, status: int, now: float) -> None:
+        """Tell the peer how it went; below 200 is progress."""
+        if not self._pending:
+            return
+        final = status >= 200
+        self._pending = not final
+        self._notify(dialog, status, "terminated;reason=noresource" if final else "active;expires=60", now)
+
+    def _notify(self, dialog: Dialog, status: int, state: str, now: float) -> None:
+        request = dialog.request("NOTIFY")
+        request.headers.add("Event", "refer")
+        request.headers.add("Subscription-State", state)
+        request.headers.add("Content-Type", "message/sipfrag;version=2.0")
+        request.body = f"SIP/2.0 {status} {reason_phrase(status)}\r\n".encode()
+        self._wire.request(request, dialog.next_hop(), _unheard, now)
+
+
+def _refer_to(request: Request) -> Uri | None:
+    values = request.headers.values("Refer-To")
+    try:
+        return Address.parse(values[0]).uri if len(values) == 1 else None
+    except ValueError:
+        return None
+
+
+def _unheard(response: Response | None, now: float) -> None:
+    """The outcome of a NOTIFY changes nothing here."""

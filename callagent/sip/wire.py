@@ -1,0 +1,128 @@
+"""How calls send: what every message of ours carries, and the queues to the owner of the user agent."""
+
+from __future__ import annotations
+
+import secrets
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from callagent.sip.address import Address
+from callagent.sip.events import Event
+from callagent.sip.message import Request, Response
+from callagent.sip.parameters import Parameters
+from callagent.sip.responses import METHODS, respond_to
+from callagent.sip.timers import Timers, TimerSettings
+from callagent.sip.transaction_layer import ClientTransaction, Hop, OnResponse, ServerTransaction, TransactionLayer
+from callagent.sip.uri import Uri, host_reference
+from callagent.sip.via import BRANCH_COOKIE, Via
+
+if TYPE_CHECKING:
+    from callagent.sip.call import SipCall
+    from callagent.sip.dialog import Dialog
+
+
+def _nobody(source_ip: str) -> str | None:
+    return None
+
+
+def _never_busy() -> int | None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class UserAgentSettings:
+    admit: Callable[[str], str | None] = _nobody
+    """The name of the trunk that an IP address belongs to. None: the sender gets no answer at all."""
+    busy: Callable[[], int | None] = _never_busy
+    """Seconds for Retry-After while no new call can be taken; None when one can."""
+    advertised: str | None = None
+    """IP address for Via, Contact and SDP; None: the local address that reaches the peer."""
+    name: str = "callagent"
+    """For User-Agent and Server."""
+    accepts_transfers: bool = False
+    """Whether a peer may send us elsewhere by REFER."""
+    timers: TimerSettings = field(default_factory=TimerSettings)
+    ring_limit: float = 180.0
+    """Seconds until a call of ours that only rings is given up."""
+    transfer_limit: float = 60.0
+    """Seconds that a peer may try the target of our REFER once it said so."""
+    max_calls: int = 1000
+
+
+class Wire:
+    """Shared by the user agent and its calls."""
+
+    def __init__(self, settings: UserAgentSettings, local: Callable[[str], tuple[str, int]]) -> None:
+        """`local` gives our address and port as the peer with this IP address reaches them."""
+        self.settings = settings
+        self.timers = Timers()
+        self.outgoing: deque[tuple[bytes, Hop]] = deque()
+        self.events: deque[Event] = deque()
+        self.layer = TransactionLayer(settings.timers, self.timers, self._send)
+        self.dialogs: dict[tuple[str, str, str], SipCall] = {}
+        self.calls: set[SipCall] = set()
+        self._local = local
+
+    def request(self, request: Request, hop: Hop, on_response: OnResponse, now: float) -> ClientTransaction:
+        """Send in a transaction of its own. A Via that is there already stays: a CANCEL has its INVITE's."""
+        if "Via" not in request.headers:
+            self._add_via(request, hop)
+        request.headers.set("User-Agent", self.settings.name)
+        return self.layer.request(request, hop, on_response, now)
+
+    def acknowledge(self, ack: Request, hop: Hop) -> None:
+        """Send the ACK of a 2xx; it has no transaction."""
+        if "Via" not in ack.headers:
+            self._add_via(ack, hop)
+        self._send(bytes(ack), hop)
+
+    def reply(self, transaction: ServerTransaction, status: int, now: float, *headers: tuple[str, str]) -> None:
+        """Answer without a dialog."""
+        tag = self.new_tag() if status > 100 else None
+        transaction.respond(self.finish(respond_to(transaction.request, status, tag=tag, headers=headers)), now)
+
+    def respond(self, transaction: ServerTransaction, dialog: Dialog, status: int, now: float, **more: bytes) -> None:
+        """Answer inside a dialog; `body` is SDP."""
+        transaction.respond(self.response(transaction.request, dialog, status, **more), now)
+
+    def response(self, request: Request, dialog: Dialog, status: int, *, body: bytes = b"") -> Response:
+        response = respond_to(request, status, tag=dialog.local.tag, body=body)
+        if request.method in ("INVITE", "UPDATE", "REFER") and 100 < status < 300:
+            response.headers.add("Contact", str(dialog.local_contact))
+        return self.finish(response)
+
+    def finish(self, response: Response) -> Response:
+        """Add what all our final responses carry."""
+        if response.status >= 200:
+            response.headers.set("Server", self.settings.name)
+            if response.status in (200, 405, 501):
+                response.headers.set("Allow", self.allow)
+        return response
+
+    def contact(self, user: str | None, hop: Hop) -> Address:
+        host, port = self.local(hop)
+        transport = Parameters() if hop.transport == "udp" else Parameters((("transport", hop.transport),))
+        return Address(Uri("sip", host_reference(host), user=user, port=port, parameters=transport))
+
+    def local(self, hop: Hop) -> tuple[str, int]:
+        """Host and port that this peer may send to."""
+        host, port = self._local(hop.host)
+        return self.settings.advertised or host, port
+
+    @property
+    def allow(self) -> str:
+        return ", ".join((*METHODS, "REFER") if self.settings.accepts_transfers else METHODS)
+
+    @staticmethod
+    def new_tag() -> str:
+        return secrets.token_hex(6)
+
+    def _add_via(self, request: Request, hop: Hop) -> None:
+        host, port = self.local(hop)
+        parameters = Parameters((("branch", f"{BRANCH_COOKIE}{secrets.token_hex(8)}"), ("rport", None)))
+        request.headers.insert_first("Via", str(Via(hop.transport.upper(), host_reference(host), port, parameters)))
+
+    def _send(self, data: bytes, hop: Hop) -> None:
+        self.outgoing.append((data, hop))

@@ -1,0 +1,184 @@
+"""An inference process as the core sees it: started, supervised, given jobs. Nothing here waits on the media path."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+from enum import Enum
+from pathlib import Path
+
+import callagent
+from callagent.errors import ProviderError, UserError
+from callagent.log import get_logger
+from callagent.speech.local import wire
+from callagent.speech.local.jobs import Job, Jobs, Urgency
+
+log = get_logger(__name__)
+
+LOAD_SECONDS = 120.0
+"""The first start puts the model together and reads it from a cold disk."""
+WORK_SECONDS = 20.0
+"""One request; a process that takes longer is killed."""
+FIRST_PAUSE = 0.5
+LONGEST_PAUSE = 30.0
+"""Before a dead process is started again; doubles from the first to the longest."""
+WATCH_SECONDS = 0.25
+PACKAGES = Path(callagent.__file__).parent.parent
+
+
+class Phase(Enum):
+    DOWN = "down"
+    LOADING = "loading"
+    READY = "ready"
+    CLOSED = "closed"
+
+
+class Engine:
+    """One inference process. When it dies, what it worked on has no answer, what waits goes to the next one."""
+
+    def __init__(self, module: str, load: wire.Load, *, at_once: int = 1, partials: int = 8) -> None:
+        self._module = module
+        self._load = load
+        self._jobs = Jobs(at_once, partials, WORK_SECONDS)
+        self._phase = Phase.DOWN
+        self._writer: asyncio.StreamWriter | None = None
+        self._process: asyncio.subprocess.Process | None = None
+        self._supervision: asyncio.Task[None] | None = None
+        self._watch: asyncio.TimerHandle | None = None
+        self._pause = FIRST_PAUSE
+
+    @property
+    def phase(self) -> Phase:
+        return self._phase
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process else None
+
+    async def start(self) -> None:
+        """Returns when the models are loaded. Raises `UserError` or `ProviderError`; then nothing is left running."""
+        ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._supervision = asyncio.create_task(self._supervise(ready))
+        try:
+            await ready
+        except BaseException:
+            await self.close()
+            raise
+
+    def submit(self, job: Job) -> bool:
+        """Returns at once; False: a partial was dropped, because the process is behind."""
+        if self._phase is Phase.CLOSED:
+            asyncio.get_running_loop().call_soon(job.answered, None)
+            return True
+        accepted = self._jobs.add(job)
+        self._send()
+        if self._watch is None:
+            self._watch = asyncio.get_running_loop().call_later(WATCH_SECONDS, self._look)
+        return accepted
+
+    def hasten(self, job: Job, urgency: Urgency) -> None:
+        self._jobs.hasten(job, urgency)
+
+    def cancel(self, job: Job) -> None:
+        self._jobs.cancel(job)
+
+    async def close(self) -> None:
+        self._enter(Phase.CLOSED)
+        if self._watch:
+            self._watch.cancel()
+        if self._supervision:
+            self._supervision.cancel()
+            await asyncio.gather(self._supervision, return_exceptions=True)
+        self._jobs.clear()
+
+    async def _supervise(self, ready: asyncio.Future[None]) -> None:
+        while True:
+            self._enter(Phase.LOADING)
+            reason = await self._live(ready)
+            if not ready.done():
+                ready.set_exception(reason)
+                return
+            self._enter(Phase.DOWN)
+            self._jobs.abandon()
+            log.error("inference_process_died", module=self._module, reason=str(reason), again_in=self._pause)
+            await asyncio.sleep(self._pause)
+            self._pause = min(2 * self._pause, LONGEST_PAUSE)
+
+    async def _live(self, ready: asyncio.Future[None]) -> UserError | ProviderError:
+        """One life of the process; returns why it ended."""
+        try:
+            await self._serve(ready)
+        except UserError as error:
+            return error
+        except (OSError, EOFError, ValueError, TimeoutError) as error:
+            return ProviderError(f"the process {self._module} ended: {error!r}")
+        return ProviderError(f"the process {self._module} ended")
+
+    async def _serve(self, ready: asyncio.Future[None]) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                *("-m", self._module, str(theirs.fileno())),
+                pass_fds=[theirs.fileno()],
+                # `-m` looks in the working directory first: that must be where callagent is, not a project.
+                cwd=PACKAGES,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.DEVNULL,
+            )
+        reader, writer = await asyncio.open_unix_connection(sock=ours)
+        try:
+            writer.write(wire.encode(self._load))
+            async with asyncio.timeout(LOAD_SECONDS):
+                _expect_ready(await wire.read(reader))
+            self._writer = writer
+            self._enter(Phase.READY)
+            if not ready.done():
+                ready.set_result(None)
+            self._send()
+            await self._receive(reader)
+        finally:
+            self._writer = None
+            writer.close()
+            if self._process.returncode is None:
+                self._process.kill()
+            await self._process.wait()
+
+    async def _receive(self, reader: asyncio.StreamReader) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            message = await wire.read(reader)
+            if not isinstance(message, wire.Answer):
+                raise ValueError(f"{type(message).__name__} is not an answer")
+            self._pause = FIRST_PAUSE
+            # Not called from here: whoever fails on the answer must not end the process of all calls.
+            loop.call_soon(self._jobs.answer, message.number, message)
+            loop.call_soon(self._send)
+
+    def _send(self) -> None:
+        now = asyncio.get_running_loop().time()
+        while self._writer is not None and (taken := self._jobs.take(now)):
+            number, job = taken
+            self._writer.write(wire.encode(job.make(number)))
+
+    def _look(self) -> None:
+        """Answer what nobody waits for any more; kill a process that hangs."""
+        loop = asyncio.get_running_loop()
+        self._watch = None
+        if self._jobs.expire(loop.time()) and self._process and self._process.returncode is None:
+            self._process.kill()
+        if not self._jobs.idle:
+            self._watch = loop.call_later(WATCH_SECONDS, self._look)
+
+    def _enter(self, phase: Phase) -> None:
+        if self._phase is not Phase.CLOSED and phase is not self._phase:
+            log.debug("inference_process", module=self._module, old=self._phase.value, new=phase.value)
+            self._phase = phase
+
+
+def _expect_ready(message: wire.Message) -> None:
+    if isinstance(message, wire.Failed):
+        raise UserError(message.reason) if message.user else ValueError(message.reason)
+    if not isinstance(message, wire.Ready):
+        raise ValueError(f"{type(message).__name__} is not the answer to a load")

@@ -1,0 +1,288 @@
+"""Gives the floor: the machine's one timer, its inputs in order, and what its effects do to caller and agent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from callagent.agents.action import ListenSettings
+from callagent.log import get_logger
+from callagent.speech.protocol import Transcript, Voice
+from callagent.turns.agent_voice import AgentVoice
+from callagent.turns.caller_voice import CallerVoice
+from callagent.turns.events import (
+    BargedIn,
+    CallerTurnEnded,
+    FloorYielded,
+    NoInput,
+    PartialHeard,
+    PlayoutPaused,
+    PlayoutResumed,
+    SpeechFailed,
+    TurnEvent,
+    TurnReopened,
+    UtteranceFinished,
+    UtteranceStarted,
+)
+from callagent.turns.floor import AGENT_HAS_THE_FLOOR, Effect, Floor, FloorState, Input
+from callagent.turns.playout import Utterance, UtteranceKind
+from callagent.turns.record import Span, TurnRecord
+from callagent.turns.settings import TurnSettings
+from callagent.turns.voice_gate import Edge, VoiceEdge
+
+log = get_logger(__name__)
+
+
+class Moderator:
+    """Stands between the caller's voice and the agent's."""
+
+    def __init__(
+        self, caller: CallerVoice, voice: Voice, emit: Callable[[TurnEvent], None], settings: TurnSettings
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._caller = caller
+        self.agent = AgentVoice(voice, settings.voice_wait, self)
+        self._emit = emit
+        self._settings = settings
+        self._floor = Floor(settings.times(ListenSettings()))
+        self.clear_wire: Callable[[], float] = lambda: 0.0
+        """Drops what the wire has taken and not played; the seconds dropped."""
+        self.record = TurnRecord()
+        """Of the present turn."""
+        self._inputs: deque[tuple[Input, float | None]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self._agent_done = False
+        """The agent has asked to listen: when all is heard the caller has the floor."""
+        self._first_turn = True
+        self._reopenable = False
+        """What the agent has to answer is words, which may not have been the last."""
+        self._paused_at: float | None = None
+        self._yielded_at = 0.0
+
+    def close(self) -> None:
+        self._inputs.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    @property
+    def state(self) -> FloorState:
+        return self._floor.state
+
+    @property
+    def agent_has_the_floor(self) -> bool:
+        return self._floor.state in AGENT_HAS_THE_FLOOR
+
+    def listen(self, settings: ListenSettings) -> None:
+        """The agent's turn is over: when all is heard the caller has the floor."""
+        self._caller.set_listen(settings)
+        self._floor.times = self._settings.times(settings)
+        self._agent_done = True
+        self.take_keys()
+        if self.agent.idle:
+            self._input(Input.YIELD)
+
+    def press(self, digit: str) -> None:
+        """Keys count in the caller's turn, and before it where the agent asks for that, which it may do yet."""
+        if not self._agent_done or not self.agent_has_the_floor or self._caller.keys_interrupt:
+            self._caller.press(digit)
+            self.take_keys()
+
+    # told by the agent's voice
+
+    def utterance_started(self, utterance: Utterance, at: float) -> None:
+        if utterance.kind is UtteranceKind.FILLER:
+            self.record.fillers.append(Span(utterance.text, at))
+        elif self.record.first_audio is None:
+            self.record.first_audio = at
+        self._emit(UtteranceStarted(utterance, at))
+        self._input(Input.AUDIO)
+        if self._caller.held_back and self._may_interrupt:
+            self._input(Input.BARGE)
+        self.take_keys()
+
+    def utterance_finished(self, utterance: Utterance, at: float) -> None:
+        if utterance.kind is UtteranceKind.FILLER and self.record.fillers:
+            self.record.fillers[-1].ended = at
+        self._emit(UtteranceFinished(utterance, at))
+
+    def speech_failed(self, utterance: Utterance, detail: str) -> None:
+        self._emit(SpeechFailed(utterance, detail))
+
+    def agent_fell_silent(self) -> None:
+        self._input(Input.YIELD if self._agent_done else Input.LULL)
+
+    # what the caller does, as inputs of the floor
+
+    def take_edge(self, edge: VoiceEdge) -> None:
+        match edge.edge:
+            case Edge.STARTED:
+                self._input(Input.SPEECH, edge.at)
+            case Edge.BARGED if not self.agent_has_the_floor or self._may_interrupt:
+                self._input(Input.BARGE)
+            case Edge.BARGED:
+                self._caller.held_back = True
+            case Edge.ENDED:
+                self._input(Input.SILENCE, edge.at)
+
+    def take_transcript(self, transcript: Transcript) -> None:
+        now = self._loop.time()
+        listener = self._caller.listener
+        if not listener.take(transcript, now):
+            return
+        if transcript.text:
+            self._emit(PartialHeard(listener.text))
+        if self._words_count(now):
+            self._input(Input.WORDS, self._caller.silent_since)
+        if transcript.final and not listener.owed:
+            self._conclude()
+
+    def _conclude(self) -> None:
+        self._input(Input.FINAL if self._caller.listener.text else Input.EMPTY)
+
+    def _words_count(self, now: float) -> bool:
+        """There are words that take the floor, or answer the agent's last ones."""
+        if self.agent_has_the_floor and not self._may_interrupt:
+            return False
+        listener = self._caller.listener
+        if listener.has_words or not listener.has_text:
+            return listener.has_words
+        if not self._agent_done:
+            return False
+        agent_ends = now + self.agent.remaining if self.agent_has_the_floor else self._yielded_at
+        return agent_ends - self._caller.last_ended < self._settings.answer_window
+
+    def take_keys(self) -> None:
+        """Count the keys pressed, as soon as they may count."""
+        counts = self._agent_done and self._caller.keys_interrupt and self.agent.interruptible
+        if self.agent_has_the_floor and not counts:
+            return
+        while (complete := self._caller.take_key()) is not None:
+            self._input(Input.KEYED if complete else Input.KEY)
+            if complete:
+                return
+
+    @property
+    def _may_interrupt(self) -> bool:
+        if self._floor.state in (FloorState.CUTTING_IN, FloorState.HALTED):
+            return True
+        chosen = self._caller.settings.barge_in
+        allowed = self._settings.barge_in if chosen is None else chosen
+        too_early = self._first_turn and not self._settings.allow_on_first_turn
+        return allowed and not too_early and self._caller.hears and self.agent.interruptible
+
+    # the floor
+
+    def _input(self, given: Input, since: float | None = None) -> None:
+        """Give the floor an input and do what follows. What the effects themselves input comes after them."""
+        self._inputs.append((given, since))
+        if len(self._inputs) > 1:
+            return
+        while self._inputs:
+            given, since = self._inputs[0]
+            old, now = self._floor.state, self._loop.time()
+            for effect in self._floor.input(given, now, since):
+                self._do(effect, now)
+            if self._floor.state is not old:
+                log.debug("floor", old=old.value, new=self._floor.state.value, input=given.name)
+                self._look_again(now)
+            self._inputs.popleft()
+        self._arm()
+
+    def _look_again(self, now: float) -> None:
+        """The caller may be doing already what the new state waits for."""
+        if self._floor.state in (FloorState.LISTENING, FloorState.PAUSED) and self._caller.speaking:
+            self._input(Input.SPEECH, self._caller.last_started)
+        elif self._floor.state is FloorState.LISTENING:
+            if self._words_count(now):
+                self._input(Input.WORDS, self._caller.silent_since)
+            else:
+                self._caller.forget_noise()
+            self.take_keys()
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        due = self._floor.deadline
+        self._timer = None if due is None else self._loop.call_at(due, self._input, Input.DEADLINE)
+
+    def _do(self, effect: Effect, now: float) -> None:
+        listener = self._caller.listener
+        match effect:
+            case Effect.BEGIN:
+                listener.begin()
+            case Effect.FINISH:
+                listener.finish()
+                if not listener.owed:
+                    self._conclude()
+            case Effect.GIVE_UP:
+                self._conclude()
+            case Effect.PAUSE:
+                self._pause(now)
+            case Effect.RESUME:
+                self._resume(now)
+            case Effect.TAKE_FLOOR:
+                self._take_floor(now)
+            case Effect.YIELD:
+                self._yield_floor(now)
+            case Effect.END_TURN:
+                self._end_turn(now)
+            case Effect.NO_INPUT:
+                self._hand_over(now)
+                self._emit(NoInput(self.record))
+
+    def _pause(self, now: float) -> None:
+        self.agent.pause(self.clear_wire())
+        self._paused_at = now
+        self._emit(PlayoutPaused(now))
+
+    def _resume(self, now: float) -> None:
+        self._caller.forget_noise()
+        self._paused_at = None
+        self.agent.resume()
+        self._emit(PlayoutResumed(now))
+        if self.agent.idle:
+            self.agent_fell_silent()
+
+    def _take_floor(self, now: float) -> None:
+        """The playout is silent before the call hears of it."""
+        was_heard = self.agent.was_heard
+        heard = self.agent.discard(self.clear_wire() if self._paused_at is None else 0.0)
+        at = now if self._paused_at is None else self._paused_at
+        self._paused_at = None
+        self.record.interruption_started = self._caller.last_started
+        self.record.interrupted_at = at
+        if self._reopenable and not was_heard:
+            self._emit(TurnReopened(self._caller.listener.reopen(), at))
+        else:
+            self._emit(BargedIn(heard, at))
+        self._first_turn = False
+
+    def _yield_floor(self, now: float) -> None:
+        self.record.playout_ended = now
+        self._yielded_at = now
+        self._paused_at = None
+        self._first_turn = False
+        # A noise may have paused a playout that had nothing to say.
+        self.agent.resume()
+        self._emit(FloorYielded(self.agent.take_heard(), now))
+
+    def _end_turn(self, now: float) -> None:
+        """A turn with digits has no words: what was heard beside key presses is seldom meant."""
+        caller, digits = self._caller, self._caller.digits
+        if digits:
+            caller.listener.finish()
+        is_pii = caller.settings.digits is not None and caller.settings.digits.is_pii
+        self._hand_over(now)
+        words = caller.listener.end_turn()
+        self._reopenable = not digits
+        text, added = ("", "") if digits else (words.text, words.added)
+        alternatives = () if digits else words.alternatives
+        self._emit(CallerTurnEnded(text, alternatives, digits, added, is_pii, self.record))
+
+    def _hand_over(self, now: float) -> None:
+        """The agent's turn begins, with the call's default settings until it says otherwise."""
+        self.record = self._caller.end_turn(now)
+        self._caller.set_listen(ListenSettings())
+        self._floor.times = self._settings.times(ListenSettings())
+        self._agent_done = self._reopenable = False

@@ -1,0 +1,43 @@
+"""The HTTP application: health, metrics and the carriers' routes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aiohttp import web
+
+from callagent.carriers import TwilioSettings
+from callagent.web.access import local_only
+from callagent.web.hooks import ServerHooks
+from callagent.web.twilio import SIGNED_PATHS, TwilioRoutes
+
+HEALTH_PATHS: Final = frozenset({"/health", "/ready"})
+MAX_BODY: Final = 65536
+
+
+def make_app(twilio: TwilioSettings | None, hooks: ServerHooks) -> web.Application:
+    """The application, without Twilio's routes where there are no settings. Raises `ValueError` for bad settings."""
+    open_paths = HEALTH_PATHS | (SIGNED_PATHS if twilio else frozenset())
+    app = web.Application(middlewares=[local_only(open_paths)], client_max_size=MAX_BODY)
+    routes = _Routes(hooks)
+    app.router.add_get("/health", routes.health)
+    app.router.add_get("/ready", routes.ready)
+    app.router.add_get("/metrics", routes.metrics)
+    if twilio:
+        TwilioRoutes(twilio, hooks).register(app)
+    return app
+
+
+class _Routes:
+    def __init__(self, hooks: ServerHooks) -> None:
+        self._hooks = hooks
+
+    async def health(self, _: web.Request) -> web.Response:
+        return web.json_response({"status": "ok"})
+
+    async def ready(self, _: web.Request) -> web.Response:
+        ready = not self._hooks.draining()
+        return web.json_response({"ready": ready}, status=200 if ready else 503)
+
+    async def metrics(self, _: web.Request) -> web.Response:
+        return web.Response(text=self._hooks.metrics(), content_type="text/plain", charset="utf-8")

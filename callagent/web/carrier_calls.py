@@ -1,0 +1,186 @@
+"""The carrier's calls: what its webhooks and streams have to do with each other. No HTTP here."""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Final
+from uuid import uuid4
+
+from callagent.call_info import CallInfo, EndReason
+from callagent.carriers import (
+    HANG_UP,
+    NOTHING,
+    SignatureChecker,
+    StreamStarted,
+    TokenTable,
+    TooManyTokens,
+    TwilioControl,
+    TwilioDialect,
+    TwilioSettings,
+    connect,
+    reject,
+)
+from callagent.errors import CallagentError
+from callagent.legs.carrier_clock import CarrierClock
+from callagent.legs.carrier_leg import CarrierLeg, CarrierLink
+from callagent.legs.leg import LegGone, TransferOutcome, TransferStatus
+from callagent.log import get_logger
+from callagent.web.hooks import ServerHooks
+
+VOICE_PATH: Final = "/twilio/voice"
+MEDIA_PATH: Final = "/twilio/media"
+TRANSFER_PATH: Final = "/twilio/transfer-status"
+MAX_ENDED: Final = 4096
+_CALL_SID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_SIP_HEADER: Final = "SipHeader_"
+# Twilio writes withheld numbers as words, or as the words' digits on a keypad.
+_WITHHELD = frozenset(
+    {"", "anonymous", "restricted", "blocked", "unknown", "unavailable"}
+    | {"+266696687", "+7378742833", "+2562533", "+8656696", "+86282452253"}
+)
+_DIAL_OUTCOMES: Final[Mapping[str, TransferStatus]] = {
+    "completed": TransferStatus.SUCCEEDED,
+    "answered": TransferStatus.SUCCEEDED,
+    "busy": TransferStatus.REFUSED,
+    "no-answer": TransferStatus.NO_ANSWER,
+    "failed": TransferStatus.FAILED,
+    "canceled": TransferStatus.CALLER_GONE,
+}
+
+log = get_logger(__name__)
+
+
+class Refused(CallagentError):
+    """The webhook or the stream is not one that we take."""
+
+
+class Draining(CallagentError):
+    """No new calls are taken: the server is about to stop."""
+
+
+class CarrierCalls:
+    """One account's live calls by CallSid, with the tokens of the streams still to come."""
+
+    def __init__(self, settings: TwilioSettings, hooks: ServerHooks, signatures: SignatureChecker) -> None:
+        self._signatures = signatures
+        self._settings = settings
+        self._hooks = hooks
+        self._control = TwilioControl(settings)
+        self._clock = CarrierClock()
+        self._tokens: TokenTable[CallInfo] = TokenTable()
+        self._legs: dict[str, CarrierLeg] = {}
+        self._ended: OrderedDict[str, None] = OrderedDict()
+        """So that a replayed webhook or token of a call that is over opens nothing."""
+
+    async def incoming(self, form: Mapping[str, str]) -> str:
+        """What to do with a caller, as TwiML: a new call, or one whose stream ended. Raises `Refused`, `Draining`."""
+        call_sid = self._call_sid(form, "CallSid")
+        leg = self._legs.get(call_sid)
+        if leg is not None:
+            return self._bring(leg.info) if await leg.expect_return() else HANG_UP
+        if call_sid in self._ended:
+            return HANG_UP
+        if self._hooks.draining():
+            raise Draining("the server is about to stop")
+        if not self._hooks.admit():
+            log.warning("carrier_call_rejected", reason="limit")
+            return reject()
+        return self._bring(_call_info(call_sid, form))
+
+    def begin(self, started: StreamStarted, link: CarrierLink, dialect: TwilioDialect) -> CarrierLeg:
+        """The leg that a stream belongs to, attached to it. Raises `Refused` before any audio is taken or sent."""
+        if started.account_sid and started.account_sid != self._settings.account_sid:
+            raise Refused("the stream is another account's")
+        token = started.parameters.get("token", "")
+        info = self._tokens.redeem(token, started.call_sid, self._clock.now())
+        if info is None or started.call_sid in self._ended:
+            raise Refused("the stream's token is not valid")
+        known = self._legs.get(started.call_sid)
+        leg = known or self._new_leg(info, started.call_sid)
+        try:
+            leg.attach(link, dialect)
+        except LegGone as error:
+            raise Refused(str(error)) from None
+        if known is None:
+            self._hooks.on_carrier_call(leg)
+        return leg
+
+    def transfer_reported(self, form: Mapping[str, str]) -> str:
+        """What to do, as TwiML, now that the dialled party answered or the dial is over. Raises `Refused`."""
+        dialled = form.get("DialCallStatus")
+        if dialled is None:
+            leg = self._legs.get(self._call_sid(form, "ParentCallSid"))
+            if leg and form.get("CallStatus") == "in-progress":
+                leg.transfer_ended(TransferOutcome(TransferStatus.SUCCEEDED, "answered"))
+            return NOTHING
+        leg = self._legs.get(self._call_sid(form, "CallSid"))
+        if leg is None:
+            return HANG_UP
+        gone = form.get("CallStatus") == "completed"
+        status = TransferStatus.CALLER_GONE if gone else _DIAL_OUTCOMES.get(dialled, TransferStatus.FAILED)
+        detail = " ".join(filter(None, (dialled, form.get("DialSipResponseCode"))))
+        leg.transfer_ended(TransferOutcome(status, detail))
+        return HANG_UP if leg.closed else self._bring(leg.info)
+
+    def stop(self) -> None:
+        """End every leg that is still there."""
+        for leg in tuple(self._legs.values()):
+            leg.fail("the server stops", EndReason.DRAIN)
+
+    async def close(self) -> None:
+        await self._control.close()
+
+    def _call_sid(self, form: Mapping[str, str], name: str) -> str:
+        call_sid = form.get(name, "")
+        if not _CALL_SID.fullmatch(call_sid):
+            raise Refused(f"the webhook has no valid {name}")
+        if form.get("AccountSid", self._settings.account_sid) != self._settings.account_sid:
+            raise Refused("the webhook is another account's")
+        return call_sid
+
+    def _bring(self, info: CallInfo) -> str:
+        """TwiML that opens a stream for the call. The token vouches for what we keep, not for what it carries."""
+        try:
+            token = self._tokens.issue(info.peer_call_id or "", info, self._clock.now())
+        except TooManyTokens as error:
+            log.warning("carrier_call_rejected", reason=str(error))
+            return reject()
+        parameters = {"token": token, "from": info.caller or "", "to": info.callee or ""}
+        return connect(self._signatures.stream_url(MEDIA_PATH), parameters, self._signatures.url(VOICE_PATH))
+
+    def _new_leg(self, info: CallInfo, call_sid: str) -> CarrierLeg:
+        leg = CarrierLeg(info, self._control, self._clock, self._signatures.url(TRANSFER_PATH))
+        leg.on_closed = lambda: self._forget(call_sid)
+        self._legs[call_sid] = leg
+        return leg
+
+    def _forget(self, call_sid: str) -> None:
+        self._legs.pop(call_sid, None)
+        self._ended[call_sid] = None
+        if len(self._ended) > MAX_ENDED:
+            self._ended.popitem(last=False)
+
+
+def _call_info(call_sid: str, form: Mapping[str, str]) -> CallInfo:
+    caller = _party(form.get("From", ""))
+    return CallInfo(
+        call_id=uuid4().hex,
+        direction="inbound",
+        caller=None if caller.lower() in _WITHHELD else caller,
+        callee=_party(form.get("To", "")) or None,
+        wire="twilio",
+        started=datetime.now(UTC),
+        headers={name.removeprefix(_SIP_HEADER): form[name] for name in form if name.startswith(_SIP_HEADER + "X-")},
+        peer_call_id=call_sid,
+    )
+
+
+def _party(address: str) -> str:
+    """The number, or the user part of a SIP URI."""
+    scheme, colon, rest = address.strip().partition(":")
+    if colon and scheme.lower() in ("sip", "sips"):
+        return rest.partition("@")[0].partition(";")[0]
+    return address.strip()

@@ -1,0 +1,21 @@
+"""What the HTTP side asks of the server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from callagent.legs.carrier_leg import CarrierLeg
+
+
+@dataclass(frozen=True, slots=True)
+class ServerHooks:
+    """All are called on the event loop and return at once."""
+
+    on_carrier_call: Callable[[CarrierLeg], None]
+    """A verified call with its media stream; from here on the server owns and closes the leg."""
+    admit: Callable[[], bool]
+    """Whether one more call fits."""
+    draining: Callable[[], bool]
+    metrics: Callable[[], str]
+    """Prometheus text."""

@@ -1,0 +1,222 @@
+"""One call's worker process, replaced whenever it is killed or dies."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import socket
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from callagent.errors import CallagentError, FunctionTimeout, WorkerDied, WorkerError
+from callagent.log import get_logger
+from callagent.workers.frames import Frame, FrameError, FrameReader, encode
+from callagent.workers.output import OutputReader
+from callagent.workers.protocol import OnMessage, Plain
+from callagent.workers.runtime import merge_checkpoint
+from callagent.workers.zygote_process import WorkerProcess, ZygoteProcess, describe_status
+
+log = get_logger(__name__)
+
+_READ = 256 * 1024
+_STATUS_SECONDS = 0.2
+_CLOSE_SECONDS = 2.0
+
+Fork = Callable[[ZygoteProcess | None], Awaitable[WorkerProcess]]
+"""A worker from the given zygote while that lives, else from the pool's current one."""
+
+OnClose = Callable[[ZygoteProcess | None], Awaitable[None]]
+
+
+class ProcessLease:
+    def __init__(self, fork: Fork, context: Plain, output_bytes: int, on_close: OnClose) -> None:
+        self._fork = fork
+        self._context = context
+        self._on_close = on_close
+        self._output_left = output_bytes
+        self._checkpoint: dict[str, bytes] = {}
+        self._link: _Link | None = None
+        self._zygote: ZygoteProcess | None = None
+        self._busy = False
+        self._closed = False
+        self._ending: list[asyncio.Future[int]] = []
+
+    @property
+    def pid(self) -> int | None:
+        """Of the worker that is there now."""
+        return self._link.process.pid if self._link is not None else None
+
+    async def start(self) -> None:
+        """Have the worker forked and opened, from the last checkpoint. Raises `WorkerDied`."""
+        process = await self._fork(self._zygote)
+        self._zygote = process.zygote
+        link = _Link(process, self._output_left)
+        try:
+            await link.send("open", 0, {"context": self._context, "checkpoint": self._checkpoint})
+        except BaseException:
+            self._drop(link)
+            raise
+        self._link = link
+
+    async def run(self, request: Plain, *, timeout: float, on_message: OnMessage) -> Plain:
+        if self._closed:
+            raise WorkerDied("the lease is closed")
+        if self._busy:
+            raise RuntimeError("a lease runs one request at a time")
+        self._busy = True
+        try:
+            # Not under the deadline: the function has not begun. The pool has its own limits.
+            await self._worker()
+            answer = await self._run_until(timeout, request, on_message)
+        finally:
+            self._busy = False
+        merge_checkpoint(self._checkpoint, answer.pop("checkpoint", {}))
+        return answer
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._discard()
+        try:
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                for ended in self._ending:
+                    await asyncio.shield(ended)
+        except TimeoutError:
+            log.warning("worker_did_not_end")
+        await self._on_close(self._zygote)
+
+    async def _worker(self) -> None:
+        if self._link is not None and self._link.ended:
+            log.warning("worker_ended_between_functions", status=await self._link.status())
+            self._discard()
+        if self._link is None:
+            await self.start()
+
+    async def _run_until(self, timeout: float, request: Plain, on_message: OnMessage) -> Plain:
+        deadline = asyncio.timeout(timeout)
+        failure: WorkerError | None = None
+        answer: Plain = {}
+        try:
+            async with deadline:
+                answer = await self._run(request, on_message)
+        except TimeoutError:
+            if not deadline.expired():
+                self._discard()
+                raise
+            failure = FunctionTimeout(f"no answer within {timeout:g} s")
+        except WorkerDied as died:
+            failure = died
+        except BaseException:
+            # Nobody knows what the process does now: the next run starts another one from the checkpoint.
+            self._discard()
+            raise
+        lines = self._link.output.take() if self._link is not None else []
+        if failure is not None:
+            self._discard()
+        for line in lines:
+            await _deliver({"type": "output", "text": line}, on_message)
+        if failure is not None:
+            raise failure
+        return answer
+
+    async def _run(self, request: Plain, on_message: OnMessage) -> Plain:
+        link = self._link
+        assert link is not None
+        link.runs += 1
+        await link.send("run", link.runs, request)
+        while True:
+            kind, number, payload = await link.receive()
+            if kind == "answer" and number == link.runs and isinstance(payload, dict):
+                return payload
+            if kind == "failed" and number == link.runs:
+                raise WorkerDied(str(payload))
+            if kind == "message" and isinstance(payload, dict):
+                await _deliver(payload, on_message)
+            elif kind == "ask" and isinstance(payload, dict):
+                await link.send("reply", number, await _reply(payload, on_message))
+
+    def _discard(self) -> None:
+        if self._link is not None:
+            self._drop(self._link)
+            self._link = None
+
+    def _drop(self, link: _Link) -> None:
+        self._ending = [ended for ended in self._ending if not ended.done()]
+        self._ending.append(link.process.ended)
+        self._output_left = max(link.output.left, 0)
+        link.close()
+
+
+async def _deliver(message: Plain, on_message: OnMessage) -> Any:
+    result = on_message(message)
+    return await result if inspect.isawaitable(result) else result
+
+
+async def _reply(message: Plain, on_message: OnMessage) -> Plain:
+    try:
+        return {"value": await _deliver(message, on_message)}
+    except CallagentError as error:
+        return {"error": str(error) or type(error).__name__}
+
+
+class _Link:
+    """Socket, output and exit notice of one worker process."""
+
+    def __init__(self, process: WorkerProcess, output_left: int) -> None:
+        self.process = process
+        self.output = OutputReader(process.output, output_left)
+        self.runs = 0
+        self.ended = False
+        self._reader = FrameReader()
+        self._frames: deque[Frame] = deque()
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(process.pidfd, self._on_exit)
+
+    async def send(self, kind: str, number: int, payload: Any) -> None:
+        try:
+            await self._loop.sock_sendall(self.process.socket, encode(kind, number, payload))
+        except OSError:
+            raise WorkerDied(f"the worker {await self.status()}") from None
+        except FrameError as error:
+            raise WorkerDied(str(error)) from None
+
+    async def receive(self) -> Frame:
+        while not self._frames:
+            try:
+                data = await self._loop.sock_recv(self.process.socket, _READ)
+            except ConnectionError:
+                data = b""
+            if not data:
+                raise WorkerDied(f"the worker {await self.status()}")
+            try:
+                self._frames.extend(self._reader.feed(data))
+            except FrameError as error:
+                raise WorkerDied(f"the worker sent rubbish: {error}") from None
+        return self._frames.popleft()
+
+    async def status(self) -> str:
+        """How the process ended; it has a moment to do so."""
+        try:
+            async with asyncio.timeout(_STATUS_SECONDS):
+                return describe_status(await asyncio.shield(self.process.ended))
+        except TimeoutError:
+            return "closed its socket"
+
+    def close(self) -> None:
+        self.process.kill()
+        self.output.close()
+        self._loop.remove_reader(self.process.pidfd)
+        os.close(self.process.pidfd)
+        self.process.socket.close()
+
+    def _on_exit(self) -> None:
+        self.ended = True
+        self._loop.remove_reader(self.process.pidfd)
+        # Its own children may hold the other end open: wake who reads, after what is still in the buffer.
+        try:
+            self.process.socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass

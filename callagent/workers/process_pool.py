@@ -1,0 +1,91 @@
+"""The workers of one project as processes: a zygote that has it imported, a forked worker per call."""
+
+from __future__ import annotations
+
+import asyncio
+
+from callagent.errors import WorkerDied
+from callagent.workers.lease import ProcessLease
+from callagent.workers.protocol import Plain, ProjectRuntime
+from callagent.workers.settings import WorkerSettings
+from callagent.workers.zygote_process import WorkerProcess, ZygoteProcess
+
+
+class ProcessPool:
+    def __init__(self, runtime: ProjectRuntime, settings: WorkerSettings | None = None) -> None:
+        self._runtime = runtime
+        self._settings = settings or WorkerSettings()
+        self._zygote: ZygoteProcess | None = None
+        self._retired: set[ZygoteProcess] = set()
+        self._leases: set[ProcessLease] = set()
+        self._starting = asyncio.Lock()
+        self._closed = False
+
+    async def start(self) -> None:
+        """Import the project now instead of with the first lease. Raises `WorkerDied` when it cannot be imported."""
+        await self._current()
+
+    async def lease(self, context: Plain) -> ProcessLease:
+        """Raises `WorkerDied` when the project cannot be imported."""
+
+        async def closed(zygote: ZygoteProcess | None) -> None:
+            self._leases.discard(lease)
+            if zygote is not None:
+                zygote.leases -= 1
+            await self._stop_unused()
+
+        lease = ProcessLease(self._fork, context, self._settings.output_bytes, closed)
+        self._leases.add(lease)
+        try:
+            await lease.start()
+        except BaseException:
+            await lease.close()
+            raise
+        return lease
+
+    async def reload(self) -> None:
+        """Import the project anew for the leases to come; running calls keep what they have.
+
+        Raises `WorkerDied` when it cannot be imported; then nothing changes.
+        """
+        async with self._starting:
+            fresh = await ZygoteProcess.start(self._runtime, self._settings)
+            if self._zygote is not None:
+                self._retired.add(self._zygote)
+            self._zygote = fresh
+        await self._stop_unused()
+
+    async def close(self) -> None:
+        """End every worker and zygote. Idempotent."""
+        self._closed = True
+        async with self._starting:
+            for lease in list(self._leases):
+                await lease.close()
+            for zygote in [*self._retired, *([self._zygote] if self._zygote is not None else [])]:
+                await zygote.stop()
+            self._retired.clear()
+            self._zygote = None
+
+    async def _fork(self, zygote: ZygoteProcess | None) -> WorkerProcess:
+        """A call's replacement comes from the zygote of its first worker: it goes on with the code it began with."""
+        if zygote is not None and zygote.alive:
+            return await zygote.fork()
+        if zygote is not None:
+            zygote.leases -= 1
+        current = await self._current()
+        process = await current.fork()
+        current.leases += 1
+        return process
+
+    async def _current(self) -> ZygoteProcess:
+        async with self._starting:
+            if self._closed:
+                raise WorkerDied("the pool is closed")
+            if self._zygote is None or not self._zygote.alive:
+                self._zygote = await ZygoteProcess.start(self._runtime, self._settings)
+            return self._zygote
+
+    async def _stop_unused(self) -> None:
+        for zygote in [zygote for zygote in self._retired if zygote.leases <= 0 or not zygote.alive]:
+            self._retired.discard(zygote)
+            await zygote.stop()

@@ -1,0 +1,255 @@
+"""The process that has the project imported and forks a worker per call on request.
+
+Control messages are msgpack arrays on a SOCK_SEQPACKET pair. From the core: `["fork", n]`, `["kill", n]`, `["quit"]`.
+To the core: `["ready", threads]`, `["failed", text]`, `["forked", n, pid]` with three descriptors (the worker's
+socket, its pidfd, its output), `["ended", n, status]` after the worker's process group is dead and reaped.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import msgspec
+
+from callagent.workers.birth import PROGRAM, Birth
+from callagent.workers.confinement import adopt_orphans, confine, die_with_parent
+from callagent.workers.protocol import ProjectRuntime
+from callagent.workers.runtime import Runtime, load_runtime
+from callagent.workers.settings import WorkerSettings
+from callagent.workers.worker import CoreGone, serve
+
+_CONTROL_BYTES = 64 * 1024
+_SWEEP_SECONDS = 0.05
+_FAREWELL_SECONDS = 2.0
+
+
+def main(role: str, birth_text: str) -> NoReturn:
+    birth = msgspec.json.decode(birth_text, type=Birth)
+    die_with_parent(birth.parent, signal.SIGKILL)
+    sock = socket.socket(fileno=birth.control)
+    if role == "worker":
+        runtime = load_runtime(ProjectRuntime(birth.runtime, Path(birth.project)))
+        _work(runtime, sock, os.dup(1), birth.settings)
+    adopt_orphans()
+    try:
+        runtime = load_runtime(ProjectRuntime(birth.runtime, Path(birth.project)))
+    except BaseException as error:  # whatever importing does, the core is to be told
+        traceback.print_exc()
+        sock.send(msgspec.msgpack.encode(["failed", f"{type(error).__name__}: {error}"[:2000]]))
+        os._exit(1)
+    # Cyclic garbage of the import is not worth a copied page in every worker.
+    gc.collect()
+    gc.freeze()
+    Zygote(runtime, sock, birth).run()
+
+
+def _work(runtime: Runtime, sock: socket.socket, output: int, settings: WorkerSettings) -> NoReturn:
+    """Be a worker until the core is gone; never returns into the caller's frames."""
+    status = 1
+    try:
+        adopt_orphans()
+        confine(settings, sock.fileno(), output)
+        serve(runtime, sock, settings)
+    except (CoreGone, ConnectionError):
+        status = 0
+    except BaseException:  # the outermost edge of a worker
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
+@dataclass(frozen=True, slots=True)
+class _Child:
+    number: int
+    process: subprocess.Popen[bytes] | None
+    """Set when the worker is an interpreter of its own."""
+
+
+class Zygote:
+    def __init__(self, runtime: Runtime, control: socket.socket, birth: Birth) -> None:
+        self._runtime = runtime
+        self._control = control
+        self._birth = birth
+        self._children: dict[int, _Child] = {}
+        self._threaded = len(os.listdir("/proc/self/task")) > 1
+        self._sweeping = False
+        self._quitting = False
+        self._wakeup, woken = socket.socketpair()
+        self._wakeup.setblocking(False)
+        woken.setblocking(False)
+        self._woken = woken
+
+    def run(self) -> NoReturn:
+        signal.set_wakeup_fd(self._wakeup.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda _signal, _frame: None)
+        signal.signal(signal.SIGTERM, lambda _signal, _frame: setattr(self, "_quitting", True))
+        # From here on a dead core is met with an orderly end, which reaches processes that left their group.
+        die_with_parent(self._birth.parent, signal.SIGTERM)
+        self._tell(["ready", self._threaded])
+        self._control.setblocking(False)
+        selector = selectors.DefaultSelector()
+        selector.register(self._control, selectors.EVENT_READ, self._obey)
+        selector.register(self._woken, selectors.EVENT_READ, self._drain)
+        while not self._quitting:
+            for key, _ in selector.select(_SWEEP_SECONDS if self._sweeping else None):
+                handle: Callable[[], None] = key.data
+                handle()
+            self._reap()
+        self._end_all()
+        os._exit(0)
+
+    def _drain(self) -> None:
+        try:
+            self._woken.recv(4096)
+        except BlockingIOError:
+            pass
+
+    def _obey(self) -> None:
+        try:
+            data = self._control.recv(_CONTROL_BYTES)
+        except BlockingIOError:
+            return
+        order = msgspec.msgpack.decode(data) if data else ["quit"]
+        match order:
+            case ["fork", int(number)]:
+                self._fork(number)
+            case ["kill", int(number)]:
+                for pid, child in self._children.items():
+                    if child.number == number:
+                        _kill_group(pid)
+            case _:
+                self._quitting = True
+
+    # Forking ------------------------------------------------------------------------------------------------------
+
+    def _fork(self, number: int) -> None:
+        core, ours = socket.socketpair()
+        output, output_end = os.pipe()
+        try:
+            process = self._spawn(ours, output_end) if self._threaded else None
+            pid = process.pid if process is not None else self._fork_here(ours, output_end)
+            self._children[pid] = _Child(number, process)
+            pidfd = os.pidfd_open(pid)
+            self._tell(["forked", number, pid], [core.fileno(), pidfd, output])
+            os.close(pidfd)
+        finally:
+            core.close()
+            ours.close()
+            os.close(output)
+            os.close(output_end)
+
+    def _fork_here(self, sock: socket.socket, output: int) -> int:
+        parent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            signal.set_wakeup_fd(-1)
+            os.setpgid(0, 0)
+            die_with_parent(parent, signal.SIGKILL)
+            gc.unfreeze()
+            _work(self._runtime, sock, output, self._birth.settings)
+        try:
+            # Here too: the group must exist before anybody asks to kill it.
+            os.setpgid(pid, pid)
+        except (PermissionError, ProcessLookupError):
+            pass
+        return pid
+
+    def _spawn(self, sock: socket.socket, output: int) -> subprocess.Popen[bytes]:
+        birth = msgspec.structs.replace(self._birth, parent=os.getpid(), control=sock.fileno())
+        return subprocess.Popen(
+            [sys.executable, "-P", "-c", PROGRAM, sys.argv[1], "worker", msgspec.json.encode(birth)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            pass_fds=[sock.fileno()],
+            process_group=0,
+        )
+
+    def _tell(self, message: list[Any], descriptors: list[int] | None = None) -> None:
+        data = msgspec.msgpack.encode(message)
+        self._control.setblocking(True)
+        try:
+            socket.send_fds(self._control, [data], descriptors or [])
+        except OSError:
+            self._quitting = True
+        self._control.setblocking(False)
+
+    # Ending -------------------------------------------------------------------------------------------------------
+
+    def _reap(self) -> None:
+        while (pid := _ended_child()) is not None:
+            child = self._children.pop(pid, None)
+            if child is not None:
+                # Before the leader is reaped its number cannot be given to somebody else's group.
+                _kill_group(pid)
+            _, status = os.waitpid(pid, 0)
+            if child is None:
+                continue
+            if child.process is not None:
+                child.process.returncode = status
+            self._sweeping = True
+            self._tell(["ended", child.number, os.waitstatus_to_exitcode(status)])
+        if self._sweeping:
+            self._sweeping = self._sweep()
+
+    def _sweep(self) -> bool:
+        """Kill what workers left behind and we inherited; whether there was something."""
+        strays = [pid for pid in _children_of(os.getpid()) if pid not in self._children]
+        for pid in strays:
+            os.kill(pid, signal.SIGKILL)
+        return bool(strays)
+
+    def _end_all(self) -> None:
+        signal.alarm(int(_FAREWELL_SECONDS))
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        for pid in self._children:
+            _kill_group(pid)
+        self._children.clear()
+        try:
+            while True:
+                self._sweep()
+                os.waitpid(-1, 0)
+        except ChildProcessError:
+            return
+
+
+def _ended_child() -> int | None:
+    try:
+        ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return None
+    return ended.si_pid if ended is not None else None
+
+
+def _kill_group(leader: int) -> None:
+    try:
+        os.killpg(leader, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
+def _children_of(parent: int) -> list[int]:
+    found = []
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            stat = Path("/proc", entry, "stat").read_text(errors="replace")
+        except OSError:
+            continue
+        # The name in parentheses may hold anything; the state and the parent follow the last one.
+        state, ppid = stat.rpartition(")")[2].split()[:2]
+        if int(ppid) == parent and state != "Z":
+            found.append(int(entry))
+    return found

@@ -1,0 +1,268 @@
+"""The core's side of a zygote: starts it, has workers forked and killed, hears of their end."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import signal
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+import callagent
+from callagent.errors import WorkerDied
+from callagent.log import get_logger
+from callagent.workers.birth import PROGRAM, Birth
+from callagent.workers.output import OutputReader
+from callagent.workers.protocol import ProjectRuntime
+from callagent.workers.settings import WorkerSettings
+
+log = get_logger(__name__)
+
+_CONTROL_BYTES = 64 * 1024
+_DESCRIPTORS = 3
+_FORK_SECONDS = 5.0
+"""A zygote that takes longer is stopped or stuck; it is killed and another one started."""
+_END_SECONDS = 3.0
+_SOCKET_BUFFER = 1024 * 1024
+_PASSED_ON = ("PATH", "HOME", "LANG", "TZ")
+_ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
+
+@dataclass(slots=True)
+class WorkerProcess:
+    """One worker as the core holds it."""
+
+    number: int
+    pid: int
+    socket: socket.socket
+    pidfd: int
+    output: int
+    zygote: ZygoteProcess
+    ended: asyncio.Future[int]
+    """The exit status, negative for a signal, once its whole process group is dead."""
+
+    def kill(self) -> None:
+        """SIGKILL at once, and to its group through the zygote."""
+        try:
+            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self.zygote.kill(self.number)
+
+
+class ZygoteProcess:
+    def __init__(self, process: subprocess.Popen[bytes], control: socket.socket, output: OutputReader) -> None:
+        self._process = process
+        self._control = control
+        self._output = output
+        self._loop = asyncio.get_running_loop()
+        self._ready: asyncio.Future[bool] = self._loop.create_future()
+        self._forks: dict[int, asyncio.Future[WorkerProcess]] = {}
+        self._ends: dict[int, asyncio.Future[int]] = {}
+        self._numbers = 0
+        self._gone = asyncio.Event()
+        self.alive = True
+        self.leases = 0
+        """Calls that hold a worker of it; the pool counts."""
+        control.setblocking(False)
+        self._loop.add_reader(control, self._on_readable)
+
+    @classmethod
+    async def start(cls, runtime: ProjectRuntime, settings: WorkerSettings) -> ZygoteProcess:
+        """A fresh interpreter with the project imported. Raises `WorkerDied` when that fails."""
+        zygote = _spawn(runtime, settings)
+        try:
+            async with asyncio.timeout(settings.import_timeout):
+                threaded = await zygote._ready
+        except TimeoutError:
+            zygote.abandon()
+            raise WorkerDied(f"importing {runtime.project} took more than {settings.import_timeout:g} s") from None
+        except BaseException:
+            zygote.abandon()
+            raise
+        zygote.log_output()
+        if threaded:
+            log.warning("project_started_threads", project=str(runtime.project),
+                        effect="each call starts an interpreter of its own, which is slower")  # fmt: skip
+        return zygote
+
+    async def fork(self) -> WorkerProcess:
+        """A worker that waits for `open`. Raises `WorkerDied` when the zygote is gone or does not answer."""
+        if not self.alive:
+            raise WorkerDied("the zygote has ended")
+        self._numbers += 1
+        number = self._numbers
+        forked = self._forks[number] = self._loop.create_future()
+        self._ends[number] = self._loop.create_future()
+        self._tell(["fork", number])
+        try:
+            async with asyncio.timeout(_FORK_SECONDS):
+                process: WorkerProcess = await forked
+                return process
+        except TimeoutError:
+            self.abandon()
+            raise WorkerDied(f"the zygote did not fork within {_FORK_SECONDS:g} s") from None
+        finally:
+            self._forks.pop(number, None)
+
+    def kill(self, number: int) -> None:
+        if self.alive:
+            self._tell(["kill", number])
+
+    async def stop(self) -> None:
+        """End it and all that it has forked; returns when it is reaped."""
+        if self.alive:
+            self._tell(["quit"])
+            try:
+                async with asyncio.timeout(_END_SECONDS):
+                    await self._gone.wait()
+            except TimeoutError:
+                pass
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Kill and reap it now. Its workers die with it."""
+        if not self.alive:
+            return
+        self.alive = False
+        self._gone.set()
+        self._process.kill()
+        self._process.wait()
+        self._loop.remove_reader(self._control)
+        self._control.close()
+        self.log_output()
+        self._output.close()
+        gone = WorkerDied("the zygote has ended")
+        if not self._ready.done():
+            self._ready.set_exception(WorkerDied(f"importing the project ended its process: {self._status()}"))
+        for forked in self._forks.values():
+            if not forked.done():
+                forked.set_exception(gone)
+        for ended in self._ends.values():
+            if not ended.done():
+                ended.set_result(-signal.SIGKILL)
+        self._ends.clear()
+
+    def log_output(self) -> None:
+        for line in self._output.take():
+            log.info("project_output", text=line)
+
+    def _status(self) -> str:
+        return describe_status(self._process.returncode)
+
+    def _tell(self, order: list[object]) -> None:
+        try:
+            self._control.send(msgspec.msgpack.encode(order))
+        except OSError:
+            self.abandon()
+
+    def _on_readable(self) -> None:
+        try:
+            data, descriptors, _, _ = _receive(self._control)
+        except BlockingIOError:
+            return
+        except OSError:
+            data, descriptors = b"", []
+        match msgspec.msgpack.decode(data) if data else None:
+            case ["ready", bool(threaded)] if not self._ready.done():
+                self._ready.set_result(threaded)
+            case ["failed", str(text)] if not self._ready.done():
+                self._ready.set_exception(WorkerDied(f"the project cannot be imported: {text}"))
+            case ["forked", int(number), int(pid)]:
+                self._forked(number, pid, descriptors)
+            case ["ended", int(number), int(status)]:
+                ended = self._ends.pop(number, None)
+                if ended is not None and not ended.done():
+                    ended.set_result(status)
+            case None:
+                # An orderly end closes the control socket first; its exit status is worth a moment.
+                self._give_moment()
+                self.abandon()
+            case _:
+                pass
+
+    def _give_moment(self) -> None:
+        try:
+            self._process.wait(0.01)
+        except subprocess.TimeoutExpired:
+            pass
+
+    def _forked(self, number: int, pid: int, descriptors: list[int]) -> None:
+        forked = self._forks.get(number)
+        if forked is None or forked.done() or len(descriptors) != _DESCRIPTORS:
+            for descriptor in descriptors:
+                os.close(descriptor)
+            self._tell(["kill", number])
+            return
+        core = socket.socket(fileno=descriptors[0])
+        core.setblocking(False)
+        core.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BUFFER)
+        ended = self._ends.get(number) or self._loop.create_future()
+        forked.set_result(WorkerProcess(number, pid, core, descriptors[1], descriptors[2], self, ended))
+
+
+def describe_status(status: int | None) -> str:
+    if status is None:
+        return "still running"
+    if status < 0:
+        try:
+            return f"killed by {signal.Signals(-status).name}"
+        except ValueError:
+            return f"killed by signal {-status}"
+    return f"exited with status {status}"
+
+
+def _receive(control: socket.socket) -> tuple[bytes, list[int], int, object]:
+    size = _DESCRIPTORS * 4
+    data, ancillary, flags, address = control.recvmsg(_CONTROL_BYTES, socket.CMSG_SPACE(size), socket.MSG_CMSG_CLOEXEC)
+    descriptors: list[int] = []
+    for level, kind, content in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            descriptors += [
+                int.from_bytes(content[at : at + 4], sys.byteorder) for at in range(0, len(content) // 4 * 4, 4)
+            ]
+    return data, descriptors, flags, address
+
+
+def _spawn(runtime: ProjectRuntime, settings: WorkerSettings) -> ZygoteProcess:
+    core, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    output, output_end = os.pipe()
+    birth = Birth(
+        runtime=runtime.runtime,
+        project=str(runtime.project.resolve()),
+        settings=dataclasses.replace(settings, environment={}),
+        parent=os.getpid(),
+        control=theirs.fileno(),
+    )
+    root = str(Path(callagent.__file__).parent.parent)
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-c", PROGRAM, root, "zygote", msgspec.json.encode(birth)],
+            stdin=subprocess.DEVNULL,
+            stdout=output_end,
+            stderr=output_end,
+            pass_fds=[theirs.fileno()],
+            env=_environment(settings),
+            cwd=runtime.project if runtime.project.is_dir() else None,
+            start_new_session=True,
+        )
+    except BaseException:
+        core.close()
+        os.close(output)
+        raise
+    finally:
+        theirs.close()
+        os.close(output_end)
+    return ZygoteProcess(process, core, OutputReader(output, settings.output_bytes))
+
+
+def _environment(settings: WorkerSettings) -> dict[str, str]:
+    """Nothing of the server's own environment but what every program needs: the rest may hold secrets."""
+    passed_on = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    return {**passed_on, **_ONE_THREAD, **settings.environment}

@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from callagent.agents.flows import check_imports, check_project, project_runtime
+from callagent.errors import ProjectError
+from callagent.workers.in_process import InProcessPool
+from tests.agents.flows.support import FERRY, driven, flow_config, function, step, write_project
+
+FLOW = {
+    "agent_settings/rules.txt": "{{fn:help}}",
+    "functions/help.py": function("help", "return 'x'"),
+    "voice/configuration.yaml": "greeting: {welcome_message: Hi., language_code: en-US}\n",
+    "config/entities.yaml": "entities: [{name: day, entity_type: date}]\n",
+    "flows/f/flow_config.yaml": flow_config("F", "x"),
+    "flows/f/steps/x.yaml": step("x", "Prompt."),
+}
+DEFAULT = "step_type: default_step\nname: y\n"
+CONDITION = "conditions: [{{name: c, condition_type: step_condition, child_step: {}, required_entities: [{}]}}]\n"
+
+
+def report(root: Path, files: dict[str, str]) -> tuple[list[str], list[str]]:
+    found = check_project(write_project(root, {**FLOW, **files}))
+    return [str(each) for each in found.errors], [str(each) for each in found.warnings]
+
+
+def test_a_sound_project_has_no_findings(tmp_path: Path):
+    assert report(tmp_path, {}) == ([], [])
+    assert check_project(FERRY).as_json() == {"errors": [], "warnings": []}
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "message"),
+    [
+        ("agent_settings/rules.txt", "a\nb {{fn:gone}}", "rules.txt:2: Invalid references: ['fn:gone']"),
+        ("agent_settings/rules.txt", "{{ft:x}}", "'ft' cannot be used in this text."),
+        ("agent_settings/persona.txt", "{{fn:help}}", "persona.txt:1: Invalid references: ['fn:help']"),
+        (
+            "voice/configuration.yaml",
+            "greeting: {welcome_message: '{{fn:help}}', language_code: en}\n",
+            "Invalid references",
+        ),
+        ("topics/a.yaml", "name: a\nactions: '{{ho:nobody}}'\n", "config/handoffs.yaml"),
+        (
+            "flows/f/steps/x.yaml",
+            step("x", "one\n{{ft:gone}}"),
+            "x.yaml:5: Invalid references: ['ft:gone']. The flow has no",
+        ),
+        ("flows/f/steps/x.yaml", step("x", "{{entity:gone}}"), "config/entities.yaml"),
+        ("flows/f/steps/y.yaml", DEFAULT + "prompt: '{{fn:help}}'\n", "Default steps cannot reference functions."),
+        (
+            "flows/f/steps/y.yaml",
+            DEFAULT + "prompt: p\nextracted_entities: [gone]\n",
+            "Extracted entities not found: ['gone']",
+        ),
+        (
+            "flows/f/steps/y.yaml",
+            DEFAULT + "prompt: p\n" + CONDITION.format("gone", ""),
+            "y.yaml:4: Step 'gone' not found",
+        ),
+        (
+            "flows/f/steps/y.yaml",
+            DEFAULT + "prompt: p\n" + CONDITION.format("x", "gone"),
+            "Required entities not found: ['gone']",
+        ),
+        (
+            "flows/f/functions/go.py",
+            function("go", "flow.goto_step('Z')", flow=True),
+            "flow.goto_step('Z') references a step that does not exist in flow 'F'.",
+        ),
+        (
+            "functions/go.py",
+            function("go", "conv.goto_flow('Z')"),
+            "conv.goto_flow('Z') references a flow that does not exist.",
+        ),
+        (
+            "functions/go.py",
+            function(
+                "go",
+                "pass",
+                decorators='@func_description("d")\n@func_latency_control(delay_responses=[("{{fn:a}}", 1)])\n',
+            ),
+            "Invalid references: ['fn:a'] in delay response message '{{fn:a}}'.",
+        ),
+        (
+            "voice/response_control/phrase_filtering.yaml",
+            "phrase_filtering: [{name: n, regular_expressions: [a], function: gone}]\n",
+            "which is not a global function",
+        ),
+    ],
+)
+def test_a_reference_to_nothing_is_an_error(tmp_path: Path, file: str, text: str, message: str):
+    errors, _ = report(tmp_path, {file: text})
+    assert any(message in error for error in errors), errors
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "message"),
+    [
+        ("voice/configuration.yaml", "{}\n", "There is no greeting"),
+        ("topics/a.yaml", "name: a\ncontent: '{{fn:help}}'\n", "Move them to 'actions'"),
+        ("flows/f/functions/go.py", function("go", "return 'x'", flow=True), "the model will never call it"),
+        ("flows/f/function_steps/go.py", function("go", "pass", flow=True, decorators="\n"), "the call stays on it"),
+        ("functions/go.py", function("go", "conv.exit_flow()\nconv.goto_flow('F')"), "the goto wins"),
+        ("chat/configuration.yaml", "greeting: {welcome_message: Hi, language_code: en}\n", "Missing: ['style prompt'"),
+    ],
+)
+def test_what_will_surprise_the_author_is_a_warning(tmp_path: Path, file: str, text: str, message: str):
+    errors, warnings = report(tmp_path, {file: text})
+    assert errors == []
+    assert any(message in warning for warning in warnings), warnings
+
+
+def test_the_json_has_file_line_and_message(tmp_path: Path):
+    found = check_project(write_project(tmp_path, {**FLOW, "agent_settings/rules.txt": "{{fn:gone}}"}))
+    assert json.loads(json.dumps(found.as_json()))["errors"] == [
+        {
+            "file": "agent_settings/rules.txt",
+            "line": 1,
+            "message": "Invalid references: ['fn:gone']. There is no functions/gone.py.",
+        }
+    ]
+
+
+async def test_a_file_that_cannot_be_imported_is_a_warning(tmp_path: Path):
+    project = write_project(
+        tmp_path, {**FLOW, "functions/broken.py": "import nothing_like_this\n" + function("broken", "pass")}
+    )
+    pool = InProcessPool(project_runtime(project))
+    found = await check_imports(pool)
+    await pool.close()
+    assert [finding.file for finding in found] == ["functions/broken.py"]
+    assert "nothing_like_this" in found[0].message
+
+
+async def test_a_project_with_errors_is_not_run(tmp_path: Path):
+    project = write_project(tmp_path, {**FLOW, "flows/f/flow_config.yaml": flow_config("F", "gone")})
+    with pytest.raises(ProjectError, match=r"flow_config.yaml:3: Start step 'gone' not found"):
+        async with driven(project):
+            pass

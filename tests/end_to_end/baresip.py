@@ -1,0 +1,158 @@
+"""baresip, headless: plays a WAV file as its microphone, records what it hears, obeys over its control socket."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+BARESIP = shutil.which("baresip")
+MODULES = next((str(path) for path in Path("/usr/lib").glob("**/baresip/modules")), "/usr/lib/baresip/modules")
+
+_CONFIG = """\
+poll_method epoll
+sip_listen 127.0.0.1:{sip}
+call_local_timeout 120
+call_max_calls 10
+audio_player aubridge,out{sip}
+audio_source aufile,{microphone}
+audio_alert aubridge,alert{sip}
+ausrc_srate 8000
+auplay_srate 8000
+ausrc_channels 1
+auplay_channels 1
+audio_level no
+ausrc_format s16
+auplay_format s16
+auenc_format s16
+audec_format s16
+audio_buffer 20-160
+rtcp_mux no
+jitter_buffer_delay 2-10
+net_interface 127.0.0.1
+module_path {modules}
+module g711.so
+module aufile.so
+module aubridge.so
+module sndfile.so
+module_tmp uuid.so
+module_tmp account.so
+module_app menu.so
+module_app ctrl_tcp.so
+module_app debug_cmd.so
+ctrl_tcp_listen 127.0.0.1:{control}
+snd_path {recordings}
+menu_bell no
+"""
+_ACCOUNT = (
+    "<sip:user@127.0.0.1:{sip};transport=udp>;regint=0;answermode=auto;audio_codecs=PCMU/8000/1,PCMA/8000/1;ptime=20\n"
+)
+
+
+class Baresip:
+    """A running phone; `events` grows as things happen."""
+
+    def __init__(self, process: subprocess.Popen[bytes], sip: int, control: int, recordings: Path) -> None:
+        self.process = process
+        self.sip_port = sip
+        self.recordings = recordings
+        self.events: list[dict[str, Any]] = []
+        self._changed = threading.Condition()
+        self._socket = _connect(control)
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def command(self, name: str, parameters: str = "") -> None:
+        text = json.dumps({"command": name, "params": parameters, "token": name}).encode()
+        self._socket.sendall(b"%d:%s," % (len(text), text))
+
+    def wait_for(self, kind: str, seconds: float = 30.0) -> dict[str, Any]:
+        """The first event of this type (`CALL_ESTABLISHED`, `CALL_CLOSED`, `TRANSFER` …)."""
+
+        def found() -> dict[str, Any] | None:
+            return next((event for event in self.events if event.get("type") == kind), None)
+
+        with self._changed:
+            self._changed.wait_for(lambda: found() is not None, seconds)
+            event = found()
+        assert event is not None, f"no {kind} within {seconds} s: {[one.get('type') for one in self.events]}"
+        return event
+
+    def heard(self) -> list[Path]:
+        """The recordings of what the phone heard, oldest first."""
+        return sorted(self.recordings.glob("*dec.wav"), key=lambda path: path.stat().st_mtime)
+
+    def close(self) -> None:
+        self._socket.close()
+        self.process.terminate()
+        try:
+            self.process.wait(5)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self._reader.join(5)
+
+    def _read(self) -> None:
+        buffer = b""
+        while True:
+            try:
+                data = self._socket.recv(65536)
+            except OSError:
+                return
+            if not data:
+                return
+            buffer += data
+            while b":" in buffer:
+                length, _, rest = buffer.partition(b":")
+                if len(rest) < int(length) + 1:
+                    break
+                message = json.loads(rest[: int(length)])
+                buffer = rest[int(length) + 1 :]
+                with self._changed:
+                    if message.get("event"):
+                        self.events.append(message)
+                    self._changed.notify_all()
+
+
+@contextmanager
+def baresip(folder: Path, microphone: Path) -> Iterator[Baresip]:
+    """A phone that plays `microphone` (8 kHz mono WAV) in every call and records beside it."""
+    assert BARESIP, "baresip is not installed"
+    sip, control = free_port(socket.SOCK_DGRAM), free_port(socket.SOCK_STREAM)
+    recordings = folder / "recordings"
+    recordings.mkdir(parents=True)
+    text = _CONFIG.format(sip=sip, control=control, microphone=microphone, recordings=recordings, modules=MODULES)
+    (folder / "config").write_text(text)
+    (folder / "accounts").write_text(_ACCOUNT.format(sip=sip))
+    (folder / "contacts").write_text("")
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen([BARESIP, "-f", str(folder)], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    phone = Baresip(process, sip, control, recordings)
+    try:
+        yield phone
+    finally:
+        phone.close()
+
+
+def free_port(kind: int) -> int:
+    with socket.socket(socket.AF_INET, kind) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _connect(port: int) -> socket.socket:
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            return socket.create_connection(("127.0.0.1", port))
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)

@@ -1,0 +1,138 @@
+"""The endpoint against SIPp over UDP on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from callagent.sip import (
+    CallClosed,
+    CallConfirmed,
+    CallEnded,
+    EndCause,
+    Endpoint,
+    EndpointCall,
+    Event,
+    Negotiation,
+    OfferReceived,
+    TransferProgressed,
+    TransferState,
+    Uri,
+    UserAgentSettings,
+)
+
+SCENARIOS = Path(__file__).parent / "sipp"
+pytestmark = [
+    pytest.mark.end_to_end,
+    pytest.mark.skipif(shutil.which("sipp") is None, reason="sipp is not installed"),
+]
+
+
+class Server:
+    """Does what the user part of the Request-URI says."""
+
+    def __init__(self) -> None:
+        self.endpoint: Endpoint
+        self.events: list[Event] = []
+
+    def accept(self, call: EndpointCall) -> None:
+        negotiation = Negotiation(call.local_host(), 40000, 1, loopback=True)
+        call.listen(lambda event: self._hear(call, negotiation, event))
+        call.ring()
+        if call.core.invite.uri.user != "ring":
+            call.answer(negotiation.answer(call.core.invite.body)[0])
+
+    def of(self, kind: type[Event]) -> list[Event]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+    def _hear(self, call: EndpointCall, negotiation: Negotiation, event: Event) -> None:
+        self.events.append(event)
+        user = call.core.invite.uri.user
+        if isinstance(event, CallConfirmed) and user == "transfer":
+            call.refer(Uri.parse("sip:+15550199@127.0.0.1"))
+        elif isinstance(event, CallConfirmed) and user == "leave":
+            call.hang_up(headers={"X-Why": "done"})
+        elif isinstance(event, TransferProgressed) and event.state is TransferState.SUCCEEDED:
+            call.hang_up()
+        elif isinstance(event, OfferReceived):
+            try:
+                call.accept_offer(negotiation.answer(event.body)[0])
+            except ValueError:
+                call.refuse_offer()
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    served = Server()
+    settings = UserAgentSettings(admit=lambda host: "local")
+    served.endpoint = await Endpoint.open("127.0.0.1", 0, settings, served.accept)
+    yield served
+    await served.endpoint.close()
+
+
+async def sipp(server: Server, *arguments: str) -> None:
+    """Run SIPp to its end; every call of it has to succeed."""
+    port = server.endpoint.local_address[1]
+    process = await asyncio.create_subprocess_exec(
+        "sipp", *arguments, "-i", "127.0.0.1", "-mi", "127.0.0.1", "-nd", "-nostdin", "-timeout", "40",
+        "-timeout_error", f"127.0.0.1:{port}",
+        stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    async with asyncio.timeout(60):
+        _, errors = await process.communicate()
+    assert process.returncode == 0, errors.decode()
+
+
+def scenario(name: str) -> tuple[str, str]:
+    return "-sf", str(SCENARIOS / f"{name}.xml")
+
+
+async def closed(server: Server, count: int) -> None:
+    for _ in range(1000):
+        if len(server.of(CallClosed)) >= count:
+            return
+        await asyncio.sleep(0.01)
+    raise TimeoutError
+
+
+async def test_a_hundred_calls_are_answered(server: Server) -> None:
+    await sipp(server, "-sn", "uac", "-s", "agent", "-m", "100", "-r", "100", "-d", "100")
+    await closed(server, 100)
+    assert len(server.of(CallEnded)) == 100
+
+
+async def test_a_ringing_call_is_cancelled(server: Server) -> None:
+    await sipp(server, *scenario("cancel"), "-s", "ring", "-m", "5")
+    await closed(server, 5)
+    assert {event.cause for event in server.of(CallEnded)} == {EndCause.CANCELLED}
+
+
+async def test_options_are_answered(server: Server) -> None:
+    await sipp(server, *scenario("options"), "-s", "agent", "-m", "10")
+
+
+async def test_hold_resume_with_another_codec_and_a_codec_we_do_not_have(server: Server) -> None:
+    await sipp(server, *scenario("hold"), "-s", "agent", "-m", "1")
+
+
+async def test_we_hang_up(server: Server) -> None:
+    await sipp(server, *scenario("hung_up"), "-s", "leave", "-m", "5")
+    await closed(server, 5)
+
+
+async def test_a_transfer_succeeds_and_we_leave(server: Server) -> None:
+    await sipp(server, *scenario("transferred"), "-s", "transfer", "-m", "1")
+    await closed(server, 1)
+    assert server.of(TransferProgressed)[-1].state is TransferState.SUCCEEDED
+
+
+async def test_a_transfer_fails_and_the_call_goes_on_until_the_caller_leaves(server: Server) -> None:
+    await sipp(server, *scenario("transfer_fails"), "-s", "transfer", "-m", "1")
+    await closed(server, 1)
+    outcome = server.of(TransferProgressed)[-1]
+    assert (outcome.state, outcome.status) == (TransferState.FAILED, 486)
+    assert server.of(CallEnded)[-1].cause is EndCause.REMOTE

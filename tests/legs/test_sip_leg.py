@@ -1,0 +1,268 @@
+"""SIP legs against each other over real sockets on loopback: a phone's side and a server's side."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from callagent.call_info import EndReason
+from callagent.legs.leg import (
+    CallerHungUp,
+    DigitPressed,
+    LegEvent,
+    LegFailed,
+    LegGone,
+    Media,
+    TransferStatus,
+    TransferTarget,
+)
+from callagent.legs.sip_leg import SipLeg
+from callagent.legs.sip_legs import SipLegs
+from callagent.rtp import Pump, RtpPorts, RtpSettings
+from callagent.sip import UserAgentSettings
+
+SETTINGS = UserAgentSettings(admit=lambda host: "local", accepts_transfers=True)
+PATIENCE = 10.0
+
+
+@dataclass
+class World:
+    """A server that keeps its legs, and a phone."""
+
+    phone: SipLegs
+    server: SipLegs
+    address: str
+    legs: asyncio.Queue[SipLeg] = field(default_factory=asyncio.Queue)
+
+    async def ringing(self, **more: object) -> tuple[SipLeg, SipLeg]:
+        ours = await self.phone.dial(f"sip:agent@{self.address}", caller='"Ann" <sip:+15550100@127.0.0.1>', **more)
+        async with asyncio.timeout(PATIENCE):
+            return ours, await self.legs.get()
+
+    async def answered(self) -> tuple[SipLeg, SipLeg, Media, Media]:
+        ours, theirs = await self.ringing()
+        async with asyncio.timeout(PATIENCE):
+            media = await theirs.answer()
+            return ours, theirs, await ours.answer(), media
+
+
+@pytest.fixture
+def pump() -> AsyncIterator[Pump]:
+    running = Pump()
+    running.start()
+    yield running
+    running.stop()
+
+
+def ports() -> RtpPorts:
+    return RtpPorts("127.0.0.1", 20000, 29998, rest_seconds=0.0)
+
+
+@pytest.fixture
+async def world(pump: Pump) -> AsyncIterator[World]:
+    phone = SipLegs(ports(), pump)
+    legs: asyncio.Queue[SipLeg] = asyncio.Queue()
+    server = SipLegs(ports(), pump, legs.put_nowait, RtpSettings(first_packet_timeout=1.0, packet_timeout=60.0))
+    host, port = await server.open("127.0.0.1", 0, SETTINGS)
+    await phone.open("127.0.0.1", 0, SETTINGS)
+    yield World(phone, server, f"{host}:{port}", legs)
+    await phone.close()
+    await server.close()
+
+
+class Events:
+    def __init__(self, leg: SipLeg) -> None:
+        self.seen: list[LegEvent] = []
+        self._changed = asyncio.Event()
+        leg.listen(self._add)
+
+    def _add(self, event: LegEvent) -> None:
+        self.seen.append(event)
+        self._changed.set()
+
+    async def until(self, wanted: Callable[[list[LegEvent]], bool]) -> None:
+        async with asyncio.timeout(PATIENCE):
+            while not wanted(self.seen):
+                self._changed.clear()
+                await self._changed.wait()
+
+
+async def test_who_calls_whom_and_with_which_headers(world: World) -> None:
+    _, theirs = await world.ringing(headers={"X-Customer": "42", "User-to-User": "abc;encoding=hex"})
+    info = theirs.info
+    assert (info.direction, info.caller, info.callee, info.wire) == ("inbound", "+15550100", "agent", "sip")
+    assert dict(info.headers) == {"X-Customer": "42", "User-to-User": "abc;encoding=hex"}
+    assert info.peer_call_id
+
+
+@pytest.mark.parametrize(
+    ("headers", "caller"),
+    [
+        ({"P-Asserted-Identity": '"A" <sip:+15550199@example.com>'}, "+15550199"),
+        ({"P-Asserted-Identity": "<tel:+15550198>"}, "+15550198"),
+        ({"P-Asserted-Identity": "broken <"}, "+15550100"),
+        ({"P-Asserted-Identity": "<sip:+15550199@example.com>", "Privacy": "id"}, None),
+    ],
+)
+async def test_the_trunks_word_on_the_caller_counts(world: World, headers: dict[str, str], caller: str | None) -> None:
+    _, theirs = await world.ringing(headers=headers)
+    assert theirs.info.caller == caller
+
+
+async def test_both_hear_each_other(world: World) -> None:
+    ours, theirs, our_media, their_media = await world.answered()
+    heard: dict[str, asyncio.Event] = {"phone": asyncio.Event(), "server": asyncio.Event()}
+    tone = b"\x00\x10\x00\xf0" * 80
+
+    def sink(name: str) -> Callable[[bytes, float], None]:
+        return lambda frame, now: heard[name].set() if max(frame) > 0 else None
+
+    our_media.start(sink("phone"), lambda: tone)
+    their_media.start(sink("server"), lambda: tone)
+    async with asyncio.timeout(PATIENCE):
+        await asyncio.gather(*(event.wait() for event in heard.values()))
+    assert our_media.statistics().packets_refused == 0
+    await ours.hang_up(EndReason.CALLER_HANGUP)
+    await theirs.hang_up(EndReason.AGENT_HANGUP)
+
+
+async def test_the_caller_hangs_up(world: World) -> None:
+    ours, theirs, _, _ = await world.answered()
+    events = Events(theirs)
+    await ours.hang_up(EndReason.CALLER_HANGUP)
+    await events.until(bool)
+    assert events.seen == [CallerHungUp(EndReason.CALLER_HANGUP)]
+
+
+async def test_we_hang_up_and_nobody_is_told_what_we_did_ourselves(world: World) -> None:
+    ours, theirs, _, _ = await world.answered()
+    ourselves, events = Events(theirs), Events(ours)
+    await theirs.hang_up(EndReason.AGENT_HANGUP, {"X-Why": "done"})
+    await theirs.hang_up(EndReason.AGENT_HANGUP)
+    await events.until(bool)
+    assert events.seen == [CallerHungUp(EndReason.CALLER_HANGUP)]
+    assert ourselves.seen == []
+
+
+async def test_the_caller_gives_up_while_it_rings(world: World) -> None:
+    ours, theirs = await world.ringing()
+    events = Events(theirs)
+    theirs.ring()
+    await ours.hang_up(EndReason.CALLER_HANGUP)
+    await events.until(bool)
+    assert events.seen == [CallerHungUp(EndReason.CANCELLED)]
+    with pytest.raises(LegGone):
+        await theirs.answer()
+
+
+async def test_a_refused_call_raises_with_what_the_wire_said(world: World) -> None:
+    ours, theirs = await world.ringing()
+    await theirs.hang_up(EndReason.REJECTED)
+    with pytest.raises(LegGone, match="603 Decline"):
+        async with asyncio.timeout(PATIENCE):
+            await ours.answer()
+
+
+async def test_a_stranger_codec_is_refused_and_its_port_freed(world: World) -> None:
+    host, port = world.address.split(":")
+    invite = (
+        f"INVITE sip:agent@{world.address} SIP/2.0\r\nVia: SIP/2.0/UDP 127.0.0.1;rport;branch=z9hG4bKx\r\n"
+        "From: <sip:a@127.0.0.1>;tag=1\r\nTo: <sip:agent@127.0.0.1>\r\nCall-ID: x\r\nCSeq: 1 INVITE\r\n"
+        "Contact: <sip:a@127.0.0.1>\r\nMax-Forwards: 70\r\nContent-Type: application/sdp\r\n\r\n"
+        "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 40000 RTP/AVP 18\r\n"
+    )
+    loop = asyncio.get_running_loop()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
+        peer.setblocking(False)
+        peer.connect((host, int(port)))
+        await loop.sock_sendall(peer, invite.encode())
+        async with asyncio.timeout(PATIENCE):
+            answers = [await loop.sock_recv(peer, 4096) for _ in range(2)]
+    assert answers[1].startswith(b"SIP/2.0 488 ")
+    assert world.legs.empty()
+
+
+async def test_digits_arrive_once_each(world: World) -> None:
+    ours, theirs, our_media, their_media = await world.answered()
+    events = Events(theirs)
+    our_media.start(lambda frame, now: None, lambda: None)
+    their_media.start(lambda frame, now: None, lambda: None)
+    await ours.send_digits("42#")
+    await events.until(lambda seen: len(seen) >= 3)
+    assert events.seen == [DigitPressed("4"), DigitPressed("2"), DigitPressed("#")]
+
+
+async def test_a_caller_without_media_is_ended(world: World) -> None:
+    ours, theirs, _, their_media = await world.answered()
+    events, phone = Events(theirs), Events(ours)
+    their_media.start(lambda frame, now: None, lambda: None)
+    await events.until(bool)
+    (failure,) = events.seen
+    assert isinstance(failure, LegFailed)
+    assert failure.reason is EndReason.MEDIA_TIMEOUT
+    await phone.until(bool)
+
+
+async def test_a_transfer_succeeds_and_we_leave(world: World) -> None:
+    ours, theirs, _, _ = await world.answered()
+    asked: list[str] = []
+
+    def transfer(target: str, headers: object) -> None:
+        asked.append(target)
+        ours.report_transfer(180)
+        ours.report_transfer(200)
+
+    ours.on_transfer_request = transfer
+    phone = Events(ours)
+    outcome = await theirs.transfer(TransferTarget("desk", "sip:desk@127.0.0.1:5999", headers={"X-Case": "7"}))
+    assert (outcome.status, outcome.detail) == (TransferStatus.SUCCEEDED, "200 OK")
+    assert asked == ["sip:desk@127.0.0.1:5999"]
+    await phone.until(bool)
+
+
+async def test_a_number_is_transferred_to_at_the_peers_own_host(world: World) -> None:
+    ours, theirs, _, _ = await world.answered()
+    asked: list[str] = []
+    ours.on_transfer_request = lambda target, headers: (asked.append(target), ours.report_transfer(200))
+    await theirs.transfer(TransferTarget("desk", "+15550123"))
+    assert asked == ["sip:+15550123@127.0.0.1"]
+
+
+async def test_a_transfer_that_fails_leaves_the_call_to_us(world: World) -> None:
+    ours, theirs, _, _ = await world.answered()
+    ours.on_transfer_request = lambda target, headers: ours.report_transfer(486)
+    outcome = await theirs.transfer(TransferTarget("desk", "sip:desk@127.0.0.1"))
+    assert (outcome.status, outcome.detail) == (TransferStatus.FAILED, "486 Busy Here")
+    ours.on_transfer_request = None
+    outcome = await theirs.transfer(TransferTarget("desk", "sip:desk@127.0.0.1"))
+    assert (outcome.status, outcome.detail) == (TransferStatus.FAILED, "603 Decline")
+
+
+async def test_a_caller_who_leaves_during_the_transfer_is_gone(world: World) -> None:
+    ours, theirs, _, _ = await world.answered()
+    ours.on_transfer_request = lambda target, headers: None
+    waiting = asyncio.create_task(theirs.transfer(TransferTarget("desk", "sip:desk@127.0.0.1")))
+    await asyncio.sleep(0)
+    await ours.hang_up(EndReason.CALLER_HANGUP)
+    async with asyncio.timeout(PATIENCE):
+        assert (await waiting).status is TransferStatus.CALLER_GONE
+
+
+async def test_a_transfer_by_bye_carries_its_headers(world: World) -> None:
+    ours, theirs, _, _ = await world.answered()
+    phone = Events(ours)
+    target = TransferTarget("desk", "sip:desk@127.0.0.1", method="bye", headers={"X-Transfer-To": "desk"})
+    assert (await theirs.transfer(target)).status is TransferStatus.SUCCEEDED
+    await phone.until(bool)
+
+
+async def test_closing_hangs_up_what_still_runs(world: World) -> None:
+    ours, _, _, _ = await world.answered()
+    phone = Events(ours)
+    await world.server.close()
+    await phone.until(bool)
+    assert phone.seen == [CallerHungUp(EndReason.CALLER_HANGUP)]

@@ -1,0 +1,6 @@
+from _gen import *  # <AUTO GENERATED>
+
+
+def end_function(conv: Conversation):
+    conv.write_metric("OUTCOME", "booked" if conv.state.booked else "open", write_once=True)
+    conv.write_metric("ENDED_IN", f"{conv.current_flow}/{conv.current_step}")

@@ -1,0 +1,1 @@
+def cannot_be_parsed(conv:

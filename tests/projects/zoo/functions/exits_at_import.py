@@ -1,0 +1,4 @@
+from _gen import *  # <AUTO GENERATED>
+import sys
+
+sys.exit("at import")

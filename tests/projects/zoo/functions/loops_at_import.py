@@ -1,0 +1,4 @@
+from _gen import *  # <AUTO GENERATED>
+
+while True:
+    pass

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import pytest
+
+from callagent.rtp.remote import Remote
+
+NAMED = ("192.0.2.1", 4000)
+NAT = ("192.0.2.1", 62000)
+STRANGER = ("198.51.100.9", 4000)
+
+
+def test_the_named_address_is_accepted_and_strangers_never() -> None:
+    remote = Remote(NAMED)
+    assert not remote.accept(STRANGER)
+    assert remote.accept(NAMED)
+    assert not remote.accept(STRANGER)
+    assert remote.address == NAMED
+
+
+def test_another_port_of_the_same_host_is_latched_once() -> None:
+    remote = Remote(NAMED)
+    assert remote.accept(NAT)
+    assert remote.address == NAT
+    assert not remote.accept(("192.0.2.1", 62002))
+    for _ in range(5):
+        assert remote.accept(NAT)
+    assert not remote.accept(NAMED)
+
+
+def test_the_named_port_wins_while_the_first_packets_come() -> None:
+    remote = Remote(NAMED)
+    remote.accept(NAT)
+    assert remote.accept(NAMED)
+    assert not remote.accept(NAT)
+    assert remote.address == NAMED
+
+
+def test_no_port_is_latched_once_the_named_one_has_spoken() -> None:
+    remote = Remote(NAMED)
+    remote.accept(NAMED)
+    assert not remote.accept(NAT)
+
+
+def test_rtcp_may_come_from_any_port_of_the_host() -> None:
+    assert Remote(NAMED).accept_host(("192.0.2.1", 4001))
+    assert not Remote(NAMED).accept_host(STRANGER)
+
+
+def test_addresses_are_compared_in_one_form_and_names_are_refused() -> None:
+    assert Remote(("2001:DB8:0::1", 9)).accept(("2001:db8::1", 9))
+    with pytest.raises(ValueError, match="example"):
+        Remote(("example.org", 9))

@@ -1,0 +1,9 @@
+"""The echo process, loaded as a voice."""
+
+from __future__ import annotations
+
+from callagent.speech.local import process, wire
+from tests.speech.local.echo_process import load_voice
+
+if __name__ == "__main__":
+    process.run(wire.LoadVoice, load_voice, lambda settings: 1)

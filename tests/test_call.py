@@ -1,0 +1,350 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from callagent.agents.action import (
+    Action,
+    CallerTurn,
+    DelayResponse,
+    DigitSettings,
+    FunctionEnded,
+    FunctionStarted,
+    Handoff,
+    HandoffFailed,
+    HangUp,
+    LatencyControl,
+    Listen,
+    ListenSettings,
+    Say,
+)
+from callagent.call import Call
+from callagent.call_info import EndReason
+from callagent.call_state import TRANSITIONS, CallInput, CallServices, CallSettings, CallState
+from callagent.errors import ProviderError
+from callagent.legs.leg import TransferOutcome, TransferStatus, TransferTarget
+from callagent.records import CallRecord
+from callagent.speech.scripted import ScriptedRecognizer, ScriptedVoice
+from callagent.targets import TargetRefused
+from callagent.turns import Ears, TurnSettings, TurnTaker
+from tests.fakes import FakeAgent, FakeLeg, FakeProject, LoudnessActivity, says
+from tests.virtual_time import run
+
+
+@dataclass
+class MemoryStore:
+    """The store's methods, kept in memory: a thread has no place on the virtual clock."""
+
+    metrics: list[tuple[int, str, Any]] = field(default_factory=list)
+    attempts: list[int] = field(default_factory=list)
+    records: list[CallRecord] = field(default_factory=list)
+
+    async def opened(self, record: CallRecord) -> None:
+        assert record.in_progress
+
+    async def metric(self, call_id: str, sequence: int, name: str, value: Any) -> None:
+        self.metrics.append((sequence, name, value))
+
+    async def end_attempted(self, call_id: str, attempt: int) -> None:
+        self.attempts.append(attempt)
+
+    async def ended(self, record: CallRecord) -> None:
+        self.records.append(record)
+
+
+class Scene:
+    """One call: what the peer does is scheduled before it runs."""
+
+    def __init__(self, agent: FakeAgent, words: Sequence[str] = (), *, answers: bool = True) -> None:
+        self.agent = agent
+        self.words = words
+        self.answers = answers
+        self.leg: FakeLeg
+        self.store = MemoryStore()
+        self.plan: list[tuple[float, Callable[[FakeLeg], None]]] = []
+        self.speech: list[tuple[float, float]] = []
+
+    def caller_speaks(self, at: float, lasting: float = 1.0) -> None:
+        """Seconds since the answer."""
+        self.speech.append((at, at + lasting))
+
+    def at(self, seconds: float, what: Callable[[FakeLeg], None]) -> None:
+        self.plan.append((seconds, what))
+
+    def play(self, **settings: Any) -> CallRecord:
+        return run(self._play(CallSettings(**settings)))
+
+    async def _play(self, settings: CallSettings) -> CallRecord:
+        loop = asyncio.get_running_loop()
+        self.leg = FakeLeg(answers=self.answers)
+        self.leg.media.speech = self.speech
+        for seconds, what in self.plan:
+            loop.call_later(seconds, what, self.leg)
+        ears_voice = ScriptedVoice()
+
+        def make_taker(emit: Any) -> TurnTaker:
+            ears = Ears(ScriptedRecognizer(list(self.words)), LoudnessActivity())
+            return TurnTaker(ears, ears_voice, emit, TurnSettings())
+
+        services = CallServices(self.store, self._resolve)  # type: ignore[arg-type]
+        return await Call(self.leg, FakeProject(self.agent), make_taker, services, settings).run()
+
+    def _resolve(self, handoff: Handoff) -> TransferTarget:
+        if handoff.destination == "forbidden":
+            raise TargetRefused("not a target")
+        return TransferTarget(handoff.destination, "sip:support@192.0.2.1", handoff.method)
+
+
+GOODBYE = says(Say("Goodbye."), HangUp())
+
+
+def test_a_call_from_ringing_to_the_record() -> None:
+    scene = Scene(FakeAgent([says(Say("It is on its way."), Listen()), GOODBYE]), ["where is it", "thank you"])
+    scene.caller_speaks(2.0)
+    scene.caller_speaks(7.0)
+    record = scene.play()
+    assert scene.leg.did == ["ring", "answer", "hang up agent_hangup"]
+    assert [turn.text for turn in scene.agent.turns if isinstance(turn, CallerTurn)] == ["where is it", "thank you"]
+    assert scene.agent.heard_texts[:2] == [("Hello.", False), ("It is on its way.", False)]
+    assert scene.agent.ended == [(EndReason.AGENT_HANGUP, 1)]
+    assert scene.agent.closed == 1
+    assert record.end_reason == "agent_hangup"
+    assert record.end_function == "done"
+    assert record.num_turns == 2
+    assert [turn.agent_response for turn in record.turns[:2]] == ["Hello.", "It is on its way."]
+    assert record.turns[1].latency["response"] == pytest.approx(0.6, abs=0.25)
+    assert record.state == {"x": 1}
+    assert scene.store.records == [record]
+
+
+def test_the_last_words_are_played_before_the_hang_up() -> None:
+    scene = Scene(FakeAgent([GOODBYE]), ["bye"])
+    scene.caller_speaks(2.0)
+    record = scene.play()
+    goodbye = scene.leg.media.talking()[-1]
+    assert goodbye[1] - goodbye[0] > 0.3
+    assert record.turns[-1].spoken[-1].heard == "Goodbye."
+
+
+def test_it_rings_while_the_start_function_runs_and_answers_after_three_seconds() -> None:
+    scene = Scene(FakeAgent(start_seconds=60.0))
+    scene.at(5.0, lambda leg: leg.hangs_up())
+    record = scene.play()
+    assert scene.leg.did == ["ring", "answer", "hang up caller_hangup"]
+    assert scene.leg.media.answered == pytest.approx(3.0)
+    assert record.end_function == "done"
+
+
+def test_a_start_function_that_hangs_up_at_once_refuses_the_call() -> None:
+    scene = Scene(FakeAgent(greeting=(HangUp(EndReason.REJECTED),)))
+    record = scene.play()
+    assert scene.leg.did == ["ring", "hang up rejected"]
+    assert record.answered_at is None
+    assert scene.agent.ended == [(EndReason.REJECTED, 1)]
+
+
+def test_a_caller_who_gives_up_while_it_rings() -> None:
+    scene = Scene(FakeAgent(start_seconds=2.0))
+    scene.at(1.0, lambda leg: leg.hangs_up(EndReason.CANCELLED))
+    record = scene.play()
+    assert "answer" not in scene.leg.did
+    assert record.end_reason == "cancelled"
+    assert scene.agent.ended == [(EndReason.CANCELLED, 1)]
+
+
+def test_an_answer_that_crosses_a_cancel() -> None:
+    record = Scene(FakeAgent(), answers=False).play()
+    assert record.end_reason == "cancelled"
+
+
+def test_the_caller_hangs_up_in_the_middle_of_a_reply() -> None:
+    scene = Scene(FakeAgent([says(Say("One moment."), Say("never"), Listen(), after=30.0)]), ["hello"])
+    scene.caller_speaks(2.0)
+    scene.at(6.0, lambda leg: leg.hangs_up())
+    record = scene.play()
+    assert record.end_reason == "caller_hangup"
+    assert scene.agent.cut == 1
+    assert scene.agent.ended == [(EndReason.CALLER_HANGUP, 1)]
+
+
+def test_a_barge_in_cuts_the_reply_and_history_holds_what_was_heard() -> None:
+    long = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
+    scene = Scene(FakeAgent([says(Say(long), Listen()), GOODBYE]), ["tell me", "please stop that"])
+    scene.caller_speaks(2.0)
+    scene.caller_speaks(5.0, 1.2)
+    record = scene.play()
+    heard, cut = next(pair for pair in scene.agent.heard_texts if pair[1])
+    assert cut
+    assert long.startswith(heard.rstrip(" .…"))
+    assert 0 < len(heard) < len(long)
+    silent_at = next(end for start, end in scene.leg.media.talking() if start < 5.0 < end + 0.4 and end > 4.5)
+    assert silent_at - 5.0 < 0.3
+    assert record.turns[1].barge_in
+    assert record.turns[1].spoken[0].interrupted
+    assert record.turns[1].agent_response == heard
+    assert record.turns[2].user_input == "please stop that"
+
+
+def test_a_barge_in_while_a_function_runs_cuts_the_reply_once() -> None:
+    control = LatencyControl(0.0, 1.0, (DelayResponse("Let me have a look at that for you right now.", 1.0),))
+
+    async def slow(turn: Any) -> AsyncIterator[Action]:
+        yield FunctionStarted(1, "look_up", {}, control)
+        await asyncio.sleep(8.0)
+        yield FunctionEnded(1, "look_up", {}, "found", None, 8000.0)
+        yield Say("Found it.")
+        yield Listen()
+
+    scene = Scene(FakeAgent([slow, GOODBYE]), ["find it", "forget about it"])
+    scene.caller_speaks(2.0)
+    scene.caller_speaks(4.2, 1.2)
+    record = scene.play()
+    assert scene.agent.fillers == ["Let me have a look at that for you right now."]
+    assert scene.agent.cut == 1
+    assert record.turns[2].user_input == "forget about it"
+    assert not any(spoken.text == "Found it." for turn in record.turns for spoken in turn.spoken)
+
+
+def test_fillers_sound_while_a_function_runs_and_the_answer_follows() -> None:
+    control = LatencyControl(0.0, 1.0, (DelayResponse("One moment.", 1.0), DelayResponse("Still looking.", 1.0)))
+
+    async def slow(turn: Any) -> AsyncIterator[Action]:
+        yield FunctionStarted(1, "look_up", {"n": 1}, control)
+        await asyncio.sleep(2.5)
+        yield FunctionEnded(1, "look_up", {"n": 1}, {"content": "x"}, None, 2500.0)
+        yield Say("Found it.")
+        yield HangUp()
+
+    scene = Scene(FakeAgent([slow]), ["find it"])
+    scene.caller_speaks(2.0)
+    record = scene.play()
+    spoken = [(one.kind, one.text) for one in record.turns[1].spoken]
+    assert spoken == [("filler", "One moment."), ("filler", "Still looking."), ("speech", "Found it.")]
+    function = record.turns[1].functions[0]
+    assert (function.name, function.arguments, function.duration_ms) == ("look_up", {"n": 1}, 2500.0)
+    spans = scene.leg.media.talking()
+    assert all(spans[n][1] < spans[n + 1][0] for n in range(len(spans) - 1))
+
+
+def test_a_handoff_is_transferred_after_the_last_words() -> None:
+    scene = Scene(FakeAgent([says(Say("Connecting you."), Handoff("support", "asked", "refer"))]), ["a person please"])
+    scene.caller_speaks(2.0)
+    record = scene.play()
+    assert scene.leg.did == ["ring", "answer", "transfer refer sip:support@192.0.2.1", "hang up handoff"]
+    assert record.handoff
+    assert (record.handoff_destination, record.handoff_reason) == ("support", "asked")
+    assert record.transfers[0]["status"] == "succeeded"
+    assert record.turns[-1].spoken[-1].heard == "Connecting you."
+
+
+@pytest.mark.parametrize("destination", ["support", "forbidden"])
+def test_a_handoff_that_fails_gives_the_caller_back_to_the_agent(destination: str) -> None:
+    scene = Scene(FakeAgent([says(Handoff(destination, "asked", "refer")), GOODBYE]), ["a person please"])
+    scene.caller_speaks(2.0)
+    original = FakeLeg.__init__
+
+    def busy(leg: FakeLeg, **options: Any) -> None:
+        original(leg, **options)
+        leg.transfer_outcome = TransferOutcome(TransferStatus.FAILED, "486 Busy Here")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FakeLeg, "__init__", busy)
+        record = scene.play()
+    failed = scene.agent.turns[-1]
+    assert isinstance(failed, HandoffFailed)
+    assert failed.reason == ("486 Busy Here" if destination == "support" else "not a target")
+    assert not record.handoff
+    assert record.end_reason == "agent_hangup"
+    assert record.turns[-1].spoken[-1].text == "Goodbye."
+
+
+def test_silence_is_a_turn() -> None:
+    scene = Scene(FakeAgent([says(Say("Are you there?"), Listen()), GOODBYE]))
+    record = scene.play()
+    assert list(scene.agent.turns) == [CallerTurn(), CallerTurn()]
+    assert record.num_silences == 2
+
+
+def test_keys_are_a_turn_and_secret_ones_are_kept_nowhere() -> None:
+    secret = Listen(ListenSettings(digits=DigitSettings(max_digits=4, is_pii=True)))
+    scene = Scene(FakeAgent([says(Say("Thank you."), HangUp())], greeting=(Say("Key your number."), secret)))
+    for n, digit in enumerate("4111"):
+        scene.at(4.0 + n * 0.3, lambda leg, digit=digit: leg.presses(digit))  # type: ignore[misc]
+    record = scene.play()
+    turn = scene.agent.turns[0]
+    assert isinstance(turn, CallerTurn)
+    assert turn.digits == "4111"
+    assert "4111" not in str(record.to_json())
+    assert record.turns[1].user_input_dtmf == "[hidden]"
+    assert [press["digit"] for press in record.digits] == ["•"] * 4
+
+
+def test_the_end_function_is_tried_again_only_when_it_did_not_reach_its_end() -> None:
+    scene = Scene(FakeAgent([GOODBYE], end_results=[False, True]), ["bye"])
+    scene.caller_speaks(2.0)
+    record = scene.play()
+    assert scene.agent.ended == [(EndReason.AGENT_HANGUP, 1), (EndReason.AGENT_HANGUP, 2)]
+    assert scene.store.attempts == [1, 2]
+    assert record.end_function == "done"
+
+
+def test_an_end_function_that_hangs_delays_the_record_by_its_limit_only() -> None:
+    class Hanging(FakeAgent):
+        async def end(self, reason: EndReason, attempt: int) -> bool:
+            self.ended.append((reason, attempt))
+            await asyncio.sleep(10_000)
+            return True
+
+    scene = Scene(Hanging([GOODBYE]), ["bye"])
+    scene.caller_speaks(2.0)
+    record = scene.play(end_function=5.0)
+    assert record.end_function == "failed"
+    assert len(scene.agent.ended) == 2
+
+
+def test_an_agent_that_fails_ends_its_call_with_a_record() -> None:
+    async def broken(turn: Any) -> AsyncIterator[Action]:
+        raise ProviderError("out of order")
+        yield Say("never")
+
+    scene = Scene(FakeAgent([broken]), ["hello"])
+    scene.caller_speaks(2.0)
+    record = scene.play()
+    assert record.end_reason == "error"
+    assert record.errors[0]["detail"] == "out of order"
+    assert scene.leg.did[-1] == "hang up error"
+    assert scene.agent.ended == [(EndReason.ERROR, 1)]
+
+
+def test_a_call_ends_when_its_time_is_up() -> None:
+    scene = Scene(FakeAgent([says(Say("Hm."), Listen()) for _ in range(20)]))
+    record = scene.play(longest_call=30.0)
+    assert record.end_reason == "max_duration"
+    assert record.total_duration == pytest.approx(30.0, abs=0.1)
+
+
+def test_metrics_are_written_in_order() -> None:
+    agent = FakeAgent()
+
+    async def reply(turn: Any) -> AsyncIterator[Action]:
+        assert agent.write_metric
+        await agent.write_metric("A", 1)
+        await agent.write_metric("B", "x")
+        yield HangUp()
+
+    agent.replies.append(reply)
+    scene = Scene(agent, ["go"])
+    scene.caller_speaks(2.0)
+    scene.play()
+    assert scene.store.metrics == [(1, "A", 1), (2, "B", "x")]
+
+
+def test_every_state_can_be_left_for_the_end_and_is_reached() -> None:
+    reached = {CallState.STARTING, *TRANSITIONS.values()}
+    assert reached == set(CallState)
+    for state in set(CallState) - {CallState.ENDED}:
+        assert TRANSITIONS[state, CallInput.END] is CallState.ENDED

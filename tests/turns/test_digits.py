@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import pytest
+
+from callagent.agents.action import DigitSettings
+from callagent.turns.digits import MOST_DIGITS, DigitCollector
+
+
+def press_all(settings: DigitSettings, keys: str) -> tuple[str, bool]:
+    collector = DigitCollector(settings)
+    complete = False
+    for key in keys:
+        complete = collector.press(key)
+    return collector.digits, complete
+
+
+@pytest.mark.parametrize(
+    ("settings", "keys", "digits", "complete"),
+    [
+        (DigitSettings(max_digits=3), "12", "12", False),
+        (DigitSettings(max_digits=3), "123", "123", True),
+        (DigitSettings(end_key="#"), "12#", "12", True),
+        (DigitSettings(max_digits=9, end_key="*"), "1#*", "1#", True),
+        (DigitSettings(), "123456789*#", "123456789*#", False),
+        (DigitSettings(), "1" * MOST_DIGITS, "1" * MOST_DIGITS, True),
+    ],
+)
+def test_digits_are_complete_by_count_or_end_key(
+    settings: DigitSettings, keys: str, digits: str, complete: bool
+) -> None:
+    assert press_all(settings, keys) == (digits, complete)
+
+
+def test_an_end_key_before_any_digit_is_not_wanted() -> None:
+    collector = DigitCollector(DigitSettings(end_key="#"))
+    assert not collector.wants("#")
+    assert collector.wants("1")
+    collector.press("1")
+    assert collector.wants("#")

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import pytest
+
+from callagent.call_info import FRAME_BYTES
+from callagent.turns.voice_gate import Edge, GateSettings, VoiceGate
+
+LOUD = b"\x00\x20" * (FRAME_BYTES // 2)
+SETTINGS = GateSettings(
+    start_threshold=0.5, stop_threshold=0.3, min_speech=0.08, hangover=0.2, barge_threshold=0.7, barge_speech=0.12
+)
+
+
+class Scripted:
+    def __init__(self) -> None:
+        self.probability = 0.0
+
+    def feed(self, frame: bytes) -> float:
+        return self.probability
+
+    def reset(self) -> None: ...
+
+
+def edges(*probabilities: float, frame: bytes = LOUD) -> list[tuple[Edge, float, float]]:
+    """Frames from 0 s on: what edge, when it says it was, when it was told."""
+    activity = Scripted()
+    gate = VoiceGate(activity, SETTINGS)
+    told = []
+    for number, probability in enumerate(probabilities, 1):
+        activity.probability = probability
+        now = number * 0.02
+        told += [(edge.edge, round(edge.at, 2), round(now, 2)) for edge in gate.feed(frame, now)]
+    return told
+
+
+def test_speech_starts_when_there_was_enough_of_it_and_says_when_it_began() -> None:
+    assert edges(0, 0, *[0.6] * 10) == [(Edge.STARTED, 0.04, 0.12)]
+
+
+def test_surer_speech_also_barges_in() -> None:
+    assert edges(*[0.9] * 20) == [(Edge.STARTED, 0.0, 0.08), (Edge.BARGED, 0.0, 0.12)]
+
+
+def test_a_click_is_no_speech() -> None:
+    assert edges(*[0.9] * 3, *[0.0] * 5, *[0.9] * 3, *[0.0] * 5) == []
+
+
+def test_a_frame_of_doubt_does_not_start_the_count_anew() -> None:
+    assert edges(0.9, 0.9, 0.1, 0.9, 0.9) == [(Edge.STARTED, 0.0, 0.1)]
+
+
+def test_speech_ends_after_the_hangover_and_says_when_it_did() -> None:
+    told = edges(*[0.6] * 10, *[0.0] * 20)
+    assert told[-1] == (Edge.ENDED, 0.2, 0.4)
+
+
+def test_between_the_thresholds_speech_neither_starts_nor_ends() -> None:
+    assert edges(*[0.4] * 50) == []
+    assert edges(*[0.6] * 5, *[0.4] * 50) == [(Edge.STARTED, 0.0, 0.08)]
+
+
+def test_speech_starts_again_after_its_end() -> None:
+    told = edges(*[0.9] * 10, *[0.0] * 15, *[0.9] * 10)
+    assert [edge for edge, _, _ in told] == [Edge.STARTED, Edge.BARGED, Edge.ENDED, Edge.STARTED, Edge.BARGED]
+
+
+@pytest.mark.parametrize("frame", [bytes(FRAME_BYTES), b"\x10\x00" * (FRAME_BYTES // 2)])
+def test_next_to_silence_nothing_is_speech_whatever_the_detector_thinks(frame: bytes) -> None:
+    assert edges(*[1.0] * 50, frame=frame) == []
