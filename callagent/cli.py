@@ -256,13 +256,13 @@ def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def _bench_calls(options: argparse.Namespace) -> int:
-    from callagent.bench import bench_calls
+    from callagent.bench.calls import bench_calls
 
     return bench_calls(options)
 
 
 def _bench_conversation(options: argparse.Namespace) -> int:
-    from callagent.bench import bench_conversation
+    from callagent.bench.conversation import bench_conversation
 
     return bench_conversation(options)
 

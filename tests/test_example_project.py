@@ -152,6 +152,24 @@ def test_caller_books_a_new_day_with_the_embedded_model() -> None:
     walk(script)
 
 
+@pytest.mark.parametrize(
+    "heard",
+    [
+        ["The order number is 8 4 2 7 6", "How about Friday morning around 10?", "Yeah, that's right",
+         "That's everything. Thank you. Goodbye."],
+        ["The order number is 84276.", "How about Friday morning or on 10?", "Yes.", "No thanks."],
+        ["8-4-2-7-6.", "Friday morning.", "Sure go ahead.", "Nope, that's everything."],
+    ],
+)  # fmt: skip
+def test_words_as_a_recogniser_writes_them_lead_to_the_booking(heard: list[str]) -> None:
+    async def script(call: Walk) -> None:
+        assert await call.says(*heard) == "Thank you for calling Harbour Parcel. Goodbye."
+        await call.hangs_up()
+        assert call.metric("BOOKED_DAY") == "2026-11-27"
+
+    walk(script)
+
+
 TO_STEPS = {
     "Welcome": [],
     "Tracking number": [STATUS],
@@ -225,14 +243,24 @@ def test_slow_look_up_is_covered_by_fillers() -> None:
     walk(script)
 
 
-def test_number_may_be_keyed_in() -> None:
+@pytest.mark.parametrize("step", ["Welcome", "Tracking number", "Anything else"])
+def test_number_may_be_keyed_in(step: str) -> None:
     async def script(call: Walk) -> None:
-        await call.says(STATUS)
+        await call.says(*TO_STEPS[step])
         assert isinstance(call.last, Listen)
         digits = call.last.settings.digits
         assert digits is not None
         assert (digits.max_digits, digits.end_key, digits.while_speaking) == (5, "#", True)
         assert await call.takes(CallerTurn(digits="84276")) == MISSED
+
+    walk(script)
+
+
+def test_caller_without_a_number_reaches_a_person() -> None:
+    async def script(call: Walk) -> None:
+        await call.says(STATUS)
+        assert await call.says("I don't have the number") == "I will put you through to a colleague. One moment."
+        assert call.metric("NUMBER_UNAVAILABLE") is True
 
     walk(script)
 

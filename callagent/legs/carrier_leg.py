@@ -160,18 +160,14 @@ class CarrierLeg:
         self._advance(LegInput.TRANSFER)
         try:
             await self._control.redirect(self.info.peer_call_id or "", twiml)
-            async with asyncio.timeout(REPORT_SECONDS):
-                outcome = await self._outcome
         except CallEnded as error:
             self.transfer_ended(TransferOutcome(TransferStatus.CALLER_GONE, str(error)))
-            outcome = self._outcome.result()
         except ControlFailed as error:
             return self._redirect_failed(str(error))
-        except TimeoutError:
-            # Nobody's refusal was told either: the caller is with the target, and no longer with us.
-            self.transfer_ended(TransferOutcome(TransferStatus.SUCCEEDED, "the carrier took the redirect"))
-            outcome = self._outcome.result()
-        return await self._returned(outcome)
+        await asyncio.wait({self._outcome}, timeout=REPORT_SECONDS)
+        # Nobody told of a refusal: the caller is with the target, and no longer with us.
+        self.transfer_ended(TransferOutcome(TransferStatus.SUCCEEDED, "the carrier took the redirect"))
+        return await self._returned(self._outcome.result())
 
     async def send_digits(self, digits: str) -> None:
         """As in-band tones; returns when they are sent. Raises `ValueError`, `LegGone`."""

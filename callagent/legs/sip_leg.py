@@ -153,8 +153,12 @@ class SipLeg:
             return TransferOutcome(TransferStatus.FAILED, "a transfer is under way")
         self._transferred = asyncio.get_running_loop().create_future()
         try:
+            # A REFER may not overtake the ACK of our answer.
+            await asyncio.shield(self._answered)
             self._call.refer(self._uri_of(target.uri), target.headers)
             outcome = await self._transferred
+        except LegGone as gone:
+            outcome = TransferOutcome(TransferStatus.CALLER_GONE, str(gone))
         except ValueError as error:
             outcome = TransferOutcome(TransferStatus.FAILED, str(error))
         finally:

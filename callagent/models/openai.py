@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 log = get_logger(__name__)
 
-_EVENT_LIMIT = 1 << 20
-_BODY_LIMIT = 8 << 20
+_EVENT_LIMIT = 1 << 16
+"""Bytes; a longer JSON text would hold up the media loop."""
+_BODY_LIMIT = 4 << 20
 _ERROR_BODY_LIMIT = 4096
 _MOST_CALLS = 64
 _DONE = "[DONE]"

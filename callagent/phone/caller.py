@@ -120,9 +120,9 @@ class Caller:
     async def _until(self, condition: Callable[[], bool], seconds: float) -> bool:
         """Wait for `condition`, the end of the call or `seconds`; whether the condition held."""
         deadline = monotonic() + seconds
-        while not condition() and not self._line.ended.done() and monotonic() < deadline:
+        while not (held := condition()) and not self._line.ended.done() and monotonic() < deadline:
             await self._change(0.05)
-        return condition()
+        return held
 
     async def _change(self, seconds: float) -> None:
         self._ear.changed.clear()

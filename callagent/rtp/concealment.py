@@ -60,8 +60,9 @@ class Concealment:
             return
         end = self._history[-2 * _MATCH :]
         searched = self._history[-2 * (_LONGEST_PITCH + _MATCH) : -2 * _SHORTEST_PITCH]
-        offset, _ = audioop.findfit(searched, end)
-        pitch = _LONGEST_PITCH - offset
+        offset, factor = audioop.findfit(searched, end)
+        # A negative factor is a match upside down, half a period away.
+        pitch = (_LONGEST_PITCH - offset) * (1 if factor > 0 else 2)
         self._cycle = self._history[-2 * pitch :]
 
     def _continue_cycle(self, length: int) -> bytes:

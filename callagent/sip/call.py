@@ -59,7 +59,7 @@ class SipCall:
         self._timer: Timer | None = None
 
     @classmethod
-    def receive(cls, wire: Wire, transaction: ServerTransaction) -> SipCall:
+    def receive(cls, wire: Wire, transaction: ServerTransaction, now: float) -> SipCall:
         """The call of a new INVITE."""
         call = cls(wire, transaction.request, outgoing=False)
         call._server = transaction
@@ -69,6 +69,7 @@ class SipCall:
         call.dialog = Dialog.of_server(transaction.request, wire.new_tag(), peer, contact)
         wire.dialogs[call.dialog.key] = call
         wire.calls.add(call)
+        call._limit(wire.settings.ring_limit, now)
         return call
 
     @classmethod
@@ -77,9 +78,7 @@ class SipCall:
         call = cls(wire, invite, outgoing=True)
         wire.calls.add(call)
         call._client = wire.request(invite, hop, call._hear_invite, now)
-        call._timer = wire.timers.at(
-            now + wire.settings.ring_limit, lambda at: call._apply(CallInput.NO_RESPONSE, None, at)
-        )
+        call._limit(wire.settings.ring_limit, now)
         return call
 
     @property
@@ -149,8 +148,6 @@ class SipCall:
         event = CallInput.CANCEL if self.state is CallState.INCOMING else CallInput.BYE
         self._apply(event, bye, now)
 
-    # Responses to our INVITE
-
     def _hear_invite(self, response: Response | None, now: float) -> None:
         if response is None:
             self._apply(CallInput.NO_RESPONSE, None, now)
@@ -180,8 +177,6 @@ class SipCall:
         assert self._client is not None
         return Dialog.of_client(self.invite, response, self._client.hop, self.invite.contacts[0])
 
-    # The machine
-
     def _apply(self, event: CallInput, message: Message | None, now: float) -> None:
         row = CALL_TABLE.get((self.state, event))
         if row is None:
@@ -203,7 +198,10 @@ class SipCall:
 
     def _send_answer(self, message: Message | None, now: float) -> None:
         if self._server is not None and isinstance(message, Response):
-            self._answering = Answering(self.wire, self._server, message, lambda at: self._apply(CallInput.NO_ACK, None, at))
+            self._stop_timer()
+            self._answering = Answering(
+                self.wire, self._server, message, lambda at: self._apply(CallInput.NO_ACK, None, at)
+            )
             self._answering.start(now)
 
     def _send_terminated(self, message: Message | None, now: float) -> None:
@@ -213,11 +211,8 @@ class SipCall:
         if self._client is None:
             return
         self.wire.request(cancel_of(self.invite), self._client.hop, _ignore, now)
-        self._stop_timer()
         # A peer that answers the CANCEL and never the INVITE must not keep the call (§9.1).
-        self._timer = self.wire.timers.at(
-            now + self.wire.settings.timers.timeout, lambda at: self._apply(CallInput.NO_RESPONSE, None, at)
-        )
+        self._limit(self.wire.settings.timers.timeout, now)
 
     def _send_bye(self, message: Message | None, now: float) -> None:
         if self.dialog is None:
@@ -272,6 +267,12 @@ class SipCall:
         for name, value in headers.items():
             response.headers.add(name, value)
         return response
+
+    def _limit(self, seconds: float, now: float) -> None:
+        """Give the INVITE up when nothing else happens."""
+        self._stop_timer()
+        refusal = self._final(480)
+        self._timer = self.wire.timers.at(now + seconds, lambda at: self._apply(CallInput.NO_RESPONSE, refusal, at))
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

@@ -64,6 +64,8 @@ CALL_TABLE: dict[tuple[CallState, CallInput], tuple[CallState, tuple[CallEffect,
     (_S.INCOMING, _I.RING): (_S.INCOMING, (_E.SEND_RINGING,)),
     (_S.INCOMING, _I.ANSWER): (_S.ANSWERED, (_E.SEND_ANSWER,)),
     (_S.INCOMING, _I.HANG_UP): (_S.ENDED, (_E.SEND_REFUSAL, _E.TELL_ENDED)),
+    # The owner never took the call.
+    (_S.INCOMING, _I.NO_RESPONSE): (_S.ENDED, (_E.SEND_REFUSAL, _E.TELL_ENDED)),
     (_S.INCOMING, _I.CANCEL): (_S.ENDED, (_E.SEND_TERMINATED, _E.TELL_ENDED)),
     (_S.ANSWERED, _I.ACK): (_S.ESTABLISHED, (_E.STOP_ANSWERING, _E.TELL_CONFIRMED)),
     (_S.ANSWERED, _I.NO_ACK): (_S.LEAVING, (_E.STOP_ANSWERING, _E.SEND_BYE, _E.TELL_ENDED)),

@@ -149,7 +149,7 @@ class UserAgent:
         if seconds is not None:
             self._wire.reply(transaction, 503, now, ("Retry-After", str(seconds)))
             return
-        call = SipCall.receive(self._wire, transaction)
+        call = SipCall.receive(self._wire, transaction, now)
         self._wire.events.append(InviteReceived(call, trunk))
 
     def _receive_options(self, transaction: ServerTransaction, now: float) -> None:

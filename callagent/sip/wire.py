@@ -45,7 +45,7 @@ class UserAgentSettings:
     """Whether a peer may send us elsewhere by REFER."""
     timers: TimerSettings = field(default_factory=TimerSettings)
     ring_limit: float = 180.0
-    """Seconds until a call of ours that only rings is given up."""
+    """Seconds until a call that only rings is given up, ours and the peer's."""
     transfer_limit: float = 60.0
     """Seconds that a peer may try the target of our REFER once it said so."""
     max_calls: int = 1000

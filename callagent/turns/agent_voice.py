@@ -113,16 +113,16 @@ class AgentVoice:
         """Fall silent and forget all; what the caller heard of this turn's words."""
         self._idle.set()
         self._cancel_tails()
-        self._stop_filler()
         self._speaker.discard()
         for heard in self._playout.discard(dropped):
             if heard.utterance.kind is not UtteranceKind.FILLER:
                 self._heard.append(heard.text)
         self._started_at.clear()
-        return self.take_heard()
+        return self.end_turn()
 
-    def take_heard(self) -> str:
-        """The words heard since the last taking; fillers are none."""
+    def end_turn(self) -> str:
+        """No filler starts any more; the words heard since the last turn's end. Fillers are none."""
+        self._stop_filler()
         self.was_heard = False
         text = " ".join(text for text in self._heard if text)
         self._heard.clear()

@@ -32,11 +32,9 @@ class CallerVoice:
         """Sure speech goes on that was not let through: what is being said may not be interrupted."""
 
     def set_listen(self, settings: ListenSettings) -> None:
-        """How the next turn is taken; keys pressed before count only where the agent asked for that."""
+        """How the next turn is taken."""
         self.settings = self.listener.settings = settings
         self._collector = None if settings.digits is None else DigitCollector(settings.digits)
-        if not self.keys_interrupt:
-            self._keys = ""
 
     # speech
 
@@ -83,9 +81,18 @@ class CallerVoice:
         """Keys count while the agent speaks."""
         return self.settings.digits is not None and self.settings.digits.while_speaking
 
+    @property
+    def keys_are_pii(self) -> bool:
+        return self.settings.digits is not None and self.settings.digits.is_pii
+
     def press(self, digit: str) -> None:
         """Keep a key until `take_key`."""
         self._keys = (self._keys + digit)[:MOST_EARLY_KEYS]
+
+    def forget_early_keys(self) -> None:
+        """Keys pressed before the caller's turn count only where the agent asks for that."""
+        if not self.keys_interrupt:
+            self._keys = ""
 
     def take_key(self) -> bool | None:
         """Count the next key: True, the digits are complete; False, not yet; None, there is no key to count."""
@@ -104,7 +111,7 @@ class CallerVoice:
     # the turn
 
     def end_turn(self, now: float) -> TurnRecord:
-        """The instants of the turn that ends now. The next turn starts with the call's default settings."""
+        """The instants of the turn that ends now."""
         spoke = self._turn_started is not None
         record = TurnRecord(
             speech_started=self._turn_started,

@@ -117,8 +117,15 @@ class Listener:
         words = (word.strip(".,!?;:…—–\"'").lower() for word in self._new_text.split())
         return any(word and word not in self._acknowledgements for word in words)
 
-    def end_turn(self) -> CallerWords:
-        """Hand over the turn's words and forget them; what is still owed is too late."""
+    def end_turn(self, *, wanted: bool = True) -> CallerWords:
+        """Hand over the turn's words and forget them; what is still owed is too late.
+
+        Not wanted: keys were pressed, and what was heard beside them is seldom meant.
+        """
+        if not wanted:
+            self.finish()
+            self.forget()
+            self._before = ""
         text, added = self.text, self._new_text
         alone = len(self._transcripts) == 1 and not self._before
         alternatives = next(iter(self._transcripts.values())).alternatives if alone else ()

@@ -75,8 +75,8 @@ class Moderator:
 
     def listen(self, settings: ListenSettings) -> None:
         """The agent's turn is over: when all is heard the caller has the floor."""
-        self._caller.set_listen(settings)
-        self._floor.times = self._settings.times(settings)
+        self._set_listen(settings)
+        self._caller.forget_early_keys()
         self._agent_done = True
         self.take_keys()
         if self.agent.idle:
@@ -95,6 +95,8 @@ class Moderator:
             self.record.fillers.append(Span(utterance.text, at))
         elif self.record.first_audio is None:
             self.record.first_audio = at
+            if not self._agent_done:
+                self._set_listen(ListenSettings())
         self._emit(UtteranceStarted(utterance, at))
         self._input(Input.AUDIO)
         if self._caller.held_back and self._may_interrupt:
@@ -166,10 +168,8 @@ class Moderator:
     def _may_interrupt(self) -> bool:
         if self._floor.state in (FloorState.CUTTING_IN, FloorState.HALTED):
             return True
-        chosen = self._caller.settings.barge_in
-        allowed = self._settings.barge_in if chosen is None else chosen
-        too_early = self._first_turn and not self._settings.allow_on_first_turn
-        return allowed and not too_early and self._caller.hears and self.agent.interruptible
+        allowed = self._settings.allows_barge_in(self._caller.settings, first_turn=self._first_turn)
+        return allowed and self._caller.hears and self.agent.interruptible
 
     # the floor
 
@@ -265,24 +265,24 @@ class Moderator:
         self._first_turn = False
         # A noise may have paused a playout that had nothing to say.
         self.agent.resume()
-        self._emit(FloorYielded(self.agent.take_heard(), now))
+        self._emit(FloorYielded(self.agent.end_turn(), now))
 
     def _end_turn(self, now: float) -> None:
-        """A turn with digits has no words: what was heard beside key presses is seldom meant."""
-        caller, digits = self._caller, self._caller.digits
-        if digits:
-            caller.listener.finish()
-        is_pii = caller.settings.digits is not None and caller.settings.digits.is_pii
+        digits, is_pii = self._caller.digits, self._caller.keys_are_pii
         self._hand_over(now)
-        words = caller.listener.end_turn()
         self._reopenable = not digits
-        text, added = ("", "") if digits else (words.text, words.added)
-        alternatives = () if digits else words.alternatives
-        self._emit(CallerTurnEnded(text, alternatives, digits, added, is_pii, self.record))
+        words = self._caller.listener.end_turn(wanted=not digits)
+        self._emit(CallerTurnEnded(words.text, words.alternatives, digits, words.added, is_pii, self.record))
+
+    def _set_listen(self, settings: ListenSettings) -> None:
+        self._caller.set_listen(settings)
+        self._floor.times = self._settings.times(settings)
 
     def _hand_over(self, now: float) -> None:
-        """The agent's turn begins, with the call's default settings until it says otherwise."""
+        """The agent's turn begins. Until it is heard the caller may go on with the last one, in the same manner."""
         self.record = self._caller.end_turn(now)
-        self._caller.set_listen(ListenSettings())
-        self._floor.times = self._settings.times(ListenSettings())
+        former = self._caller.settings
+        self._set_listen(
+            ListenSettings(endpointing=former.endpointing, expected=former.expected, keywords=former.keywords)
+        )
         self._agent_done = self._reopenable = False

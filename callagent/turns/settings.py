@@ -54,6 +54,10 @@ class TurnSettings:
             inter_digit=(listen.digits.inter_digit_timeout if listen.digits else 0.0) or INTER_DIGIT,
         )
 
+    def allows_barge_in(self, listen: ListenSettings, *, first_turn: bool) -> bool:
+        chosen = self.barge_in if listen.barge_in is None else listen.barge_in
+        return chosen and (self.allow_on_first_turn or not first_turn)
+
     def _no_input(self, listen: ListenSettings) -> float:
         default = self.no_input
         if listen.digits is not None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 
 _READ = 64 * 1024
 _LINE_BYTES = 4096
 _DISCARD = 1024 * 1024
-_DISCARD_SECONDS = 0.02
+_DISCARD_SECONDS = 0.01
 
 
 class OutputReader:
@@ -58,13 +59,14 @@ class OutputReader:
         self._left -= len(data)
         for line in lines:
             self._keep(line)
-        if len(self._partial) > _LINE_BYTES:
+        if len(self._partial) > _LINE_BYTES or self._left <= 0:
             self._keep(self._partial)
             self._partial = b""
         if self._left <= 0:
             self._lines.append(f"output is over {self._limit} bytes; the rest is dropped")
-            # A writer must not block for ever on a full pipe, nor keep the loop busy: discard now and then.
+            # A writer must not block for ever on a full pipe, nor keep the loop busy: discard much, now and then.
             self._stop_reading()
+            self._widen()
             self._discard()
 
     def _keep(self, line: bytes) -> None:
@@ -78,6 +80,12 @@ class OutputReader:
         except BlockingIOError:
             pass
         self._timer = self._loop.call_later(_DISCARD_SECONDS, self._discard)
+
+    def _widen(self) -> None:
+        try:
+            fcntl.fcntl(self._descriptor, fcntl.F_SETPIPE_SZ, _DISCARD)
+        except OSError:
+            pass  # over the user's allowance: it will only be slower
 
     def _stop(self) -> None:
         self._open = False

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from callagent.rtp.packet import RtpPacket, is_rtcp, sequence_distance, timestamp_distance
 
-PLAIN = bytes.fromhex("80" "88" "0102" "00000003" "deadbeef") + b"sound"
+PLAIN = bytes.fromhex("8088010200000003deadbeef") + b"sound"
 
 
 def test_a_plain_packet() -> None:
@@ -16,7 +16,7 @@ def test_a_plain_packet() -> None:
 
 
 def test_sources_extension_and_padding_are_not_payload() -> None:
-    data = bytes.fromhex("b2" "00" "0001" "00000000" "00000001" "0000000a" "0000000b" "bede0001" "01020304")
+    data = bytes.fromhex("b200000100000000000000010000000a0000000bbede000101020304")
     packet = RtpPacket.parse(data + b"sound" + b"\0\0\3")
     assert packet.csrcs == (10, 11)
     assert packet.extension == (0xBEDE, b"\1\2\3\4")

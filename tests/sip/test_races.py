@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 
 import pytest
-from tests.sip.pair import PHONE, SERVER, Pair
 
 from callagent.sip import CallEnded, Event, InviteReceived, Negotiation, OfferReceived, TransferRequested, Uri
 from callagent.sip.call import SipCall
 from callagent.sip.call_states import CALL_TABLE, CallEffect, CallInput, CallState
+from tests.sip.pair import PHONE, SERVER, Pair
 
 
 def act(pair: Pair, call: SipCall, chance: random.Random) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from tests.sip.pair import SERVER, Pair, settings
-from tests.sip.test_user_agent import in_dialog
 
 from callagent.sip import CallEnded, Event, Request, TransferProgressed, TransferRequested, TransferState, Uri
 from callagent.sip.call import SipCall
 from callagent.sip.transfer import TRANSFER_TABLE, TransferInput
+from tests.sip.pair import SERVER, Pair, settings
+from tests.sip.test_user_agent import in_dialog
 
 TARGET = Uri.parse("sip:desk@192.0.2.9")
 
@@ -87,7 +87,7 @@ def test_a_refused_refer_is_told(refusal: str) -> None:
     pair = Pair()
     _, theirs = pair.establish()
     theirs.refer(TARGET, pair.now)
-    pair.send(refer_response(pair, refusal), to="phone")
+    pair.send(refer_response(pair, refusal))
     pair.run(1.0)
     assert outcomes(pair) == [(TransferState.REFUSED, int(refusal[:3]))]
     assert theirs.established

@@ -582,3 +582,13 @@ def test_an_old_peer_without_branches_is_told_apart_by_call_id_and_cseq() -> Non
     second = parse_message(outside("INVITE", Via="SIP/2.0/UDP 192.0.2.1", CSeq="2 INVITE"))
     assert server_key(first) == server_key(first)
     assert server_key(first) != server_key(second)
+
+
+def test_a_call_that_its_owner_never_takes_is_refused() -> None:
+    pair = Pair(server=settings(ring_limit=20.0))
+    pair.dial()
+    pair.run(21.0)
+    assert ended(pair.server.events).cause is EndCause.TIMEOUT
+    assert ended(pair.phone.events).status == 480
+    pair.run()
+    assert pair.idle()

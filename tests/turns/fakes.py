@@ -8,6 +8,9 @@ from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from typing import Any
 
+import pytest
+
+from callagent.agents.action import DelayResponse, LatencyControl
 from callagent.call_info import FRAME_BYTES, FRAME_SECONDS
 from callagent.speech.protocol import RecognizerSettings, Transcript
 from callagent.speech.scripted import ScriptedVoice, VoiceScript
@@ -165,3 +168,10 @@ def hold(scenario: Callable[[Conversation], Coroutine[Any, Any, None]]) -> None:
 
 SLOW = VoiceScript(seconds_per_character=0.1)
 """Ten characters a second: lengths can be counted in the head."""
+QUESTION = "For how many people do you want it"
+LATENCY = LatencyControl(1.0, 2.0, (DelayResponse("One moment", 1.0), DelayResponse("Nearly done", 1.0)))
+
+
+def near(seconds: float) -> object:
+    """Within two frames: whatever happens on a frame's edge."""
+    return pytest.approx(seconds, abs=0.045)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from callagent.workers.process_pool import ProcessPool
-from callagent.workers.protocol import Lease, Plain, ProjectRuntime
+from callagent.workers.protocol import Lease, OnMessage, Plain, ProjectRuntime
 from callagent.workers.settings import MIB, WorkerSettings
 
 ZOO = Path(__file__).parent.parent / "projects" / "zoo"
@@ -38,12 +38,17 @@ def zoo_pool(tmp_path: Path, settings: WorkerSettings = SETTINGS) -> ProcessPool
 
 
 async def call(
-    lease: Lease, name: str, arguments: Mapping[str, Any] | None = None, *, timeout: float = 10.0, on_message: Any = None
+    lease: Lease,
+    name: str,
+    arguments: Mapping[str, Any] | None = None,
+    *,
+    timeout: float = 10.0,
+    on_message: OnMessage | None = None,
 ) -> Plain:
     """Run one global function."""
     request = {"op": "run", "function": {"kind": "global", "flow": None, "name": name}, "conv": {"id": "c1"},
                "arguments": dict(arguments or {})}  # fmt: skip
-    return await lease.run(request, timeout=timeout, on_message=on_message or Messages())
+    return await lease.run(request, timeout=timeout, on_message=Messages() if on_message is None else on_message)
 
 
 def descendants() -> set[int]:

@@ -97,7 +97,7 @@ async def test_the_call_survives(name: str, tmp_path: Path) -> None:
         await call(other, "remember", {"value": "other"})
         outcome = await _outcome(lease, name, Messages())
         if name not in EITHER:
-            assert outcome == _expected(name)
+            assert outcome.startswith(_expected(name))
         answer = await call(lease, "recall")
         assert (answer["error"], answer["returned"]) == (None, "before")
         assert answer["state"]["list"] == ["before"]

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from callagent.agents.action import ModelAnswered
+from callagent.agents.flows.filters import FilterHit, StreamFilter
+from callagent.agents.flows.sentences import SentenceSplitter
 from callagent.models.protocol import Delta, ToolCall, Usage
-
-from .filters import FilterHit, StreamFilter
-from .sentences import SentenceSplitter
 
 
 @dataclass(slots=True)

@@ -8,19 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from callagent.agents.flows.documents import read_text
+from callagent.agents.flows.finding import CheckReport, Finding, Findings
+from callagent.agents.flows.flow import Flow
+from callagent.agents.flows.functions import ProjectFunction
+from callagent.agents.flows.handoffs import find_handoff
+from callagent.agents.flows.load import load_project
+from callagent.agents.flows.names import clean_name
+from callagent.agents.flows.project import Project
+from callagent.agents.flows.references import find_references
+from callagent.agents.flows.steps import Step
 from callagent.errors import WorkerError
 from callagent.workers.protocol import WorkerPool
-
-from .documents import read_text
-from .finding import CheckReport, Finding, Findings
-from .flow import Flow
-from .functions import ProjectFunction
-from .handoffs import find_handoff
-from .load import load_project
-from .names import clean_name
-from .project import Project
-from .references import find_references
-from .steps import Step
 
 _EVERYWHERE = ("fn", "twilio_sms", "ho", "attr", "vrbl", "tn")
 _IMPORT_TIMEOUT = 60.0

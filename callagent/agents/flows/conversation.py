@@ -8,15 +8,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from callagent.agents.action import Action, MetricWriter, MetricWritten
+from callagent.agents.flows.history import History
+from callagent.agents.flows.project import Project
+from callagent.agents.flows.references import Scope
+from callagent.agents.flows.returns import Decision
+from callagent.agents.flows.settings import FlowSettings
+from callagent.agents.flows.transitions import Position
+from callagent.agents.flows.validation import EntityResult
 from callagent.call_info import CallInfo
-
-from .history import History
-from .project import Project
-from .references import Scope
-from .returns import Decision
-from .settings import FlowSettings
-from .transitions import Position
-from .validation import EntityResult
 
 CHANNELS = {"voice": "sip.polyai", "webchat": "webchat.polyai", "sms": "sms.polyai", "whatsapp": "whatsapp.polyai"}
 TEXT_CHANNEL = "chat.polyai"

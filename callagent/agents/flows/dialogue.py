@@ -18,17 +18,16 @@ from callagent.agents.action import (
     SetVoice,
     StepEntered,
 )
+from callagent.agents.flows.conversation import Conversation
+from callagent.agents.flows.functions import ProjectFunction
+from callagent.agents.flows.handoffs import find_handoff
+from callagent.agents.flows.references import resolve_text
+from callagent.agents.flows.retrieval import TopicIndex
+from callagent.agents.flows.returns import Decision, HandoffRequest, Transition, decide
+from callagent.agents.flows.runner import FunctionAnswer, FunctionRunner
+from callagent.agents.flows.transitions import move
 from callagent.log import get_logger
 from callagent.models.protocol import LanguageModel, ModelSettings
-
-from .conversation import Conversation
-from .functions import ProjectFunction
-from .handoffs import find_handoff
-from .references import resolve_text
-from .retrieval import TopicIndex
-from .returns import Decision, HandoffRequest, Transition, decide
-from .runner import FunctionAnswer, FunctionRunner
-from .transitions import move
 
 log = get_logger(__name__)
 DEFAULT_TEMPERATURE = 0.4
@@ -75,9 +74,14 @@ class Dialogue:
 
     async def settle(self) -> None:
         """Wait for a function that an interrupted turn left running; bounded by the function's deadline."""
-        running, self._running = self._running, None
-        if running is not None:
-            await asyncio.shield(running)
+        running = self._running
+        if running is None:
+            return
+        # wait() leaves the function alone when the waiting turn is interrupted in its turn.
+        await asyncio.wait({running})
+        self._running = None
+        if (error := running.exception()) is not None:
+            log.error("function_lost", error=repr(error))
 
     async def _run(
         self,

@@ -16,17 +16,16 @@ from callagent.agents.action import (
     HangUp,
     Say,
 )
+from callagent.agents.flows.conversation import Conversation
+from callagent.agents.flows.dialogue import Dialogue
+from callagent.agents.flows.knowledge import retrieve
+from callagent.agents.flows.listening import interruptible
+from callagent.agents.flows.prompt import Prompt
+from callagent.agents.flows.returns import Decision
+from callagent.agents.flows.turn import Turn
+from callagent.agents.flows.voice import correct
 from callagent.call_info import EndReason
 from callagent.log import get_logger
-
-from .conversation import Conversation
-from .dialogue import Dialogue
-from .knowledge import retrieve
-from .listening import interruptible
-from .prompt import Prompt
-from .returns import Decision
-from .turn import Turn
-from .voice import correct
 
 log = get_logger(__name__)
 DEFAULT_HANGUP_UTTERANCE = "Thank you for calling. Have a great day! Goodbye."
@@ -67,11 +66,12 @@ class FlowAgent:
 
     async def reply(self, turn: CallerTurn | HandoffFailed) -> AsyncIterator[Action]:
         conversation, dialogue = self._conversation, self._dialogue
+        conversation.turns += 1
+        # Before anything that may wait: an interruption must not lose what the caller said.
+        await self._take(turn)
         await dialogue.settle()
         while (event := conversation.take_events()) is not None:
             yield event
-        conversation.turns += 1
-        await self._take(turn)
         unfinished = conversation.unfinished
         if unfinished is not None:
             actions: Actions = Turn(dialogue).carry_out(unfinished)

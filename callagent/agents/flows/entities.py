@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .documents import Reader, type_name
+from callagent.agents.flows.documents import Reader, type_name
 
 _NUMBER = (int, float)
 CONFIG_TYPES: Mapping[str, Mapping[str, tuple[type, ...]]] = {

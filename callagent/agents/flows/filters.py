@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .voice import PhraseFilter, same_language
+from callagent.agents.flows.voice import PhraseFilter, same_language
 
 _LOOK_BACK = 200
 """Characters of already spoken text that a phrase may begin in."""

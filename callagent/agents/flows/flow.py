@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from .functions import ProjectFunction
-from .steps import Step
+from callagent.agents.flows.functions import ProjectFunction
+from callagent.agents.flows.steps import Step
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,22 +6,21 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from callagent.agents.action import Agent, MetricWriter
+from callagent.agents.flows.conversation import Conversation
+from callagent.agents.flows.dialogue import Dialogue
+from callagent.agents.flows.engine import DEFAULT_HANGUP_UTTERANCE, FlowAgent
+from callagent.agents.flows.load import load_project
+from callagent.agents.flows.project import Project
+from callagent.agents.flows.real_time import RealTimeConfiguration
+from callagent.agents.flows.references import Scope, resolve_text
+from callagent.agents.flows.retrieval import TopicIndex
+from callagent.agents.flows.runner import FunctionRunner
+from callagent.agents.flows.settings import FlowSettings
+from callagent.agents.flows.voice import pronounce
 from callagent.call_info import CallInfo
 from callagent.errors import ProjectError
 from callagent.models.protocol import LanguageModel, for_call
 from callagent.workers.protocol import Plain, ProjectRuntime, WorkerPool
-
-from .conversation import Conversation
-from .dialogue import Dialogue
-from .engine import DEFAULT_HANGUP_UTTERANCE, FlowAgent
-from .load import load_project
-from .project import Project
-from .real_time import RealTimeConfiguration
-from .references import Scope, resolve_text
-from .retrieval import TopicIndex
-from .runner import FunctionRunner
-from .settings import FlowSettings
-from .voice import pronounce
 
 RUNTIME = "callagent.agents.flows.runtime:FlowRuntime"
 
@@ -96,4 +95,8 @@ def load_flow_project(
     if errors:
         listed = "\n".join(f"  {error}" for error in errors)
         raise ProjectError(f"The project in {path} cannot be loaded:\n{listed}")
-    return FlowProject(project, model, pool, settings or FlowSettings())
+    settings = settings or FlowSettings()
+    if settings.variant is not None and settings.variant not in project.variants.attributes:
+        known = ", ".join(project.variants.attributes) or "none"
+        raise ProjectError(f"There is no variant '{settings.variant}'. The project has: {known}.")
+    return FlowProject(project, model, pool, settings)

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from callagent.agents.action import DelayResponse, LatencyControl
-
-from .documents import read_text
-from .finding import Findings
+from callagent.agents.flows.documents import read_text
+from callagent.agents.flows.finding import Findings
 
 SCHEMA_TYPES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean"}
 _DECORATORS = ("func_description", "func_parameter", "func_latency_control")

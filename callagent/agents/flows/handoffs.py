@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .documents import Reader
+from callagent.agents.flows.documents import Reader
 
 METHODS = ("bye", "invite", "refer")
 

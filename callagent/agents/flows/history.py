@@ -104,11 +104,11 @@ class History:
         return found
 
     def recent_contents(self, turns: int) -> Iterator[str]:
-        """Function results of the last turns, as given."""
+        """Function results of the last turns, as given; the turn that is being spoken is the first."""
         seen = 0
         for entry in reversed(self.entries):
             seen += isinstance(entry, UserSaid)
-            if seen > turns:
+            if seen >= turns:
                 return
             if isinstance(entry, ToolAnswered | Note):
                 yield entry.content if isinstance(entry, ToolAnswered) else entry.text

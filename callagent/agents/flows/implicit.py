@@ -6,12 +6,12 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from .conversation import Conversation
-from .dialogue import Dialogue
-from .returns import Decision, Transition
-from .steps import Condition
-from .tools import SaveEntities
-from .validation import validate
+from callagent.agents.flows.conversation import Conversation
+from callagent.agents.flows.dialogue import Dialogue
+from callagent.agents.flows.returns import Decision, Transition
+from callagent.agents.flows.steps import Condition
+from callagent.agents.flows.tools import SaveEntities
+from callagent.agents.flows.validation import validate
 
 
 async def save_entities(dialogue: Dialogue, target: SaveEntities, arguments: Mapping[str, Any]) -> Decision:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .conversation import Conversation
-from .project import Project
-from .retrieval import TopicIndex, best_matches
-from .topics import Topic
+from callagent.agents.flows.conversation import Conversation
+from callagent.agents.flows.project import Project
+from callagent.agents.flows.retrieval import TopicIndex, best_matches
+from callagent.agents.flows.topics import Topic
 
 QA_METRIC = "QA"
 

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from callagent.agents.action import DigitSettings, ListenSettings
-
-from .conversation import Conversation
-from .steps import Biasing, DtmfConfig, Step, seconds
+from callagent.agents.flows.conversation import Conversation
+from callagent.agents.flows.steps import Biasing, DtmfConfig, Step, seconds
 
 _EXPECTED = {
     "numeric": "5 5 5 0 1 4 2",

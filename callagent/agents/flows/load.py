@@ -5,24 +5,31 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from .documents import Document, Reader, read_text, read_yaml
-from .entities import load_entities
-from .experimental import Experimental
-from .finding import Findings
-from .flow import Flow
-from .functions import ProjectFunction, read_function
-from .handoffs import load_handoffs
-from .identity import Guardrail, Languages, has_identity, legacy_identity, load_guardrails, load_languages
-from .names import clean_name
-from .project import Project
-from .sms import load_sms_templates
-from .steps import Step, load_step
-from .topics import Topic, load_topic
-from .translations import load_translations
-from .variants import load_variants
-from .voice import (
+from callagent.agents.flows.documents import Document, Reader, read_text, read_yaml
+from callagent.agents.flows.entities import load_entities
+from callagent.agents.flows.experimental import Experimental
+from callagent.agents.flows.finding import Findings
+from callagent.agents.flows.flow import Flow
+from callagent.agents.flows.functions import ProjectFunction, read_function
+from callagent.agents.flows.handoffs import load_handoffs
+from callagent.agents.flows.identity import (
+    Guardrail,
+    Languages,
+    has_identity,
+    legacy_identity,
+    load_guardrails,
+    load_languages,
+)
+from callagent.agents.flows.names import clean_name
+from callagent.agents.flows.project import Project
+from callagent.agents.flows.sms import load_sms_templates
+from callagent.agents.flows.steps import Step, load_step
+from callagent.agents.flows.topics import Topic, load_topic
+from callagent.agents.flows.translations import load_translations
+from callagent.agents.flows.variants import load_variants
+from callagent.agents.flows.voice import (
     Greeting,
     VoiceSettings,
     load_asr_settings,
@@ -33,12 +40,12 @@ from .voice import (
     load_pronunciations,
 )
 
-T = TypeVar("T")
+_PARTS = ("project.yaml", "flows", "functions", "agent_settings", "topics")
 
 
 def is_flow_project(path: Path) -> bool:
     """Whether a folder looks like a flow project at all."""
-    return any((path / name).exists() for name in ("flows", "functions", "agent_settings", "topics"))
+    return any((path / name).exists() for name in _PARTS)
 
 
 def load_project(path: Path) -> tuple[Project, Findings]:
@@ -47,7 +54,7 @@ def load_project(path: Path) -> tuple[Project, Findings]:
     if not path.is_dir():
         findings.error(".", 1, f"There is no folder {path}.")
     elif not is_flow_project(path):
-        findings.error(".", 1, "Not a flow project: it has none of flows/, functions/, topics/, agent_settings/.")
+        findings.error(".", 1, f"Not a flow project: it has none of {', '.join(_PARTS)}.")
     return _Loader(path, findings).project(), findings
 
 

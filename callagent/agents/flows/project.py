@@ -6,17 +6,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .entities import Entity
-from .experimental import Experimental
-from .flow import Flow
-from .functions import ProjectFunction
-from .handoffs import HandoffTarget
-from .identity import Guardrail, Languages
-from .sms import SmsTemplate
-from .steps import Step
-from .topics import Topic
-from .variants import Variants
-from .voice import Greeting, VoiceSettings
+from callagent.agents.flows.entities import Entity
+from callagent.agents.flows.experimental import Experimental
+from callagent.agents.flows.flow import Flow
+from callagent.agents.flows.functions import ProjectFunction
+from callagent.agents.flows.handoffs import HandoffTarget
+from callagent.agents.flows.identity import Guardrail, Languages
+from callagent.agents.flows.sms import SmsTemplate
+from callagent.agents.flows.steps import Step
+from callagent.agents.flows.topics import Topic
+from callagent.agents.flows.variants import Variants
+from callagent.agents.flows.voice import Greeting, VoiceSettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from callagent.agents.flows.conversation import Conversation
+from callagent.agents.flows.names import tool_name
+from callagent.agents.flows.references import Resolved, ToolReference, resolve
+from callagent.agents.flows.steps import Step
+from callagent.agents.flows.topics import Topic
 from callagent.models.protocol import Message
-
-from .conversation import Conversation
-from .names import tool_name
-from .references import Resolved, ToolReference, resolve
-from .steps import Step
-from .topics import Topic
 
 DEFAULT_SILENCE = "The user is silent."
 DEFAULT_PRECURSOR = (

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .entities import Entity
-from .names import tool_name
-from .translations import translate
-from .variants import Variants
-from .voice import same_language
+from callagent.agents.flows.entities import Entity
+from callagent.agents.flows.names import tool_name
+from callagent.agents.flows.translations import translate
+from callagent.agents.flows.variants import Variants
+from callagent.agents.flows.voice import same_language
 
 REFERENCE = re.compile(r"\{\{\s*(\w+):([^}]*)\}\}")
 _VARIABLE = re.compile(r"\$([A-Za-z_]\w*)")

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from .topics import Topic
+from callagent.agents.flows.topics import Topic
 
 _WORD = re.compile(r"\w+(?:'\w+)?")
 _STOP_TEXT = (

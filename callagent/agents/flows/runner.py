@@ -10,14 +10,14 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from callagent.agents.flows.conversation import Conversation
+from callagent.agents.flows.functions import ProjectFunction
+from callagent.agents.flows.handoffs import HandoffTarget
+from callagent.agents.flows.real_time import RealTimeConfiguration
 from callagent.errors import ProviderError, ProviderTimeout, WorkerError
 from callagent.log import get_logger
 from callagent.models.protocol import LanguageModel, Message, ModelSettings
 from callagent.workers.protocol import Lease, Plain
-
-from .conversation import Conversation
-from .functions import ProjectFunction
-from .real_time import RealTimeConfiguration
 
 log = get_logger(__name__)
 _MAX_LOGS = 200
@@ -136,19 +136,10 @@ class FunctionRunner:
             "transcript_alternatives": list(c.alternatives),
             "metric_events": [dict(metric) for metric in c.metrics],
             "real_time_config": self._real_time.current(environment),
-            "handoffs": {
-                h.name: {
-                    "is_default": h.is_default,
-                    "method": h.method,
-                    "phone_number": h.number,
-                    "sip_headers": dict(h.headers),
-                    "description": h.description,
-                }
-                for h in project.handoffs.values()
-            },
+            "handoffs": {target.name: _handoff(target) for target in project.handoffs.values()},
             "sms_templates": {
-                t.name: {"content": t.text, "phone_number": t.senders.get(environment, "")}
-                for t in project.sms_templates.values()
+                template.name: {"content": template.text, "phone_number": template.senders.get(environment, "")}
+                for template in project.sms_templates.values()
             },
             "translations": {key: dict(texts) for key, texts in project.translations.items()},
         }
@@ -191,6 +182,16 @@ class FunctionRunner:
             async for delta in deltas:
                 text += delta.text
         return text
+
+
+def _handoff(target: HandoffTarget) -> Plain:
+    return {
+        "is_default": target.is_default,
+        "method": target.method,
+        "phone_number": target.number,
+        "sip_headers": dict(target.headers),
+        "description": target.description,
+    }
 
 
 def _parsed(text: str) -> Any:

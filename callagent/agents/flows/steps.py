@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from .documents import Reader
+from callagent.agents.flows.documents import Reader
 
 BIAS_KINDS = (
     "address", "alphanumeric", "name_spelling", "numeric", "party_size", "precise_date", "relative_date",

@@ -6,17 +6,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from callagent.agents.flows.entities import Entity
+from callagent.agents.flows.functions import SCHEMA_TYPES, ProjectFunction
+from callagent.agents.flows.handoffs import HandoffTarget, find_handoff
+from callagent.agents.flows.names import clean_name
+from callagent.agents.flows.project import Project
+from callagent.agents.flows.prompt import condition_tool
+from callagent.agents.flows.references import ToolReference
+from callagent.agents.flows.sms import SmsTemplate
+from callagent.agents.flows.steps import Condition, Step
 from callagent.models.protocol import Tool
-
-from .entities import Entity
-from .functions import SCHEMA_TYPES, ProjectFunction
-from .handoffs import HandoffTarget, find_handoff
-from .names import clean_name
-from .project import Project
-from .prompt import condition_tool
-from .references import ToolReference
-from .sms import SmsTemplate
-from .steps import Condition, Step
 
 SAVE_ENTITIES = "save_entities"
 _FORMS = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .project import Project
-from .returns import Transition
+from callagent.agents.flows.project import Project
+from callagent.agents.flows.returns import Transition
 
 
 @dataclass(frozen=True, slots=True)

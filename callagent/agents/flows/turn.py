@@ -10,24 +10,23 @@ from dataclasses import replace
 from typing import Any, cast
 
 from callagent.agents.action import Action, HangUp, Listen, Say
+from callagent.agents.flows.answer import Answer
+from callagent.agents.flows.dialogue import Dialogue
+from callagent.agents.flows.filters import StreamFilter
+from callagent.agents.flows.functions import ProjectFunction
+from callagent.agents.flows.handoffs import HandoffTarget
+from callagent.agents.flows.implicit import choose_condition, save_entities
+from callagent.agents.flows.knowledge import retrieved_topics
+from callagent.agents.flows.listening import interruptible, listen_settings
+from callagent.agents.flows.prompt import Prompt
+from callagent.agents.flows.returns import Decision, HandoffRequest
+from callagent.agents.flows.sms import SmsTemplate
+from callagent.agents.flows.steps import Condition
+from callagent.agents.flows.tools import SaveEntities, Target, Toolset, build_tools
+from callagent.agents.flows.transitions import Position
 from callagent.errors import ProviderError
 from callagent.log import get_logger
 from callagent.models.protocol import Tool, ToolCall
-
-from .answer import Answer
-from .dialogue import Dialogue
-from .filters import StreamFilter
-from .functions import ProjectFunction
-from .handoffs import HandoffTarget
-from .implicit import choose_condition, save_entities
-from .knowledge import retrieved_topics
-from .listening import interruptible, listen_settings
-from .prompt import Prompt
-from .returns import Decision, HandoffRequest
-from .sms import SmsTemplate
-from .steps import Condition
-from .tools import SaveEntities, Target, Toolset, build_tools
-from .transitions import Position
 
 log = get_logger(__name__)
 Actions = AsyncGenerator[Action, None]

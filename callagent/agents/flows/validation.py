@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any
 
-from .entities import Entity
+from callagent.agents.flows.entities import Entity
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .documents import Reader
+from callagent.agents.flows.documents import Reader
 
 _STYLES = {"swift": 0.4, "balanced": 0.7}
 """Legacy `interaction_style` -> seconds of silence that end the caller's turn."""

@@ -98,7 +98,7 @@ def choose(situation: Situation, tools: Sequence[Tool], today: date) -> Choice:
     if not situation.said.strip():
         return Speak(situation.say or _STILL_THERE)
     if is_repeat_request(situation.said):
-        return Speak(situation.last_agent or situation.say or _GREETING)
+        return Speak(situation.last_words or _GREETING)
     return _react(situation, tools, today)
 
 

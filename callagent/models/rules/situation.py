@@ -22,10 +22,14 @@ _SILENT = re.compile(
     r"\b(?:user|caller|customer)\b.{0,20}\b(?:silent|silence|said nothing|not (?:said|speaking))\b", re.I
 )
 _TOPIC = re.compile(
-    r"^faq_id: (?P<name>.*)\nfaq_example_questions: (?P<examples>.*)\nfaq_description: (?P<content>(?:.*\n?)*?)"
+    r"^faq_id: (?P<name>.*)\nfaq_example_questions: (?P<examples>.*)\nfaq_description: (?P<content>(?s:.*?))"
     r"(?=^faq_instructions:|\Z)",
     re.MULTILINE,
 )
+_MOST_CHARACTERS = 1000
+"""Of the caller's words; who says more in one go is not understood better."""
+_CUT_MARK = "…"
+"""The engine's end of words that the caller interrupted."""
 _NEEDS = re.compile(r"^- (?P<tool>\w+): .*\(needs (?P<entities>[\w, -]+)\)$", re.MULTILINE)
 _NOT_COLLECTED = re.compile(r"^- (?P<name>\w+) \((?P<type>\w+), not collected", re.MULTILINE)
 
@@ -78,7 +82,7 @@ class Situation:
         return cls(
             prompt=system[-1] if system else "",
             in_step=in_step,
-            said="" if _SILENT.search(said) else said,
+            said="" if _SILENT.search(said) else said[:_MOST_CHARACTERS],
             turn_begun=start >= 0 and not (since and since[-1]["role"] == "assistant"),
             last_agent=spoken[-1] if spoken else "",
             results=results,
@@ -99,6 +103,11 @@ class Situation:
     def otherwise(self) -> str:
         """What the step says when the caller was not understood."""
         return " ".join(_OTHERWISE.findall(self.prompt))
+
+    @property
+    def last_words(self) -> str:
+        """What the agent said last, where the caller let it finish, else what it was to say."""
+        return self.say or self.last_agent if self.last_agent.endswith(_CUT_MARK) else self.last_agent or self.say
 
     def needs(self, tool: str) -> frozenset[str]:
         """The entities that the step's condition `tool` waits for."""

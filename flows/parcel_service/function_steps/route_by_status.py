@@ -13,10 +13,11 @@ def route_by_status(conv: Conversation, flow: Flow):
     conv.write_metric("PARCEL_STATUS", parcel["status"])
     if parcel["status"] == "missed":
         flow.goto_step("Delivery day")
-        where = f"Parcel {number} is at our {conv.variant.depot}. {parcel['text']}."
-        return {"utterance": f"{where} Shall I book a new delivery day?"}
+        conv.state.parcel_text = f"Parcel {number} is at our {conv.variant.depot}. {parcel['text']}."
+        return {"utterance": f"{conv.state.parcel_text} Shall I book a new delivery day?"}
     flow.goto_step("Anything else")
-    return {"utterance": f"I found parcel {number}. {parcel['text']}. Is there anything else?"}
+    conv.state.parcel_text = f"I found parcel {number}. {parcel['text']}."
+    return {"utterance": f"{conv.state.parcel_text} Is there anything else?"}
 
 
 def _not_found(conv: Conversation, flow: Flow, number: str):

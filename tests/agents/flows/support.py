@@ -43,7 +43,7 @@ def function(name: str, body: str, parameters: str = "", *, flow: bool = False, 
     """The text of a function file."""
     own = "conv: Conversation, flow: Flow" if flow else "conv: Conversation"
     lines = textwrap.indent(textwrap.dedent(body).strip(), "    ")
-    description = f'@func_description("{name}")\n' if not decorators else decorators
+    description = decorators or f'@func_description("{name}")\n'
     return f"{HEADER}\n{description}def {name}({own}{parameters}):\n{lines}\n"
 
 

@@ -64,7 +64,8 @@ DESCRIBED = '@func_description("d")\n'
         ("def look_up(conv, flow, x: str): pass", "step", "Function steps cannot have parameters."),
         (
             DESCRIBED
-            + "@func_latency_control(delay_before_responses_start=11, delay_responses=[('a', 1)])\ndef look_up(conv): pass",
+            + "@func_latency_control(delay_before_responses_start=11, delay_responses=[('a', 1)])\n"
+            + "def look_up(conv): pass",
             "global",
             "delay_before_responses_start must be between 0 and 10, got 11",
         ),

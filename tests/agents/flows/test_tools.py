@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +34,34 @@ handoffs:
   - {name: Front Desk, is_default: true, sip_config: {method: refer, phone_number: "+491"}}
   - {name: Night, is_default: false, sip_config: {method: bye}, sip_headers: [{key: X-Who, value: $who}]}
 """
+SMS = "sms_templates: [{name: address, text: Here., env_phone_numbers: {live: ''}}]\n"
+ENTITIES = """
+entities:
+- {name: colour, description: Which, entity_type: enum, config: {options: [red, blue]}}
+"""
+CATS = """
+name: cats
+content: 'Cats {{fn:unreferenced}} purr.'
+actions: '{{fn:from_topic}}'
+example_queries: [do you have cats]
+"""
+TOWNS = """
+variants: [{name: a, is_default: true}, {name: b}]
+attributes: [{name: town, values: {a: Aachen, b: Bonn}}]
+"""
+STYLE = """
+greeting: {welcome_message: Hi, language_code: de-DE}
+style_prompt: {prompt: Slowly.}
+"""
+TOOLS_IN_FLOW = '{"llm": {"flow_overrides": {"F": {"include_kb_functions_in_flows": true}}}}'
 PROJECT = {
     "agent_settings/persona.txt": "You are Pat.",
-    "agent_settings/rules.txt": "Rules. {{fn:enter}} {{ho:Front Desk}} {{twilio_sms:address}} <channel:webchat>CHAT</channel>",
+    "agent_settings/rules.txt": (
+        "Rules. {{fn:enter}} {{ho:Front Desk}} {{twilio_sms:address}} <channel:webchat>CHAT</channel>"
+    ),
     "config/handoffs.yaml": HANDOFFS,
-    "config/sms_templates.yaml": "sms_templates: [{name: address, text: Here., env_phone_numbers: {live: ''}}]\n",
-    "config/entities.yaml": "entities:\n- {name: colour, description: Which, entity_type: enum, config: {options: [red, blue]}}\n",
+    "config/sms_templates.yaml": SMS,
+    "config/entities.yaml": ENTITIES,
     "functions/enter.py": function(
         "enter",
         "conv.state.who = 'Anna'\nconv.goto_flow('F')\nreturn 'Call {{fn:extra}} next.'",
@@ -48,7 +72,7 @@ PROJECT = {
     "functions/from_topic.py": function("from_topic", "return ''"),
     "functions/unreferenced.py": function("unreferenced", "return ''"),
     "functions/start_function.py": function("start_function", "pass", decorators="\n"),
-    "topics/cats.yaml": "name: cats\ncontent: 'Cats {{fn:unreferenced}} purr.'\nactions: '{{fn:from_topic}}'\nexample_queries: [do you have cats]\n",
+    "topics/cats.yaml": CATS,
     "flows/f/flow_config.yaml": flow_config("F", "Advanced"),
     "flows/f/steps/advanced.yaml": step("Advanced", "Step of $who. {{ft:onward}}"),
     "flows/f/steps/default.yaml": (
@@ -87,9 +111,7 @@ async def test_in_an_advanced_step_its_tools_come_first_then_those_of_the_rules_
 async def test_topics_offer_tools_in_flows_where_the_project_says_so(project: Path):
     write_project(
         project,
-        {
-            "agent_settings/experimental_config.json": '{"llm": {"flow_overrides": {"F": {"include_kb_functions_in_flows": true}}}}'
-        },
+        {"agent_settings/experimental_config.json": TOOLS_IN_FLOW},
     )
     async with driven(project, {"calls": [call("enter", size=1, exact=True)]}, {"text": "Hm."}) as agent:
         await agent.start()
@@ -151,7 +173,7 @@ async def test_the_system_message_is_in_the_platform_s_order(project: Path):
                 "tool_call_integrity",
             )
         ),
-        "voice/configuration.yaml": "greeting: {welcome_message: Hi, language_code: de-DE}\nstyle_prompt: {prompt: Slowly.}\n",
+        "voice/configuration.yaml": STYLE,
         "agent_settings/experimental_config.json": '{"prompts": {"step_header": "HEAD", "step_footer": "FOOT"}}',
         "agent_settings/languages.yaml": "default_language: de-DE\n",
     }
@@ -176,19 +198,11 @@ async def test_a_handoff_tool_hands_over_with_resolved_headers(project: Path):
         assert handoff == Handoff("Night", "late", "bye", None, {"X-Who": "Anna"})
 
 
-RETURNS: list[tuple[str, str]] = [
-    ("conv.set_language('de-DE')\nreturn {'utterance': 'Hallo'}", "language"),
-    ("conv.set_variant('b')\nreturn {'utterance': 'x'}", "variant"),
-]
-
-
 async def test_language_and_variant_change_before_the_words_are_said(tmp_path: Path):
     files = {
         "agent_settings/rules.txt": "{{fn:change}} {{attr:town}}",
         "agent_settings/languages.yaml": "default_language: en-US\nadditional_languages: [de-DE]\n",
-        "config/variant_attributes.yaml": (
-            "variants: [{name: a, is_default: true}, {name: b}]\nattributes: [{name: town, values: {a: Aachen, b: Bonn}}]\n"
-        ),
+        "config/variant_attributes.yaml": TOWNS,
         "functions/change.py": function(
             "change", "conv.set_language('de-DE')\nconv.set_variant('b')\nreturn {'utterance': 'Hallo'}"
         ),
@@ -307,8 +321,6 @@ async def test_project_code_sees_the_call(project: Path):
         "conv.sip_headers.get('X-A'), [h.text for h in conv.history], conv.clock.now().year, conv.state.call_sid))"
     )
     write_project(project, {"agent_settings/rules.txt": "{{fn:look}}", "functions/look.py": function("look", body)})
-    from datetime import UTC, datetime
-
     settings = FlowSettings(environment="sandbox", at=datetime(2031, 1, 1, tzinfo=UTC))
     info = call_info(headers={"X-A": "1"})
     async with driven(project, {"calls": [call("look")]}, {"text": "Hm."}, settings=settings, info=info) as agent:
@@ -331,8 +343,6 @@ async def test_real_time_configuration_is_read_again_when_it_changes(project: Pa
         await agent.start()
         await agent.says("x")
         assert agent.model.messages()[-1]["content"] == "True"
-        import os
-
         path = project / "real_time_configuration/live/data.json"
         path.write_text('{"open": false}')
         os.utime(path, (1, 1))

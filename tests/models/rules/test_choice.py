@@ -5,6 +5,8 @@ from datetime import date
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from callagent.models import ModelSettings
 from callagent.models.rules import RulesModel
@@ -84,6 +86,7 @@ def test_repeat_request_repeats_the_last_words() -> None:
     said = [agent("Your parcel is in Leith."), user("could you repeat that please I didn't catch it")]
     assert answer(NUMBER_STEP, *said) == Speak("Your parcel is in Leith.")
     assert answer(NUMBER_STEP, said[1]) == Speak("What is your number?")
+    assert answer(NUMBER_STEP, agent("What is your…"), said[1]) == Speak("What is your number?")
 
 
 @pytest.mark.parametrize(
@@ -184,6 +187,43 @@ def test_words_that_left_a_flow_call_what_the_rules_offer() -> None:
     said = [user("that's everything thank you goodbye"), *result("condition_goodbye")]
     assert answer("", *said) == Call("say_goodbye")
     assert answer("", *said, *result("say_goodbye")) == Speak("How can I help you?")
+
+
+def test_things_said_on_the_side_are_answered() -> None:
+    assert answer(NUMBER_STEP, user("Hold on, let me look.")) == Speak("Of course, take your time.")
+    assert answer(NUMBER_STEP, user("Are you a robot?")) == Speak("I am an automated assistant.")
+
+
+def test_another_day_instead_of_a_no() -> None:
+    rejected = tool("day_rejected", "The caller does not agree: says no, wants another day")
+    assert answer(CONFIRM_STEP, user("Thursday would be better"), tools=(CONFIRMED, rejected)) == Call("day_rejected")
+    assert answer(CONFIRM_STEP, user("Thursday would be better"), tools=(CONFIRMED, REJECTED)) == Speak(
+        "Is that right?"
+    )
+
+
+def test_failed_transfer_is_told() -> None:
+    note = {"role": "system", "content": "The transfer to support did not happen: busy."}
+    said = [user("a person please"), *result("speak_to_person"), agent("One moment."), note]
+    assert answer(NUMBER_STEP, *said) == Speak("I am sorry, I could not put you through. What is your number?")
+
+
+TEXTS = st.one_of(
+    st.text(max_size=40), st.sampled_from([NUMBER_STEP, DAY_STEP, TOPIC, "friday at ten", "yes", "{", "$1"])
+)
+MESSAGES = st.one_of(
+    st.builds(
+        lambda role, text: {"role": role, "content": text}, st.sampled_from(["system", "user", "assistant"]), TEXTS
+    ),
+    st.builds(lambda text: {"role": "tool", "tool_call_id": "1", "content": text}, TEXTS),
+    st.builds(lambda text: result("save_entities")[0] | {"content": text}, TEXTS),
+)
+
+
+@given(st.lists(MESSAGES, max_size=8))
+def test_every_conversation_has_an_answer(messages: list[dict[str, Any]]) -> None:
+    chosen = choose(Situation.read(messages), (SAVE, NAMED, NUMBER_GIVEN, CONFIRMED, REJECTED, *RULES), TODAY)
+    assert isinstance(chosen, Call) or chosen.text.strip()
 
 
 async def test_model_answers_with_text_or_a_call() -> None:

@@ -146,7 +146,7 @@ def _sources(folder: Path) -> list[Path]:
 
 @contextmanager
 def _time_limit(seconds: float) -> Iterator[None]:
-    """Raises `ImportTookTooLong` in Python code; needs the main thread and SIGALRM to be free, else there is no limit."""
+    """Raises `ImportTookTooLong`; without the main thread and a free SIGALRM there is no limit."""
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGALRM) != signal.SIG_DFL:
         yield
         return

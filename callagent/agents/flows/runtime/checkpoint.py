@@ -9,6 +9,7 @@ from typing import Any
 
 from callagent.agents.flows.runtime.projection import project_or_note
 from callagent.agents.flows.runtime.state import State
+from callagent.agents.flows.runtime.tracebacks import error_message
 
 KEY_LIMIT = 4 * 1024 * 1024
 TOTAL_LIMIT = 12 * 1024 * 1024
@@ -39,6 +40,7 @@ class StateKeeper:
         self._state = state
         self._pickles: dict[str, bytes] = {}
         self._views: dict[str, Any] = {}
+        self._told: set[str] = set()
 
     @property
     def view(self) -> dict[str, Any]:
@@ -51,7 +53,7 @@ class StateKeeper:
             try:
                 key, value = pickle.loads(pickled)
             except Exception as error:  # a class of the project that is gone or cannot be built again
-                problems.append(f"state key {name!r} is lost: {type(error).__name__}: {error}")
+                problems.append(f"state key {name!r} is lost: {type(error).__name__}: {error_message(error)}")
                 continue
             self._state[key] = value
             self._pickles[name] = pickled
@@ -80,10 +82,10 @@ class StateKeeper:
             try:
                 pickled = pickle.dumps((key, value), protocol=5)
             except Exception as error:  # the value's own code runs; the other keys must survive it
-                change.problems.append(f"state key {name!r} cannot be kept: {type(error).__name__}: {error}")
+                self._tell(change, name, f"{type(error).__name__}: {error_message(error)}")
                 continue
             if len(pickled) > KEY_LIMIT or total + len(pickled) > TOTAL_LIMIT:
-                change.problems.append(f"state key {name!r} cannot be kept: {len(pickled)} bytes are too many")
+                self._tell(change, name, f"{len(pickled)} bytes are too many")
                 continue
             total += len(pickled)
             kept[name] = pickled
@@ -92,6 +94,12 @@ class StateKeeper:
         for name in self._pickles.keys() - kept.keys():
             change.checkpoint[name] = None
         self._pickles = kept
+
+    def _tell(self, change: StateChange, name: str, why: str) -> None:
+        """Once per key: the value is likely to stay for the rest of the call."""
+        if name not in self._told:
+            self._told.add(name)
+            change.problems.append(f"state key {name!r} cannot be kept: {why}")
 
     def _project(self) -> dict[str, Any]:
         views = {}

@@ -1,0 +1,183 @@
+"""SIP legs against baresip: a softphone's dialogs and its audio, over loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import shutil
+import socket
+import struct
+import wave
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from callagent.call_info import EndReason
+from callagent.legs.leg import CallerHungUp, DigitPressed, LegEvent, Media, TransferStatus, TransferTarget
+from callagent.legs.sip_leg import SipLeg
+from callagent.legs.sip_legs import SipLegs
+from callagent.rtp import Pump, RtpPorts
+from callagent.sip import UserAgentSettings
+
+MODULES = Path("/usr/lib/baresip/modules")
+PATIENCE = 15.0
+pytestmark = [
+    pytest.mark.end_to_end,
+    pytest.mark.skipif(shutil.which("baresip") is None or not MODULES.exists(), reason="baresip is not installed"),
+]
+
+
+def free_port() -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def write_tone(path: Path) -> None:
+    samples = [int(8000 * math.sin(2 * math.pi * 440 * n / 8000)) for n in range(8000)]
+    with wave.open(str(path), "wb") as out:
+        out.setnchannels(1)
+        out.setsampwidth(2)
+        out.setframerate(8000)
+        out.writeframes(struct.pack(f"<{len(samples)}h", *samples))
+
+
+class Baresip:
+    """A running softphone, driven over its control socket."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.port = free_port()
+        self._control = free_port()
+        self._process: asyncio.subprocess.Process
+        self._writer: asyncio.StreamWriter
+        self._reader: asyncio.StreamReader
+
+    async def start(self) -> None:
+        write_tone(self.folder / "tone.wav")
+        lines = [
+            f"sip_listen 127.0.0.1:{self.port}", "net_interface 127.0.0.1", f"module_path {MODULES}",
+            f"audio_player aubridge,p{self.port}", f"audio_alert aubridge,a{self.port}",
+            f"audio_source aufile,{self.folder / 'tone.wav'}", "ausrc_srate 8000", "auplay_srate 8000",
+            "ausrc_channels 1", "auplay_channels 1", "module g711.so", "module aufile.so", "module aubridge.so",
+            "module_tmp uuid.so", "module_tmp account.so", "module_app menu.so", "module_app ctrl_tcp.so",
+            f"ctrl_tcp_listen 127.0.0.1:{self._control}",
+        ]  # fmt: skip
+        (self.folder / "config").write_text("\n".join(lines) + "\n")
+        account = f"<sip:phone@127.0.0.1:{self.port};transport=udp>;regint=0;answermode=auto"
+        (self.folder / "accounts").write_text(account + "\n")
+        (self.folder / "contacts").write_text("")
+        self._process = await asyncio.create_subprocess_exec(
+            "baresip", "-f", str(self.folder), stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL
+        )
+        for _ in range(100):
+            try:
+                self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._control)
+                return
+            except OSError:
+                await asyncio.sleep(0.05)
+        raise TimeoutError
+
+    def command(self, name: str, parameters: str = "") -> None:
+        text = json.dumps({"command": name, "params": parameters}).encode()
+        self._writer.write(b"%d:%s," % (len(text), text))
+
+    async def stop(self) -> None:
+        self._writer.close()
+        self._process.terminate()
+        await self._process.wait()
+
+
+class Server:
+    def __init__(self) -> None:
+        self.legs: asyncio.Queue[SipLeg] = asyncio.Queue()
+        self.events: asyncio.Queue[LegEvent] = asyncio.Queue()
+        self.loudest = 0
+        self.heard = asyncio.Event()
+
+    async def take(self) -> tuple[SipLeg, Media]:
+        async with asyncio.timeout(PATIENCE):
+            leg = await self.legs.get()
+            leg.listen(self.events.put_nowait)
+            leg.ring()
+            media = await leg.answer()
+        media.start(self._hear, lambda: None)
+        return leg, media
+
+    async def next_event(self) -> LegEvent:
+        async with asyncio.timeout(PATIENCE):
+            return await self.events.get()
+
+    def _hear(self, frame: bytes, now: float) -> None:
+        if max(struct.unpack("<160h", frame)) > 4000:
+            self.heard.set()
+
+
+@pytest.fixture
+async def baresip(tmp_path: Path) -> AsyncIterator[Baresip]:
+    phone = Baresip(tmp_path)
+    await phone.start()
+    yield phone
+    await phone.stop()
+
+
+@pytest.fixture
+async def served() -> AsyncIterator[tuple[Server, SipLegs, str]]:
+    pump = Pump()
+    pump.start()
+    server = Server()
+    legs = SipLegs(RtpPorts("127.0.0.1", 21000, 23998, rest_seconds=0.0), pump, server.legs.put_nowait)
+    settings = UserAgentSettings(admit=lambda host: "local", accepts_transfers=True)
+    _, port = await legs.open("127.0.0.1", 0, settings)
+    yield server, legs, f"127.0.0.1:{port}"
+    await legs.close()
+    pump.stop()
+
+
+async def test_baresip_calls_speaks_presses_holds_and_hangs_up(
+    baresip: Baresip, served: tuple[Server, SipLegs, str]
+) -> None:
+    server, _, address = served
+    baresip.command("dial", f"sip:agent@{address}")
+    leg, media = await server.take()
+    async with asyncio.timeout(PATIENCE):
+        await server.heard.wait()
+    baresip.command("sndcode", "5")
+    baresip.command("sndcode", "#")
+    assert [await server.next_event(), await server.next_event()] == [DigitPressed("5"), DigitPressed("#")]
+    baresip.command("hold")
+    await asyncio.sleep(0.3)
+    server.heard.clear()
+    baresip.command("resume")
+    async with asyncio.timeout(PATIENCE):
+        await server.heard.wait()
+    assert media.statistics().packets_refused == 0
+    baresip.command("hangup")
+    assert await server.next_event() == CallerHungUp(EndReason.CALLER_HANGUP)
+    assert leg.info.callee == "agent"
+
+
+async def test_baresip_is_transferred_and_follows(baresip: Baresip, served: tuple[Server, SipLegs, str]) -> None:
+    server, _, address = served
+    baresip.command("dial", f"sip:agent@{address}")
+    leg, _ = await server.take()
+    transferring = asyncio.create_task(leg.transfer(TransferTarget("desk", f"sip:desk@{address}")))
+    desk, _ = await server.take()
+    async with asyncio.timeout(PATIENCE):
+        outcome = await transferring
+    assert outcome.status is TransferStatus.SUCCEEDED
+    assert desk.info.callee == "desk"
+    await desk.hang_up(EndReason.AGENT_HANGUP)
+
+
+async def test_we_call_baresip(baresip: Baresip, served: tuple[Server, SipLegs, str]) -> None:
+    server, legs, _ = served
+    leg = await legs.dial(f"sip:phone@127.0.0.1:{baresip.port}")
+    async with asyncio.timeout(PATIENCE):
+        media = await leg.answer()
+    media.start(server._hear, lambda: None)
+    async with asyncio.timeout(PATIENCE):
+        await server.heard.wait()
+    await leg.hang_up(EndReason.AGENT_HANGUP)

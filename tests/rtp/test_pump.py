@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import random
+import threading
+
+import pytest
+
+from callagent.rtp.pump import BURST, PHASES, Pump
+
+
+class Recorder:
+    def __init__(self) -> None:
+        self.sent: list[tuple[float, int]] = []
+        self.errors: list[Exception] = []
+        self.called = threading.Event()
+
+    def send(self, due: float, skipped: int) -> None:
+        self.sent.append((due, skipped))
+        self.called.set()
+
+    def fail(self, error: Exception) -> None:
+        self.errors.append(error)
+
+
+class Broken(Recorder):
+    def send(self, due: float, skipped: int) -> None:
+        super().send(due, skipped)
+        raise RuntimeError("broken")
+
+
+def run(pump: Pump, start: float, end: float) -> None:
+    """The thread's loop on a clock that jumps from one due time to the next."""
+    now: float | None = start
+    while now is not None and now < end:
+        now = pump.send_due(now)
+
+
+def test_every_packet_is_due_on_the_grid_of_its_first() -> None:
+    pump, recorder = Pump(), Recorder()
+    pump.add_at(recorder, 100.0)
+    run(pump, 100.0, 700.0)
+    first = recorder.sent[0][0]
+    assert 100.0 < first <= 100.04
+    assert len(recorder.sent) in (29998, 29999, 30000)
+    for index, (due, skipped) in enumerate(recorder.sent):
+        assert skipped == 0
+        assert due == pytest.approx(first + index * 0.02, abs=1e-9)
+
+
+def test_senders_are_spread_over_the_phases() -> None:
+    pump = Pump()
+    recorders = [Recorder() for _ in range(3 * PHASES)]
+    for recorder in recorders:
+        pump.add_at(recorder, 5.0)
+    run(pump, 5.0, 6.0)
+    offsets = sorted(round((recorder.sent[0][0] - 5.0) % 0.02, 6) for recorder in recorders)
+    assert sorted(set(offsets)) == pytest.approx([phase * 0.002 for phase in range(PHASES)], abs=1e-6)
+    assert all(offsets.count(offset) == 3 for offset in set(offsets))
+
+
+def test_a_late_wake_up_does_not_move_the_grid() -> None:
+    pump, recorder, chance = Pump(), Recorder(), random.Random(1)
+    pump.add_at(recorder, 0.0)
+    now = 0.0
+    while now < 60:
+        due = pump.send_due(now)
+        assert due is not None
+        assert due > now
+        now = due + chance.random() * 0.03
+    dues = [due for due, _ in recorder.sent]
+    assert dues == pytest.approx([dues[0] + index * 0.02 for index in range(len(dues))], abs=1e-9)
+
+
+def test_after_a_stall_three_packets_go_at_once_and_the_rest_is_skipped() -> None:
+    pump, recorder = Pump(), Recorder()
+    pump.add_at(recorder, 0.0)
+    run(pump, 0.0, 1.0)
+    recorder.sent.clear()
+    due = pump.send_due(0.0)
+    assert due is not None
+    pump.send_due(due + 0.2)
+    assert [skipped for _, skipped in recorder.sent] == [11 - BURST, 0, 0]
+    assert recorder.sent[-1][0] == pytest.approx(due + 0.2)
+    assert pump.send_due(due + 0.2) == pytest.approx(due + 0.22)
+
+
+def test_one_broken_sender_does_not_silence_the_others() -> None:
+    pump, broken, recorder = Pump(), Broken(), Recorder()
+    for _ in range(PHASES):
+        pump.add_at(broken, 0.0)
+        pump.add_at(recorder, 0.0)
+    run(pump, 0.0, 1.0)
+    assert len(broken.errors) == len(broken.sent) >= 480
+    assert len(recorder.sent) >= 480
+
+
+def test_a_removed_sender_is_not_called_again() -> None:
+    pump, recorder = Pump(), Recorder()
+    handle = pump.add_at(recorder, 0.0)
+    run(pump, 0.0, 1.0)
+    pump.remove(handle)
+    pump.remove(handle)
+    count = len(recorder.sent)
+    assert pump.send_due(5.0) is None
+    assert len(recorder.sent) == count
+    pump.add_at(recorder, 5.0)
+    run(pump, 5.0, 5.5)
+    assert recorder.sent[count][0] > 5.0
+    assert all(skipped == 0 for _, skipped in recorder.sent)
+
+
+def test_a_sender_may_remove_itself() -> None:
+    pump = Pump()
+
+    class Leaving(Recorder):
+        def send(self, due: float, skipped: int) -> None:
+            super().send(due, skipped)
+            pump.remove(handle)
+
+    leaving = Leaving()
+    handle = pump.add_at(leaving, 0.0)
+    run(pump, 0.0, 1.0)
+    assert len(leaving.sent) == 1
+
+
+def test_the_thread_sends_sleeps_without_senders_and_stops() -> None:
+    pump, first, second = Pump(), Recorder(), Recorder()
+    pump.start()
+    handle = pump.add(first)
+    assert first.called.wait(5)
+    pump.remove(handle)
+    pump.add(second)
+    assert second.called.wait(5)
+    pump.stop()
+    count = len(second.sent)
+    pump.stop()
+    assert len(second.sent) == count
+    assert not any(thread.name == "rtp-pump" for thread in threading.enumerate())

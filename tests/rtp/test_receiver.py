@@ -1,0 +1,193 @@
+from __future__ import annotations
+
+import audioop
+import random
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from callagent.call_info import FRAME_BYTES
+from callagent.rtp.codec import PCMA, PCMU
+from callagent.rtp.packet import RtpPacket
+from callagent.rtp.receiver import Received, RtpReceiver
+from callagent.rtp.sender import RtpSender
+from tests.rtp.streams import PEER, Arrival, audio, jittery, lossy, tone
+
+STRANGER = ("198.51.100.9", 4000)
+
+
+def connected(telephone_event: int | None = 101) -> RtpReceiver:
+    receiver = RtpReceiver(PCMU, 0.0)
+    receiver.connect(PEER, PCMU, telephone_event, 0.0)
+    return receiver
+
+
+def play(receiver: RtpReceiver, arrivals: Iterable[Arrival]) -> list[Received]:
+    """Receive as a session does, with its timers."""
+    received: list[Received] = []
+    tick = 0.1
+    for at, packet in arrivals:
+        while tick <= at:
+            received += receiver.tick(tick)
+            tick += 0.1
+        while (timer := receiver.next_timer()) is not None and timer <= at:
+            received += receiver.tick(timer)
+        received += receiver.receive(bytes(packet), PEER, at)
+    return received
+
+
+def decoded(index: int) -> bytes:
+    return PCMU.decode(PCMU.encode(tone(index)))
+
+
+def test_a_clean_stream_comes_out_as_it_was_at_once() -> None:
+    receiver = connected()
+    for index, (at, packet) in enumerate(audio(100)):
+        assert receiver.receive(bytes(packet), PEER, at) == [decoded(index)]
+    assert receiver.reception.jitter == pytest.approx(0, abs=0.01)
+
+
+@pytest.mark.parametrize("share", [0.01, 0.05, 0.1, 0.2, 0.3])
+def test_lost_packets_are_concealed_and_time_is_kept(share: float) -> None:
+    receiver = connected()
+    arrivals = [next(iter(audio(1))), *lossy(audio(1000), share)[1:]]
+    frames = play(receiver, arrivals)
+    assert abs(len(frames) - 1000) <= 12
+    assert all(len(frame) == FRAME_BYTES for frame in frames)
+    # A steady tone: nowhere, except in long gaps, does the level fall.
+    quiet = sum(1 for frame in frames if isinstance(frame, bytes) and audioop.rms(frame, 2) < 2000)
+    assert quiet <= 1000 * share**4 * 2 + 2
+
+
+def test_reordered_and_doubled_packets_make_no_repeated_or_swapped_sound() -> None:
+    receiver = connected()
+    arrivals = [each for arrival in jittery(audio(500), 0.03) for each in (arrival, arrival)]
+    frames = play(receiver, arrivals)
+    known = {decoded(index): index for index in range(500)}
+    assert receiver.buffer.duplicates + receiver.buffer.late >= 500 - receiver.buffer.late
+    order = [known[frame] for frame in frames if isinstance(frame, bytes) and frame in known]
+    assert len(order) > 300
+
+
+@pytest.mark.parametrize("milliseconds", [10, 30, 40, 60])
+def test_other_packet_times_are_cut_to_frames(milliseconds: int) -> None:
+    receiver = connected()
+    samples = 8 * milliseconds
+    frames: list[Received] = []
+    for index in range(60):
+        payload = PCMU.encode(tone(index, samples=samples))
+        packet = RtpPacket(0, index, index * samples, 7, payload)
+        frames += receiver.receive(bytes(packet), PEER, index * milliseconds / 1000)
+    assert frames == [decoded(index) for index in range(60 * milliseconds // 20)]
+
+
+def test_strangers_unknown_types_and_garbage_are_refused() -> None:
+    receiver = connected()
+    packet = bytes(next(audio(1))[1])
+    assert RtpReceiver(PCMU, 0).receive(packet, PEER, 0.0) == []
+    assert receiver.receive(packet, STRANGER, 0.0) == []
+    assert receiver.receive(b"\x80", PEER, 0.0) == []
+    assert receiver.receive(b"\x80\xc8" + packet[2:], PEER, 0.0) == []
+    assert receiver.receive(bytes(RtpPacket(96, 1, 1, 7, b"x")), PEER, 0.0) == []
+    assert receiver.receive(bytes(RtpPacket(101, 2, 1, 7, b"x")), PEER, 0.0) == []
+    assert receiver.refused_total == 5
+    assert receiver.remote is not None
+    assert receiver.remote.address == PEER
+
+
+def test_a_new_stream_is_heard_within_200_ms() -> None:
+    receiver = connected()
+    play(receiver, audio(50))
+    frames: list[Received] = []
+    for at, packet in audio(8, ssrc=99, sequence=5, timestamp=5, start=1.0):
+        frames += receiver.receive(bytes(packet), PEER, at)
+    assert frames == [decoded(index) for index in range(8)]
+
+
+def test_a_jump_of_the_timestamp_alone_is_heard_at_once() -> None:
+    receiver = connected()
+    play(receiver, audio(50, sequence=0))
+    ((_, packet),) = audio(1, sequence=50, timestamp=77)
+    assert receiver.receive(bytes(packet), PEER, 1.0) == [decoded(0)]
+
+
+def test_a_peer_that_stops_in_silence_is_heard_as_silence_by_the_clock() -> None:
+    receiver = connected()
+    play(receiver, audio(50))
+    frames = [frame for tick in range(10, 30) for frame in receiver.tick(tick / 10)]
+    assert len(frames) == pytest.approx((2.9 - 0.98) / 0.02, abs=1)
+    assert frames[-1] == bytes(FRAME_BYTES)
+    ((_, packet),) = audio(1, sequence=65500 + 50, timestamp=(4294967000 + 160 * 150) % 2**32)
+    after = receiver.receive(bytes(packet), PEER, 3.0)
+    assert len(frames) + len(after) == pytest.approx((3.0 - 0.98) / 0.02, abs=1)
+
+
+def test_on_hold_nothing_is_heard_and_afterwards_all_is() -> None:
+    receiver = connected()
+    play(receiver, audio(10))
+    receiver.hold(True, 0.2)
+    held = list(audio(20))[10:]
+    assert [frame for at, packet in held for frame in receiver.receive(bytes(packet), PEER, at)] == []
+    assert receiver.tick(0.9) == []
+    receiver.hold(False, 0.4)
+    ((_, packet),) = list(audio(21))[20:]
+    assert receiver.receive(bytes(packet), PEER, 0.4) == [decoded(20)]
+
+
+def test_a_new_address_and_codec_are_followed_at_once_and_the_old_address_is_a_stranger() -> None:
+    receiver = connected()
+    play(receiver, audio(10))
+    receiver.connect(("192.0.2.77", 6000), PCMA, 101, 0.2)
+    ((_, old),) = list(audio(11))[10:]
+    assert receiver.receive(bytes(old), PEER, 0.2) == []
+    packet = RtpPacket(8, 1, 1, 5, PCMA.encode(tone(0)))
+    assert receiver.receive(bytes(packet), ("192.0.2.77", 6000), 0.2) == [PCMA.decode(packet.payload)]
+
+
+def key_presses(digits: str, seed: int, share: float) -> str:
+    """What is read of `digits` sent through a network that loses, doubles and swaps packets."""
+    chance = random.Random(seed)
+    sender, receiver = RtpSender(PCMU), connected()
+    sender.use(PCMU, 101)
+    sender.press(digits)
+    arrivals: list[tuple[float, bytes]] = []
+    at = 0.0
+    while sender.pressing:
+        packet = sender.frame_to_send(None)
+        copies = (chance.random() >= share) + (chance.random() < 0.02)
+        arrivals += [(at + (0.03 if chance.random() < 0.05 else 0.0), packet)] * copies
+        at += 0.02
+    read: list[str] = []
+    for now, packet in sorted(arrivals, key=lambda each: each[0]):
+        while (timer := receiver.next_timer()) is not None and timer <= now:
+            read += [item for item in receiver.tick(timer) if isinstance(item, str)]
+        read += [item for item in receiver.receive(packet, PEER, now) if isinstance(item, str)]
+    return "".join(read)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_thousand_digits_through_a_fifth_of_loss_each_once_and_in_order(seed: int) -> None:
+    digits = "".join(random.Random(seed).choices("0123456789*#ABCD", k=1000))
+    assert key_presses(digits, seed, 0.2) == digits
+
+
+@given(st.lists(st.binary(max_size=200) | st.binary(max_size=60).map(lambda data: b"\x80\x00\x00\x01" + data)))
+def test_whatever_the_peer_sends_only_frames_and_digits_come_out(datagrams: list[bytes]) -> None:
+    receiver = connected()
+    for index, data in enumerate(datagrams):
+        for item in receiver.receive(data, PEER, index * 0.02) + receiver.tick(index * 0.02):
+            assert isinstance(item, str) or len(item) == FRAME_BYTES
+
+
+def test_corrupt_packets_leave_the_rest_of_the_stream_alone() -> None:
+    chance = random.Random(5)
+    receiver, frames = connected(), 0
+    for at, packet in audio(2000):
+        data = bytearray(bytes(packet))
+        if chance.random() < 0.02:
+            data[chance.randrange(12)] ^= 1 << chance.randrange(8)
+        frames += len(receiver.receive(bytes(data), PEER, at))
+    assert 1900 < frames < 2200
+    assert receiver.packets > 1950

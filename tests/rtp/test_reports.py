@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import pytest
+
+from callagent.rtp import rtcp
+from callagent.rtp.codec import PCMU
+from callagent.rtp.receiver import RtpReceiver
+from callagent.rtp.reports import Reports
+from callagent.rtp.sender import RtpSender
+from tests.rtp.streams import PEER, audio
+
+PEER_CONTROL = (PEER[0], PEER[1] + 1)
+
+
+class Side:
+    """One end of a call that only reports."""
+
+    def __init__(self) -> None:
+        self.sender = RtpSender(PCMU)
+        self.receiver = RtpReceiver(PCMU, 0.0)
+        self.receiver.connect(PEER, PCMU, None, 0.0)
+        self.reports = Reports("name", 0.0)
+
+    def make(self, now: float) -> bytes:
+        return self.reports.make(self.sender, self.receiver, now, now)
+
+    def take(self, data: bytes, now: float, source: tuple[str, int] = PEER_CONTROL) -> None:
+        self.reports.receive(data, source, self.receiver, now)
+
+
+def test_two_ends_learn_loss_and_round_trip_from_each_other() -> None:
+    here, there = Side(), Side()
+    for index in range(100):
+        packet = here.sender.frame_to_send(None)
+        if index % 4 != 1:
+            there.receiver.receive(packet, PEER, index * 0.02)
+    there.take(here.make(1000.0), 1000.1)
+    here.take(there.make(1003.0), 1003.1)
+    assert here.reports.peer_lost == 25
+    assert here.reports.round_trip == pytest.approx(0.2, abs=1e-3)
+
+
+def test_an_end_that_has_sent_nothing_makes_a_receiver_report() -> None:
+    side = Side()
+    for at, packet in audio(10):
+        side.receiver.receive(bytes(packet), PEER, at)
+    (report,) = rtcp.parse_reports(side.make(5.0))
+    assert report.ntp_time is None
+    assert report.blocks[0].highest & 0xFFFF == 65509
+
+
+def test_reports_are_due_in_two_and_a_half_to_seven_and_a_half_seconds() -> None:
+    assert all(2.5 <= Side().reports.due <= 7.5 for _ in range(50))
+    side = Side()
+    side.make(100.0)
+    assert 102.5 <= side.reports.due <= 107.5
+
+
+def test_bad_rtcp_and_strangers_change_nothing() -> None:
+    side = Side()
+    side.make(1.0)
+    block = rtcp.ReportBlock(side.sender.ssrc, 255, 9999, 0, 0)
+    good = rtcp.compound(rtcp.Report(5, (block,)), "x")
+    side.take(good, 2.0, ("198.51.100.9", 4001))
+    side.take(good[:-1], 2.0)
+    side.take(rtcp.compound(rtcp.Report(5, (rtcp.ReportBlock(123, 255, 9999, 0, 0),)), "x"), 2.0)
+    assert side.reports.peer_lost == 0
+    assert side.receiver.refused == 2

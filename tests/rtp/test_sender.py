@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import pytest
+
+from callagent.rtp.codec import PCMA, PCMU
+from callagent.rtp.packet import RtpPacket
+from callagent.rtp.sender import RtpSender
+from callagent.rtp.telephone_event import FRAMES_PER_DIGIT, TelephoneEvent
+from tests.rtp.streams import tone
+
+
+def frames(sender: RtpSender, count: int) -> list[RtpPacket]:
+    return [RtpPacket.parse(sender.frame_to_send(None)) for _ in range(count)]
+
+
+def test_the_stream_is_continuous_and_silent_where_there_is_nothing_to_say() -> None:
+    sender = RtpSender(PCMU)
+    sent = [RtpPacket.parse(sender.frame_to_send(pcm)) for pcm in (tone(0), None, tone(1))]
+    assert [packet.payload for packet in sent] == [PCMU.encode(tone(0)), b"\xff" * 160, PCMU.encode(tone(1))]
+    assert [(packet.sequence - sent[0].sequence) & 0xFFFF for packet in sent] == [0, 1, 2]
+    assert [(packet.timestamp - sent[0].timestamp) & 0xFFFFFFFF for packet in sent] == [0, 160, 320]
+    assert not any(packet.marker for packet in sent)
+    assert (sender.packets, sender.octets) == (3, 480)
+
+
+def test_numbers_wrap() -> None:
+    sender = RtpSender(PCMU)
+    sent = frames(sender, 70000)
+    for before, after in zip(sent, sent[1:], strict=False):
+        assert after.sequence == (before.sequence + 1) & 0xFFFF
+
+
+def test_a_digit_replaces_the_audio_and_then_a_talkspurt_begins() -> None:
+    sender = RtpSender(PCMU)
+    sender.use(PCMU, 96)
+    sender.press("5#")
+    sent = frames(sender, 2 * FRAMES_PER_DIGIT + 1)
+    assert not sender.pressing
+    events = [packet for packet in sent if packet.payload_type == 96]
+    assert [TelephoneEvent.parse(packet.payload).event for packet in events] == [5] * 8 + [11] * 8
+    assert len({packet.timestamp for packet in events}) == 2
+    assert events[0].timestamp == sent[0].timestamp
+    assert [index for index, packet in enumerate(sent) if packet.marker] == [0, 8, 11, 19]
+    # Time went on under the event.
+    assert (sent[8].timestamp - sent[0].timestamp) & 0xFFFFFFFF == 8 * 160
+
+
+def test_skipped_frames_move_the_timestamp_only() -> None:
+    sender = RtpSender(PCMU)
+    (before,) = frames(sender, 1)
+    sender.skip(8)
+    sender.resume()
+    (after,) = frames(sender, 1)
+    assert (after.sequence - before.sequence) & 0xFFFF == 1
+    assert (after.timestamp - before.timestamp) & 0xFFFFFFFF == 9 * 160
+    assert after.marker
+
+
+def test_a_new_codec_is_used_from_the_next_frame_on() -> None:
+    sender = RtpSender(PCMU)
+    sender.use(PCMA, None)
+    (packet,) = frames(sender, 1)
+    assert (packet.payload_type, packet.payload) == (8, b"\xd5" * 160)
+
+
+def test_digits_that_are_no_longer_negotiated_are_audio() -> None:
+    sender = RtpSender(PCMU)
+    sender.use(PCMU, 101)
+    sender.press("1")
+    sender.use(PCMU, None)
+    assert {packet.payload_type for packet in frames(sender, 11)} == {0}
+
+
+def test_one_wrong_digit_refuses_all() -> None:
+    sender = RtpSender(PCMU)
+    with pytest.raises(ValueError, match="'x'"):
+        sender.press("12x")
+    assert not sender.pressing
+    sender.press("1")
+    sender.release()
+    assert not sender.pressing

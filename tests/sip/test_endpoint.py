@@ -1,0 +1,91 @@
+"""The endpoint on real sockets on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import pytest
+
+from callagent.sip import CallAnswered, CallEnded, Endpoint, EndpointCall, Event, Negotiation, UserAgentSettings
+from callagent.sip.endpoint import LookupFailed
+
+SETTINGS = UserAgentSettings(admit=lambda host: "local")
+
+
+def offer(host: str) -> bytes:
+    return Negotiation(host, 40002, 1, loopback=True).offer()
+
+
+class Answering:
+    """Takes every call."""
+
+    def __init__(self) -> None:
+        self.calls: list[EndpointCall] = []
+
+    def __call__(self, call: EndpointCall) -> None:
+        self.calls.append(call)
+        negotiation = Negotiation(call.local_host(), 40000, 1, loopback=True)
+        call.answer(negotiation.answer(call.core.invite.body)[0])
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "0.0.0.0"])
+async def test_a_call_over_the_wire(host: str) -> None:
+    answering = Answering()
+    server = await Endpoint.open(host, 0, SETTINGS, answering)
+    phone = await Endpoint.open("::1" if host == "::1" else "127.0.0.1", 0, SETTINGS)
+    events: asyncio.Queue[Event] = asyncio.Queue()
+    target = "[::1]" if host == "::1" else "127.0.0.1"
+    call = await phone.call(f"sip:agent@{target}:{server.local_address[1]}", body=offer)
+    call.listen(events.put_nowait)
+    async with asyncio.timeout(10):
+        assert isinstance(await events.get(), CallAnswered)
+        call.hang_up()
+        await call.closed.wait()
+        await answering.calls[0].closed.wait()
+    assert answering.calls[0].trunk == "local"
+    assert answering.calls[0].local_host() == ("::1" if host == "::1" else "127.0.0.1")
+    await server.close()
+    await phone.close()
+
+
+async def test_without_anybody_to_take_them_calls_are_refused() -> None:
+    server, phone = [await Endpoint.open("127.0.0.1", 0, SETTINGS) for _ in range(2)]
+    events: asyncio.Queue[Event] = asyncio.Queue()
+    call = await phone.call(f"sip:agent@localhost:{server.local_address[1]}", body=offer)
+    call.listen(events.put_nowait)
+    async with asyncio.timeout(10):
+        event = await events.get()
+    assert isinstance(event, CallEnded)
+    assert event.status == 480
+    await server.close()
+    await phone.close()
+
+
+async def test_closing_ends_calls_and_does_not_wait_for_peers_that_are_gone() -> None:
+    phone = await Endpoint.open("127.0.0.1", 0, SETTINGS)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        await phone.call(f"sip:agent@127.0.0.1:{deaf.getsockname()[1]}", body=offer)
+        async with asyncio.timeout(10):
+            await phone.close(0.1)
+            await phone.close()
+
+
+async def test_what_cannot_be_called_raises() -> None:
+    phone = await Endpoint.open("127.0.0.1", 0, SETTINGS)
+    for target in ("tel:+15550100", "nonsense", "sip:"):
+        with pytest.raises(ValueError, match=r"not valid|Only"):
+            await phone.call(target, body=offer)
+    with pytest.raises(LookupFailed):
+        await phone.call("sip:agent@name.invalid", body=offer)
+    await phone.close()
+
+
+async def test_the_advertised_host_is_what_peers_are_told() -> None:
+    settings = UserAgentSettings(admit=lambda host: "local", advertised="198.51.100.7")
+    phone = await Endpoint.open("127.0.0.1", 0, settings)
+    call = await phone.call("sip:agent@127.0.0.1:9", body=offer)
+    assert call.core.invite.contacts[0].uri.host == "198.51.100.7"
+    assert b"198.51.100.7" in call.core.invite.body
+    await phone.close(0.0)
