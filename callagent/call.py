@@ -7,7 +7,7 @@ transfer, the last words before a hang-up) is a task of the call that ends by pu
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -32,6 +32,7 @@ from callagent.agents.action import (
 from callagent.call_info import EndReason
 from callagent.call_media import RecordedMedia
 from callagent.call_record import Recorder
+from callagent.call_reply import Replies
 from callagent.call_state import (
     ANSWERING,
     END_FUNCTION_ATTEMPTS,
@@ -106,8 +107,7 @@ class Call:
         self._agent: Agent | None = None
         self._media: Media | None = None
         self._recording: StereoRecording | None = None
-        self._reply: asyncio.Task[None] | None = None
-        self._reply_number = 0
+        self._replies = Replies(self._inbox.put_nowait)
         self._leaving: asyncio.Task[None] | None = None
         self._metrics_written = 0
         self._digits_hidden = False
@@ -151,7 +151,7 @@ class Call:
         self.leg.ring()
         self._agent = await self._project.open(self.leg.info, self._write_metric)
         await stack.enter_async_context(self._taker)
-        self._begin_reply(self._agent.start())
+        self._replies.begin(self._agent.start())
         backlog = await self._ring()
         if self._over or not await self._answer(backlog):
             return
@@ -284,7 +284,7 @@ class Call:
                 return
             case MetricWritten():
                 return
-        if number != self._reply_number or self._state is not CallState.TALKING:
+        if number != self._replies.number or self._state is not CallState.TALKING:
             return
         match action:
             case Say(text=text, interruptible=interruptible, channel=channel):
@@ -311,33 +311,12 @@ class Call:
 
     # The agent's replies ----------------------------------------------------------------------------------------------
 
-    def _begin_reply(self, actions: AsyncIterator[Action]) -> None:
-        self._reply_number += 1
-        self._reply = asyncio.create_task(self._run_reply(self._reply_number, actions, self._reply))
-
     def _reply_to(self, turn: CallerTurn | HandoffFailed) -> None:
         if self._state is CallState.TALKING:
-            self._begin_reply(self._the_agent.reply(turn))
-
-    async def _run_reply(self, number: int, actions: AsyncIterator[Action], former: asyncio.Task[None] | None) -> None:
-        """Hand the reply's actions to the inbox; a former reply is over first."""
-        error: str | None = None
-        try:
-            if former and not former.done():
-                former.cancel()
-                await asyncio.wait({former})
-            async for action in actions:
-                self._inbox.put_nowait(Acted(number, action))
-        except CallagentError as failure:
-            self._log.error("reply_failed", error=str(failure))
-            error = str(failure)
-        finally:
-            if (aclose := getattr(actions, "aclose", None)) is not None:
-                await aclose()
-            self._inbox.put_nowait(ReplyDone(number, error))
+            self._replies.begin(self._the_agent.reply(turn))
 
     def _reply_done(self, number: int, error: str | None) -> None:
-        if error is None or number != self._reply_number:
+        if error is None or number != self._replies.number:
             return
         self._recorder.error("agent", error, self._loop.time())
         if self._state is CallState.TALKING:
@@ -347,9 +326,7 @@ class Call:
         """The caller has the floor: the reply is cut and history holds what was heard of it."""
         if self._state is not CallState.TALKING:
             return
-        self._reply_number += 1
-        if self._reply and not self._reply.done():
-            self._reply.cancel()
+        self._replies.cut()
         self._the_agent.heard(heard, cut=True)
 
     # Leaving ----------------------------------------------------------------------------------------------------------
@@ -407,11 +384,10 @@ class Call:
             self._state = state
 
     async def _stop_tasks(self) -> None:
-        tasks = {task for task in (self._reply, self._leaving) if task and not task.done()}
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks, timeout=self._settings.closing)
+        await self._replies.stop(self._settings.closing)
+        if self._leaving and not self._leaving.done():
+            self._leaving.cancel()
+            await asyncio.wait({self._leaving}, timeout=self._settings.closing)
 
     async def _close(self) -> None:
         """End the leg, run the end function, keep the record: each bounded, each done whatever the others do."""

@@ -21,7 +21,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "carriers": set(),
     "legs": {"sip", "rtp", "carriers"},
     "turns": {"speech.protocol", "agents.action"},
-    "agents": {"models.protocol", "workers.protocol"},
+    "agents": {"models.protocol", "workers.protocol", "workers.runtime"},
     "speech": set(),
     "models": set(),
     "workers": set(),
@@ -30,7 +30,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "call_record": {"legs", "turns", "agents", "records"},
     "call_media": {"legs", "records"},
     "call_state": {"legs", "turns", "agents", "records"},
-    "call": {
+    "call": {"call_reply", 
         "call_media",
         "call_record",
         "call_state",

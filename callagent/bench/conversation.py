@@ -11,6 +11,7 @@ import asyncio
 import json
 import struct
 import tempfile
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -83,8 +84,7 @@ def _loud(frame: bytes) -> bool:
     return max(samples) > _LOUD
 
 
-async def _until(condition: object, seconds: float) -> None:
-    assert callable(condition)
+async def _until(condition: Callable[[], bool], seconds: float) -> None:
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110 - the wire is sampled every 5 ms
             await asyncio.sleep(0.005)
@@ -110,7 +110,7 @@ async def _call(uri: str, caller: str, speech: bytes, trials: int) -> Trials:
         wire = Wire(speech)
         assert isinstance(line, SipLine)
         line.media.start(wire.on_frame, wire.next_frame)
-        await _until(lambda: wire.sound_at and monotonic() - wire.sound_at > 0.8, 20)
+        await _until(lambda: wire.sound_at > 0 and monotonic() - wire.sound_at > 0.8, 20)
         for _ in range(trials):
             await _trial(wire, measured)
     return measured

@@ -31,7 +31,7 @@ def call_info_of(invite: Request, *, outgoing: bool) -> CallInfo:
         wire="sip",
         started=datetime.now(UTC),
         headers=MappingProxyType(_custom_headers(invite.headers)),
-        peer_call_id=_clean(invite.call_id),
+        peer_call_id=clean(invite.call_id),
     )
 
 
@@ -58,18 +58,18 @@ def _user(uri: Uri) -> str | None:
     text = uri.user_text
     if text is None:
         return None
-    return _clean(text).partition(";")[0] or None
+    return clean(text).partition(";")[0] or None
 
 
 def _custom_headers(headers: Headers) -> dict[str, str]:
     custom: dict[str, str] = {}
     for name, value in headers:
         if name.lower() not in _PROTOCOL:
-            custom[name] = f"{custom[name]}, {_clean(value)}" if name in custom else _clean(value)
+            custom[name] = f"{custom[name]}, {clean(value)}" if name in custom else clean(value)
     return custom
 
 
-def _clean(text: str) -> str:
+def clean(text: str) -> str:
     """Text that every log, database and page can hold: valid Unicode without control characters."""
     valid = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     return "".join(character for character in valid if character.isprintable())

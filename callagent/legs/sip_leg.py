@@ -19,7 +19,7 @@ from callagent.legs.leg import (
     TransferStatus,
     TransferTarget,
 )
-from callagent.legs.sip_identity import call_info_of
+from callagent.legs.sip_identity import call_info_of, clean
 from callagent.log import get_logger
 from callagent.rtp import NoTelephoneEvent, RtpSession, codec_by_name
 from callagent.sip import (
@@ -197,7 +197,7 @@ class SipLeg:
                 self._press(digit, "info")
             case TransferProgressed(state=state, status=status, reason=reason):
                 if state in _OUTCOMES:
-                    self._settle(TransferOutcome(_OUTCOMES[state], f"{status} {reason}".strip()))
+                    self._settle(TransferOutcome(_OUTCOMES[state], clean(f"{status} {reason}").strip()))
             case TransferRequested(target=target, headers=headers):
                 self._request_transfer(target, dict(headers))
             case CallEnded():
@@ -252,7 +252,7 @@ class SipLeg:
         """The call is over; silent when it was us who ended it."""
         if self._state is LegState.CLOSED:
             return
-        detail = f"{event.status} {event.reason}".strip() or event.cause.value
+        detail = clean(f"{event.status} {event.reason}").strip() if event.status else event.cause.value
         self._close(detail)
         reason = _END_REASONS.get(event.cause)
         if reason is None:

@@ -266,3 +266,32 @@ async def test_closing_hangs_up_what_still_runs(world: World) -> None:
     await world.server.close()
     await phone.until(bool)
     assert phone.seen == [CallerHungUp(EndReason.CALLER_HANGUP)]
+
+
+SDP = "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 40000 RTP/AVP 8\r\n"
+
+
+async def test_a_call_without_an_offer_is_offered_to_and_the_ack_decides(world: World) -> None:
+    host, port = world.address.split(":")
+    identity = "From: <sip:a@127.0.0.1>;tag=1\r\nCall-ID: late\r\nContact: <sip:a@127.0.0.1>\r\nMax-Forwards: 70\r\n"
+    via = "Via: SIP/2.0/UDP 127.0.0.1;rport;branch=z9hG4bK"
+    loop = asyncio.get_running_loop()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
+        peer.setblocking(False)
+        peer.connect((host, int(port)))
+        to = f"To: <sip:agent@{world.address}>"
+        start = f"INVITE sip:agent@{world.address} SIP/2.0\r\n{via}1\r\n{identity}{to}\r\nCSeq: 1 INVITE\r\n\r\n"
+        await loop.sock_sendall(peer, start.encode())
+        async with asyncio.timeout(PATIENCE):
+            leg = await world.legs.get()
+            answering = asyncio.create_task(leg.answer())
+            answer = b""
+            while not answer.startswith(b"SIP/2.0 200"):
+                answer = await loop.sock_recv(peer, 4096)
+            assert b"RTP/AVP 0 8 101" in answer
+            to = next(line for line in answer.decode().split("\r\n") if line.startswith("To:"))
+            ack = f"ACK sip:agent@{world.address} SIP/2.0\r\n{via}2\r\n{identity}{to}\r\nCSeq: 1 ACK\r\n"
+            await loop.sock_sendall(peer, f"{ack}Content-Type: application/sdp\r\n\r\n{SDP}".encode())
+            media = await answering
+    assert media.statistics().codec == "PCMA/8000"
+    await leg.hang_up(EndReason.AGENT_HANGUP)

@@ -51,14 +51,20 @@ async def call(
     return await lease.run(request, timeout=timeout, on_message=Messages() if on_message is None else on_message)
 
 
-def descendants() -> set[int]:
-    """Every process below this one, zombies included."""
+def processes() -> dict[int, int]:
+    """Every process and its parent, zombies included."""
     parents = {}
     for entry in filter(str.isdigit, os.listdir("/proc")):
         try:
             parents[int(entry)] = int(Path("/proc", entry, "stat").read_text().rpartition(")")[2].split()[1])
         except OSError:
             continue
+    return parents
+
+
+def descendants() -> set[int]:
+    """Every process below this one, zombies included."""
+    parents = processes()
     found = {os.getpid()}
     while new := {pid for pid, parent in parents.items() if parent in found} - found:
         found |= new

@@ -249,7 +249,7 @@ async def test_a_project_that_starts_threads_gets_interpreters_instead_of_forks(
 
 
 async def test_a_project_that_never_finishes_importing_is_given_up(make_pool: MakePool) -> None:
-    with pytest.raises(WorkerDied, match="took more than 0.5 s"):
+    with pytest.raises(WorkerDied, match=r"took more than 0\.5 s"):
         await make_pool("Endless", WorkerSettings(import_timeout=0.5)).start()
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from callagent.errors import FunctionTimeout, WorkerDied
-from tests.workers.support import Messages, call, descendants, open_descriptors, zoo_pool
+from tests.workers.support import Messages, call, descendants, open_descriptors, processes, zoo_pool
 
 ANSWERS = {
     "leaves_a_thread": "ok",
@@ -115,7 +115,7 @@ async def test_a_daemon_that_left_its_session_ends_with_the_call(tmp_path: Path)
     os.kill(daemon, 0)
     await lease.close()
     async with asyncio.timeout(10):
-        while Path("/proc", str(daemon)).exists():  # noqa: ASYNC110
+        while daemon in processes():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     await pool.close()
     assert not descendants()

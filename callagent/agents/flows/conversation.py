@@ -75,11 +75,8 @@ class Conversation:
         return CHANNELS.get(self.channel, f"{self.channel}.polyai")
 
     def now(self) -> datetime:
-        """The time for the project: pinned, or the clock's. A pinned time without a zone is UTC."""
-        at = self.settings.at
-        if at is None:
-            return datetime.now(UTC).astimezone()
-        return at if at.tzinfo else at.replace(tzinfo=UTC)
+        """The time for the project: pinned, or the clock's."""
+        return self.settings.pinned or datetime.now(UTC).astimezone()
 
     async def write_metric(self, name: str, value: Any, *, write_once: bool = False) -> bool:
         """Keep a metric and make it durable. False: it was written before and is written once only."""

@@ -76,7 +76,7 @@ class FlowProject:
         return {
             "account_id": self.project.account_id,
             "project_id": self.project.project_id,
-            "now": settings.at.isoformat() if settings.at else None,
+            "now": settings.pinned.isoformat() if settings.pinned else None,
             "secrets_dir": settings.secrets_dir,
         }
 

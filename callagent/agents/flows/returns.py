@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+MAX_CONTENT = 20_000
+"""Characters of a function's result that the model is shown."""
 BAD_RETURN = "Error: the function returned a value of a type that cannot be used."
 
 
@@ -92,7 +94,7 @@ def _from_dict(value: Mapping[str, Any], effects: Mapping[str, Any]) -> Decision
         language=effects.get("language"),
         voice=effects.get("voice"),
         transition=_transition(value.get("transition")) or _queued_transition(effects),
-        content=str(value.get("content") or ""),
+        content=str(value.get("content") or "")[:MAX_CONTENT],
         utterance=utterance,
         channel="dtmf" if str(value.get("utterance_channel") or "").upper() == "DTMF" else "speech",
         end_turn=value.get("end_turn") is not False,

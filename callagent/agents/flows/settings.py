@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class FlowSettings:
     language: str | None = None
     """None: the project's default."""
     at: datetime | None = None
-    """Pins the clock of the project's functions and of relative dates."""
+    """Pins the clock of the project's functions and of relative dates; without a zone it is UTC."""
     function_timeout: float = 10.0
     """Seconds a function may run."""
     slow_function_timeout: float = 30.0
@@ -40,3 +40,8 @@ class FlowSettings:
     models: Mapping[str, str] = field(default_factory=dict)
     """The platform's model names -> ours; a name that is not listed is the configured model."""
     secrets_dir: str | None = None
+
+    @property
+    def pinned(self) -> datetime | None:
+        """`at` with its zone."""
+        return self.at.replace(tzinfo=UTC) if self.at is not None and self.at.tzinfo is None else self.at

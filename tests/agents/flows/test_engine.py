@@ -327,6 +327,42 @@ def test_a_reply_cancelled_while_a_function_runs_does_not_cancel_the_function():
     run(main())
 
 
+def test_words_said_while_an_interrupted_function_still_runs_are_all_kept():
+    async def main() -> None:
+        script = ({"calls": [call("slow")]}, {"text": "Done."})
+        async with driven(Path(SLOW), *script) as agent:
+            await agent.start()
+            for text in ("go", "wait", "hello?"):
+                task = asyncio.create_task(agent.says(text))
+                await asyncio.sleep(0.5)
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+            actions = await agent.says("are you there")
+            assert functions(actions) == ["slow"]
+            heard = [m["content"] for m in agent.model.messages() if m["role"] == "user"]
+            assert heard == ["go", "wait", "hello?", "are you there"]
+
+    run(main())
+
+
+def test_the_end_waits_for_a_function_that_still_runs():
+    async def main() -> None:
+        async with driven(Path(SLOW), {"calls": [call("slow")]}) as agent:
+            await agent.start()
+            task = asyncio.create_task(agent.says("go"))
+            await asyncio.sleep(0.5)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert await agent.agent.end(EndReason.CALLER_HANGUP, 1)
+            assert agent.agent.record().state["done"] is True
+            await agent.agent.close()
+            await agent.agent.close()
+
+    run(main())
+
+
 def test_a_handoff_decided_in_an_interrupted_turn_happens_at_the_next():
     async def main() -> None:
         async with driven(Path(SLOW), {"calls": [call("slow_handoff")]}) as agent:

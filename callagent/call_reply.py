@@ -1,0 +1,55 @@
+"""The agent's replies as tasks: one at a time, each action handed to the call's inbox."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from typing import cast
+
+from callagent.agents.action import Action
+from callagent.call_state import Acted, ReplyDone
+from callagent.errors import CallagentError
+from callagent.log import get_logger
+
+log = get_logger(__name__)
+
+
+class Replies:
+    """`number` is that of the reply that counts; actions of earlier ones come too late."""
+
+    def __init__(self, put: Callable[[Acted | ReplyDone], None]) -> None:
+        self.number = 0
+        self._put = put
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self, actions: AsyncIterator[Action]) -> None:
+        """Run a reply; it starts when the one before is over."""
+        self.number += 1
+        self._task = asyncio.create_task(self._run(self.number, actions, self._task))
+
+    def cut(self) -> None:
+        """The caller has the floor: what the reply still does counts no more."""
+        self.number += 1
+        if self._task and not self._task.done():
+            self._task.cancel()
+
+    async def stop(self, seconds: float) -> None:
+        """End what runs, waiting for it no longer than that."""
+        if self._task and not self._task.done():
+            self._task.cancel()
+            await asyncio.wait({self._task}, timeout=seconds)
+
+    async def _run(self, number: int, actions: AsyncIterator[Action], former: asyncio.Task[None] | None) -> None:
+        error: str | None = None
+        try:
+            if former and not former.done():
+                former.cancel()
+                await asyncio.wait({former})
+            async for action in actions:
+                self._put(Acted(number, action))
+        except CallagentError as failure:
+            log.error("reply_failed", error=str(failure))
+            error = str(failure)
+        finally:
+            await cast("AsyncGenerator[Action, None]", actions).aclose()
+            self._put(ReplyDone(number, error))
