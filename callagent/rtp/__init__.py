@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from callagent.rtp.codec import PCMA, PCMU, Codec, codec_by_name
+from callagent.rtp.packet import RtpPacket
 from callagent.rtp.ports import PortsExhausted, RtpPorts
 from callagent.rtp.pump import Pump, PumpHandle
+from callagent.rtp.sender import RtpSender
 from callagent.rtp.session import NoTelephoneEvent, RtpSession, RtpSettings
 
 __all__ = [
@@ -15,7 +17,9 @@ __all__ = [
     "PortsExhausted",
     "Pump",
     "PumpHandle",
+    "RtpPacket",
     "RtpPorts",
+    "RtpSender",
     "RtpSession",
     "RtpSettings",
     "codec_by_name",

@@ -95,7 +95,9 @@ class SipCall:
         self._apply(CallInput.ANSWER, self._final(200, body), now)
 
     def hang_up(self, now: float, *, status: int = 480, headers: Mapping[str, str] = NO_HEADERS) -> None:
-        """End the call as its state asks: refuse with `status`, CANCEL, or BYE. `headers` go with refusal and BYE."""
+        """Refuse with `status`, CANCEL or BYE, as the state asks. `headers` go along; `ValueError` for bad ones."""
+        # What cannot be written raises before anything has changed.
+        Headers(headers.items())
         self._bye_headers = headers
         self._apply(CallInput.HANG_UP, self._final(status, headers=headers), now)
 
@@ -208,8 +210,7 @@ class SipCall:
         self._send_response(self._final(487), now)
 
     def _send_cancel(self, message: Message | None, now: float) -> None:
-        if self._client is None:
-            return
+        assert self._client is not None
         self.wire.request(cancel_of(self.invite), self._client.hop, _ignore, now)
         # A peer that answers the CANCEL and never the INVITE must not keep the call (§9.1).
         self._limit(self.wire.settings.timers.timeout, now)
@@ -254,10 +255,9 @@ class SipCall:
         if self._told:
             return
         self._told = True
-        status = message.status if isinstance(message, Response) else 0
-        reason = message.reason if isinstance(message, Response) else ""
+        final = message if isinstance(message, Response) else Response(status=0)
         headers = message.headers if message is not None else Headers()
-        self.wire.events.append(CallEnded(self, self._cause or EndCause.LOCAL, status, reason, headers))
+        self.wire.events.append(CallEnded(self, self._cause or EndCause.LOCAL, final.status, final.reason, headers))
 
     def _final(self, status: int, body: bytes = b"", headers: Mapping[str, str] = NO_HEADERS) -> Response | None:
         """A response to the INVITE of an incoming call."""

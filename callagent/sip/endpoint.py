@@ -123,7 +123,7 @@ class Endpoint(asyncio.DatagramProtocol):
     ) -> Endpoint:
         """Listen on UDP; port 0 takes any. Without `on_invite` calls are refused. Raises `OSError`."""
         endpoint = cls(settings, on_invite)
-        await endpoint._loop.create_datagram_endpoint(lambda: endpoint, local_addr=(host, port))
+        await endpoint._loop.create_datagram_endpoint(lambda: endpoint, sock=await _bind(endpoint._loop, host, port))
         return endpoint
 
     async def call(
@@ -191,8 +191,6 @@ class Endpoint(asyncio.DatagramProtocol):
         self._transport = cast(asyncio.DatagramTransport, transport)
         name = transport.get_extra_info("sockname")
         self.local_address = (name[0], name[1])
-        raw = transport.get_extra_info("socket")
-        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
 
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
         log.debug("<", peer=addr[0], port=addr[1], message=data)
@@ -267,6 +265,22 @@ class Endpoint(asyncio.DatagramProtocol):
         except (OSError, TimeoutError) as error:
             raise LookupFailed(f"{uri.bare_host} has no address: {error}") from error
         return Hop(str(found[0][4][0]), uri.port or 5060)
+
+
+async def _bind(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket.socket:
+    """IPv6 stays IPv6: an IPv4 peer in IPv6 clothes would be on nobody's allow-list."""
+    family, kind, protocol, _, address = (await loop.getaddrinfo(host, port, type=socket.SOCK_DGRAM))[0]
+    opened = socket.socket(family, kind, protocol)
+    try:
+        opened.setblocking(False)
+        if family == socket.AF_INET6:
+            opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
+        opened.bind(address)
+    except OSError:
+        opened.close()
+        raise
+    return opened
 
 
 def _route_to(peer: str) -> str:

@@ -317,13 +317,9 @@ def _back(cues: list[bytes | Cue | None], position: int, frames: int) -> int:
 
 def _fade(frame: bytes, *, rising: bool) -> bytes:
     samples = array.array("h", frame)
-    if sys.byteorder == "big":
-        samples.byteswap()
     for index in range(FADE_SAMPLES):
         gain = index if rising else FADE_SAMPLES - index
         samples[index] = samples[index] * gain // FADE_SAMPLES
     if not rising:
         samples[FADE_SAMPLES:] = array.array("h", bytes(2 * (FRAME_SAMPLES - FADE_SAMPLES)))
-    if sys.byteorder == "big":
-        samples.byteswap()
     return samples.tobytes()

@@ -1,4 +1,4 @@
-"""Killable processes for project code, and the same without processes for tests."""
+"""Killable processes for project code, and the same without processes for tests (`workers.in_process`)."""
 
 from __future__ import annotations
 

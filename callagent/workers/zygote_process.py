@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,6 +66,7 @@ class ZygoteProcess:
         self._ready: asyncio.Future[bool] = self._loop.create_future()
         self._forks: dict[int, asyncio.Future[WorkerProcess]] = {}
         self._ends: dict[int, asyncio.Future[int]] = {}
+        self._orders: deque[bytes] = deque()
         self._numbers = 0
         self._gone = asyncio.Event()
         self.alive = True
@@ -135,6 +137,7 @@ class ZygoteProcess:
         self._process.kill()
         self._process.wait()
         self._loop.remove_reader(self._control)
+        self._loop.remove_writer(self._control)
         self._control.close()
         self.log_output()
         self._output.close()
@@ -157,10 +160,22 @@ class ZygoteProcess:
         return describe_status(self._process.returncode)
 
     def _tell(self, order: list[object]) -> None:
-        try:
-            self._control.send(msgspec.msgpack.encode(order))
-        except OSError:
-            self.abandon()
+        # Bounded by two orders per worker: its fork and its end.
+        self._orders.append(msgspec.msgpack.encode(order))
+        self._flush()
+
+    def _flush(self) -> None:
+        self._loop.remove_writer(self._control)
+        while self._orders:
+            try:
+                self._control.send(self._orders[0])
+            except BlockingIOError:
+                self._loop.add_writer(self._control, self._flush)
+                return
+            except OSError:
+                self.abandon()
+                return
+            self._orders.popleft()
 
     def _on_readable(self) -> None:
         try:

@@ -38,8 +38,10 @@ class Server:
     def __init__(self) -> None:
         self.endpoint: Endpoint
         self.events: list[Event] = []
+        self.calls: list[EndpointCall] = []
 
     def accept(self, call: EndpointCall) -> None:
+        self.calls.append(call)
         negotiation = Negotiation(call.local_host(), 40000, 1, loopback=True)
         call.listen(lambda event: self._hear(call, negotiation, event))
         call.ring()
@@ -103,6 +105,11 @@ async def test_a_hundred_calls_are_answered(server: Server) -> None:
     await sipp(server, "-sn", "uac", "-s", "agent", "-m", "100", "-r", "100", "-d", "100")
     await closed(server, 100)
     assert len(server.of(CallEnded)) == 100
+
+
+async def test_calls_over_a_wire_that_loses_a_fifth_are_one_call_each(server: Server) -> None:
+    await sipp(server, "-sn", "uac", "-s", "agent", "-m", "30", "-r", "60", "-d", "100", "-lost", "20")
+    assert len(server.calls) == 30
 
 
 async def test_a_ringing_call_is_cancelled(server: Server) -> None:

@@ -23,7 +23,7 @@ from callagent.legs.leg import (
 from callagent.legs.sip_leg import SipLeg
 from callagent.legs.sip_legs import SipLegs
 from callagent.rtp import Pump, RtpPorts, RtpSettings
-from callagent.sip import UserAgentSettings
+from callagent.sip import CallAnswered, DigitReceived, Endpoint, Event, OfferAnswered, OfferRefused, UserAgentSettings
 
 SETTINGS = UserAgentSettings(admit=lambda host: "local", accepts_transfers=True)
 PATIENCE = 10.0
@@ -295,3 +295,89 @@ async def test_a_call_without_an_offer_is_offered_to_and_the_ack_decides(world: 
             media = await answering
     assert media.statistics().codec == "PCMA/8000"
     await leg.hang_up(EndReason.AGENT_HANGUP)
+
+
+class Peer:
+    """A bare endpoint with made-up media, to say what our own legs never say."""
+
+    def __init__(self) -> None:
+        self.events: asyncio.Queue[Event] = asyncio.Queue()
+
+    async def next(self, kind: type[Event]) -> Event:
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                event = await self.events.get()
+                if isinstance(event, kind):
+                    return event
+
+
+async def test_the_peer_holds_changes_the_codec_and_asks_for_one_we_lack(world: World) -> None:
+    peer = Peer()
+    endpoint = await Endpoint.open("127.0.0.1", 0, SETTINGS)
+    call = await endpoint.call(f"sip:agent@{world.address}", body=lambda host: SDP.encode())
+    call.listen(peer.events.put_nowait)
+    leg = await world.legs.get()
+    media = await leg.answer()
+    await peer.next(CallAnswered)
+    assert media.statistics().codec == "PCMA/8000"
+    for body, wanted in (
+        (SDP + "a=sendonly\r\n", b"a=recvonly"),
+        (SDP.replace("AVP 8", "AVP 0 8"), b"RTP/AVP 0\r\n"),
+    ):
+        call.reoffer(body.encode())
+        answered = await peer.next(OfferAnswered)
+        assert isinstance(answered, OfferAnswered)
+        assert wanted in answered.body
+        await asyncio.sleep(0.05)
+    assert media.statistics().codec == "PCMU/8000"
+    call.reoffer(SDP.replace("AVP 8", "AVP 18").encode())
+    refused = await peer.next(OfferRefused)
+    assert isinstance(refused, OfferRefused)
+    assert refused.status == 488
+    assert media.statistics().codec == "PCMU/8000"
+    await leg.hang_up(EndReason.AGENT_HANGUP)
+    await endpoint.close()
+
+
+async def test_digits_go_by_info_to_a_peer_without_telephone_events(world: World) -> None:
+    peer = Peer()
+    endpoint = await Endpoint.open("127.0.0.1", 0, SETTINGS)
+    call = await endpoint.call(f"sip:agent@{world.address}", body=lambda host: SDP.encode())
+    call.listen(peer.events.put_nowait)
+    leg = await world.legs.get()
+    events = Events(leg)
+    await leg.answer()
+    await peer.next(CallAnswered)
+    await asyncio.sleep(0.05)
+    await leg.send_digits("7")
+    digit = await peer.next(DigitReceived)
+    assert isinstance(digit, DigitReceived)
+    assert digit.digit == "7"
+    call.send_digit("9")
+    await events.until(bool)
+    assert events.seen == [DigitPressed("9")]
+    await leg.hang_up(EndReason.AGENT_HANGUP)
+    await endpoint.close()
+
+
+async def test_without_free_media_ports_calls_are_sent_away(pump: Pump) -> None:
+    server = SipLegs(RtpPorts("127.0.0.1", 29000, 29001), pump, lambda leg: None)
+    host, port = await server.open("127.0.0.1", 0, SETTINGS)
+    phone = SipLegs(ports(), pump)
+    await phone.open("127.0.0.1", 0, SETTINGS)
+    await phone.dial(f"sip:a@{host}:{port}")
+    second = await phone.dial(f"sip:a@{host}:{port}")
+    with pytest.raises(LegGone, match="503"):
+        async with asyncio.timeout(PATIENCE):
+            await second.answer()
+    await phone.close()
+    await server.close()
+
+
+async def test_what_cannot_be_dialled_raises_and_frees_its_port(pump: Pump) -> None:
+    phone = SipLegs(RtpPorts("127.0.0.1", 29000, 29001, rest_seconds=0.0), pump)
+    await phone.open("127.0.0.1", 0, SETTINGS)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="not valid"):
+            await phone.dial("nonsense")
+    await phone.close()

@@ -25,10 +25,9 @@ def free_range(count: int) -> tuple[int, int]:
 def test_ports_are_even_and_run_out() -> None:
     clock = Clock()
     ports = RtpPorts("127.0.0.1", *free_range(10), clock=clock)
-    opened = []
+    opened = [ports.bind() for _ in range(10)]
     with pytest.raises(PortsExhausted):
-        for _ in range(11):
-            opened.append(ports.bind())
+        ports.bind()
     numbers = [each.getsockname()[1] for each in opened]
     for each in opened:
         each.close()

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from callagent.rtp.codec import PCMA, PCMU
@@ -26,7 +28,7 @@ def test_the_stream_is_continuous_and_silent_where_there_is_nothing_to_say() -> 
 def test_numbers_wrap() -> None:
     sender = RtpSender(PCMU)
     sent = frames(sender, 70000)
-    for before, after in zip(sent, sent[1:], strict=False):
+    for before, after in itertools.pairwise(sent):
         assert after.sequence == (before.sequence + 1) & 0xFFFF
 
 

@@ -592,3 +592,12 @@ def test_a_call_that_its_owner_never_takes_is_refused() -> None:
     assert ended(pair.phone.events).status == 480
     pair.run()
     assert pair.idle()
+
+
+def test_headers_that_would_break_a_message_change_nothing() -> None:
+    pair = Pair()
+    ours, theirs = pair.establish()
+    for call in (ours, theirs):
+        with pytest.raises(ValueError, match="not valid"):
+            call.hang_up(pair.now, headers={"X-A": "1\r\nX-B: 2"})
+        assert call.established

@@ -149,7 +149,7 @@ async def test_a_worker_that_dies_between_functions_is_replaced(make_pool: MakeP
     await run(lease, "keep", key="a", value="1")
     assert lease.pid is not None
     os.kill(lease.pid, signal.SIGKILL)
-    while not lease._link.ended:  # type: ignore[union-attr]  # noqa: ASYNC110
+    while not lease._link.ended:  # type: ignore[union-attr]
         await asyncio.sleep(0.001)
     assert (await run(lease, "kept"))["kept"] == {"a": "1"}
 
@@ -229,7 +229,7 @@ async def test_a_dead_zygote_is_replaced(make_pool: MakePool) -> None:
     await run(lease, "keep", key="a", value="1")
     assert pool._zygote is not None
     pool._zygote._process.kill()
-    while pool._zygote.alive:  # noqa: ASYNC110
+    while pool._zygote.alive:
         await asyncio.sleep(0.001)
     assert (await run(await pool.lease({}), "echo", value=1))["value"] == 1
     try:
@@ -292,7 +292,7 @@ asyncio.run(main())
     core.kill()
     await core.wait()
     async with asyncio.timeout(10):
-        while any(_runs(pid) for pid in pids):  # noqa: ASYNC110
+        while any(_runs(pid) for pid in pids):
             await asyncio.sleep(0.01)
 
 

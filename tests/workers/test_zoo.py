@@ -115,7 +115,7 @@ async def test_a_daemon_that_left_its_session_ends_with_the_call(tmp_path: Path)
     os.kill(daemon, 0)
     await lease.close()
     async with asyncio.timeout(10):
-        while daemon in processes():  # noqa: ASYNC110
+        while daemon in processes():
             await asyncio.sleep(0.01)
     await pool.close()
     assert not descendants()

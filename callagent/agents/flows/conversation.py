@@ -45,6 +45,8 @@ class Conversation:
     inputs: list[str] = field(default_factory=list)
     """The caller's last words, newest last, for retrieval."""
     silences: int = 0
+    interruptions: int = 0
+    """Barge-ins so far."""
     functions: int = 0
     """Functions started so far."""
     calls: int = 0

@@ -85,6 +85,7 @@ class FlowAgent:
 
     def heard(self, text: str, *, cut: bool) -> None:
         if cut:
+            self._conversation.interruptions += 1
             self._conversation.history.correct(text)
 
     def filler_spoken(self, text: str) -> None:

@@ -58,6 +58,8 @@ def interruptible(conversation: Conversation) -> bool:
     """Whether the caller may interrupt what is said now: step, then flow, then project."""
     project, position = conversation.project, conversation.position
     asr = project.voice.asr
+    if asr.max_interruptions and conversation.interruptions >= asr.max_interruptions:
+        return False
     if conversation.turns == 0:
         return asr.barge_in_on_first_turn or project.experimental.value("barge_in", "enable_on_start_turn") is True
     step = project.step(position.flow, position.step)

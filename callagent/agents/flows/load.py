@@ -24,6 +24,7 @@ from callagent.agents.flows.identity import (
 )
 from callagent.agents.flows.names import clean_name
 from callagent.agents.flows.project import Project
+from callagent.agents.flows.resources import CHECKS, check_test_case
 from callagent.agents.flows.sms import load_sms_templates
 from callagent.agents.flows.steps import Step, load_step
 from callagent.agents.flows.topics import Topic, load_topic
@@ -64,6 +65,7 @@ class _Loader:
         self._findings = findings
 
     def project(self) -> Project:
+        self._check_resources()
         identity = self._reader("project.yaml")
         languages = self._languages()
         variants = load_variants(self._reader("config/variant_attributes.yaml"))
@@ -106,6 +108,13 @@ class _Loader:
         for path in sorted((self._path / folder).glob(pattern)):
             if path.is_file() and not path.name.startswith((".", "__")):
                 yield path.relative_to(self._path).as_posix()
+
+    def _check_resources(self) -> None:
+        for file, check in CHECKS.items():
+            if (self._path / file).exists():
+                check(self._reader(file))
+        for file in self._files("test_suite", "**/*.yaml"):
+            check_test_case(self._reader(file))
 
     def _languages(self) -> Languages:
         file = "agent_settings/languages.yaml"

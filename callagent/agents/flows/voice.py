@@ -28,6 +28,8 @@ class AsrSettings:
     barge_in_on_first_turn: bool = False
     speech_end: float | None = None
     """Seconds of silence that end the caller's turn."""
+    max_interruptions: int = 0
+    """Barge-ins of one call after which the agent is not interrupted any more; 0: no limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,8 @@ def load_asr_settings(root: Reader) -> AsrSettings:
         return AsrSettings(root.flag("barge_in"), False, speech_end)
     barge_in = root.map("barge_in")
     enabled = barge_in.flag("enabled", True) if "barge_in" in root else None
-    return AsrSettings(enabled, barge_in.flag("allow_on_first_turn"), speech_end)
+    most = int(barge_in.number("max_per_call") or 0)
+    return AsrSettings(enabled, barge_in.flag("allow_on_first_turn"), speech_end, max(0, most))
 
 
 def load_keyphrases(root: Reader) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ from callagent.models.understanding import (
 )
 
 _LEAST_PHONE_DIGITS = 7
+_MOST_CLOCK_DIGITS = 4
 _PARTS_OF_DAY = {"morning", "afternoon", "evening", "night"}
 
 _DATE = re.compile(r"\b(?:date|day|birthday)\b")
@@ -32,7 +33,10 @@ _TIME = re.compile(r"\b(?:time|hour|o'clock)\b")
 _PHONE = re.compile(r"\b(?:phone|telephone|mobile|cell|callback)\b")
 _EMAIL = re.compile(r"\be-?mail\b")
 _NAME = re.compile(r"\b(?:(?:first|last|full|family|caller|customer|guest|patient|contact|person)(?:'s)? ?)?name\b")
-_DIGITS = re.compile(r"\b(?:number|digits?|code|id|zip|postal|postcode|pin|reference)\b")
+_DIGITS = re.compile(
+    r"\b(?:number|digits?|code|(?:member|customer|patient|account|order|booking) id|zip|postal|postcode|pin|"
+    r"reference)\b"
+)
 _MONEY = re.compile(r"\b(?:amount|price|money|dollars|euros|sum|cost|budget)\b")
 _OWN_WORDS = re.compile(
     r"\b(?:reason|summary|details?|request|message|question|issue|problem|comment|feedback|query)\b"
@@ -123,7 +127,7 @@ def _text(hint: str, hearing: Hearing) -> tuple[str | None, bool]:
 def _digits(said: str) -> str | None:
     """Digits that are not a day or a time of day."""
     digits = find_digits(said)
-    if len(digits) <= 2 and (find_time(said) or find_date(said, date(2000, 1, 1))):
+    if len(digits) <= _MOST_CLOCK_DIGITS and (find_time(said) or find_date(said, date(2000, 1, 1))):
         return None
     return digits or None
 

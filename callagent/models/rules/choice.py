@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
@@ -33,6 +34,8 @@ _LEAST_SCORE = 0.3
 """Nearly a third of what the caller said must fit a function or topic."""
 _SURE_SCORE = 0.6
 """A topic that fits so well is a question, whatever days or numbers are in it."""
+_LEAST_TOPIC_SCORE = 0.5
+"""Topics are long: half of what the caller said must be in one."""
 _LEAST_EVIDENCE = 0.8
 """Weight of the words shared with a topic: one word that functions have too is not enough."""
 _ARGUMENT_SCORE = 0.5
@@ -56,14 +59,24 @@ _SMALL_TALK = (
 )
 """What a caller says on the side, and the answer."""
 _ANOTHER = re.compile(r"\b(?:another|other|different) (?:day|date|time)\b")
+_CALLER = r"\b(?:caller|user|customer|patient|guest|client|person|they)\b[^.;]{0,40}?\b"
 _YES_TOOL = re.compile(
-    r"\b(?:agrees?|agreed|says yes|confirms?|confirmed|accepts?|accepted|approves?|approved|that is right|is correct)\b"
+    rf"{_CALLER}(?:agrees?|says yes|confirms?|accepts?|approves?)\b|^[^:]*\b(?:agreed|confirmed|accepted|approved|yes):"
 )
 _NO_TOOL = re.compile(
-    r"\b(?:says no|(?:does|do|did) not (?:want|agree|confirm|accept|like)|doesn't (?:want|agree|confirm|accept)|"
-    r"declin(?:es?|ed)|refus(?:es?|ed)|reject(?:s|ed)?|denie[sd]|disagree[sd]?|not (?:right|correct)|is wrong|"
-    r"nothing else)\b"
+    rf"{_CALLER}(?:says no|(?:does not|do not|did not|doesn't) (?:want|agree|confirm|accept|like)|"
+    r"declines?|refuses?|rejects?|denies|disagrees?)\b|^[^:]*\b(?:rejected|declined|refused|denied|no):"
 )
+_FORBIDS = re.compile(r"(?:^|(?<=[.;!]))\s*(?:do not|don't|never)\b[^.;!]*[.;!]?|\[[^\]]*\]", re.IGNORECASE)
+"""Sentences of a description that say when not to call the function, and its labels."""
+
+
+_INSTRUCTS = re.compile(
+    r"(?:^|[.!?] )(?:ask|tell|say|call|inform|let|do not|don't|proceed|confirm|use|check|offer)\b|"
+    r"\b(?:the|this) (?:user|caller|customer|patient|guest)\b",
+    re.IGNORECASE,
+)
+"""A function's result that is meant for a model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +122,7 @@ def _react(situation: Situation, tools: Sequence[Tool], today: date) -> Choice:
     best = max(candidates, key=lambda candidate: candidate.score, default=None)
     topic, topic_score = _best_topic(situation, tools)
     if topic and topic_score >= _SURE_SCORE and (not best or best.filled.specific or topic_score > best.score):
-        return Speak(_tell(topic, situation))
+        return _follow(topic, situation, candidates)
     if call := _save(situation, tools, today):
         return call
     answer = find_answer(situation.said)
@@ -119,8 +132,8 @@ def _react(situation: Situation, tools: Sequence[Tool], today: date) -> Choice:
         return _call(tool)
     if best and best.score >= _LEAST_SCORE and best.score >= topic_score:
         return _call(best)
-    if topic and topic_score >= _LEAST_SCORE:
-        return Speak(_tell(topic, situation))
+    if topic and topic_score >= _LEAST_TOPIC_SCORE:
+        return _follow(topic, situation, candidates)
     if answer and situation.say:
         return Speak(situation.say)
     return _save_words(situation, tools) or Speak(situation.otherwise or situation.say or _NOT_UNDERSTOOD)
@@ -193,9 +206,14 @@ def _candidates(situation: Situation, tools: Sequence[Tool], today: date) -> lis
 
 
 def _answering(candidates: Sequence[_Candidate], answer: Answer) -> _Candidate | None:
-    """The function for a yes or a no; where several are, the one that fits the words best."""
+    """The function for a yes or a no; where several are, the one that fits the words best.
+
+    None where the words that go with the yes or no surely ask for another function.
+    """
     fitting = [candidate for candidate in candidates if _meaning(candidate.tool) is answer]
-    return max(fitting, key=lambda candidate: candidate.score, default=None)
+    found = max(fitting, key=lambda candidate: candidate.score, default=None)
+    surest = max((candidate.score for candidate in candidates), default=0.0)
+    return found if found and (found.score >= surest or surest < _SURE_SCORE) else None
 
 
 def _correcting(candidates: Sequence[_Candidate], situation: Situation, today: date) -> _Candidate | None:
@@ -214,14 +232,14 @@ def _small_talk(situation: Situation) -> Speak | None:
 def _meaning(tool: Tool) -> Answer | None:
     """Whether the function is what happens on a yes or on a no."""
     text = re.sub(r"[’`]", "'", _description(tool).lower())
-    if _NO_TOOL.search(text) or re.match(r"(?:condition )?no\b", text):
+    if _NO_TOOL.search(text):
         return Answer.NO
-    return Answer.YES if _YES_TOOL.search(text) or re.match(r"(?:condition )?yes\b", text) else None
+    return Answer.YES if _YES_TOOL.search(text) else None
 
 
 def _description(tool: Tool) -> str:
     function = tool["function"]
-    return f"{function['name'].replace('_', ' ')}: {function.get('description', '')}"
+    return f"{function['name'].replace('_', ' ')}: {_FORBIDS.sub(' ', function.get('description', ''))}"
 
 
 def _best_topic(situation: Situation, tools: Sequence[Tool]) -> tuple[Topic | None, float]:
@@ -234,6 +252,15 @@ def _best_topic(situation: Situation, tools: Sequence[Tool]) -> tuple[Topic | No
     fitting = [index for index in range(len(topics)) if evidence[index] >= _LEAST_EVIDENCE]
     best = max(fitting, key=lambda index: scores[index], default=None)
     return (topics[best], scores[best]) if best is not None else (None, 0.0)
+
+
+def _follow(topic: Topic, situation: Situation, candidates: Sequence[_Candidate]) -> Choice:
+    """The function that the topic's instructions name most, else the topic's own words."""
+    named = {candidate.tool["function"]["name"]: candidate for candidate in candidates}
+    mentions = Counter(word for word in re.findall(r"\w+", topic.instructions) if word in named)
+    if mentions:
+        return _call(named[mentions.most_common(1)[0][0]])
+    return Speak(_tell(topic, situation) or situation.otherwise or _NOT_UNDERSTOOD)
 
 
 def _tell(topic: Topic, situation: Situation) -> str:
@@ -260,7 +287,5 @@ def _plain_sentence(content: str) -> str:
     text = content.strip()
     if not re.fullmatch(r"[A-Z][^{}<>\[\]_]*[.!?]", text) or _is_error(text):
         return ""
-    instructs = re.match(
-        r"(?:ask|tell|say|call|inform|let|do not|don't|proceed|confirm|use|the (?:user|caller))\b", text, re.I
-    )
+    instructs = _INSTRUCTS.search(text)
     return "" if instructs else text

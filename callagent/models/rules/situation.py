@@ -23,7 +23,7 @@ _SILENT = re.compile(
 )
 _TOPIC = re.compile(
     r"^faq_id: (?P<name>.*)\nfaq_example_questions: (?P<examples>.*)\nfaq_description: (?P<content>(?s:.*?))"
-    r"(?=^faq_instructions:|\Z)",
+    r"^faq_instructions:(?P<instructions>(?s:.*?))(?=^faq_id:|\Z)",
     re.MULTILINE,
 )
 _MOST_CHARACTERS = 1000
@@ -41,6 +41,8 @@ class Topic:
     name: str
     examples: str
     content: str
+    instructions: str
+    """What to do about it; it may name functions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,9 @@ class Situation:
             last_agent=spoken[-1] if spoken else "",
             results=results,
             notes="\n".join(_notes(messages[:-1] if in_step else messages)),
-            topics=tuple(Topic(m["name"], m["examples"], m["content"].strip()) for m in _TOPIC.finditer(_head(system))),
+            topics=tuple(
+                Topic(**{k: v.strip() for k, v in m.groupdict().items()}) for m in _TOPIC.finditer(_head(system))
+            ),
             today=_today(system),
         )
 

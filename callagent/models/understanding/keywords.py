@@ -11,6 +11,7 @@ from callagent.models.understanding.numbers import TENS, UNITS
 from callagent.models.understanding.yes_no import normalise
 
 _STOP_WORDS_TEXT = """
+okay ok sure yep yup nope fine great perfect alright
 another other else different nothing anything something everything a about all also am an and any are as at be been
 but by call called caller calls can could customer did do does doing done for from function get gets give given
 gives go got had has have having he hello help her hey hi him his how i if in into is it its just know let like may

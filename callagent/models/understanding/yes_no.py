@@ -16,8 +16,8 @@ _YES = (
     r"(?:yes|yeah|yep|yup|yea|ya|sure|okay|ok|alright|all right|correct|exactly|absolutely|definitely|certainly|"
     r"of course|go ahead|please do|do it|go for it|right|fine|perfect|great|sounds (?:good|great|fine|right)|"
     r"(?:that|it)(?:'s| is| would be| will be) (?:right|correct|fine|good|great|perfect|okay|ok|it|me)|"
-    r"that(?:'ll| will) (?:do|work)|that works|i (?:do|am|would|agree|confirm)|no problem|uh-huh|mm-hmm?|"
-    r"why not|i'd (?:love|like) (?:to|that))"
+    r"that(?:'ll| will) (?:do|work)|that works|i (?:agree|confirm)|no problem|uh-huh|mm-hmm?|"
+    r"why not|i'd (?:love|like) that|(?:i (?:do|am|would)|i'd (?:love|like) to)(?: please)?$)"
 )
 _NO = (
     r"(?:no|nope|nah|negative|never|not(?! (?:bad|sure|a problem)\b)|no thanks|no thank you|"

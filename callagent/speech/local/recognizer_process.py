@@ -7,7 +7,8 @@ from pathlib import Path
 from callagent.call_info import SAMPLE_RATE
 from callagent.speech.local import process, weights, wire
 
-PARTIAL_WINDOWS = (8.0, 12.0, 20.0, 30.0)
+WINDOWS = (8.0, 12.0, 20.0, 30.0)
+"""Of partials, by the small model; the larger one needs 12 s."""
 
 
 def load(settings: wire.LoadRecognizer) -> process.Serve:
@@ -15,9 +16,10 @@ def load(settings: wire.LoadRecognizer) -> process.Serve:
 
     cache = Path(settings.cache)
     finals = Whisper(weights.final_model(settings.whisper_dir, cache), settings.threads)
-    partials = Whisper(weights.partial_model(cache), settings.threads)
+    small = weights.partial_model(cache)
+    partials = Whisper(small, settings.threads) if small else finals
     best = Decoding(beam=settings.beam)
-    quick = Decoding(beam=1, windows=PARTIAL_WINDOWS, alternatives=1)
+    quick = Decoding(beam=1, windows=WINDOWS if small else WINDOWS[1:], alternatives=1)
 
     def serve(request: wire.Request) -> wire.Answer:
         if not isinstance(request, wire.Transcribe):

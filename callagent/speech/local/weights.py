@@ -28,7 +28,7 @@ def default_cache() -> Path:
 
 def require_recognizer(*, packaged_base: bool) -> None:
     """Raise `MissingExtra` unless the recogniser's packages are installed; loads none of them."""
-    _require("The recogniser 'local'", (*ENGINE, TINY, *(BASE_PARTS if packaged_base else ())))
+    _require("The recogniser 'local'", (*ENGINE, *(BASE_PARTS if packaged_base else ())))
 
 
 def require_voice() -> None:
@@ -41,8 +41,10 @@ def final_model(whisper_dir: str, cache: Path) -> Path:
     return _checked_directory(Path(whisper_dir)) if whisper_dir else _base(cache)
 
 
-def partial_model(cache: Path) -> Path:
-    """Whisper tiny.en, which writes partial transcripts."""
+def partial_model(cache: Path) -> Path | None:
+    """Whisper tiny.en, which writes partial transcripts; None: not installed, the final model writes them."""
+    if find_spec(TINY) is None:
+        return None
     directory = _package(TINY) / "model"
     _verify(directory / MODEL, TINY_SHA256, cache)
     return directory

@@ -21,6 +21,10 @@ LONGEST_WINDOW = 30.0
 """Seconds the model was trained on."""
 SILENCE = 0.8
 """Probability of no speech above which the text is an invention ("you", "Thank you.")."""
+DOUBT = 0.4
+GUESS = -1.5
+"""A mean log-probability under `GUESS` with no speech above `DOUBT`: a cough or a tone written as "Yeah". Words said
+alone score as low, but leave no doubt that they are speech."""
 REPETITION = 2.2
 """Compression ratio above which the model has run into a loop: tried again in the longest window."""
 TOKENS_PER_SECOND = 12
@@ -69,7 +73,7 @@ class Whisper:
         prompt = self._prompt(language, expected)
         for window in [size for size in decoding.windows if size >= seconds] or [LONGEST_WINDOW]:
             result = self._generate(mel.log_mel(audio, window, self._model.n_mels), prompt, decoding, seconds)
-            if result.no_speech_prob > SILENCE:
+            if _is_no_speech(result.no_speech_prob, result.scores[0]):
                 return NOTHING
             texts = [self._tokenizer.decode(tokens).strip() for tokens in result.sequences_ids]
             if not _loops(texts[0]):
@@ -118,6 +122,10 @@ def _audio(pcm: bytes) -> mel.Floats:
     samples = np.frombuffer(pcm, dtype="<i2").astype(np.float32) / 32768
     resampled: mel.Floats = soxr.resample(samples, SAMPLE_RATE, mel.SAMPLE_RATE)
     return resampled
+
+
+def _is_no_speech(no_speech: float, score: float) -> bool:
+    return no_speech > SILENCE or (no_speech > DOUBT and score < GUESS)
 
 
 def _loops(text: str) -> bool:

@@ -117,6 +117,15 @@ def test_the_greeting_may_be_interrupted_only_where_the_project_says_so(tmp_path
     assert interruptible(found)
 
 
+def test_after_so_many_interruptions_the_agent_speaks_on(tmp_path: Path):
+    asr = "barge_in: {enabled: true, max_per_call: 2}\n"
+    found = conversation(tmp_path, **{"voice/speech_recognition/asr_settings.yaml": asr})
+    found.interruptions = 1
+    assert interruptible(found)
+    found.interruptions = 2
+    assert not interruptible(found)
+
+
 def test_words_to_expect_come_from_function_call_step_and_project(tmp_path: Path):
     files = {
         "voice/speech_recognition/keyphrase_boosting.yaml": (

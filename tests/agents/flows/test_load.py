@@ -57,6 +57,7 @@ def test_tool_names_are_plain_and_short():
 
 ENTITY = "entities:\n  - name: a\n    entity_type: {}\n    config: {}\n"
 HANDOFF = "handoffs:\n  - {{name: a, is_default: {}, sip_config: {{method: {}}}}}\n"
+API = "api_integrations: [{name: a, operations: [{name: o, resource: /x, method: LIST}]}]\n"
 CONDITIONS = "conditions:\n  - name: c\n    condition_type: step_condition\n"
 
 
@@ -116,6 +117,30 @@ CONDITIONS = "conditions:\n  - name: c\n    condition_type: step_condition\n"
         ("flows/f/steps/x.yaml", step("x!", "p"), "Step name 'x!' may hold"),
         ("flows/f/steps/x.yaml", f"step_type: default_step\nname: x\nprompt: p\n{CONDITIONS}", "needs 'child_step'"),
         ("topics/a.yaml", "name: [\n", "Not valid YAML"),
+        (
+            "agent_settings/safety_filters.yaml",
+            "categories: {hate: {level: medium}}\n",
+            "['violence', 'sexual', 'self_harm']",
+        ),
+        (
+            "voice/safety_filters.yaml",
+            "categories: {hate: {level: hard}}\n",
+            "one of lenient, medium, strict, not 'hard'",
+        ),
+        ("voice/safety_filters.yaml", "categories: {}\n", "'enabled' is required"),
+        ("config/api_integrations.yaml", "api_integrations: [{name: Big}]\n", "should match [a-z_][a-z0-9_]*"),
+        ("config/api_integrations.yaml", API, "one of GET, POST, PATCH, PUT, DELETE, not 'LIST'"),
+        ("config/mcp.yaml", "mcp_servers: [{provider_id: a, url: 'ftp://x'}]\n", "http(s) address"),
+        ("config/mcp.yaml", "mcp_servers: [{provider_id: a, url: 'https://x', timeout: 90}]\n", "between 1 and 30"),
+        (
+            "test_suite/a.yaml",
+            "scenario: s\ncaller_number: 4930\n",
+            "test_suite/a.yaml:2: 'caller_number' should be str",
+        ),
+        ("test_suite/a.yaml", "name: a\n", "'scenario' is required"),
+        ("voice/configuration.yaml", "filler_phrases: {enabled: true}\n", "needs at least one phrase"),
+        ("voice/configuration.yaml", "filler_phrases: {phrase: [a]}\n", "has no key 'phrase'"),
+        ("voice/configuration.yaml", "background_ambience: {loudness: 0}\n", "between -70 and -20"),
         ("topics/a.yaml", "name: a\nname: b\n", "topics/a.yaml:2: Not valid YAML: found duplicate key"),
         ("topics/a.yaml", "<<<<<<< ours\nname: a\n=======\nname: b\n>>>>>>> theirs\n", "merge conflict markers"),
     ],

@@ -20,6 +20,8 @@ TODAY = date(2026, 11, 21)
         ("zip_code", {"type": "string"}, "my zip code is nine four one zero seven", "94107"),
         ("phone_number", {"type": "string"}, "five five five two three one four seven eight nine", "5552314789"),
         ("phone_number", {"type": "string"}, "five five", None),
+        ("table_number", {"type": "string"}, "at seven thirty tonight", None),
+        ("template_id", {"type": "string"}, "seven three", None),
         ("delivery_date", {"type": "string"}, "how about friday morning around ten", "2026-11-27"),
         ("delivery_time", {"type": "string"}, "how about friday morning around ten", "10:00"),
         ("window", {"type": "string", "enum": ["morning", "afternoon"]}, "tuesday at three p m", "afternoon"),

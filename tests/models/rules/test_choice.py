@@ -117,6 +117,23 @@ def test_yes_and_no_choose_between_two_functions() -> None:
     assert answer(CONFIRM_STEP, user("yes, put me through to a person"), tools=(PERSON,)) == Call("speak_to_person")
 
 
+def test_what_goes_with_a_yes_or_no_may_ask_for_more() -> None:
+    tools = (CONFIRMED, REJECTED, *RULES)
+    assert answer(CONFIRM_STEP, user("no, I want to speak to a person"), tools=tools) == Call("speak_to_person")
+    assert answer(CONFIRM_STEP, user("okay, say goodbye then"), tools=tools) == Call("say_goodbye")
+    assert answer(CONFIRM_STEP, user("yes, book it"), tools=tools) == Call("day_confirmed")
+
+
+def test_description_that_forbids_is_no_invitation() -> None:
+    wait = tool("wait", "[Talk] Call when the caller needs time. Do not call it if the caller wants a person.")
+    assert answer(NUMBER_STEP, user("can I speak to a real person"), tools=(wait,)) == Speak("I need five digits.")
+
+
+def test_topic_may_name_a_function() -> None:
+    head = TOPIC.format("") + "Call status_wanted at once."
+    assert answer(NUMBER_STEP, user("when are you open"), tools=(STATUS, *RULES), head=head) == Call("status_wanted")
+
+
 def test_yes_that_answers_nothing_is_asked_on() -> None:
     assert answer(NUMBER_STEP, user("yes please")) == Speak("What is your number?")
 
@@ -177,7 +194,18 @@ def test_words_of_a_result_are_spoken() -> None:
     assert answer("", user("a"), *result("f", "Your table is booked.")) == Speak("Your table is booked.")
 
 
-@pytest.mark.parametrize("content", ["Ask for the number.", '{"a": 1}', "Error: KeyError.", "ok", ""])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "Ask for the number.",
+        "We verify first. Ask for the date.",
+        "Tell us about the caller.",
+        '{"a": 1}',
+        "Error: KeyError.",
+        "ok",
+        "",
+    ],
+)
 def test_instructions_and_data_are_not_spoken(content: str) -> None:
     assert answer(NUMBER_STEP, user("a"), *result("f", content)) == Speak("What is your number?")
     assert answer("", user("a"), *result("f", content)) == Speak("How can I help you?")

@@ -73,8 +73,9 @@ def test_topics_and_date_are_read() -> None:
             "Opening hours",
             "When are you open? | Are you open on Sunday?",
             "We are open from nine to five.\nOn Sundays we are closed.",
+            "",
         ),
-        Topic("Prices", "What does it cost?", "Six dollars."),
+        Topic("Prices", "What does it cost?", "Six dollars.", "Be brief."),
     )
 
 

@@ -29,7 +29,8 @@ def test_no(said: str) -> None:
 @pytest.mark.parametrize(
     "said",
     ["", "friday morning", "I don't have the number", "not bad", "what are your opening hours",
-     "I know the number", "tomorrow afternoon would be great", "eight four two seven six",
+     "I'd like to book an appointment", "I am calling about my parcel", "I know the number",
+     "tomorrow afternoon would be great", "eight four two seven six",
      "the package never arrived and I want my money back"],
 )  # fmt: skip
 def test_neither(said: str) -> None:

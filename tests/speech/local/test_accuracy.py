@@ -102,7 +102,7 @@ async def test_silence_and_noise_are_not_words(recognizer: Recognizer, tmp_path:
         stream.feed(pcm)
         stream.finish()
         async with asyncio.timeout(30):
-            while not any(said.final for said in transcripts):  # noqa: ASYNC110 - one line of test
+            while not any(said.final for said in transcripts):
                 await asyncio.sleep(0.01)
         assert [said.text for said in transcripts if said.final] == [""]
         stream.close()

@@ -50,7 +50,7 @@ def ask(engine: Engine, text: str, urgency: Urgency = Urgency.NOW, due: float = 
 
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110 - processes send no events
+        while not condition():
             await asyncio.sleep(0.01)
 
 

@@ -60,6 +60,7 @@ def test_it_is_put_together_and_verified_only_once(
 
 def test_a_changed_model_is_noticed(packages: Path, tmp_path: Path) -> None:
     directory = weights.partial_model(tmp_path / "cache")
+    assert directory is not None
     (directory / "model.bin").write_bytes(b"tinier")
     with pytest.raises(UserError, match=r"small_tiny/model/model.bin: the model is damaged or another one"):
         weights.partial_model(tmp_path / "cache")
@@ -87,9 +88,14 @@ def test_a_model_directory_of_ones_own_is_used_as_it_is(tmp_path: Path) -> None:
         weights.final_model(str(tmp_path), tmp_path / "cache")
 
 
-def test_a_missing_model_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_model_packages_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(weights, "BASE_PARTS", ("no_such_package", "nor_this"))
+    with pytest.raises(MissingExtra, match="no_such_package"):
+        weights.final_model("", tmp_path)
+    with pytest.raises(MissingExtra, match=r"missing here: .*no_such_package, nor_this; 'none' does without"):
+        weights.require_recognizer(packaged_base=True)
+
+
+def test_without_the_small_model_the_final_one_writes_partials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(weights, "TINY", "no_such_package")
-    with pytest.raises(MissingExtra, match="no_such_package"):
-        weights.partial_model(tmp_path)
-    with pytest.raises(MissingExtra, match="no_such_package"):
-        weights.require_recognizer(packaged_base=False)
+    assert weights.partial_model(tmp_path) is None

@@ -9,10 +9,10 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from callagent.agents.flows.runtime.conversation_parts import Parts, Translations, entities_of, named
+from callagent.agents.flows.runtime.conversation_parts import Parts, Translations, entities_of, find_handoff, named
 from callagent.agents.flows.runtime.effects import Effects
 from callagent.agents.flows.runtime.executors import Find, FunctionExecutor
-from callagent.agents.flows.runtime.failures import MissingHandoff, MissingTemplate, NotAvailable, Unavailable
+from callagent.agents.flows.runtime.failures import MissingTemplate, NotAvailable, Unavailable
 from callagent.agents.flows.runtime.history import AgentResponse, UserInput, history_of
 from callagent.agents.flows.runtime.knowledge import KnowledgeBase
 from callagent.agents.flows.runtime.messages import HandoffConfig, MetricEvent, SMSTemplate, WebchatInterface
@@ -136,7 +136,7 @@ class Conversation:
         route: str | None = None,
     ) -> None:
         """Queue a handoff; raises `MissingHandoff`."""
-        found = self._handoff(str(destination))
+        found = find_handoff(self.handoffs, str(destination))
         headers = {**self.handoffs[found].sip_headers, **(sip_headers or {})}
         self._effects.handoff = {
             "destination": found,
@@ -145,18 +145,6 @@ class Conversation:
             "sip_headers": {str(name): str(value) for name, value in headers.items()},
             "route": route,
         }
-
-    def _handoff(self, destination: str) -> str:
-        if destination in self.handoffs:
-            return destination
-        for name, handoff in self.handoffs.items():
-            if name.casefold() == destination.casefold():
-                return name
-            if destination.casefold() == "default" and handoff.is_default:
-                return name
-        raise MissingHandoff(
-            f"the project has no handoff '{destination}'; it has: {', '.join(self.handoffs) or 'none'}"
-        )
 
     # Voice, language, variant -------------------------------------------------------------------------------------
 

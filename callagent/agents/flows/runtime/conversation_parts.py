@@ -8,8 +8,10 @@ from typing import Any, TypeVar
 
 from callagent.agents.flows.runtime.clock import Clock
 from callagent.agents.flows.runtime.entity_config import EntityValidationResult
+from callagent.agents.flows.runtime.failures import MissingHandoff
 from callagent.agents.flows.runtime.logs import ConversationLogger
 from callagent.agents.flows.runtime.memory import Memory, VerifiedContext
+from callagent.agents.flows.runtime.messages import HandoffConfig
 from callagent.agents.flows.runtime.metrics import Metrics
 from callagent.agents.flows.runtime.state import Entities, State
 from callagent.agents.flows.runtime.utils import Utils
@@ -75,3 +77,16 @@ def entities_of(entries: Mapping[str, Any]) -> Entities:
         values = {key: value for key, value in given.items() if key in known}
         entities[name] = EntityValidationResult(name=name, **values)
     return entities
+
+
+def find_handoff(handoffs: Mapping[str, HandoffConfig], destination: str) -> str:
+    """The handoff's name: exact, else in another case, else `default` for the default one. Raises `MissingHandoff`."""
+    if destination in handoffs:
+        return destination
+    for name in handoffs:
+        if name.casefold() == destination.casefold():
+            return name
+    for name, handoff in handoffs.items():
+        if destination.casefold() == "default" and handoff.is_default:
+            return name
+    raise MissingHandoff(f"the project has no handoff '{destination}'; it has: {', '.join(handoffs) or 'none'}")

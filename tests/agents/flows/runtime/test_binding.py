@@ -7,7 +7,7 @@ import pytest
 from callagent.agents.flows.runtime.binding import bind
 
 
-def function(conv: Any, flow: Any, text: str, whole: int, number: float, flag: bool, anything=None) -> None:  # type: ignore[no-untyped-def]
+def function(conv: Any, flow: Any, text: str, whole: int, number: float, flag: bool, anything: Any = None) -> None:
     """As a project would write it."""
 
 

@@ -36,6 +36,22 @@ VALUE = {
     """,
 }
 
+NAMES = """
+    SMSIntegrationNotFound SMSMissingAssistantAccess MissingTemplate TTSVoice CustomVoice ElevenLabsVoice RimeVoice
+    GoogleVoice EmotionKindValue EmotionIntensityValue Emotion EmotionIntensity EmotionKind CartesiaVoice
+    PlayHTVoice MinimaxVoice HumeVoice XaiVoice GradiumVoice HamsaVoice GoogleGeminiVoice GoogleGeminiTtsModel
+    VoiceType VoiceWeighting Variant State Conversation MetricEvent FunctionExecutor ApiIntegrations ApiExecutor
+    ConnectorExecutor Integrations MissingHandoff FlowTransition Entities HandoffConfig Handoff ApiIntegrationData
+    ASRBiasing ReadOnlyDict TranslationReplacementProxy RealtimeConfig SupportedLanguageCodes Transition
+    StepTransition AgenticDialConfig AgenticDialData MessageToParent MessageToChild Flow FlowFunctionExecutor
+    AgenticDial Destination Destinations Attachment WebchatInterface ChatCallAction Clock Utils ConversationLogger
+    CxOne CxOneError CxOneMissingContactId CxOneSecretError CxOneSignalError CxOneTokenError ExternalEvents
+    SMSReceived AgentResponse UserInput LineMemory Memory VerifiedContext ContactJourney ContactMetadata
+    OutboundCampaign OutboundContact StepAttempt InvalidInput MissingAccess SecretNotFound OutgoingSMS
+    OutgoingSMSTemplate SMSClientFailure SMSCredentials SMSTemplate Address func_parameter func_description
+    func_latency_control
+"""
+
 
 @pytest.mark.parametrize(
     ("statement", "expression", "expected"),
@@ -72,7 +88,8 @@ def test_import_forms(tmp_path: Path, statement: str, expression: str, expected:
 
 
 def test_a_flow_imports_from_its_own_folder(tmp_path: Path) -> None:
-    body = "\nfrom inside import INSIDE\nfrom .inside import INSIDE as again\n\ndef f(conv, flow):\n    return INSIDE + again\n"
+    imports = "\nfrom inside import INSIDE\nfrom .inside import INSIDE as again\n"
+    body = imports + "\ndef f(conv, flow):\n    return INSIDE + again\n"
     write(tmp_path, {**VALUE, "flows/booking/functions/f.py": body})
     assert Call(tmp_path).run("f", kind="flow", flow="Booking")["returned"] == "flowflow"
 
@@ -90,7 +107,10 @@ def test_two_projects_share_nothing(tmp_path: Path) -> None:
 
 
 def test_the_project_s_own_stubs_are_shadowed(tmp_path: Path) -> None:
-    write(tmp_path, {"_gen/__init__.py": "raise RuntimeError('stub')", "functions/f.py": "\ndef f(conv):\n    return 'ok'\n"})
+    write(
+        tmp_path,
+        {"_gen/__init__.py": "raise RuntimeError('stub')", "functions/f.py": "\ndef f(conv):\n    return 'ok'\n"},
+    )
     assert Call(tmp_path).run("f")["returned"] == "ok"
 
 
@@ -100,22 +120,7 @@ def test_nothing_is_written_into_the_project(tmp_path: Path) -> None:
 
 
 def test_gen_offers_every_name_of_the_format() -> None:
-    names = """
-        SMSIntegrationNotFound SMSMissingAssistantAccess MissingTemplate TTSVoice CustomVoice ElevenLabsVoice RimeVoice
-        GoogleVoice EmotionKindValue EmotionIntensityValue Emotion EmotionIntensity EmotionKind CartesiaVoice PlayHTVoice
-        MinimaxVoice HumeVoice XaiVoice GradiumVoice HamsaVoice GoogleGeminiVoice GoogleGeminiTtsModel VoiceType
-        VoiceWeighting Variant State Conversation MetricEvent FunctionExecutor ApiIntegrations ApiExecutor
-        ConnectorExecutor Integrations MissingHandoff FlowTransition Entities HandoffConfig Handoff ApiIntegrationData
-        ASRBiasing ReadOnlyDict TranslationReplacementProxy RealtimeConfig SupportedLanguageCodes Transition
-        StepTransition AgenticDialConfig AgenticDialData MessageToParent MessageToChild Flow FlowFunctionExecutor
-        AgenticDial Destination Destinations Attachment WebchatInterface ChatCallAction Clock Utils ConversationLogger
-        CxOne CxOneError CxOneMissingContactId CxOneSecretError CxOneSignalError CxOneTokenError ExternalEvents
-        SMSReceived AgentResponse UserInput LineMemory Memory VerifiedContext ContactJourney ContactMetadata
-        OutboundCampaign OutboundContact StepAttempt InvalidInput MissingAccess SecretNotFound OutgoingSMS
-        OutgoingSMSTemplate SMSClientFailure SMSCredentials SMSTemplate Address func_parameter func_description
-        func_latency_control
-    """.split()
-    assert set(names) <= set(gen.__all__)
+    assert set(NAMES.split()) <= set(gen.__all__)
     assert gen.__all__ == sorted(gen.__all__)
     assert all(hasattr(gen, name) for name in gen.__all__)
 
@@ -164,12 +169,13 @@ def size_given(conv: Conversation, flow: Flow, size: int, vegan: bool, name: str
         ("\ndef other(conv):\n    pass\n", "LookupError", None),
     ],
 )
-def test_a_module_that_fails_breaks_only_its_own_function(tmp_path: Path, body: str, error: str, line: int | None) -> None:
+def test_a_module_that_fails_breaks_only_its_own_function(
+    tmp_path: Path, body: str, error: str, line: int | None
+) -> None:
     call = Call(write(tmp_path, {**VALUE, "functions/broken.py": body}))
     functions = {entry["name"]: entry["error"] for entry in call.handle({"op": "describe"})["functions"]}
-    assert functions.pop("broken") == {
-        "type": error, "file": "functions/broken.py", "line": line, "message": functions.get("broken", pytest.approx)
-    } or True  # fmt: skip
+    found = functions.pop("broken")
+    assert (found["type"], found["file"], found["line"]) == (error, "functions/broken.py", line)
     assert not any(functions.values())
     answer = call.run("broken")
     assert answer["error"]["type"] == "FunctionNotImported"
@@ -192,7 +198,8 @@ def test_functions_call_each_other(tmp_path: Path) -> None:
         "functions/add.py": "\ndef add(conv: Conversation, a: int, b: int):\n    conv.say('added')\n    return a + b\n",
         "functions/broken.py": "x = undefined\n",
         "flows/booking/functions/number.py":
-            "\ndef number(conv: Conversation, flow: Flow, n: int):\n    flow.goto_step(f'{flow.current_step} {n}')\n    return n\n",
+            "\ndef number(conv: Conversation, flow: Flow, n: int):\n"
+            "    flow.goto_step(f'{flow.current_step} {n}')\n    return n\n",
         "flows/booking/functions/f.py": '''
 def f(conv: Conversation, flow: Flow):
     seen = [conv.functions.add(1, b=2), conv.functions.add(conv, 3, 4), flow.functions.number(5),

@@ -159,7 +159,8 @@ def test_the_core_sets_state(make: Any) -> None:
 def test_the_snapshot_is_read(make: Any) -> None:
     call = make(
         """
-        assert conv.id == 'c1' and conv.env == 'live' and conv.caller_number == '+15550142' and conv.callee_number is None
+        assert conv.id == 'c1' and conv.env == 'live' and conv.caller_number == '+15550142'
+        assert conv.callee_number is None
         assert conv.sip_headers == {'X-Language': 'de'} and conv.current_flow == 'F' and conv.current_step == 'S'
         assert conv.variant_name == 'a' and conv.variant.phone == '1' and conv.variant.missing is None
         assert conv.variants['b'].get('phone') == '2'
@@ -189,7 +190,9 @@ def test_the_snapshot_is_read(make: Any) -> None:
 
 
 def test_an_empty_snapshot_is_enough(make: Any) -> None:
-    call = make("return f'{conv.variant.x} {bool(conv.variant)} {conv.sip_headers} {conv.caller_number} {conv.history}'")
+    call = make(
+        "return f'{conv.variant.x} {bool(conv.variant)} {conv.sip_headers} {conv.caller_number} {conv.history}'"
+    )
     assert call.run("f")["returned"] == "None False {} None []"
 
 

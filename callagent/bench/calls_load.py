@@ -1,0 +1,123 @@
+"""Load of whole calls on a server: invites, streams audio both ways, hangs up.
+
+python -m callagent.bench.calls_load sip:agent@127.0.0.1:5060 --calls 50 --seconds 20 --reference
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from callagent.bench.figures import percentiles
+from callagent.bench.rtp_load import LoadStream, RtpLoad, reference_figures
+from callagent.sip import CallAnswered, CallEnded, Endpoint, EndpointCall, Event, Negotiation, UserAgentSettings
+
+ANSWER_SECONDS = 30.0
+
+
+class LoadCall:
+    """One caller: rings, sends where the answer says, hangs up."""
+
+    def __init__(self, stream: LoadStream) -> None:
+        self.answered_after: float | None = None
+        """Seconds from the INVITE."""
+        self.failure: str | None = None
+        self._stream = stream
+        self._negotiation: Negotiation | None = None
+        self._invited = 0.0
+        self._settled = asyncio.Event()
+        self._call: EndpointCall | None = None
+
+    async def dial(self, endpoint: Endpoint, target: str) -> None:
+        """Returns when the call is answered or has failed."""
+        self._invited = time.monotonic()
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                self._call = await endpoint.call(target, body=self._offer)
+                self._call.listen(self._event)
+                await self._settled.wait()
+        except (OSError, TimeoutError) as error:
+            self.failure = str(error) or "no answer"
+
+    async def hang_up(self) -> None:
+        self._stream.remote = None
+        if self._call is not None:
+            self._call.hang_up()
+
+    def _offer(self, host: str) -> bytes:
+        self._negotiation = Negotiation(host, self._stream.port, secrets.randbits(31), loopback=True)
+        return self._negotiation.offer()
+
+    def _event(self, event: Event) -> None:
+        if isinstance(event, CallAnswered) and self._negotiation is not None:
+            self.answered_after = time.monotonic() - self._invited
+            self._stream.remote = self._negotiation.accept(event.body).remote
+            self._settled.set()
+        elif isinstance(event, CallEnded):
+            self._stream.remote = None
+            self.failure = f"ended early: {event.cause.value} {event.status} {event.reason}".rstrip()
+            self._settled.set()
+
+
+async def load_calls(
+    target: str,
+    count: int,
+    seconds: float,
+    *,
+    host: str = "127.0.0.1",
+    per_second: float = 20.0,
+    on_dialled: Callable[[], None] = lambda: None,
+) -> dict[str, Any]:
+    """Hold `count` calls for `seconds` after the last one was answered; the figures, ready for JSON."""
+    load = RtpLoad(host, count)
+    calls = [LoadCall(stream) for stream in load.streams]
+    endpoint = await Endpoint.open(host, 0, UserAgentSettings(admit=lambda source: None))
+    media = asyncio.create_task(asyncio.to_thread(load.run, ANSWER_SECONDS + count / per_second + seconds))
+    try:
+        async with asyncio.TaskGroup() as group:
+            for call in calls:
+                group.create_task(call.dial(endpoint, target))
+                await asyncio.sleep(1 / per_second)
+        on_dialled()
+        await asyncio.sleep(seconds)
+        failures = [call.failure for call in calls if call.failure is not None]
+        load.stop()
+        await media
+        for call in calls:
+            await call.hang_up()
+    finally:
+        load.stop()
+        await endpoint.close()
+        load.close()
+    answers = [call.answered_after * 1000 for call in calls if call.answered_after is not None]
+    return {**load.figures(), "calls": count, "failures": failures, "answer_ms": percentiles(answers)}
+
+
+def _parser() -> argparse.ArgumentParser:
+    description = (__doc__ or "").split("\n")[0]
+    parser = argparse.ArgumentParser(prog="python -m callagent.bench.calls_load", description=description)
+    parser.add_argument("target", help="SIP URI of the server")
+    parser.add_argument("--calls", type=int, default=10)
+    parser.add_argument("--seconds", type=int, default=10, help="to hold them all")
+    parser.add_argument("--local-host", default="127.0.0.1")
+    parser.add_argument("--reference", action="store_true", help="measure as many streams of a sender in C afterwards")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    server = asyncio.run(load_calls(options.target, options.calls, options.seconds, host=options.local_host))
+    result: dict[str, Any] = {"server": server}
+    if options.reference:
+        result["reference"] = reference_figures(options.calls, options.seconds)
+    print(json.dumps(result))
+    return 0 if not server["failures"] else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
