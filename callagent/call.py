@@ -63,6 +63,7 @@ from callagent.legs.leg import (
 )
 from callagent.log import get_logger
 from callagent.records import CallRecord, StereoRecording
+from callagent.speech.protocol import VoiceSettings
 from callagent.turns import (
     BargedIn,
     CallerTurnEnded,
@@ -279,8 +280,10 @@ class Call:
             case StepEntered():
                 self._recorder.step_entered(action)
                 return
-            case ModelAnswered(first_token=first_token):
+            case ModelAnswered(first_token=first_token, error=error):
                 self._recorder.model_answered(first_token)
+                if error:
+                    self._recorder.error("model", error, now)
                 return
             case MetricWritten():
                 return
@@ -299,9 +302,11 @@ class Call:
                 self._change(CallInput.LEAVE)
                 self._leaving = asyncio.create_task(self._last_words(action))
             case SetVoice(provider=provider, name=name):
-                self._log.info("voice_set", provider=provider, name=name)
+                # The embedded engine has one voice; a project's wish for another is kept in the record.
+                self._recorder.error("voice", f"voice '{provider}/{name}' is not available", now)
             case SetLanguage(code=code):
-                self._log.info("language_set", code=code)
+                self._taker.set_language(code)
+                self._taker.set_voice(VoiceSettings(language=code))
 
     def _say(self, text: str, interruptible: bool, channel: str) -> None:
         if channel == "dtmf":

@@ -14,7 +14,7 @@ import tomllib
 from collections.abc import Mapping
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
 
@@ -178,7 +178,7 @@ class LimitSettings(Section):
 
 
 class LogSettings(Section):
-    level: str = "info"
+    level: Literal["debug", "info", "warning", "error"] = "info"
     json_lines: bool | None = None
     """Null: JSON unless standard error is a terminal."""
 
@@ -198,6 +198,8 @@ class Config(Section):
     """Names of environment variables that project functions may read."""
 
 
+# Pydantic names Python's types; the reader writes TOML.
+_SHAPES = {"tuple_type": "should be a list", "model_type": "should be a table", "dict_type": "should be a table"}
 _SECRETS = {
     "TWILIO_ACCOUNT_SID": ("twilio", "account_sid"),
     "TWILIO_AUTH_TOKEN": ("twilio", "auth_token"),
@@ -242,6 +244,8 @@ def _read(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8: {error}") from None
 
 
 def _parse(path: Path | None, text: str) -> dict[str, Any]:
@@ -280,7 +284,9 @@ def _apply_overrides(data: dict[str, Any], variables: Mapping[str, str]) -> dict
         path = tuple(name.removeprefix("CALLAGENT_").lower().split("__"))
         place: Any = data
         for part in path[:-1]:
-            place = place.setdefault(part, {})
+            place = place.setdefault(part, {}) if isinstance(place, dict) else None
+        if not isinstance(place, dict):
+            raise ConfigError(f"environment variable {name}: '{'.'.join(path[:-1])}' is no table; set it in the file")
         place[path[-1]] = value
         origin[path] = name
     return origin
@@ -290,10 +296,11 @@ def _explain(error: ValidationError, path: Path | None, text: str, overridden: M
     lines = []
     for detail in error.errors():
         keys = tuple(str(part) for part in detail["loc"])
-        if keys in overridden:
-            place = f"environment variable {overridden[keys]}"
+        variable = next((name for one, name in overridden.items() if one[: len(keys)] == keys[: len(one)]), None)
+        if variable:
+            place = f"environment variable {variable}"
         else:
-            place = f"{path}:{_line_of(text, keys)}" if path else "settings"
+            place = f"{path}:{_line_of(text, keys)}" if path else "command line"
         lines.append(f"{place}: {_complaint(detail['type'], detail['msg'], keys)}")
     return "\n".join(lines)
 
@@ -301,7 +308,7 @@ def _explain(error: ValidationError, path: Path | None, text: str, overridden: M
 def _complaint(kind: str, message: str, keys: tuple[str, ...]) -> str:
     setting = ".".join(keys)
     if kind != "extra_forbidden":
-        return f"setting '{setting}': {message.removeprefix('Value error, ')}"
+        return f"setting '{setting}': {_SHAPES.get(kind) or message.removeprefix('Value error, ')}"
     names = _known_names(keys[:-1])
     close = difflib.get_close_matches(keys[-1], names, n=1)
     hint = f"did you mean '{close[0]}'?" if close else f"known here: {', '.join(sorted(names))}"

@@ -1,16 +1,16 @@
 """The errors callagent raises, in one tree.
 
-    CallagentError
-        UserError            somebody has to change a file, a setting or a command; printed without traceback
-            ConfigError      callagent.toml or an environment variable
-            ProjectError     the agent project
-            MissingExtra     an optional package is not installed
-        ProviderError        a speech or language server did not do its part
-            ProviderTimeout  it did not answer in time
-            ProviderRefused  it answered no: bad key, bad request, over quota
-        WorkerError          project code did not do its part
-            FunctionTimeout  it ran past its deadline and was killed
-            WorkerDied       its process ended under it
+CallagentError
+    UserError            somebody has to change a file, a setting or a command; printed without traceback
+        ConfigError      callagent.toml or an environment variable
+        ProjectError     the agent project
+        MissingExtra     an optional package is not installed
+    ProviderError        a speech or language server did not do its part
+        ProviderTimeout  it did not answer in time
+        ProviderRefused  it answered no: bad key, bad request, over quota
+    WorkerError          project code did not do its part
+        FunctionTimeout  it ran past its deadline and was killed
+        WorkerDied       its process ended under it
 """
 
 from __future__ import annotations

@@ -43,11 +43,16 @@ class Logger:
         if self._bound is None:
             import structlog
 
+            if not _state.configured:
+                # A command that did not choose says what is wrong, on standard error.
+                configure("warning")
+
             self._bound = structlog.get_logger().bind(**self._fields)
         return self._bound
 
 
 class _State:
+    configured = False
     debug = False
 
 
@@ -64,6 +69,7 @@ def configure(level: str = "info", *, json: bool | None = None) -> None:
 
     import structlog
 
+    _state.configured = True
     _state.debug = level == "debug"
     as_json = not sys.stderr.isatty() if json is None else json
     renderer: Any = structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer()

@@ -20,7 +20,7 @@ from callagent.agents.flows import (
     project_runtime,
 )
 from callagent.config import Config, function_environment, override
-from callagent.errors import ProjectError, UserError, WorkerError
+from callagent.errors import ConfigError, ProjectError, UserError, WorkerError
 from callagent.models import LanguageModel, ProviderSettings, open_model
 from callagent.workers import ProcessPool, WorkerSettings
 
@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 def open_language_model(config: Config) -> LanguageModel:
     """The model that the settings name. Raises `UserError`."""
     section = config.model
+    at_openai = section.name.startswith("openai/") and "//api.openai.com" in section.base_url
+    if at_openai and not section.api_key.get_secret_value():
+        raise ConfigError(
+            f"model '{section.name}' needs a key: set OPENAI_API_KEY, or model.base_url to a server that needs none"
+        )
     settings = ProviderSettings(
         base_url=section.base_url,
         api_key=section.api_key.get_secret_value(),
@@ -145,6 +150,8 @@ def _lines(path: Path) -> list[str]:
         return path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
         raise UserError(f"--input-file {path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"--input-file {path}: not UTF-8: {error}") from None
 
 
 def _recognise(path: Path) -> None:

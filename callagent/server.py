@@ -18,7 +18,7 @@ from callagent.call_info import EndReason
 from callagent.call_state import CallServices, CallSettings
 from callagent.carriers import TwilioSettings
 from callagent.config import Address, Config
-from callagent.errors import UserError
+from callagent.errors import ProviderError, UserError
 from callagent.legs import SipLegs
 from callagent.legs.leg import CallLeg, TransferTarget
 from callagent.projects import open_language_model
@@ -68,6 +68,8 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 async def serve(config: Config, project: Path) -> None:
     """Open everything, say so, serve until SIGTERM or SIGINT, drain. Raises `UserError`."""
+    if not config.sip.enabled and not config.http.enabled:
+        raise UserError("nothing to listen on: sip and http are both off; switch one on")
     async with AsyncExitStack() as stack:
         server = await Server.open(config, project, stack)
         for line in await server.listen(stack):
@@ -102,7 +104,11 @@ class Server:
         speech = await _open_speech(config, stack)
         for each in router.projects():
             voice = PronouncingVoice(speech[1], each)
-            await voice.prepare(each.phrases(), VoiceSettings(language=config.speech.language))
+            try:
+                await voice.prepare(each.phrases(), VoiceSettings(language=config.speech.language))
+            except ProviderError as error:
+                # What a voice cannot say now it may say in a call, and a recorded prompt needs none.
+                log.warning("phrases_not_prepared", project=each.name, error=str(error))
         return cls(config, router, store, speech)
 
     async def listen(self, stack: AsyncExitStack) -> list[str]:
@@ -112,8 +118,6 @@ class Server:
             lines.append(await self._listen_sip(stack))
         if self._config.http.enabled:
             lines.append(await self._listen_http(stack))
-        if not lines:
-            raise UserError("nothing to listen on: sip.enabled and http.enabled are both off")
         return lines
 
     async def serve(self) -> None:
@@ -181,7 +185,8 @@ class Server:
         )
 
         def make_taker(emit: Callable[[TurnEvent], None]) -> TurnTaker:
-            ears = Ears(self._recognizer, open_voice_activity(), language=config.speech.language)
+            recognizer = None if config.speech.recognizer == "none" else self._recognizer
+            ears = Ears(recognizer, open_voice_activity(), language=config.speech.language)
             times = TurnSettings(endpointing=config.speech.endpointing, no_input=config.speech.no_input)
             return TurnTaker(ears, PronouncingVoice(self._voice, route.project), emit, times)
 
@@ -244,6 +249,8 @@ class Server:
             return None
         if not self._config.http.public_url:
             raise UserError("setting 'http.public_url' is needed with Twilio: signatures are checked against it")
+        if not twilio.account_sid:
+            raise UserError("setting 'twilio.account_sid' (or TWILIO_ACCOUNT_SID) is needed beside the token")
         return TwilioSettings(
             account_sid=twilio.account_sid,
             auth_token=token,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 from collections.abc import Iterable
@@ -113,3 +114,18 @@ def test_as_text_only_what_was_said_is_shown():
 def test_a_script_without_an_entry_left_is_an_error_after_the_record():
     with pytest.raises(ScriptError):
         run(chat(["hello"]))
+
+
+def test_without_messages_they_are_asked_for(monkeypatch: pytest.MonkeyPatch):
+    async def typed() -> tuple[str, EndReason | None]:
+        model = ScriptedModel.from_entries({"text": "Yes?"})
+        project = load_flow_project(FERRY, model, InProcessPool(project_runtime(FERRY)))
+        out = io.StringIO()
+        reason = await run_chat(project, None, ChatOptions(), out)
+        await project.close()
+        return out.getvalue(), reason
+
+    monkeypatch.setattr("sys.stdin", io.StringIO("hello\n"))
+    text, reason = asyncio.run(typed())
+    assert text.splitlines()[-2:] == ["> Yes?", "> [caller_hangup]"]
+    assert reason is None

@@ -76,7 +76,7 @@ async def load_calls(
     """Hold `count` calls for `seconds` after the last one was answered; the figures, ready for JSON."""
     load = RtpLoad(host, count)
     calls = [LoadCall(stream) for stream in load.streams]
-    endpoint = await Endpoint.open(host, 0, UserAgentSettings(admit=lambda source: None))
+    endpoint = await Endpoint.open(host, 0, UserAgentSettings(admit=lambda source: "server"))
     media = asyncio.create_task(asyncio.to_thread(load.run, ANSWER_SECONDS + count / per_second + seconds))
     try:
         async with asyncio.TaskGroup() as group:

@@ -7,6 +7,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -15,16 +16,38 @@ from callagent.errors import MissingExtra, UserError
 from callagent.phone.caller import Caller, Report
 from callagent.phone.ear import Ear
 from callagent.phone.line import Line
-from callagent.phone.mouth import Mouth
+from callagent.phone.mouth import Mouth, wav_file
 from callagent.phone.script import Step, load_script, steps_from
 from callagent.records import StereoRecording
 
 
+_STREAMS = ("http://", "https://", "ws://", "wss://")
+
+
 def run_phone(config: Config, options: argparse.Namespace) -> int:
-    """Exit status 0 when the call was answered."""
+    """Exit status 0 when the call was answered. Raises `UserError`, as far as possible before anything is dialled."""
+    if options.script and options.dtmf:
+        raise UserError("--dtmf does not go with --script: write a step `- press: ...` into the script")
     steps = load_script(options.script) if options.script else steps_from(options.say, options.play, options.dtmf)
+    for step in steps:
+        if step.verb == "play":
+            wav_file(Path(step.value))
+    if not options.target.startswith((*_STREAMS, "sip:")):
+        raise UserError(
+            f"'{options.target}' cannot be called; use sip:USER@HOST:PORT or the URL of a server's voice webhook"
+        )
+    if options.record:
+        _expect_writable(options.record)
     report = _json_report if options.json else _text_report
     return asyncio.run(_phone(config, options, steps, report))
+
+
+def _expect_writable(path: Path) -> None:
+    try:
+        with path.open("ab"):
+            pass
+    except OSError as error:
+        raise UserError(f"--record {path}: cannot be written: {error.strerror}") from None
 
 
 async def _phone(config: Config, options: argparse.Namespace, steps: Sequence[Step], report: Report) -> int:
@@ -104,19 +127,17 @@ def _connect(line: Line, ear: Ear, mouth: Mouth, recording: StereoRecording | No
 
 @asynccontextmanager
 async def _dial(target: str, caller: str, config: Config) -> AsyncIterator[Line]:
-    if target.startswith(("http://", "https://", "ws://", "wss://")):
+    if target.startswith(_STREAMS):
         from callagent.phone.stream import StreamPhone
 
         token = config.twilio.auth_token.get_secret_value()
         async with StreamPhone.dial(target, token, caller, "+15550199") as line:
             yield line
-    elif target.startswith("sip:"):
+    else:
         from callagent.phone.sip import dial_sip
 
         async with dial_sip(target, caller) as line:
             yield line
-    else:
-        raise UserError(f"'{target}' cannot be called; use sip:USER@HOST:PORT or the URL of a server's voice webhook")
 
 
 async def _engines(config: Config, steps: Sequence[Step], stack: AsyncExitStack) -> tuple[Any, Any]:

@@ -39,6 +39,8 @@ class Mouth:
 
     async def speak(self, pcm: bytes) -> None:
         """Queue 8 kHz PCM; returns when its last frame has left."""
+        if not pcm:
+            return
         self._silent.clear()
         padded = pcm + bytes(-len(pcm) % FRAME_BYTES)
         self._frames.extend(padded[at : at + FRAME_BYTES] for at in range(0, len(padded), FRAME_BYTES))
@@ -51,7 +53,7 @@ async def synthesised(voice: Voice, text: str) -> bytes:
 
 
 def wav_file(path: Path) -> bytes:
-    """A WAV file (any rate, channels and width) as 8 kHz mono PCM. Raises `UserError`."""
+    """A WAV file (mono or stereo, any rate and width) as 8 kHz mono PCM. Raises `UserError`."""
     import audioop
     import wave
 
@@ -59,8 +61,21 @@ def wav_file(path: Path) -> bytes:
         with wave.open(str(path)) as file:
             rate, width, channels = file.getframerate(), file.getsampwidth(), file.getnchannels()
             data = file.readframes(min(file.getnframes(), _LONGEST_SECONDS * rate))
-    except (OSError, EOFError, wave.Error) as error:
-        raise UserError(f"{path}: cannot be played: {error}; a PCM WAV file is needed") from None
+        return _telephone_pcm(data, rate, width, channels)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be played: {error.strerror}") from None
+    except (EOFError, ValueError, wave.Error, audioop.error) as error:
+        detail = str(error) or "it is cut short"
+        raise UserError(f"{path}: cannot be played: {detail}; a PCM WAV file, mono or stereo, is needed") from None
+
+
+def _telephone_pcm(data: bytes, rate: int, width: int, channels: int) -> bytes:
+    """Raises `ValueError` or `audioop.error` for what cannot be converted."""
+    import audioop
+
+    if channels > 2:
+        raise ValueError(f"it has {channels} channels")
+    data = data[: len(data) - len(data) % (width * channels)]
     if width == 1:
         data = audioop.bias(data, 1, -128)
     data = audioop.lin2lin(data, width, 2)

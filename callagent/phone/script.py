@@ -23,6 +23,7 @@ from typing import Any
 from callagent.errors import UserError
 
 _VERBS = ("say", "play", "press", "wait_for", "interrupt", "pause", "hang_up")
+_LONGEST_PAUSE = 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +41,20 @@ def load_script(path: Path) -> list[Step]:
 
     try:
         entries = YAML(typ="safe").load(path.read_text(encoding="utf-8"))
-    except (OSError, YAMLError) as error:
-        raise UserError(f"{path}: cannot be read: {error}") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not UTF-8: {error}") from None
+    except YAMLError as error:
+        raise UserError(f"{path}:{_line(error)}: not valid YAML: {getattr(error, 'problem', None) or error}") from None
     if not isinstance(entries, list):
         raise UserError(f"{path}: a script is a list of steps such as `- say: hello`")
     return [_step(path, number, entry) for number, entry in enumerate(entries, 1)]
+
+
+def _line(error: Any) -> int:
+    mark = getattr(error, "problem_mark", None)
+    return mark.line + 1 if mark else 1
 
 
 def _step(path: Path, number: int, entry: Any) -> Step:
@@ -52,12 +62,16 @@ def _step(path: Path, number: int, entry: Any) -> Step:
     if len(verbs) != 1:
         raise UserError(f"{path}: step {number} needs one of {', '.join(_VERBS)}")
     verb = verbs[0]
-    if unknown := set(entry) - {verb, "after"}:
-        raise UserError(f"{path}: step {number} ({verb}): unknown key '{unknown.pop()}'")
+    place = f"{path}: step {number} ({verb})"
+    known = {verb, "after"} if verb == "interrupt" else {verb}
+    if unknown := set(map(str, entry)) - known:
+        raise UserError(f"{place}: unknown key '{min(unknown)}'")
+    if not isinstance(entry[verb], str | int | float):
+        raise UserError(f"{place}: needs a text or a number, not {entry[verb]!r}")
     value = str(entry[verb])
     if verb == "play":
         value = str(path.parent / value)
-    return checked(Step(verb, value, float(entry.get("after", 1.0))), f"{path}: step {number}")
+    return checked(Step(verb, value, _seconds(entry.get("after", 1.0), f"{place}: after")), place)
 
 
 def checked(step: Step, place: str) -> Step:
@@ -70,11 +84,18 @@ def checked(step: Step, place: str) -> Step:
         except re.error as error:
             raise UserError(f"{place}: '{step.value}' is not a regular expression: {error}") from None
     if step.verb == "pause":
-        try:
-            float(step.value)
-        except ValueError:
-            raise UserError(f"{place}: pause needs seconds, not '{step.value}'") from None
+        _seconds(step.value, place)
     return step
+
+
+def _seconds(value: Any, place: str) -> float:
+    try:
+        seconds = float(value)
+    except (TypeError, ValueError):
+        seconds = -1.0
+    if not 0 <= seconds <= _LONGEST_PAUSE:
+        raise UserError(f"{place} needs seconds, 0 to {_LONGEST_PAUSE}, not '{value}'")
+    return seconds
 
 
 def steps_from(say: Sequence[str] | None, play: Sequence[Path] | None, digits: str | None) -> list[Step]:

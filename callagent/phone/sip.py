@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
@@ -10,7 +11,7 @@ from callagent.call_info import EndReason
 from callagent.errors import UserError
 from callagent.legs import LegGone, Media, SipLeg, SipLegs
 from callagent.legs.leg import CallerHungUp, LegEvent, LegFailed
-from callagent.rtp import Pump, RtpPorts
+from callagent.rtp import PortsExhausted, Pump, RtpPorts
 from callagent.sip import Uri, UserAgentSettings
 
 ANSWER_SECONDS = 30.0
@@ -46,22 +47,29 @@ class SipLine:
 @asynccontextmanager
 async def dial_sip(target: str, caller: str) -> AsyncIterator[SipLine]:
     """Call a SIP URI; the line once it is answered. Raises `UserError` when it is not."""
+    host = _local_host(target)
+    if host != "0.0.0.0":
+        _expect_listener(host, target)
     pump = Pump()
     pump.start()
-    host = _local_host(target)
     legs = SipLegs(RtpPorts(host, *_PORTS), pump)
     try:
         await legs.open(host, 0, UserAgentSettings(admit=lambda source: "phone", accepts_transfers=True))
-        leg = await legs.dial(target, caller=f"sip:{caller}@{host}")
+        leg = await _dialled(legs, target, f"sip:{caller}@{host}")
         try:
             yield SipLine(leg, await _answered(leg, target))
         finally:
             await leg.hang_up(EndReason.CALLER_HANGUP)
-    except ValueError as error:
-        raise UserError(f"'{target}' cannot be called: {error}") from None
     finally:
         await legs.close()
         pump.stop()
+
+
+async def _dialled(legs: SipLegs, target: str, caller: str) -> SipLeg:
+    try:
+        return await legs.dial(target, caller=caller)
+    except (ValueError, OSError, PortsExhausted) as error:
+        raise UserError(f"'{target}' cannot be called: {error}") from None
 
 
 async def _answered(leg: SipLeg, target: str) -> Media:
@@ -75,8 +83,29 @@ async def _answered(leg: SipLeg, target: str) -> Media:
 
 
 def _local_host(target: str) -> str:
-    """Loopback for a server on this machine, else every interface."""
-    host = Uri.parse(target).bare_host
+    """Loopback for a server on this machine, else every interface. Raises `UserError`."""
+    try:
+        uri = Uri.parse(target)
+    except ValueError:
+        raise UserError(f"'{target}' is not a SIP URI; write sip:USER@HOST:PORT") from None
+    host = uri.bare_host
     if host == "::1":
         return "::1"
     return "127.0.0.1" if host == "localhost" or host.startswith("127.") else "0.0.0.0"
+
+
+def _expect_listener(host: str, target: str) -> None:
+    """Raise `UserError` where this machine itself says that nobody listens; retransmissions would take 32 s to tell."""
+    uri = Uri.parse(target)
+    peer = uri.bare_host if uri.bare_host != "localhost" else host
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((peer, uri.port or 5060))
+            # The keep-alive of RFC 5626 §3.5.1; on loopback the refusal of the first is there before the second.
+            probe.send(b"\r\n\r\n")
+            probe.send(b"\r\n\r\n")
+        except ConnectionRefusedError:
+            where = f"{peer} port {uri.port or 5060}"
+            raise UserError(f"nobody listens on {where}; start the server there: callagent serve") from None
+        except OSError as error:
+            raise UserError(f"'{target}' cannot be called: {error.strerror or error}") from None

@@ -190,6 +190,9 @@ def read_records(path: Path) -> Iterator[dict[str, Any]]:
 def _read(path: Path, statement: str, values: tuple[Any, ...]) -> list[sqlite3.Row]:
     if not path.is_file():
         raise UserError(f"no call has been recorded: '{path}' does not exist (setting records.path)")
-    with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as connection:
-        connection.row_factory = sqlite3.Row
-        return list(connection.execute(statement, values))
+    try:
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as connection:
+            connection.row_factory = sqlite3.Row
+            return list(connection.execute(statement, values))
+    except sqlite3.Error as error:
+        raise UserError(f"records.path '{path}' cannot be read: {error}") from None

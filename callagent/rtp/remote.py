@@ -1,7 +1,8 @@
 """Whose packets a media session takes and where it sends its own: the defence against RTP bleed and injection.
 
 The SDP names an address. Packets from another IP are a stranger's, for ever. A NAT may change the port, so another port
-of the same IP is latched, once, and only while the first packets arrive; the port that the SDP names wins over it.
+of the same IP is latched, once, with the first packet. The port that the SDP names wins over it at any
+time: behind a trunk that sends all its media from one IP, the stale stream of an earlier call must not keep the place.
 """
 
 from __future__ import annotations
@@ -9,16 +10,15 @@ from __future__ import annotations
 from enum import Enum
 from ipaddress import ip_address
 
-LATCHING_PACKETS = 5
-
 Address = tuple[str, int]
 
 
 class _State(Enum):
     WAITING = "waiting"
     LATCHED = "latched"
-    """On a port that the SDP does not name, for the first packets only."""
-    LOCKED = "locked"
+    """On a port that the SDP does not name."""
+    NAMED = "named"
+    """The port that the SDP names has spoken; no other ever will."""
 
 
 class Remote:
@@ -30,24 +30,18 @@ class Remote:
         """Where our packets go."""
         self._named = self.address
         self._state = _State.WAITING
-        self._packets = 0
 
     def accept(self, source: Address) -> bool:
         """Whether a packet from `source` is the peer's; may change `address`."""
-        if self._state is _State.LOCKED:
-            return source == self.address
-        if source[0] != self._named[0]:
-            return False
-        self._packets += 1
         if source == self._named:
-            self.address = source
-            self._state = _State.LOCKED
-        elif self._state is _State.WAITING:
-            self.address = source
+            if self._state is not _State.NAMED:
+                self._state = _State.NAMED
+                self.address = source
+            return True
+        if self._state is _State.WAITING and source[0] == self._named[0]:
             self._state = _State.LATCHED
-        if self._packets >= LATCHING_PACKETS:
-            self._state = _State.LOCKED
-        return source == self.address
+            self.address = source
+        return self._state is _State.LATCHED and source == self.address
 
     def accept_host(self, source: Address) -> bool:
         """Whether `source` is the peer's machine; for RTCP, which comes from a port of its own."""

@@ -77,11 +77,12 @@ class Dialog:
         return Request(headers, method=method, uri=uri)
 
     def next_hop(self) -> Hop:
-        """The first route, or the peer's Contact; where that is a name, the address the peer last sent from."""
+        """The first route or the peer's Contact; for a name or another transport, where the peer last sent from."""
         uri, routes = self._route()
         strict = bool(self.route_set) and not _is_loose(self.route_set[0])
         next_uri = routes[0].uri if routes and not strict else uri
-        return hop_of(next_uri) or self.peer
+        hop = hop_of(next_uri)
+        return hop if hop is not None and hop.transport == self.peer.transport else self.peer
 
     def is_in_order(self, request: Request) -> bool:
         """Note the number of a request that came in; False when it is older than one before (§12.2.2)."""

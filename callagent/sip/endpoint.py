@@ -139,6 +139,8 @@ class Endpoint(asyncio.DatagramProtocol):
         if uri.scheme != "sip":
             raise ValueError("Only sip URIs can be called")
         hop = await self._look_up(uri)
+        if hop.transport != "udp":
+            raise ValueError("Only UDP is spoken")
         local = self.local_host(hop.host)
         sender = Address.parse(caller or f"sip:callagent@{host_reference(local)}")
         offer = body(local)

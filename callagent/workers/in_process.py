@@ -11,6 +11,8 @@ import asyncio
 import inspect
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any
@@ -63,15 +65,12 @@ class _Thread:
     def resume(self, value: Any) -> _Answered | _Raised | _Sent | _Slept:
         """Let the thread go on with `value` (an exception is raised in it) until it needs the loop again."""
         assert self._thread is not None
-        time.sleep = self._sleep
-        try:
+        with _loop_time():
             if self._thread.ident is None:
                 self._thread.start()
             else:
                 self._to_thread.put(value)
             return self._to_loop.get()
-        finally:
-            time.sleep = _real_sleep
 
     def unwind(self, event: _Answered | _Raised | _Sent | _Slept) -> None:
         for _ in range(_UNWIND_TRIES):
@@ -85,11 +84,8 @@ class _Thread:
     def ask(self, message: Plain) -> Any:
         return self._hand_over(_Sent(message))
 
-    def _sleep(self, seconds: Any) -> None:
-        if threading.current_thread() is self._thread:
-            self._hand_over(_Slept(seconds))
-        else:
-            _real_sleep(seconds)
+    def sleep(self, seconds: float) -> None:
+        self._hand_over(_Slept(seconds))
 
     def _hand_over(self, event: _Sent | _Slept) -> Any:
         self._to_loop.put(event)
@@ -99,12 +95,39 @@ class _Thread:
         return value
 
     def _run(self, session: Session, request: Plain) -> None:
+        _own.thread = self
         try:
             answer = session.handle(request)
         except BaseException as error:  # the outermost edge of a function run
             self._to_loop.put(_Raised(error))
         else:
             self._to_loop.put(_Answered(answer))
+
+
+_own = threading.local()
+
+
+def _sleep(seconds: Any) -> None:
+    thread: _Thread | None = getattr(_own, "thread", None)
+    if thread is None:
+        _real_sleep(seconds)
+    else:
+        thread.sleep(seconds)
+
+
+@contextmanager
+def _loop_time() -> Iterator[None]:
+    """`time.sleep` is ours: while project code runs, and while it is imported (`from time import sleep`)."""
+    time.sleep = _sleep
+    try:
+        yield
+    finally:
+        time.sleep = _real_sleep
+
+
+def _load(project: ProjectRuntime) -> Runtime:
+    with _loop_time():
+        return load_runtime(project)
 
 
 class _SessionChannel:
@@ -200,12 +223,12 @@ class InProcessPool:
 
     async def lease(self, context: Plain) -> InProcessLease:
         if self._runtime is None:
-            self._runtime = load_runtime(self._project)
+            self._runtime = _load(self._project)
         return InProcessLease(self._runtime, context)
 
     async def reload(self) -> None:
         """Import the project anew for the leases to come."""
-        self._runtime = load_runtime(self._project)
+        self._runtime = _load(self._project)
 
     async def close(self) -> None:
         self._runtime = None

@@ -63,7 +63,8 @@ class OutputReader:
             self._keep(self._partial)
             self._partial = b""
         if self._left <= 0:
-            self._lines.append(f"output is over {self._limit} bytes; the rest is dropped")
+            if self._limit > 0:
+                self._lines.append(f"output is over {self._limit} bytes; the rest is dropped")
             # A writer must not block for ever on a full pipe, nor keep the loop busy: discard much, now and then.
             self._stop_reading()
             self._widen()

@@ -14,6 +14,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -48,7 +49,7 @@ def main(role: str, birth_text: str) -> NoReturn:
         traceback.print_exc()
         sock.send(msgspec.msgpack.encode(["failed", f"{type(error).__name__}: {error}"[:2000]]))
         os._exit(1)
-    # Cyclic garbage of the import is not worth a copied page in every worker.
+    # What the import made is left alone by every worker's collector: its pages stay shared.
     gc.collect()
     gc.freeze()
     Zygote(runtime, sock, birth).run()
@@ -83,7 +84,7 @@ class Zygote:
         self._birth = birth
         self._children: dict[int, _Child] = {}
         self._threaded = len(os.listdir("/proc/self/task")) > 1
-        self._sweeping = False
+        self._sweep_at: float | None = None
         self._quitting = False
         self._wakeup, woken = socket.socketpair()
         self._wakeup.setblocking(False)
@@ -102,10 +103,15 @@ class Zygote:
         selector.register(self._control, selectors.EVENT_READ, self._obey)
         selector.register(self._woken, selectors.EVENT_READ, self._drain)
         while not self._quitting:
-            for key, _ in selector.select(_SWEEP_SECONDS if self._sweeping else None):
+            wait = None if self._sweep_at is None else max(self._sweep_at - time.monotonic(), 0)
+            for key, _ in selector.select(wait):
                 handle: Callable[[], None] = key.data
                 handle()
             self._reap()
+            if self._sweep_at is not None and time.monotonic() >= self._sweep_at:
+                self._sweep_at = None
+                if self._sweep():
+                    self._sweep_soon()
         self._end_all()
         os._exit(0)
 
@@ -156,7 +162,6 @@ class Zygote:
             signal.set_wakeup_fd(-1)
             os.setpgid(0, 0)
             die_with_parent(parent, signal.SIGKILL)
-            gc.unfreeze()
             _work(self._runtime, sock, output, self._birth.settings)
         try:
             # Here too: the group must exist before anybody asks to kill it.
@@ -198,10 +203,13 @@ class Zygote:
                 continue
             if child.process is not None:
                 child.process.returncode = status
-            self._sweeping = True
+            self._sweep_soon()
             self._tell(["ended", child.number, os.waitstatus_to_exitcode(status)])
-        if self._sweeping:
-            self._sweeping = self._sweep()
+
+    def _sweep_soon(self) -> None:
+        # Reading all of /proc takes milliseconds: the fork of a replacement goes first.
+        if self._sweep_at is None:
+            self._sweep_at = time.monotonic() + _SWEEP_SECONDS
 
     def _sweep(self) -> bool:
         """Kill what workers left behind and we inherited; whether there was something."""

@@ -73,8 +73,19 @@ async def session(ports: RtpPorts, pump: Pump) -> AsyncIterator[RtpSession]:
 
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110 (a socket has no event to wait for)
+        while not condition():
             await asyncio.sleep(0.005)
+
+
+async def received(peer: Peer, count: int) -> list[RtpPacket]:
+    packets: list[RtpPacket] = []
+
+    def came() -> bool:
+        packets.extend(peer.received())
+        return len(packets) >= count
+
+    await until(came)
+    return packets
 
 
 def nothing(frame: bytes, now: float) -> None:
@@ -154,8 +165,7 @@ async def test_a_second_connect_moves_the_stream_to_the_new_address_and_codec(se
     session.start(nothing, silence)
     await until(lambda: len(peer.received()) > 0)
     session.connect(moved.address, PCMA, telephone_event=None)
-    packets: list[RtpPacket] = []
-    await until(lambda: bool(packets.extend(moved.received()) or packets))
+    packets = await received(moved, 1)
     assert packets[0].payload_type == 8
     moved.socket.close()
 
@@ -177,8 +187,7 @@ async def test_on_hold_the_source_is_not_asked_and_afterwards_a_talkspurt_begins
     assert len(asked) == count
     assert peer.received() == []
     session.hold(False)
-    packets: list[RtpPacket] = []
-    await until(lambda: bool(packets.extend(peer.received()) or packets))
+    packets = await received(peer, 1)
     assert packets[0].marker
 
 
@@ -191,8 +200,7 @@ async def test_a_broken_source_is_reported_once_and_the_peer_hears_silence(sessi
         raise RuntimeError("broken")
 
     session.start(nothing, broken)
-    packets: list[RtpPacket] = []
-    await until(lambda: bool(packets.extend(peer.received()) or len(packets) > 5))
+    packets = await received(peer, 6)
     assert {packet.payload for packet in packets} == {b"\xff" * 160}
     assert [str(error) for error in errors] == ["broken"]
 
@@ -201,8 +209,7 @@ async def test_a_frame_of_the_wrong_length_is_cut_or_filled(session: RtpSession,
     lengths = iter([b"\1\1", b"\1\1" * 400])
     session.connect(peer.address, PCMU, telephone_event=None)
     session.start(nothing, lambda: next(lengths, None))
-    packets: list[RtpPacket] = []
-    await until(lambda: bool(packets.extend(peer.received()) or len(packets) > 3))
+    packets = await received(peer, 4)
     assert {len(packet.payload) for packet in packets} == {160}
 
 

@@ -55,6 +55,7 @@ def test_without_a_route_requests_go_to_the_contact_or_where_the_peer_sent_from(
     assert server().next_hop() == Hop("192.0.2.1", 5062)
     assert server(contact="<sip:phone@pbx.example.com>").next_hop() == PEER
     assert server("<sip:proxy.example.com;lr>").next_hop() == PEER
+    assert server(contact="<sip:phone@192.0.2.1;transport=tcp>").next_hop() == PEER
 
 
 def test_the_contact_moves_with_a_target_refresh() -> None:

@@ -74,7 +74,7 @@ async def test_closing_ends_calls_and_does_not_wait_for_peers_that_are_gone() ->
 
 async def test_what_cannot_be_called_raises() -> None:
     phone = await Endpoint.open("127.0.0.1", 0, SETTINGS)
-    for target in ("tel:+15550100", "nonsense", "sip:"):
+    for target in ("tel:+15550100", "nonsense", "sip:", "sip:a@127.0.0.1;transport=tcp"):
         with pytest.raises(ValueError, match=r"not valid|Only"):
             await phone.call(target, body=offer)
     with pytest.raises(LookupFailed):

@@ -107,3 +107,18 @@ def test_one_request_at_a_time() -> None:
             await run(lease, "echo", value=1)
 
     virtual_time.run(main())
+
+
+def test_a_sleep_bound_at_import_takes_virtual_time(tmp_path: Path) -> None:
+    project = tmp_path / "functions"
+    project.mkdir()
+    (project / "naps.py").write_text("from time import sleep\n\ndef naps(conv):\n    sleep(7)\n    return 'awake'\n")
+
+    async def main() -> None:
+        flows = InProcessPool(ProjectRuntime("callagent.agents.flows.runtime:FlowRuntime", tmp_path))
+        lease = await flows.lease({})
+        answer = await run(lease, "run", function={"kind": "global", "flow": None, "name": "naps"})
+        assert answer["returned"] == "awake"
+        assert asyncio.get_running_loop().time() == 7
+
+    virtual_time.run(main())

@@ -41,7 +41,6 @@ class FlowAgent:
         self._conversation = dialogue.conversation
         self._start_listens = False
         """The start function asked for an early turn: the silence that makes it is not the caller's."""
-        self._fillers: list[str] = []
         self._closed = False
 
     async def start(self) -> AsyncIterator[Action]:
@@ -89,7 +88,7 @@ class FlowAgent:
             self._conversation.history.correct(text)
 
     def filler_spoken(self, text: str) -> None:
-        self._fillers.append(text)
+        """The call's record has it; the model never sees it."""
 
     async def end(self, reason: EndReason, attempt: int) -> bool:
         conversation, runner = self._conversation, self._dialogue.runner

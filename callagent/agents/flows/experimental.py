@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -48,11 +47,3 @@ class Experimental:
 def _inner(section: Section, key: str | None) -> Section:
     value = section.get(key) if key is not None else None
     return value if isinstance(value, dict) else _NO_SECTION
-
-
-def duration(value: Any) -> float | None:
-    """Seconds of a `"1.5s"` or of a plain number."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)s\s*", value) if isinstance(value, str) else None
-    return float(match.group(1)) if match else None

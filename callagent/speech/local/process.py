@@ -67,7 +67,9 @@ def run(expected: type[Load], load: Callable[[Load], Serve], threads: Callable[[
 def _prepare() -> None:
     """Before anything heavy is imported, since the libraries read their variables then."""
     os.environ.update(ENVIRONMENT)
-    # The core ends these processes; an interrupt at the terminal is the core's to handle.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Sent to all processes of the server by a terminal or a service manager, they are the core's to handle: it drains
+    # its calls, which need speech until the last one ends, and then closes the socket.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

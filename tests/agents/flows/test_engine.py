@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,13 +9,11 @@ from typing import Any
 import pytest
 
 from callagent.agents.action import (
-    CallerTurn,
     FunctionEnded,
     FunctionStarted,
     Handoff,
     HangUp,
     Listen,
-    ModelAnswered,
     Say,
 )
 from callagent.agents.flows import FlowSettings
@@ -35,7 +32,6 @@ from tests.agents.flows.support import (
     words,
     write_project,
 )
-from tests.virtual_time import run
 
 MONDAY = datetime(2026, 8, 24, 9, 0, tzinfo=UTC)
 
@@ -232,242 +228,6 @@ async def test_a_topic_that_matches_is_in_the_prompt_offers_its_tools_and_writes
         assert metrics(await ferry.says("yes")) == []
 
 
-async def test_a_filtered_phrase_is_not_said_and_its_function_takes_over():
-    async with driven(FERRY, {"text": "Of course. Let me transfer you now. Bye."}) as ferry:
-        await ferry.start()
-        actions = await ferry.says("hm")
-        assert words(actions) == ["Of course.", "I am putting you through."]
-        assert isinstance(actions[-1], Handoff)
-
-
-async def test_sentences_are_said_one_by_one_before_the_answer_is_complete():
-    async with driven(FERRY, {"text": "First sentence here. Second one. Third"}) as ferry:
-        await ferry.start()
-        actions = await ferry.says("hm")
-        assert words(actions) == ["First sentence here.", "Second one.", "Third"]
-        assert [type(a) for a in actions] == [Say, Say, Say, ModelAnswered, Listen]
-
-
-async def test_a_provider_that_fails_costs_a_spoken_line_and_the_call_goes_on():
-    async with driven(FERRY, {"error": "refused"}, {"text": "Now it works."}) as ferry:
-        await ferry.start()
-        actions = await ferry.says("hm")
-        assert words(actions) == [FlowSettings().fallback_utterance]
-        assert isinstance(actions[-1], Listen)
-        assert "ProviderRefused" in str(of(ModelAnswered, actions)[0].error)
-        assert words(await ferry.says("again")) == ["Now it works."]
-
-
-async def test_the_guard_ends_a_turn_in_which_the_model_only_calls():
-    async with driven(FERRY, *[{"calls": [call("dog_noted")]}] * 10) as ferry:
-        await ferry.start()
-        actions = await ferry.says("hm, my dog")
-        assert functions(actions) == ["dog_noted"] * 10
-        assert words(actions) == [FlowSettings().fallback_utterance]
-
-
-async def test_an_unknown_tool_is_answered_and_the_turn_goes_on():
-    async with driven(FERRY, {"calls": [call("sing")]}, {"text": "I cannot."}) as ferry:
-        await ferry.start()
-        assert words(await ferry.says("sing")) == ["I cannot."]
-        assert ferry.model.messages()[-1]["role"] == "tool"
-        assert "no function of that name" in ferry.model.messages()[-1]["content"]
-
-
-async def test_every_tool_call_has_exactly_one_answer_also_when_a_row_is_cut_short():
-    calls = [call("dog_noted"), call("booking_wanted"), call("goodbye")]
-    async with driven(FERRY, {"calls": calls}, {"text": "When?"}) as ferry:
-        await ferry.start()
-        actions = await ferry.says("my dog and I want to book")
-        assert functions(actions) == ["dog_noted", "booking_wanted", "entry"]
-        tool_messages = [m for m in ferry.model.messages() if m["role"] == "tool"]
-        assert [m["content"] for m in tool_messages] == ["The dog is noted.", "", "Not executed."]
-
-
-def test_a_barge_in_lets_the_function_finish_and_keeps_its_effects():
-    async def main() -> None:
-        script = (
-            {"calls": [call("booking_wanted")]},
-            {"calls": [call("save_entities", party=2, travel_day="2026-09-01"), call("condition_all_given")]},
-            {"text": "Right?"},
-            {"calls": [call("confirmed")]},
-            {"text": "It is booked already."},
-        )
-        async with driven(FERRY, *script) as ferry:
-            await ferry.start()
-            await ferry.says("book")
-            reply = ferry.agent.reply(CallerTurn("yes"))
-            async for action in reply:
-                if isinstance(action, FunctionStarted):
-                    break
-            await reply.aclose()  # type: ignore[attr-defined]
-            ferry.agent.heard("", cut=True)
-            actions = await ferry.says("wait")
-            assert functions(actions) == ["confirmed"]
-            assert words(actions) == ["It is booked already."]
-            assert ferry.agent.record().state["booked"] is True
-            assert ferry.agent.record().flow is None
-
-    run(main())
-
-
-def test_a_reply_cancelled_while_a_function_runs_does_not_cancel_the_function():
-    async def main() -> None:
-        script = ({"calls": [call("slow")]}, {"text": "Done."})
-        async with driven(Path(SLOW), *script) as agent:
-            await agent.start()
-            task = asyncio.create_task(agent.says("go"))
-            await asyncio.sleep(0.5)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            assert functions(await agent.says("and?")) == ["slow"]
-            assert agent.agent.record().state["done"] is True
-
-    run(main())
-
-
-def test_words_said_while_an_interrupted_function_still_runs_are_all_kept():
-    async def main() -> None:
-        script = ({"calls": [call("slow")]}, {"text": "Done."})
-        async with driven(Path(SLOW), *script) as agent:
-            await agent.start()
-            for text in ("go", "wait", "hello?"):
-                task = asyncio.create_task(agent.says(text))
-                await asyncio.sleep(0.5)
-                task.cancel()
-                with pytest.raises(asyncio.CancelledError):
-                    await task
-            actions = await agent.says("are you there")
-            assert functions(actions) == ["slow"]
-            heard = [m["content"] for m in agent.model.messages() if m["role"] == "user"]
-            assert heard == ["go", "wait", "hello?", "are you there"]
-
-    run(main())
-
-
-def test_the_end_waits_for_a_function_that_still_runs():
-    async def main() -> None:
-        async with driven(Path(SLOW), {"calls": [call("slow")]}) as agent:
-            await agent.start()
-            task = asyncio.create_task(agent.says("go"))
-            await asyncio.sleep(0.5)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            assert await agent.agent.end(EndReason.CALLER_HANGUP, 1)
-            assert agent.agent.record().state["done"] is True
-            await agent.agent.close()
-            await agent.agent.close()
-
-    run(main())
-
-
-def test_a_handoff_decided_in_an_interrupted_turn_happens_at_the_next():
-    async def main() -> None:
-        async with driven(Path(SLOW), {"calls": [call("slow_handoff")]}) as agent:
-            await agent.start()
-            task = asyncio.create_task(agent.says("go"))
-            await asyncio.sleep(0.5)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            actions = await agent.says("and?")
-            assert isinstance(actions[-1], HangUp)
-
-    run(main())
-
-
-def test_a_function_past_its_deadline_is_an_error_for_the_model_and_the_turn_goes_on():
-    async def main() -> None:
-        script = ({"calls": [call("endless")]}, {"text": "It took too long."})
-        async with driven(Path(SLOW), *script) as agent:
-            await agent.start()
-            before = asyncio.get_running_loop().time()
-            actions = await agent.says("go")
-            assert asyncio.get_running_loop().time() - before == pytest.approx(10, abs=0.1)
-            (ended,) = of(FunctionEnded, actions)
-            assert ended.error is not None
-            assert ended.error.startswith("FunctionTimeout")
-            assert words(actions) == ["It took too long."]
-            assert "endless failed" in agent.model.messages()[-1]["content"]
-
-    run(main())
-
-
-@pytest.fixture(autouse=True, scope="module")
-def slow_project(tmp_path_factory: pytest.TempPathFactory) -> None:
-    global SLOW
-    slow = "import time\ntime.sleep({})\n{}"
-    SLOW = str(
-        write_project(
-            tmp_path_factory.mktemp("slow"),
-            {
-                "agent_settings/rules.txt": "{{fn:slow}} {{fn:slow_handoff}} {{fn:endless}}",
-                "functions/slow.py": function("slow", slow.format(2, "conv.state.done = True\nreturn 'ok'")),
-                "functions/slow_handoff.py": function("slow_handoff", slow.format(2, "return {'hangup': True}")),
-                "functions/endless.py": function("endless", slow.format(100, "return 'late'")),
-            },
-        )
-    )
-
-
-SLOW = ""
-
-
-async def test_heard_words_replace_what_was_cut_off():
-    async with driven(FERRY, {"text": "We sail at nine. We sail at ten."}, {"text": "Yes?"}) as ferry:
-        await ferry.start()
-        await ferry.says("when")
-        ferry.agent.heard("We sail at nine. We", cut=True)
-        await ferry.says("stop")
-        assert ferry.model.messages()[-2]["content"] == "We sail at nine. We…"
-
-
-async def test_fillers_are_not_shown_to_the_model():
-    async with driven(FERRY, {"text": "Yes?"}) as ferry:
-        await ferry.start()
-        ferry.agent.filler_spoken("One moment.")
-        await ferry.says("hm")
-        assert "One moment." not in str(ferry.model.messages())
-
-
-async def test_a_function_step_that_leads_nowhere_leaves_the_turn_to_the_model(tmp_path: Path):
-    project = write_project(
-        tmp_path,
-        {
-            "agent_settings/rules.txt": "{{fn:go}}",
-            "functions/go.py": function("go", "conv.goto_flow('F')"),
-            "flows/f/flow_config.yaml": flow_config("F", "stay"),
-            "flows/f/function_steps/stay.py": function("stay", "return 'Say sorry.'", flow=True, decorators="\n"),
-        },
-    )
-    async with driven(project, {"calls": [call("go")]}, {"text": "Sorry."}) as agent:
-        await agent.start()
-        actions = await agent.says("x")
-        assert functions(actions) == ["go", "stay"]
-        assert words(actions) == ["Sorry."]
-        assert "Say sorry." in agent.model.system()
-
-
-async def test_a_chain_of_function_steps_without_end_is_stopped(tmp_path: Path):
-    project = write_project(
-        tmp_path,
-        {
-            "agent_settings/rules.txt": "{{fn:go}}",
-            "functions/go.py": function("go", "conv.goto_flow('F')"),
-            "flows/f/flow_config.yaml": flow_config("F", "a"),
-            "flows/f/function_steps/a.py": function("a", "flow.goto_step('b')", flow=True, decorators="\n"),
-            "flows/f/function_steps/b.py": function("b", "flow.goto_step('a')", flow=True, decorators="\n"),
-        },
-    )
-    async with driven(project, {"calls": [call("go")]}, {"text": "Sorry."}) as agent:
-        await agent.start()
-        actions = await agent.says("x")
-        assert len(functions(actions)) == 21
-        assert words(actions) == ["Sorry."]
-
-
 START_IDIOM = """
 conv.goto_flow('F')
 return {'utterance': '', 'listen': {'asr': {'timeout': 0.1}}}
@@ -515,15 +275,3 @@ async def test_an_end_function_that_fails_is_reported_as_not_done(tmp_path: Path
     )
     async with driven(project) as agent:
         assert await agent.agent.end(EndReason.CALLER_HANGUP, 1) is False
-
-
-async def test_prompt_llm_asks_the_call_s_model(tmp_path: Path):
-    body = "answer = conv.utils.prompt_llm('Is it Anna?', return_json=True)\nreturn str(answer['yes'])"
-    project = write_project(
-        tmp_path, {"agent_settings/rules.txt": "{{fn:ask}}", "functions/ask.py": function("ask", body)}
-    )
-    script = ({"calls": [call("ask")]}, {"text": '```json\n{"yes": 1}\n```'}, {"text": "Fine."})
-    async with driven(project, *script) as agent:
-        await agent.start()
-        assert words(await agent.says("Anna")) == ["Fine."]
-        assert agent.model.messages()[-1]["content"] == "1"

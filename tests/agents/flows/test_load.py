@@ -213,3 +213,30 @@ def test_any_text_is_a_document_or_an_error(text: str):
     assert document is not None or findings.errors
     if document is not None:
         document.root()
+
+
+VARIANTS = """
+variants: [{name: a, is_default: true}, {name: b}]
+attributes:
+- {name: plain, values: {a: x, b: 7}}
+- {name: count, kind: number, values: {a: "3", b: ""}}
+- {name: price, kind: number, values: {a: "2.5", b: x}}
+- {name: open, kind: boolean, values: {a: "true", b: false}}
+- {name: size, kind: enum, config: {values: [s, m]}, values: {a: s, b: null}}
+- {name: extra, kind: object, values: {a: {k: 1}}}
+"""
+
+
+def test_variant_attributes_have_their_types_and_blanks_are_unset(tmp_path: Path):
+    project, findings = load_project(write_project(tmp_path, {**BASE, "config/variant_attributes.yaml": VARIANTS}))
+    assert findings.errors == []
+    assert project.variants.attributes["a"] == {
+        "plain": "x",
+        "count": 3,
+        "price": 2.5,
+        "open": True,
+        "size": "s",
+        "extra": {"k": 1},
+    }
+    assert project.variants.attributes["b"] == {"plain": "7", "open": False}
+    assert "Missing variants for variant attribute: extra: ['b']" in findings.warnings[0].message

@@ -102,6 +102,17 @@ async def test_a_killed_process_is_replaced(engine: Engine) -> None:
     assert await ask(engine, "hello") == "hello"
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_to_the_whole_server_does_not_end_speech_while_calls_drain(
+    engine: Engine, number: signal.Signals
+) -> None:
+    pid = engine.pid
+    assert pid is not None
+    os.kill(pid, number)
+    assert await ask(engine, "hello") == "hello"
+    assert engine.pid == pid
+
+
 async def test_a_process_that_hangs_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_module, "WORK_SECONDS", 0.2)
     engine = Engine(VOICE, wire.LoadVoice())

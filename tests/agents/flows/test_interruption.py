@@ -1,0 +1,174 @@
+"""The caller interrupts: what is cut, what goes on, what is kept."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from callagent.agents.action import (
+    CallerTurn,
+    FunctionEnded,
+    FunctionStarted,
+    HangUp,
+)
+from callagent.call_info import EndReason
+from tests.agents.flows.support import (
+    FERRY,
+    driven,
+    function,
+    functions,
+    of,
+    words,
+    write_project,
+)
+from tests.virtual_time import run
+
+
+def call(name: str, **arguments: Any) -> dict[str, Any]:
+    return {"name": name, "arguments": arguments}
+
+
+@pytest.fixture(scope="module")
+def slow(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project whose functions take two seconds, or for ever."""
+    body = "import time\ntime.sleep({})\n{}"
+    return write_project(
+        tmp_path_factory.mktemp("slow"),
+        {
+            "agent_settings/rules.txt": "{{fn:slow}} {{fn:slow_handoff}} {{fn:endless}}",
+            "functions/slow.py": function("slow", body.format(2, "conv.state.done = True\nreturn 'ok'")),
+            "functions/slow_handoff.py": function("slow_handoff", body.format(2, "return {'hangup': True}")),
+            "functions/endless.py": function("endless", body.format(100, "return 'late'")),
+        },
+    )
+
+
+def test_a_barge_in_lets_the_function_finish_and_keeps_its_effects():
+    async def main() -> None:
+        script = (
+            {"calls": [call("booking_wanted")]},
+            {"calls": [call("save_entities", party=2, travel_day="2026-09-01"), call("condition_all_given")]},
+            {"text": "Right?"},
+            {"calls": [call("confirmed")]},
+            {"text": "It is booked already."},
+        )
+        async with driven(FERRY, *script) as ferry:
+            await ferry.start()
+            await ferry.says("book")
+            reply = ferry.agent.reply(CallerTurn("yes"))
+            async for action in reply:
+                if isinstance(action, FunctionStarted):
+                    break
+            await reply.aclose()  # type: ignore[attr-defined]
+            ferry.agent.heard("", cut=True)
+            actions = await ferry.says("wait")
+            assert functions(actions) == ["confirmed"]
+            assert words(actions) == ["It is booked already."]
+            assert ferry.agent.record().state["booked"] is True
+            assert ferry.agent.record().flow is None
+
+    run(main())
+
+
+def test_a_reply_cancelled_while_a_function_runs_does_not_cancel_the_function(slow: Path):
+    async def main() -> None:
+        script = ({"calls": [call("slow")]}, {"text": "Done."})
+        async with driven(slow, *script) as agent:
+            await agent.start()
+            task = asyncio.create_task(agent.says("go"))
+            await asyncio.sleep(0.5)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert functions(await agent.says("and?")) == ["slow"]
+            assert agent.agent.record().state["done"] is True
+
+    run(main())
+
+
+def test_words_said_while_an_interrupted_function_still_runs_are_all_kept(slow: Path):
+    async def main() -> None:
+        script = ({"calls": [call("slow")]}, {"text": "Done."})
+        async with driven(slow, *script) as agent:
+            await agent.start()
+            for text in ("go", "wait", "hello?"):
+                task = asyncio.create_task(agent.says(text))
+                await asyncio.sleep(0.5)
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+            actions = await agent.says("are you there")
+            assert functions(actions) == ["slow"]
+            heard = [m["content"] for m in agent.model.messages() if m["role"] == "user"]
+            assert heard == ["go", "wait", "hello?", "are you there"]
+
+    run(main())
+
+
+def test_the_end_waits_for_a_function_that_still_runs(slow: Path):
+    async def main() -> None:
+        async with driven(slow, {"calls": [call("slow")]}) as agent:
+            await agent.start()
+            task = asyncio.create_task(agent.says("go"))
+            await asyncio.sleep(0.5)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert await agent.agent.end(EndReason.CALLER_HANGUP, 1)
+            assert agent.agent.record().state["done"] is True
+            await agent.agent.close()
+            await agent.agent.close()
+
+    run(main())
+
+
+def test_a_handoff_decided_in_an_interrupted_turn_happens_at_the_next(slow: Path):
+    async def main() -> None:
+        async with driven(slow, {"calls": [call("slow_handoff")]}) as agent:
+            await agent.start()
+            task = asyncio.create_task(agent.says("go"))
+            await asyncio.sleep(0.5)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            actions = await agent.says("and?")
+            assert isinstance(actions[-1], HangUp)
+
+    run(main())
+
+
+def test_a_function_past_its_deadline_is_an_error_for_the_model_and_the_turn_goes_on(slow: Path):
+    async def main() -> None:
+        script = ({"calls": [call("endless")]}, {"text": "It took too long."})
+        async with driven(slow, *script) as agent:
+            await agent.start()
+            before = asyncio.get_running_loop().time()
+            actions = await agent.says("go")
+            assert asyncio.get_running_loop().time() - before == pytest.approx(10, abs=0.1)
+            (ended,) = of(FunctionEnded, actions)
+            assert ended.error is not None
+            assert ended.error.startswith("FunctionTimeout")
+            assert words(actions) == ["It took too long."]
+            assert "endless failed" in agent.model.messages()[-1]["content"]
+
+    run(main())
+
+
+async def test_heard_words_replace_what_was_cut_off():
+    async with driven(FERRY, {"text": "We sail at nine. We sail at ten."}, {"text": "Yes?"}) as ferry:
+        await ferry.start()
+        await ferry.says("when")
+        ferry.agent.heard("We sail at nine. We", cut=True)
+        await ferry.says("stop")
+        assert ferry.model.messages()[-2]["content"] == "We sail at nine. We…"
+
+
+async def test_fillers_are_not_shown_to_the_model():
+    async with driven(FERRY, {"text": "Yes?"}) as ferry:
+        await ferry.start()
+        ferry.agent.filler_spoken("One moment.")
+        await ferry.says("hm")
+        assert "One moment." not in str(ferry.model.messages())
