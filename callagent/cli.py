@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from callagent import __version__
-from callagent.errors import UserError
+from callagent.errors import CallagentError, UserError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,14 +26,50 @@ examples:
   callagent calls show ID                           what happened in a call
 """
 
+_SERVE_EXAMPLES = """\
+  callagent serve                                     the project of this folder, on loopback
+  callagent serve agents/parcels --sip 0.0.0.0:5060   another project, on the network (say who may call: sip.trunks)
+  callagent serve --model openai/gpt-4.1-mini         with a language model (needs OPENAI_API_KEY)
+  callagent serve --http off                          SIP only
+SIGTERM lets running calls finish and takes no new ones; a second one ends them now."""
+_CHECK_EXAMPLES = """\
+  callagent check                  the project of this folder; exit status 1 when there are errors
+  callagent check agents/parcels --json"""
+_CHAT_EXAMPLES = """\
+  callagent chat                                      type what the caller says; /restart, /exit
+  callagent chat -m "where is my parcel" -m "84276"   two turns, then hang up
+  callagent chat --json --input-file turns.txt        for programs
+  callagent chat --model script:answers.yaml -m hello"""
+_CALL_EXAMPLES = """\
+  callagent call sip:agent@127.0.0.1:5060 --say "where is my parcel" --say "eight four two seven six"
+  callagent call sip:agent@127.0.0.1 --dtmf 84276# --record call.wav
+  callagent call sip:agent@127.0.0.1 --play caller.wav --json
+  callagent call http://127.0.0.1:8080/twilio/voice --say hello     as a carrier (needs TWILIO_AUTH_TOKEN)
+  callagent call sip:agent@127.0.0.1 --script caller.yaml
+a script:
+  - say: "where is my parcel"     when the agent has paused
+  - press: "84276#"
+  - wait_for: "arrives on"        a regular expression for what the agent says
+  - interrupt: "stop please"      while the agent speaks
+    after: 1.0
+  - pause: 2
+  - hang_up: true"""
+_CALLS_EXAMPLES = """\
+  callagent calls list
+  callagent calls show 3f2a        a call by how its id begins
+  callagent calls export > calls.jsonl"""
+_BENCH_EXAMPLES = """\
+  callagent bench calls --calls 50 --seconds 30
+  callagent bench conversation --trials 100 --json"""
+
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command; the exit status. A `UserError` is one message and status 1, never a traceback."""
+    """Run one command; the exit status. A `CallagentError` is one message and status 1, never a traceback."""
     options = _parser().parse_args(arguments)
     command: Command = options.run
     try:
         return command(options)
-    except UserError as error:
+    except CallagentError as error:
         print(f"callagent: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -58,11 +94,40 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _command(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, text: str, run: Command
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, text: str, run: Command, examples: str
 ) -> argparse.ArgumentParser:
-    parser = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+    parser = commands.add_parser(
+        name,
+        help=text,
+        description=text[0].upper() + text[1:] + ".",
+        epilog=f"examples:\n{examples}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.set_defaults(run=run)
     return parser
+
+
+def _count(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not int(text):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number from 1 on")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds <= 86400:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of seconds up to 86400")
+    return seconds
+
+
+def _log_to_stderr() -> None:
+    """Standard output belongs to what the command prints."""
+    from callagent import log
+
+    log.configure("warning")
 
 
 def _add_project(parser: argparse.ArgumentParser) -> None:
@@ -87,7 +152,7 @@ def _config_of(options: argparse.Namespace) -> Config:
 
 
 def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = _command(commands, "serve", "answer calls", _serve)
+    parser = _command(commands, "serve", "answer calls", _serve, _SERVE_EXAMPLES)
     _add_project(parser)
     _add_config(parser)
     parser.add_argument(
@@ -119,7 +184,7 @@ def _serve(options: argparse.Namespace) -> int:
 
 
 def _add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = _command(commands, "check", "find the mistakes in an agent project", _check)
+    parser = _command(commands, "check", "find the mistakes in an agent project", _check, _CHECK_EXAMPLES)
     _add_project(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object: errors and warnings")
 
@@ -127,11 +192,12 @@ def _add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def _check(options: argparse.Namespace) -> int:
     from callagent.projects import check
 
+    _log_to_stderr()
     return check(options.project, as_json=options.json)
 
 
 def _add_chat(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = _command(commands, "chat", "talk to the agent as text", _chat)
+    parser = _command(commands, "chat", "talk to the agent as text", _chat, _CHAT_EXAMPLES)
     _add_project(parser)
     _add_config(parser)
     parser.add_argument(
@@ -139,20 +205,25 @@ def _add_chat(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     )
     parser.add_argument("--input-file", type=Path, metavar="FILE", help="one message a line")
     parser.add_argument("--json", action="store_true", help="one JSON object a turn, then the record")
-    parser.add_argument("--model", metavar="NAME", help="rules, openai/MODEL or script:FILE")
-    parser.add_argument("--caller", metavar="NUMBER")
-    parser.add_argument("--callee", metavar="NUMBER")
-    parser.add_argument("--sip-header", action="append", default=[], metavar="NAME=VALUE")
-    parser.add_argument("--variant", metavar="NAME")
-    parser.add_argument("--lang", metavar="CODE")
-    parser.add_argument("--channel", choices=("voice", "webchat"), default="voice")
-    parser.add_argument("--env", default="sandbox", metavar="NAME", help="sandbox, pre-release or live")
-    parser.add_argument("--at", metavar="ISO8601", help="the time the conversation takes place")
+    parser.add_argument("--model", metavar="NAME", help="rules, openai/MODEL or script:FILE (default: rules)")
+    parser.add_argument("--caller", metavar="NUMBER", help="who calls (default: withheld)")
+    parser.add_argument("--callee", metavar="NUMBER", help="the number called")
+    parser.add_argument(
+        "--sip-header", action="append", default=[], metavar="NAME=VALUE", help="of the call's INVITE; repeatable"
+    )
+    parser.add_argument("--variant", metavar="NAME", help="the project's variant (default: the project decides)")
+    parser.add_argument("--lang", metavar="CODE", help="language such as en-US (default: the project's)")
+    parser.add_argument("--channel", choices=("voice", "webchat"), default="voice", help="default: voice")
+    parser.add_argument(
+        "--env", default="sandbox", metavar="NAME", help="sandbox, pre-release or live (default: sandbox)"
+    )
+    parser.add_argument("--at", metavar="ISO8601", help="the time the conversation takes place (default: now)")
 
 
 def _chat(options: argparse.Namespace) -> int:
     from callagent.projects import chat
 
+    _log_to_stderr()
     return chat(_config_of(options), options)
 
 
@@ -160,27 +231,32 @@ def _chat(options: argparse.Namespace) -> int:
 
 
 def _add_call(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = _command(
-        commands, "call", "a test phone: call a SIP URI or a server's stream webhook, speak, listen", _call
-    )
+    what = "a test phone: call a SIP URI or a server's stream webhook, speak, listen"
+    parser = _command(commands, "call", what, _call, _CALL_EXAMPLES)
     parser.add_argument("target", help="sip:USER@HOST:PORT, or the http(s) URL of a server's voice webhook")
     _add_config(parser)
-    what = parser.add_mutually_exclusive_group()
-    what.add_argument(
+    lines = parser.add_mutually_exclusive_group()
+    lines.add_argument(
         "--say", action="append", metavar="TEXT", help="speak, each after the agent has finished; repeatable"
     )
-    what.add_argument("--play", action="append", type=Path, metavar="WAV", help="play a file instead; repeatable")
-    what.add_argument("--script", type=Path, metavar="FILE", help="a YAML list of say, play, press, wait, interrupt")
+    lines.add_argument("--play", action="append", type=Path, metavar="WAV", help="play a file instead; repeatable")
+    lines.add_argument(
+        "--script",
+        type=Path,
+        metavar="FILE",
+        help="a YAML list of say, play, press, wait_for, interrupt, pause, hang_up",
+    )
     parser.add_argument("--dtmf", metavar="DIGITS", help="keys to press after the first agent utterance")
     parser.add_argument("--record", type=Path, metavar="WAV", help="stereo: caller left, agent right")
-    parser.add_argument("--caller", default="+15550100", metavar="NUMBER")
-    parser.add_argument("--seconds", type=float, default=120.0, help="hang up after so long (default: 120)")
+    parser.add_argument("--caller", default="+15550100", metavar="NUMBER", help="who calls (default: +15550100)")
+    parser.add_argument("--seconds", type=_seconds, default=120.0, help="hang up after so long (default: 120)")
     parser.add_argument("--json", action="store_true", help="one JSON object an event")
 
 
 def _call(options: argparse.Namespace) -> int:
     from callagent.phone import run_phone
 
+    _log_to_stderr()
     return run_phone(_config_of(options), options)
 
 
@@ -188,19 +264,24 @@ def _call(options: argparse.Namespace) -> int:
 
 
 def _add_calls(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = _command(commands, "calls", "read the store", _calls_list)
+    parser = _command(commands, "calls", "read the records of past calls", _calls_list, _CALLS_EXAMPLES)
     _add_config(parser)
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
-    listing = actions.add_parser("list", help="the newest calls")
-    listing.add_argument("--limit", type=int, default=20)
-    listing.add_argument("--json", action="store_true")
+    listing = actions.add_parser("list", help="the newest calls", description="The newest calls, newest first.")
+    listing.add_argument("--limit", type=_count, default=20, help="how many (default: 20)")
+    listing.add_argument("--json", action="store_true", help="one JSON object a call")
     listing.set_defaults(run=_calls_list)
-    showing = actions.add_parser("show", help="one call")
+    showing = actions.add_parser("show", help="one call", description="One call: turns, functions, metrics.")
     showing.add_argument("id", help="the call's id, or how it begins")
-    showing.add_argument("--json", action="store_true")
+    showing.add_argument("--json", action="store_true", help="the whole record as JSON")
     showing.set_defaults(run=_calls_show)
-    exporting = actions.add_parser("export", help="every record as JSON Lines")
+    exporting = actions.add_parser(
+        "export", help="every record as JSON Lines", description="Every record, a line each."
+    )
     exporting.set_defaults(run=_calls_export)
+    for action in (listing, showing, exporting):
+        # Without a default of its own an action leaves alone what stood before it.
+        action.add_argument("--config", type=Path, metavar="FILE", default=argparse.SUPPRESS, help="settings")
 
 
 def _calls_list(options: argparse.Namespace) -> int:
@@ -240,18 +321,20 @@ def _calls_export(options: argparse.Namespace) -> int:
 
 
 def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = _command(commands, "bench", "the performance figures of this machine", _bench_calls)
+    parser = _command(commands, "bench", "the performance figures of this machine", _bench_calls, _BENCH_EXAMPLES)
     benches = parser.add_subparsers(title="benchmarks", metavar="BENCHMARK", required=True)
     calls = benches.add_parser("calls", help="many calls at once: how evenly audio leaves, CPU and memory per call")
-    calls.add_argument("--calls", type=int, default=50)
-    calls.add_argument("--seconds", type=float, default=30.0)
-    calls.add_argument("--speech", choices=("script", "local"), default="script")
+    calls.add_argument("--calls", type=_count, default=50, help="calls at once (default: 50)")
+    calls.add_argument("--seconds", type=_seconds, default=30.0, help="how long each lasts (default: 30)")
+    calls.add_argument(
+        "--speech", choices=("script", "local"), default="script", help="what hears and speaks (default: script)"
+    )
     calls.add_argument("--spin", action="store_true", help="one call's function spins at 100 %% CPU meanwhile")
-    calls.add_argument("--json", action="store_true")
+    calls.add_argument("--json", action="store_true", help="one JSON object")
     calls.set_defaults(run=_bench_calls)
     conversation = benches.add_parser("conversation", help="filler and barge-in reaction on the wire")
-    conversation.add_argument("--trials", type=int, default=100)
-    conversation.add_argument("--json", action="store_true")
+    conversation.add_argument("--trials", type=_count, default=100, help="questions asked (default: 100)")
+    conversation.add_argument("--json", action="store_true", help="one JSON object")
     conversation.set_defaults(run=_bench_conversation)
 
 

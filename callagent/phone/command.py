@@ -20,7 +20,6 @@ from callagent.phone.mouth import Mouth, wav_file
 from callagent.phone.script import Step, load_script, steps_from
 from callagent.records import StereoRecording
 
-
 _STREAMS = ("http://", "https://", "ws://", "wss://")
 
 
@@ -44,8 +43,11 @@ def run_phone(config: Config, options: argparse.Namespace) -> int:
 
 def _expect_writable(path: Path) -> None:
     try:
-        with path.open("ab"):
-            pass
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab") as file:
+            empty = file.tell() == 0
+        if empty:
+            path.unlink()
     except OSError as error:
         raise UserError(f"--record {path}: cannot be written: {error.strerror}") from None
 

@@ -7,7 +7,8 @@ from callagent.rtp.packet import RtpPacket
 from callagent.rtp.ports import PortsExhausted, RtpPorts
 from callagent.rtp.pump import Pump, PumpHandle
 from callagent.rtp.sender import RtpSender
-from callagent.rtp.session import NoTelephoneEvent, RtpSession, RtpSettings
+from callagent.rtp.session import NoTelephoneEvent, RtpSession
+from callagent.rtp.timeout import RtpSettings
 
 __all__ = [
     "PCMA",

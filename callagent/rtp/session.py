@@ -11,7 +11,6 @@ import contextlib
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from callagent.call_info import FRAME_BYTES, FRAME_SECONDS, MediaStatistics
 from callagent.log import get_logger
@@ -24,6 +23,7 @@ from callagent.rtp.remote import Address
 from callagent.rtp.reports import Reports
 from callagent.rtp.sender import RtpSender
 from callagent.rtp.telephone_event import FRAMES_PER_DIGIT
+from callagent.rtp.timeout import MediaTimeout, RtpSettings
 
 log = get_logger(__name__)
 
@@ -31,15 +31,6 @@ TICK_SECONDS = 0.1
 DATAGRAMS_PER_WAKE_UP = 32
 """So that a flood on one port leaves the others their turn."""
 _LARGEST_DATAGRAM = 2048
-
-
-@dataclass(frozen=True, slots=True)
-class RtpSettings:
-    """Seconds without a packet after which the media has timed out."""
-
-    first_packet_timeout: float = 30.0
-    packet_timeout: float = 20.0
-    hold_timeout: float = 300.0
 
 
 class NoTelephoneEvent(Exception):
@@ -50,11 +41,7 @@ class RtpSession:
     """One call leg's media. Structurally a `legs.leg.Media`."""
 
     def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        ports: RtpPorts,
-        pump: Pump,
-        settings: RtpSettings = RtpSettings(),
+        self, loop: asyncio.AbstractEventLoop, ports: RtpPorts, pump: Pump, settings: RtpSettings | None = None
     ) -> None:
         """Binds at once. Raises `PortsExhausted`."""
         self.on_digit: Callable[[str], None] = _ignore
@@ -66,7 +53,6 @@ class RtpSession:
         self._loop = loop
         self._ports = ports
         self._pump = pump
-        self._settings = settings
         self._socket = ports.bind()
         self.local_port: int = self._socket.getsockname()[1]
         self._control = ports.bind_control(self.local_port)
@@ -80,11 +66,10 @@ class RtpSession:
         self._source: Callable[[], bytes | None] | None = None
         self._destination: Address | None = None
         self._held = False
-        self._held_or_connected = now
+        self._timeout = MediaTimeout(settings or RtpSettings(), now)
         self._handle: PumpHandle | None = None
         self._expiry: asyncio.TimerHandle | None = None
         self._pressed = asyncio.Event()
-        self._timed_out = False
         self._closed = False
         self._reported = False
         self.send_errors = 0
@@ -108,14 +93,14 @@ class RtpSession:
         assert self._receiver.remote is not None
         self._destination = self._receiver.remote.address
         if first:
-            self._held_or_connected = now
+            self._timeout.restart(now)
 
     def hold(self, held: bool) -> None:
         """While held nothing is sent, the source is not asked and the sink not called."""
         if held == self._held:
             return
         now = time.monotonic()
-        self._held_or_connected = now
+        self._timeout.hold(held, now)
         self._receiver.hold(held, now)
         if not held:
             self._sender.resume()
@@ -272,19 +257,9 @@ class RtpSession:
             self._deliver(self._receiver.tick(now), now)
         if not self._closed:
             self._send_report(now)
-            self._check_timeout(now)
-
-    def _check_timeout(self, now: float) -> None:
-        heard, since = self._receiver.heard, self._held_or_connected
-        if self._held:
-            limit = self._settings.hold_timeout
-        elif heard is None:
-            limit = self._settings.first_packet_timeout
-        else:
-            limit = self._settings.packet_timeout
-        if not self._timed_out and now - max(since, heard or since) >= limit:
-            self._timed_out = True
-            self.on_timeout(f"no media for {limit:g} s")
+            expired = self._timeout.expire(self._receiver.heard, now)
+            if expired is not None:
+                self.on_timeout(expired)
 
     def _read_control(self) -> None:
         assert self._control is not None
