@@ -16,7 +16,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, model_validator
 
 from callagent.errors import ConfigError
 
@@ -59,7 +59,15 @@ def _port_range(value: object) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
+def _url(value: object) -> str:
+    text = str(value).rstrip("/")
+    if text and not re.fullmatch(r"https?://[^\s/]+(/\S*)?", text):
+        raise ValueError(f"'{value}' is not a URL such as https://phone.example.com")
+    return text
+
+
 AddressSetting = Annotated[Address, BeforeValidator(_address)]
+UrlSetting = Annotated[str, BeforeValidator(_url)]
 NetworkSetting = Annotated[Any, BeforeValidator(_network)]
 PortRangeSetting = Annotated[Any, BeforeValidator(_port_range)]
 
@@ -99,14 +107,14 @@ class SipSettings(Section):
 class HttpSettings(Section):
     listen: AddressSetting = Address("127.0.0.1:8080")
     enabled: bool = True
-    public_url: str = ""
+    public_url: UrlSetting = ""
     """The URL that carriers reach us at; their signatures are checked against it, never against a header."""
 
 
 class TwilioSettings(Section):
     account_sid: str = ""
     auth_token: SecretStr = SecretStr("")
-    api_base_url: str = "https://api.twilio.com"
+    api_base_url: UrlSetting = "https://api.twilio.com"
 
 
 class Number(Section):
@@ -133,6 +141,12 @@ class Target(Section):
     """Instead of name and uri: any E.164 number that begins so (`+4420`)."""
     headers: Mapping[str, str] = Field(default_factory=dict)
 
+    @model_validator(mode="after")
+    def _leads_somewhere(self) -> Target:
+        if bool(self.name and self.uri) == bool(self.prefix):
+            raise ValueError("a target needs name and uri, or a prefix instead")
+        return self
+
 
 class SpeechSettings(Section):
     recognizer: str = "local"
@@ -150,7 +164,7 @@ class SpeechSettings(Section):
 class ModelSection(Section):
     name: str = "rules"
     """`rules`, `openai/MODEL`, `script:FILE`."""
-    base_url: str = "https://api.openai.com/v1"
+    base_url: UrlSetting = "https://api.openai.com/v1"
     api_key: SecretStr = SecretStr("")
     temperature: float | None = None
     first_token_timeout: float = Field(default=8.0, gt=0)
@@ -168,7 +182,9 @@ class LimitSettings(Section):
     """Calls at a time; one more is answered 503 with Retry-After."""
     call_seconds: float = Field(default=3600, ge=10)
     function_seconds: float = Field(default=10, gt=0)
-    """Deadline of a function; the time its latency control speaks is added."""
+    """Deadline of a function."""
+    slow_function_seconds: float = Field(default=30, gt=0)
+    """Deadline of a function with latency control: the caller hears something meanwhile."""
     start_function_seconds: float = Field(default=3, gt=0)
     """Ringing before the call is answered although the start function still runs."""
     end_function_seconds: float = Field(default=30, gt=0)

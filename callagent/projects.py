@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -68,7 +69,10 @@ def flow_settings(config: Config, environment: str) -> FlowSettings:
     """The engine's part of the settings."""
     limits = config.limits
     return FlowSettings(
-        environment=environment, function_timeout=limits.function_seconds, end_timeout=limits.end_function_seconds
+        environment=environment,
+        function_timeout=limits.function_seconds,
+        slow_function_timeout=limits.slow_function_seconds,
+        end_timeout=limits.end_function_seconds,
     )
 
 
@@ -107,13 +111,12 @@ def chat(config: Config, options: argparse.Namespace) -> int:
 
     if options.model:
         config = override(config, {"model.name": options.model})
-    settings = FlowSettings(
-        environment=options.env,
+    settings = replace(
+        flow_settings(config, options.env),
         channel=options.channel,
         variant=options.variant,
         language=options.lang,
         at=_instant(options.at),
-        function_timeout=config.limits.function_seconds,
     )
     asked = ChatOptions(
         caller=options.caller,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import signal
 import sys
 from collections import Counter
@@ -96,12 +97,16 @@ class Server:
     @classmethod
     async def open(cls, config: Config, project: Path, stack: AsyncExitStack) -> Server:
         """Store, model, projects, speech: all that a call needs, ready for the first one."""
+        if config.records.recordings:
+            _expect_folder(Path(config.records.recordings))
         store = Store(Path(config.records.path))
         stack.push_async_callback(store.close)
         model = open_language_model(config)
         stack.push_async_callback(model.close)
         router = await Router.open(config, project, model, stack)
         speech = await _open_speech(config, stack)
+        # The first detector loads its library; no call should wait for that.
+        open_voice_activity()
         for each in router.projects():
             voice = PronouncingVoice(speech[1], each)
             try:
@@ -285,6 +290,16 @@ async def _open_speech(config: Config, stack: AsyncExitStack) -> tuple[Recognize
     voice = await open_voice(config.speech.voice, options)
     stack.push_async_callback(voice.close)
     return recognizer, voice
+
+
+def _expect_folder(path: Path) -> None:
+    """Raise `UserError` where recordings cannot be kept: better now than in every call."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"records.recordings '{path}' cannot be made: {error.strerror}") from None
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise UserError(f"records.recordings '{path}' cannot be written; let the server's user write there")
 
 
 def _cannot_listen(setting: str, address: Address, error: OSError) -> UserError:

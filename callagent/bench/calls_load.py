@@ -10,14 +10,22 @@ import asyncio
 import json
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, cycle, repeat
+from pathlib import Path
 from typing import Any
 
 from callagent.bench.figures import percentiles
 from callagent.bench.rtp_load import LoadStream, RtpLoad, reference_figures
+from callagent.call_info import FRAME_BYTES, FRAME_SECONDS
+from callagent.phone.mouth import wav_file
 from callagent.sip import CallAnswered, CallEnded, Endpoint, EndpointCall, Event, Negotiation, UserAgentSettings
 
 ANSWER_SECONDS = 30.0
+SPEECH_EVERY = 8.0
+"""Seconds from one utterance of a caller to its next: the agent answers in between."""
+FIRST_WORDS_AFTER = 6.0
+"""Seconds: the greeting is over then."""
 
 
 class LoadCall:
@@ -64,6 +72,19 @@ class LoadCall:
             self._settled.set()
 
 
+def _speaking(speech: Path | None, number: int) -> Iterator[bytes | None]:
+    """Frames without end: the words, then silence for the rest of the interval."""
+    assert speech is not None
+    words = wav_file(speech)
+    frames: list[bytes | None] = [
+        words[at : at + FRAME_BYTES] for at in range(0, len(words) - FRAME_BYTES + 1, FRAME_BYTES)
+    ]
+    interval = int(SPEECH_EVERY / FRAME_SECONDS)
+    frames += [None] * (interval - len(frames))
+    first = int((FIRST_WORDS_AFTER + 1.7 * number % SPEECH_EVERY) / FRAME_SECONDS)
+    return chain(repeat(None, first), cycle(frames))
+
+
 async def load_calls(
     target: str,
     count: int,
@@ -71,10 +92,16 @@ async def load_calls(
     *,
     host: str = "127.0.0.1",
     per_second: float = 20.0,
+    speech: Path | None = None,
     on_dialled: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
-    """Hold `count` calls for `seconds` after the last one was answered; the figures, ready for JSON."""
+    """Hold `count` calls for `seconds` after the last one was answered; the figures, ready for JSON.
+
+    The callers are silent, or say what is in `speech` every `SPEECH_EVERY` seconds, each at a time of its own.
+    """
     load = RtpLoad(host, count)
+    for number, stream in enumerate(load.streams if speech else ()):
+        stream.frames = _speaking(speech, number)
     calls = [LoadCall(stream) for stream in load.streams]
     endpoint = await Endpoint.open(host, 0, UserAgentSettings(admit=lambda source: "server"))
     media = asyncio.create_task(asyncio.to_thread(load.run, ANSWER_SECONDS + count / per_second + seconds))
@@ -105,13 +132,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--calls", type=int, default=10)
     parser.add_argument("--seconds", type=int, default=10, help="to hold them all")
     parser.add_argument("--local-host", default="127.0.0.1")
+    parser.add_argument("--speech", type=Path, metavar="WAV", help="what the callers say, again and again")
     parser.add_argument("--reference", action="store_true", help="measure as many streams of a sender in C afterwards")
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
-    server = asyncio.run(load_calls(options.target, options.calls, options.seconds, host=options.local_host))
+    loading = load_calls(options.target, options.calls, options.seconds, host=options.local_host, speech=options.speech)
+    server = asyncio.run(loading)
     result: dict[str, Any] = {"server": server}
     if options.reference:
         result["reference"] = reference_figures(options.calls, options.seconds)

@@ -23,6 +23,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,8 @@ class LoadStream:
         """`port` 0 takes any. Raises `OSError`."""
         self.remote: tuple[str, int] | None = None
         """Where to send; nothing is sent while it is None."""
+        self.frames: Iterator[bytes | None] = repeat(None)
+        """What to send, a frame of 20 ms at a time; None is silence."""
         self.arrivals: list[Arrival] = []
         self.late = 0.0
         """Seconds that our own packets were late, at most."""
@@ -95,7 +98,7 @@ class LoadStream:
         if self.remote is None:
             return
         try:
-            self.socket.sendto(self.sender.frame_to_send(None), self.remote)
+            self.socket.sendto(self.sender.frame_to_send(next(self.frames)), self.remote)
         except OSError:
             return
         self.late = max(self.late, time.monotonic() - due)

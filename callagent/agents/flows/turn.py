@@ -46,6 +46,9 @@ class Turn:
         self._said = False
         self._failures = 0
         self._hits = 0
+        self._ending = False
+        """The last words are said; what is still to run comes before listening."""
+        self._listen: Mapping[str, Any] | None = None
         self._stuck: Position | None = None
         """A function step that led nowhere in this turn; it is not run again before the caller has spoken."""
 
@@ -76,11 +79,25 @@ class Turn:
             while (event := conversation.take_events()) is not None:
                 yield event
             yield ending
-        elif not decision.asks_model:
+        elif decision.asks_model:
+            self._failures += decision.unusable
+        else:
+            self._listen = decision.listen or self._listen
+            async with aclosing(self._end()) as actions:
+                async for action in actions:
+                    yield action
+
+    async def _end(self) -> Actions:
+        """Listen. A function step that was entered with the last words runs first: it cannot listen itself."""
+        if self._ending:
+            return
+        self._ending = True
+        async with aclosing(self._function_steps()) as actions:
+            async for action in actions:
+                yield action
+        if not self._over:
             self._over = True
-            yield Listen(listen_settings(conversation, decision.listen))
-        elif decision.unusable:
-            self._failures += 1
+            yield Listen(listen_settings(self._conversation, self._listen))
 
     async def call_function(
         self, function: ProjectFunction, arguments: Mapping[str, Any], call_id: str | None = None

@@ -1,0 +1,87 @@
+"""What happened in a call's tree: one entry of its history."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from callagent.agents.tree.content import Content, calls, responses
+
+USER = "user"
+"""The author of what the caller says; no agent may be called so."""
+
+
+@dataclass(slots=True)
+class Actions:
+    """What an event does beside what it says."""
+
+    state_delta: dict[str, Any] = field(default_factory=dict)
+    removed: list[str] = field(default_factory=list)
+    """Keys of the state that are gone."""
+    transfer_to_agent: str | None = None
+    escalate: bool = False
+    """Ends the loop or the parallel agent that runs its author."""
+    skip_summarization: bool = False
+    """The model is not asked to put a tool's result into words."""
+    other: dict[str, Any] = field(default_factory=dict)
+    """What only one format knows; the tree carries it."""
+
+    def take(self, plain: Mapping[str, Any]) -> None:
+        """Merge what project code or a tool did; what was done before stays."""
+        self.state_delta.update(plain.get("state_delta") or {})
+        self.removed += plain.get("removed") or []
+        self.transfer_to_agent = plain.get("transfer_to_agent") or self.transfer_to_agent
+        self.escalate = self.escalate or bool(plain.get("escalate"))
+        self.skip_summarization = self.skip_summarization or bool(plain.get("skip_summarization"))
+        self.other.update(plain.get("other") or {})
+
+    def as_plain(self) -> dict[str, Any]:
+        """Only what is set, and always the state's changes."""
+        plain: dict[str, Any] = {}
+        if self.skip_summarization:
+            plain["skip_summarization"] = True
+        plain["state_delta"] = dict(self.state_delta)
+        if self.transfer_to_agent:
+            plain["transfer_to_agent"] = self.transfer_to_agent
+        if self.escalate:
+            plain["escalate"] = True
+        return plain | self.other
+
+
+@dataclass(slots=True)
+class Event:
+    author: str
+    """An agent's name, or `user`."""
+    content: Content | None = None
+    actions: Actions = field(default_factory=Actions)
+    branch: str = ""
+    """`parent.child` of every parallel agent around the author; empty outside of them."""
+    invocation: str = ""
+    """The turn it belongs to."""
+    id: str = ""
+    long_running: tuple[str, ...] = ()
+    """Calls whose true result comes later than the response to them."""
+    error: tuple[str, str] | None = None
+    """Kind and text of what ended the run."""
+
+    @property
+    def is_final(self) -> bool:
+        """Whether its author has nothing more to do in this turn."""
+        if self.actions.skip_summarization or self.long_running:
+            return True
+        return not calls(self.content) and not responses(self.content)
+
+    def as_plain(self) -> dict[str, Any]:
+        """For project code and for traces."""
+        plain: dict[str, Any] = {"author": self.author}
+        if self.content is not None:
+            plain["content"] = self.content
+        plain["actions"] = self.actions.as_plain()
+        if self.branch:
+            plain["branch"] = self.branch
+        if self.long_running:
+            plain["long_running_tool_ids"] = list(self.long_running)
+        if self.error is not None:
+            plain["error_code"], plain["error_message"] = self.error
+        return plain | {"id": self.id, "invocation_id": self.invocation}

@@ -1,0 +1,14 @@
+"""What ends a run of the tree before its end."""
+
+from __future__ import annotations
+
+
+class RunFailed(Exception):
+    """The turn is over; the call is not. `kind` is the name of the error as project authors know it."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        super().__init__(f"{kind}: {text}")
+        self.kind = kind
+        self.text = text
+        self.told = False
+        """The failure is in the history already."""

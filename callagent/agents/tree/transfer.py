@@ -1,0 +1,81 @@
+"""Who may be given the conversation, and how the model is told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from callagent.agents.tree.node import LlmNode, Node
+from callagent.agents.tree.tool import Tool, ToolKind
+
+TRANSFER = "transfer_to_agent"
+# The sentences below are part of the format: an agent tree was tuned with them.
+_DESCRIPTION = """\
+Transfer the query to another agent.
+
+Use this tool to hand off control to another agent that is more suitable to
+answer the user's query according to the agent's description.
+
+Args:
+  agent_name: the agent name to transfer to."""
+_INSTRUCTION = """
+You have a list of other agents to transfer to:
+
+{agents}
+
+If you are the best to answer the question according to your description,
+you can answer it.
+
+If another agent is better for answering the question according to its
+description, call `transfer_to_agent` function to transfer the question to that
+agent. When transferring, do not generate any text other than the function
+call.
+
+**NOTE**: the only available agents for `transfer_to_agent` function are
+{names}.
+"""
+_TO_PARENT = """
+If neither you nor the other agents are best for the question, transfer to your parent agent {parent}.
+"""
+
+
+def transfer_targets(node: LlmNode) -> list[Node]:
+    """Children, then the parent, then the parent's other children, as far as the agent may."""
+    targets = list(node.children)
+    parent = node.parent
+    if not isinstance(parent, LlmNode):
+        return targets
+    if node.can_transfer_to_parent:
+        targets.append(parent)
+    if node.can_transfer_to_peers:
+        targets += [peer for peer in parent.children if peer is not node]
+    return targets
+
+
+def transfer_instruction(node: LlmNode, targets: Sequence[Node]) -> str:
+    agents = "\n".join(f"\nAgent name: {each.name}\nAgent description: {each.description}\n" for each in targets)
+    names = ", ".join(f"`{name}`" for name in sorted(each.name for each in targets))
+    text = _INSTRUCTION.format(agents=agents, names=names)
+    if node.parent is not None and node.can_transfer_to_parent:
+        text += _TO_PARENT.format(parent=node.parent.name)
+    return text
+
+
+def transfer_tool(targets: Sequence[Node]) -> Tool:
+    name = {"title": "Agent Name", "type": "string", "enum": [each.name for each in targets]}
+    parameters = {
+        "properties": {"agent_name": name},
+        "required": ["agent_name"],
+        "title": f"{TRANSFER}Params",
+        "type": "object",
+    }
+    return Tool(TRANSFER, ToolKind.TRANSFER, _DESCRIPTION, parameters)
+
+
+def keeps_conversation(node: Node) -> bool:
+    """Whether the next turn may begin at this agent: all up to the root could be transferred from."""
+    above: Node | None = node
+    while above is not None:
+        if not isinstance(above, LlmNode) or not above.can_transfer_to_parent:
+            return False
+        above = above.parent
+    return True

@@ -1,0 +1,145 @@
+"""Card numbers, e-mail addresses and telephone numbers are taken out of a record before it is written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final
+
+KINDS: Final = ("card", "email", "phone")
+
+_DIGIT_WORDS: Final = {
+    **{"zero": "0", "oh": "0", "o": "0", "one": "1", "two": "2", "three": "3", "four": "4", "five": "5", "six": "6"},
+    **{"seven": "7", "eight": "8", "nine": "9"},
+}
+_ONE = rf"(?:\d+|(?:{'|'.join(_DIGIT_WORDS)})\b|(?:double|triple)\b)"
+_NUMBER = re.compile(rf"(?<![\w.])(?:\+|plus\b|\()?\s*{_ONE}(?:[\s().,/-]{{0,3}}{_ONE})*", re.I)
+_PIECE = re.compile(r"\d|[a-z]+", re.I)
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}\S*)?|\d{1,2}/\d{1,2}/\d{4}")
+_NAME = r"[\w.+'-]+"
+_EMAIL = re.compile(rf"{_NAME}@[\w-]+(?:\.[\w-]+)+", re.I)
+_SPOKEN_EMAIL = re.compile(
+    rf"\b[\w+'-]+(?:\s+(?:dot|underscore|dash|minus|hyphen)\s+[\w+'-]+)*\s+at\s+[\w-]+(?:\s+dot\s+[\w-]+)*"
+    r"(?:\s+dot\s+|\.)(?:com|org|net|edu|gov|io|info|biz|uk|co|de|fr|us|eu|ca|au|ie|at|ch|nl|es|it|example|test)\b",
+    re.I,
+)
+_SHORTEST_PHONE, _LONGEST_PHONE = 7, 15
+_CARD_DIGITS: Final = range(12, 20)
+# Structure, not words: their digits are times, names of ours and what deletion by caller needs.
+_KEPT: Final = frozenset(
+    {
+        *("id", "project_id", "account_id", "environment", "channel", "direction", "wire", "peer_call_id"),
+        *("from_number", "to_number", "started_at", "answered_at", "ended_at", "recording", "user_input_datetime"),
+        *("agent_response_datetime", "media", "instants", "latency", "pauses", "end_reason", "variant_name", "digits"),
+        *("duration_ms", "number", "total_duration", "at"),
+    }
+)
+
+
+class Redaction:
+    """Takes out what `kinds` names; the text around it stays."""
+
+    def __init__(self, kinds: Collection[str]) -> None:
+        self._kinds = frozenset(kinds)
+
+    def record(self, record: Mapping[str, Any]) -> dict[str, Any]:
+        """The record without what is not to be kept."""
+        redacted = {name: value if name in _KEPT else self._structure(value) for name, value in record.items()}
+        redacted["digits"] = self._keys(record["digits"])
+        return redacted
+
+    def value(self, value: Any) -> Any:
+        """JSON data, every text and number in it redacted."""
+        match value:
+            case str():
+                return self.text(value)
+            case bool() | None:
+                return value
+            case int() | float():
+                text = str(value)
+                redacted = self.text(text) if len(text) >= _SHORTEST_PHONE else text
+                return value if redacted == text else redacted
+            case Mapping():
+                return {self.text(str(name)): self.value(one) for name, one in value.items()}
+            case list() | tuple():
+                return [self.value(one) for one in value]
+            case _:
+                return self.text(str(value))
+
+    def text(self, text: str) -> str:
+        if "email" in self._kinds:
+            text = _SPOKEN_EMAIL.sub("[email]", _EMAIL.sub("[email]", text))
+        if "card" in self._kinds or "phone" in self._kinds:
+            text = _outside_dates(text, lambda part: _NUMBER.sub(self._number, part))
+        return text
+
+    def _structure(self, value: Any) -> Any:
+        """Of our own part of the record: names that tell structure keep their values."""
+        if isinstance(value, Mapping):
+            return {name: one if name in _KEPT else self._structure(one) for name, one in value.items()}
+        if isinstance(value, list):
+            return [self._structure(one) for one in value]
+        return self.value(value) if isinstance(value, str) else self._plain(value)
+
+    def _plain(self, value: Any) -> Any:
+        # Seconds and counters are floats; a card number that a function returned is an integer.
+        return self.value(value) if isinstance(value, int) else value
+
+    def _number(self, match: re.Match[str]) -> str:
+        spoken = match.group()
+        digits = _digits(spoken)
+        if "card" in self._kinds and _holds_card(digits):
+            return "[card number]"
+        if "phone" in self._kinds and _SHORTEST_PHONE <= len(digits):
+            international = spoken.lstrip().startswith(("+", "plus"))
+            if len(digits) <= _LONGEST_PHONE and (international or not spoken.isdigit() or len(digits) >= 9):
+                return "[phone number]"
+        return spoken
+
+    def _keys(self, digits: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        pressed = "".join(str(one["digit"]) for one in digits)
+        if not any(self._number_of_keys(run) for run in re.findall(r"\d+", pressed)):
+            return digits
+        return [{**one, "digit": "•"} for one in digits]
+
+    def _number_of_keys(self, run: str) -> bool:
+        return ("card" in self._kinds and _holds_card(run)) or ("phone" in self._kinds and len(run) >= _SHORTEST_PHONE)
+
+
+def luhn(digits: str) -> bool:
+    """Whether the check digit of a card number fits."""
+    total = 0
+    for place, digit in enumerate(reversed(digits)):
+        doubled = int(digit) * (1 + place % 2)
+        total += doubled - 9 * (doubled > 9)
+    return total % 10 == 0
+
+
+def _holds_card(digits: str) -> bool:
+    """A card number, also with other digits before or behind it."""
+    for start in range(len(digits) - _CARD_DIGITS.start + 1):
+        for length in (16, 15, 14, 19, 13) if len(digits) not in _CARD_DIGITS else (len(digits), 16, 15):
+            part = digits[start : start + length]
+            if len(part) == length and part[0] in "3456" and luhn(part):
+                return True
+    return len(digits) in _CARD_DIGITS and luhn(digits)
+
+
+def _digits(spoken: str) -> str:
+    digits, times = "", 1
+    for piece in _PIECE.findall(spoken.lower()):
+        if piece in ("double", "triple"):
+            times = 2 if piece == "double" else 3
+        elif digit := _DIGIT_WORDS.get(piece) or (piece if piece.isdigit() else ""):
+            digits += digit * times
+            times = 1
+    return digits
+
+
+def _outside_dates(text: str, change: Callable[[str], str]) -> str:
+    """`change` what stands between dates: their digits are no telephone number."""
+    parts, at = [], 0
+    for match in _DATE.finditer(text):
+        parts += [change(text[at : match.start()]), match.group()]
+        at = match.end()
+    return "".join([*parts, change(text[at:])])

@@ -1,0 +1,80 @@
+"""Scripted servers and the callers that talk to them: what is heard, thought and said is known beforehand."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from callagent.phone.ear import Ear
+from callagent.phone.line import Line
+from callagent.phone.mouth import Mouth, wav_file
+from callagent.phone.sip import dial_sip
+
+MILL = Path(__file__).parents[1] / "projects" / "mill"
+WORD = Path(__file__).parents[2] / "callagent" / "bench" / "agent" / "caller.wav"
+"""A second of speech."""
+
+
+def scripts(folder: Path, heard: Sequence[str], thought: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Settings of a server that hears these utterances and thinks these answers in every call. JSON is YAML too."""
+    (folder / "recognizer.yaml").write_text(json.dumps(list(heard)))
+    (folder / "model.yaml").write_text(json.dumps(list(thought)))
+    (folder / "voice.yaml").write_text(json.dumps({"seconds_per_character": 0.03}))
+    return {
+        "SPEECH__RECOGNIZER": f"script:{folder / 'recognizer.yaml'}",
+        "SPEECH__VOICE": f"script:{folder / 'voice.yaml'}",
+        "MODEL__NAME": f"script:{folder / 'model.yaml'}",
+    }
+
+
+class Talker:
+    """A caller who speaks a word and counts what the agent says."""
+
+    def __init__(self, line: Line) -> None:
+        self.line = line
+        self.mouth = Mouth()
+        self.ear = Ear(lambda heard: None)
+        self.ear.use(None, monotonic())
+        self.frames = 0
+        line.media.start(self._hear, self.mouth.next_frame)
+
+    async def listen(self, utterances: int, seconds: float = 20.0) -> None:
+        """Until the agent has said so many utterances, counted from the call's beginning, to their end."""
+
+        def said() -> bool:
+            return sum(heard.ended is not None for heard in self.ear.utterances) >= utterances
+
+        await until(said, seconds, lambda: f"{utterances} utterances; heard {self.ear.utterances}")
+
+    async def say(self) -> None:
+        await self.mouth.speak(wav_file(WORD))
+
+    async def ended(self, seconds: float = 20.0) -> str:
+        async with asyncio.timeout(seconds):
+            return await self.line.ended
+
+    def _hear(self, pcm: bytes, now: float) -> None:
+        self.frames += 1
+        self.ear.on_frame(pcm, now)
+
+
+@asynccontextmanager
+async def talker(address: str, caller: str = "+15550100", user: str = "agent") -> AsyncIterator[Talker]:
+    """A SIP call to the server at `address`, answered."""
+    async with dial_sip(f"sip:{user}@{address}", caller) as line:
+        yield Talker(line)
+
+
+async def until(condition: Callable[[], object], seconds: float, what: Callable[[], str] = lambda: "") -> None:
+    """Wait for what happens in another process; says what it waited for."""
+    try:
+        async with asyncio.timeout(seconds):
+            while not condition():  # noqa: ASYNC110 - there is no event between processes
+                await asyncio.sleep(0.02)
+    except TimeoutError:
+        raise AssertionError(f"not within {seconds} s: {what()}") from None
