@@ -49,7 +49,7 @@ async def _measure(count: int, seconds: float, *, spin: bool = False, speech: bo
             await asyncio.sleep(2.0)
         tree = ProcessTree(server.pid)
         before = tree.usage()
-        arguments = ["--speech", str(AGENT / "caller.wav")] if speech else []
+        arguments = ["--speech", str(AGENT / "callers" / "c03_hibari_heart.wav")] if speech else []
         loading = asyncio.create_task(_load(server.uri, count, seconds, "--reference", *arguments))
         await asyncio.sleep(5.0 + seconds / 2)
         during = tree.usage()

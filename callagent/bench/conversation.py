@@ -11,15 +11,17 @@ import asyncio
 import json
 import struct
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from itertools import cycle
 from pathlib import Path
 from time import monotonic
 
-from callagent.bench.bench_server import bench_server
+from callagent.bench.bench_server import AGENT, bench_server
 from callagent.bench.figures import percentiles
 from callagent.call_info import FRAME_BYTES
+from callagent.phone.mouth import wav_file
 from callagent.phone.sip import SipLine, dial_sip
 from callagent.records import read_records
 
@@ -43,10 +45,12 @@ class Trials:
 class Wire:
     """The caller's side: sends speech with a known onset, notes when the agent's packets hold sound."""
 
-    def __init__(self, speech: bytes) -> None:
-        self._frames = [speech[at : at + FRAME_BYTES] for at in range(0, len(speech) - FRAME_BYTES + 1, FRAME_BYTES)]
-        self._onset = next(n for n, frame in enumerate(self._frames) if _loud(frame))
-        self._position = len(self._frames)
+    def __init__(self, callers: Sequence[bytes]) -> None:
+        """Each `speak` says the next of `callers`, PCM at 8 kHz."""
+        self._callers = cycle([_frames(speech) for speech in callers])
+        self._frames: list[bytes] = []
+        self._onset = 0
+        self._position = 0
         self.onset_at = 0.0
         self.sound_at = 0.0
         """When the last packet with sound arrived."""
@@ -55,7 +59,10 @@ class Wire:
         """When the agent's present sound began."""
 
     def speak(self) -> None:
-        self._position = 0
+        frames = next(self._callers)
+        self._position = len(self._frames)
+        self._onset = next(n for n, frame in enumerate(frames) if _loud(frame))
+        self._frames, self._position = frames, 0
 
     @property
     def speaking(self) -> bool:
@@ -79,9 +86,13 @@ class Wire:
         self.sound_at = now
 
 
+def _frames(speech: bytes) -> list[bytes]:
+    return [speech[at : at + FRAME_BYTES] for at in range(0, len(speech) - FRAME_BYTES + 1, FRAME_BYTES)]
+
+
 def _loud(frame: bytes) -> bool:
     samples = struct.unpack(f"<{len(frame) // 2}h", frame)
-    return max(samples) > _LOUD
+    return bool(max(samples) > _LOUD)
 
 
 async def _until(condition: Callable[[], bool], seconds: float) -> None:
@@ -104,7 +115,7 @@ async def _trial(wire: Wire, trials: Trials) -> None:
     await _until(lambda: wire.began_at > wire.onset_at and monotonic() - wire.sound_at > 0.6, 10)
 
 
-async def _call(uri: str, caller: str, speech: bytes, trials: int) -> Trials:
+async def _call(uri: str, caller: str, speech: Sequence[bytes], trials: int) -> Trials:
     measured = Trials()
     async with dial_sip(uri, caller) as line:
         wire = Wire(speech)
@@ -133,12 +144,12 @@ def _scripts(folder: Path, trials: int) -> dict[str, str]:
 async def _measure(trials: int) -> tuple[list[float], list[float]]:
     """Milliseconds: filler start after the function's start, barge-in reaction."""
     per_call = -(-trials // CALLS_AT_ONCE)
-    speech = _speech()
+    callers_speech = _callers()
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         server = await stack.enter_async_context(bench_server(folder, _scripts(folder, per_call)))
         callers = [f"bench{number}" for number in range(CALLS_AT_ONCE)]
-        measured = await asyncio.gather(*(_call(server.uri, caller, speech, per_call) for caller in callers))
+        measured = await asyncio.gather(*(_call(server.uri, caller, callers_speech, per_call) for caller in callers))
         await asyncio.sleep(1.0)
         started = _function_starts(folder / "calls.db")
     fillers = [
@@ -157,11 +168,9 @@ def _function_starts(store: Path) -> dict[str, list[float]]:
     }
 
 
-def _speech() -> bytes:
-    """A second of a spoken word with a clean onset, shipped with the benchmark."""
-    from callagent.phone.mouth import wav_file
-
-    return wav_file(Path(__file__).parent / "agent" / "caller.wav")
+def _callers() -> list[bytes]:
+    """Utterances of three speakers, shipped with the benchmark; the onset of each is its first loud frame."""
+    return [wav_file(path) for path in sorted((AGENT / "callers").glob("*.wav"))]
 
 
 def bench_conversation(options: argparse.Namespace) -> int:
