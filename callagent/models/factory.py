@@ -41,7 +41,22 @@ def _open_openai(rest: str, settings: ProviderSettings) -> LanguageModel:
     return OpenAIModel(rest, settings)
 
 
-PROVIDERS = ("rules", "script:FILE", "openai/MODEL")
+def _open_functiongemma(rest: str, settings: ProviderSettings) -> LanguageModel:
+    from callagent.models.functiongemma import EngineSettings, open_functiongemma
+
+    # Unless a server is named, the engine is on this machine: nothing goes to OpenAI.
+    base_url = "" if settings.base_url == ProviderSettings().base_url else settings.base_url
+    engine = EngineSettings(
+        base_url=base_url,
+        api_key=settings.api_key if base_url else "",
+        temperature=settings.temperature,
+        first_token_timeout=settings.first_token_timeout,
+        total_timeout=settings.total_timeout,
+    )
+    return open_functiongemma(rest, engine)
+
+
+PROVIDERS = ("rules", "script:FILE", "openai/MODEL", "functiongemma/ENGINE")
 """The forms that `open_model` takes, for help texts."""
 
 # Kind -> (the separator that a name follows, "" for none; what opens it).
@@ -49,11 +64,12 @@ _KINDS: dict[str, tuple[str, Callable[[str, ProviderSettings], LanguageModel]]] 
     "rules": ("", _open_rules),
     "script": (":", _open_script),
     "openai": ("/", _open_openai),
+    "functiongemma": ("/", _open_functiongemma),
 }
 
 
 def open_model(name: str, settings: ProviderSettings | None = None) -> LanguageModel:
-    """The model called `name` (`rules`, `script:FILE`, `openai/MODEL`).
+    """The model called `name` (`rules`, `script:FILE`, `openai/MODEL`, `functiongemma/ENGINE`).
 
     Raises `UserError` for a name that is none of these and for a script that cannot be read.
     """

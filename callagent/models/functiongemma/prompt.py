@@ -111,7 +111,7 @@ class _Writer:
 
     def _responses(self, message: Message) -> Iterator[tuple[str, Any]]:
         content = message.get("content")
-        items = content if isinstance(content, list) else [content]
+        items: list[Any] = content if isinstance(content, list) else [content]
         if items and all(isinstance(item, Mapping) and "name" in item and "response" in item for item in items):
             yield from ((_checked(item["name"]), item["response"]) for item in items)
             return
@@ -155,7 +155,8 @@ def _decoded(content: object) -> object:
     """A JSON object given as text, as OpenAI's shape has it; anything else stays as it is."""
     if isinstance(content, str) and content.lstrip().startswith("{"):
         try:
-            decoded = json.loads(content)
+            # NaN and Infinity, which Python writes, are no JSON numbers.
+            decoded = json.loads(content, parse_constant=str)
         except (ValueError, RecursionError):
             return content
         return decoded if isinstance(decoded, dict) else content

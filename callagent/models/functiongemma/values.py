@@ -56,7 +56,7 @@ def _write(value: Any, tokens: TokenSet, sort: bool, depth: int) -> Iterable[str
             yield _number(value)
         case Mapping():
             yield from _write_object(value, tokens, sort, depth)
-        case Sequence():
+        case Sequence() if not isinstance(value, bytes | bytearray):
             yield "["
             for number, item in enumerate(value):
                 yield "," if number else ""

@@ -1,0 +1,249 @@
+"""The models' call expressions: `call:NAME{key:value,…}`, read strictly or as far as they make sense."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from callagent.models.functiongemma.tokens import TOKEN_SETS
+from callagent.models.functiongemma.values import DEEPEST
+
+_SPACE = re.compile(r"[ \t\r\n]*")
+_CALL = re.compile(r"[ \t\r\n]*call[ \t\r\n]*:[ \t\r\n]*")
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*")
+_KEY = re.compile(r"[ \t\r\n]*([A-Za-z_][A-Za-z0-9_.\-]*)[ \t\r\n]*:[ \t\r\n]*")
+_NEXT = re.compile(r"[ \t\r\n]*([,}\]])[ \t\r\n]*")
+_SCALAR = re.compile(
+    r"(?:(-?(?:0|[1-9][0-9]*))((?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)|(true|false|null))(?![^ \t\r\n,}\]])"
+)
+_BARE = re.compile(r"[^,{}\[\]<>]+")
+_QUOTED = re.compile(r'"([^"<>]*)"(?=[ \t\r\n]*[,}\]])')
+_KEYWORDS: dict[str, bool | None] = {"true": True, "false": False, "null": None}
+_MOST_DIGITS = 1000
+"""Of an integer; reading them takes time that grows with the square."""
+_QUOTES = tuple(tokens.escape for tokens in TOKEN_SETS)
+_OPENING = tuple(tokens.start_call for tokens in TOKEN_SETS)
+_CLOSING = {tokens.start_call: tokens.end_call for tokens in TOKEN_SETS}
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionCall:
+    name: str
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+
+class ExpressionError(ValueError):
+    """The text is no call; `position` is the index of the first character that does not fit."""
+
+    def __init__(self, reason: str, position: int) -> None:
+        super().__init__(f"{reason} at position {position}")
+        self.reason = reason
+        self.position = position
+
+
+@dataclass(slots=True)
+class Reading:
+    """What could be read of the inside of a call block."""
+
+    calls: list[FunctionCall] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    """What was read other than the grammar has it."""
+    error: str = ""
+    """Why a call could not be read; empty: all were."""
+    name: str = ""
+    """The function of the call that could not be read, if that much was there."""
+
+
+def parse_expression(text: str) -> list[FunctionCall]:
+    """Every call of the text, bare or between call tokens, in either token set.
+
+    Raises `ExpressionError` (a `ValueError`) for anything that the grammar does not have.
+    """
+    reader = _Reader(text)
+    calls = []
+    while not reader.at_end():
+        opening = reader.accept(*_OPENING)
+        calls.append(reader.call())
+        if opening:
+            reader.expect(_CLOSING[opening])
+    return calls
+
+
+def read_calls(text: str) -> Reading:
+    """What stands inside a call block. Never raises.
+
+    Accepted beyond the grammar: bare words and quoted words as strings, a comma too many, text behind the call.
+    """
+    reader, reading = _Reader(text, lenient=True), Reading()
+    try:
+        while not reader.at_end():
+            if reading.calls and not reader.at_call():
+                reader.note("text behind the call")
+                break
+            reading.calls.append(reader.call())
+        if not reading.calls:
+            reading.error = "the call is empty"
+    except ExpressionError as error:
+        reading.error, reading.name = str(error), reader.name
+    reading.problems = reader.problems
+    return reading
+
+
+class _Reader:
+    """A position in a text that moves over what it reads."""
+
+    def __init__(self, text: str, *, lenient: bool = False) -> None:
+        self._text = text
+        self._at = 0
+        self._lenient = lenient
+        self._noted: dict[str, None] = {}
+        self.name = ""
+
+    @property
+    def problems(self) -> list[str]:
+        """What was read other than the grammar has it, each kind once."""
+        return list(self._noted)
+
+    def note(self, problem: str) -> None:
+        self._noted[problem] = None
+
+    def at_end(self) -> bool:
+        self._skip_space()
+        return self._at == len(self._text)
+
+    def at_call(self) -> bool:
+        return _CALL.match(self._text, self._at) is not None
+
+    def accept(self, *texts: str) -> str:
+        """The first of the texts that stands here, read; empty: none does."""
+        self._skip_space()
+        for text in texts:
+            if self._text.startswith(text, self._at):
+                self._at += len(text)
+                return text
+        return ""
+
+    def expect(self, text: str) -> None:
+        if not self.accept(text):
+            raise self._error(f"expected '{text}'")
+
+    def call(self) -> FunctionCall:
+        self.name = ""
+        if self._match(_CALL) is None:
+            raise self._error("expected 'call:'")
+        if (name := self._match(_IDENTIFIER)) is None:
+            raise self._error("expected the name of a function")
+        self.name = name[0]
+        return FunctionCall(self.name, self._object(1) if self.accept("{") else {})
+
+    def _object(self, depth: int) -> dict[str, Any]:
+        """What follows the opening brace, to the closing one. Of a key given twice the first value counts."""
+        found: dict[str, Any] = {}
+        if self.accept("}"):
+            return found
+        while True:
+            key = self._key()
+            found.setdefault(key, self._value(depth))
+            if self._ends("}"):
+                return found
+
+    def _array(self, depth: int) -> list[Any]:
+        found: list[Any] = []
+        # `accept` has read the white space before the first value.
+        if self.accept("]"):
+            return found
+        while True:
+            found.append(self._value(depth))
+            if self._ends("]"):
+                return found
+
+    def _ends(self, closing: str) -> bool:
+        """Whether the object or array is over; else the comma is read and another item follows."""
+        following = _NEXT.match(self._text, self._at)
+        if following is None or following[1] not in (",", closing):
+            self._skip_space()
+            raise self._error(f"expected ',' or '{closing}'")
+        self._at = following.end()
+        if following[1] == closing:
+            return True
+        if self._lenient and self._text.startswith(closing, self._at):
+            self._at += 1
+            self.note("a comma without a value behind it")
+            return True
+        return False
+
+    def _key(self) -> str:
+        """A key and the colon behind it."""
+        if (named := self._match(_KEY)) is not None:
+            return named[1]
+        if quote := self.accept(*_QUOTES):
+            key = self._string(quote)
+        elif (name := self._match(_IDENTIFIER)) is not None:
+            key = name[0]
+        else:
+            raise self._error("expected a key")
+        self.expect(":")
+        self._skip_space()
+        return key
+
+    def _value(self, depth: int) -> Any:
+        """The value that begins here, without white space before it."""
+        if (scalar := _SCALAR.match(self._text, self._at)) is not None:
+            self._at = scalar.end()
+            return _KEYWORDS[scalar[3]] if scalar[3] else _number(scalar)
+        opening = self._text[self._at : self._at + 1]
+        if opening == "<" and (quote := self.accept(*_QUOTES)):
+            return self._string(quote)
+        if opening in ("{", "["):
+            if depth >= DEEPEST:
+                raise self._error(f"deeper than {DEEPEST} levels")
+            self._at += 1
+            return self._object(depth + 1) if opening == "{" else self._array(depth + 1)
+        if self._lenient:
+            return self._word()
+        raise self._error("expected a value")
+
+    def _string(self, quote: str) -> str:
+        end = self._text.find(quote, self._at)
+        if end < 0:
+            raise self._error("the string does not end")
+        text = self._text[self._at : end]
+        self._at = end + len(quote)
+        return text
+
+    def _word(self) -> str:
+        """A string that stands without its delimiters; digits with zeros before them stay as they are."""
+        if (quoted := self._match(_QUOTED)) is not None:
+            self.note("a string between quotation marks")
+            return quoted[1]
+        if (word := self._match(_BARE)) is None:
+            raise self._error("expected a value")
+        self.note("a string without delimiters")
+        return word[0].rstrip()
+
+    def _match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        found = pattern.match(self._text, self._at)
+        if found is not None:
+            self._at = found.end()
+        return found
+
+    def _skip_space(self) -> None:
+        # Matches everywhere, if only the empty text.
+        space = _SPACE.match(self._text, self._at)
+        assert space is not None
+        self._at = space.end()
+
+    def _error(self, reason: str) -> ExpressionError:
+        return ExpressionError(reason, self._at)
+
+
+def _number(scalar: re.Match[str]) -> int | float:
+    if not scalar[2]:
+        if len(scalar[1]) > _MOST_DIGITS:
+            raise ExpressionError(f"a number of more than {_MOST_DIGITS} digits", scalar.start())
+        return int(scalar[1])
+    value = float(scalar[0])
+    if value in (float("inf"), float("-inf")):
+        raise ExpressionError("a number without a value", scalar.start())
+    return value

@@ -1,0 +1,163 @@
+"""The child side of `local_engine`: `python -m callagent.models.functiongemma.local_worker KIND PATH`.
+
+JSON lines: requests and `{"cancel": number}` in; `{"ready"}`, then `{"text"}` … `{"done": [prompt, answer tokens]}` or
+`{"error"}` out. Nothing else is written to standard output.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import queue
+import sys
+import threading
+from collections.abc import Callable, Generator
+from contextlib import closing
+from typing import Any
+
+Generate = Callable[[dict[str, Any]], Generator[str, None, None]]
+Count = Callable[[str], int]
+
+_CONTEXT_TOKENS = 4096
+_WAITING_REQUESTS = 16
+
+
+def _open_gguf(path: str) -> tuple[Generate, Count]:
+    llama_cpp = importlib.import_module("llama_cpp")
+
+    model = llama_cpp.Llama(model_path=path, n_ctx=_CONTEXT_TOKENS, verbose=False)
+
+    def count(text: str) -> int:
+        return len(model.tokenize(text.encode(), add_bos=True, special=True))
+
+    def generate(request: dict[str, Any]) -> Generator[str, None, None]:
+        # Tokens, not `create_completion`: that one leaves the control tokens out of the text.
+        grammar = llama_cpp.LlamaGrammar.from_string(request["grammar"], verbose=False) if request["grammar"] else None
+        tokens = model.tokenize(request["prompt"].encode(), add_bos=True, special=True)
+        generated = model.generate(tokens, temp=request["temperature"], grammar=grammar)
+        pending = b""
+        for number, token in enumerate(generated, 1):
+            if token == model.token_eos():
+                return
+            pending += model.detokenize([token], special=True)
+            text, pending = _whole_characters(pending)
+            yield text
+            if number >= request["max_tokens"]:
+                return
+
+    return generate, count
+
+
+def _open_transformers(path: str) -> tuple[Generate, Count]:
+    torch, transformers = map(importlib.import_module, ("torch", "transformers"))
+
+    tokenizer = transformers.AutoTokenizer.from_pretrained(path, local_files_only=True)
+    model = transformers.AutoModelForCausalLM.from_pretrained(path, local_files_only=True)
+
+    def count(text: str) -> int:
+        return len(tokenizer(text)["input_ids"])
+
+    def generate(request: dict[str, Any]) -> Generator[str, None, None]:
+        cancelled = threading.Event()
+        streamer = transformers.TextIteratorStreamer(tokenizer, skip_prompt=True, skip_special_tokens=False)
+        sampling = {"do_sample": True, "temperature": request["temperature"]} if request["temperature"] else {}
+        settings = {
+            **tokenizer(request["prompt"], return_tensors="pt"),
+            "max_new_tokens": request["max_tokens"],
+            "streamer": streamer,
+            "stopping_criteria": transformers.StoppingCriteriaList([lambda *_, **__: cancelled.is_set()]),
+            **({"do_sample": False} | sampling),
+        }
+
+        def run() -> None:
+            try:
+                with torch.inference_mode():
+                    model.generate(**settings)
+            finally:
+                streamer.end()
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        try:
+            yield from streamer
+        finally:
+            cancelled.set()
+            thread.join()
+
+    return generate, count
+
+
+_OPENERS = {"gguf": _open_gguf, "transformers": _open_transformers}
+
+
+class Worker:
+    """Answers one request after the other; a cancellation is heeded between two tokens."""
+
+    def __init__(self, generate: Generate, count: Count, write: Callable[[dict[str, Any]], None]) -> None:
+        self._generate = generate
+        self._count = count
+        self._write = write
+        self._cancelled = 0
+
+    def cancel(self, number: int) -> None:
+        self._cancelled = number
+
+    def answer(self, request: dict[str, Any]) -> None:
+        said = ""
+        with closing(self._generate(request)) as texts:
+            for text in texts:
+                if self._cancelled == request["number"]:
+                    break
+                said += text
+                if text:
+                    self._write({"text": text})
+                if any(stop in said[-len(text) - len(stop) :] for stop in request["stops"]):
+                    break
+        self._write({"done": [self._count(request["prompt"]), self._count(said)]})
+
+
+def _whole_characters(data: bytes) -> tuple[str, bytes]:
+    """The text of the data, and the bytes of a last character that is not whole."""
+    for cut in range(min(4, len(data) + 1)):
+        try:
+            return data[: len(data) - cut].decode(), data[len(data) - cut :]
+        except UnicodeDecodeError:
+            continue
+    return data.decode(errors="replace"), b""
+
+
+def _read_requests(worker: Worker, requests: queue.Queue[dict[str, Any] | None]) -> None:
+    for line in sys.stdin:
+        message = json.loads(line)
+        if "cancel" in message:
+            worker.cancel(message["cancel"])
+        else:
+            requests.put(message)
+    # Who asked is gone; an answer that still runs is for nobody.
+    os._exit(0)
+
+
+def main(kind: str, path: str) -> None:
+    output = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    # What the libraries print must not mix with our lines.
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+
+    def write(message: dict[str, Any]) -> None:
+        output.write(json.dumps(message) + "\n")
+        output.flush()
+
+    generate, count = _OPENERS[kind](path)
+    worker = Worker(generate, count, write)
+    requests: queue.Queue[dict[str, Any] | None] = queue.Queue(_WAITING_REQUESTS)
+    threading.Thread(target=_read_requests, args=(worker, requests), daemon=True).start()
+    write({"ready": True})
+    while (request := requests.get()) is not None:
+        try:
+            worker.answer(request)
+        except Exception as error:  # the outermost edge of one request
+            write({"error": f"{type(error).__name__}: {error}"})
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:3])

@@ -1,0 +1,211 @@
+"""FunctionGemma as a language model: one utterance, few functions, calls that are checked before they leave.
+
+The model was trained to call functions on a single utterance, not to lead a conversation. It therefore sees the
+instructions nearest to the position, the caller's last utterance, and the calls made since; what was said before is
+for whoever keeps the state. A call that is not valid is answered with its fault once; what is then still no answer
+goes to the fallback model, or is an error that the caller of this model turns into its own fallback.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+from callagent.errors import ProviderError
+from callagent.log import get_logger
+from callagent.models.functiongemma.declarations import function_of
+from callagent.models.functiongemma.engine import CompletionEngine, CompletionRequest
+from callagent.models.functiongemma.expression import FunctionCall
+from callagent.models.functiongemma.gbnf import grammar
+from callagent.models.functiongemma.output import Delta as ParsedDelta
+from callagent.models.functiongemma.output import Problem, StreamParser
+from callagent.models.functiongemma.prompt import render_prompt
+from callagent.models.functiongemma.tokens import FUNCTIONGEMMA, TokenSet
+from callagent.models.protocol import Delta, LanguageModel, Message, ModelSettings, Tool, ToolCall, Usage
+
+log = get_logger(__name__)
+
+_MAX_TOKENS = 128
+_MOST_CALLS = 16
+_INSTRUCTIONS = ("system", "developer")
+
+
+@dataclass(slots=True)
+class _Answer:
+    """What one or two completions came to."""
+
+    calls: list[FunctionCall] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    spoken: bool = False
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+    @property
+    def lost(self) -> Problem | None:
+        """The first call that was lost."""
+        return next((problem for problem in self.problems if problem.lost), None)
+
+    def count(self, usage: Usage) -> None:
+        self.input_tokens += usage.input_tokens
+        self.output_tokens += usage.output_tokens
+
+    def take(self, deltas: Sequence[ParsedDelta]) -> str:
+        """The words; calls and problems are kept."""
+        for delta in deltas:
+            if delta.tool_call:
+                self.add(delta.tool_call)
+            if delta.problem:
+                self.problems.append(delta.problem)
+        return "".join(delta.text for delta in deltas)
+
+    def add(self, call: FunctionCall) -> None:
+        # Small models repeat themselves; the same call twice in one answer is meant once.
+        if call not in self.calls and len(self.calls) < _MOST_CALLS:
+            self.calls.append(call)
+
+
+class FunctionGemmaModel:
+    """Renders, asks the engine, parses, checks. `close()` closes the engine and the fallback."""
+
+    def __init__(
+        self,
+        engine: CompletionEngine,
+        *,
+        tokens: TokenSet = FUNCTIONGEMMA,
+        fallback: LanguageModel | None = None,
+        temperature: float = 0.0,
+    ) -> None:
+        """`fallback` answers where this model calls nothing: a larger model, or rules."""
+        self._engine = engine
+        self._tokens = tokens
+        self._fallback = fallback
+        self._temperature = temperature
+
+    async def stream(
+        self, messages: Sequence[Message], tools: Sequence[Tool], settings: ModelSettings
+    ) -> AsyncIterator[Delta]:
+        answer = _Answer()
+        routed = one_utterance(messages)
+        if self._fallback is not None and not tools:
+            async with aclosing(cast("Any", self._fallback.stream(messages, tools, settings))) as deltas:
+                async for delta in deltas:
+                    yield delta
+            return
+        async with aclosing(self._words(answer, routed, tools, settings)) as words:
+            async for text in words:
+                yield Delta(text=text)
+        for number, call in enumerate(answer.calls, 1):
+            arguments = json.dumps(call.arguments, ensure_ascii=False)
+            yield Delta(tool_call=ToolCall(f"call_{number}", call.name, arguments))
+        if answer.output_tokens:
+            yield Delta(usage=Usage(answer.input_tokens, answer.output_tokens))
+        if answer.calls or answer.spoken:
+            return
+        if self._fallback is None:
+            reason = answer.lost.reason if answer.lost else "it neither spoke nor called a function"
+            raise ProviderError(f"the model's answer is of no use: {reason}")
+        async with aclosing(cast("Any", self._fallback.stream(messages, tools, settings))) as deltas:
+            async for delta in deltas:
+                yield delta
+
+    async def close(self) -> None:
+        await self._engine.close()
+        if self._fallback is not None:
+            await self._fallback.close()
+
+    async def _words(
+        self, answer: _Answer, messages: list[Message], tools: Sequence[Tool], settings: ModelSettings
+    ) -> AsyncGenerator[str, None]:
+        """The words as they come, while the answer's calls are collected; a second request where a call was lost."""
+        speaks = self._fallback is None
+        async with aclosing(self._complete(answer, self._request(messages, tools, settings), tools)) as words:
+            async for text in words:
+                # Words before any call are the model's excuse, and the fallback knows better.
+                if speaks:
+                    answer.spoken = answer.spoken or not text.isspace()
+                    yield text
+        if (lost := answer.lost) is None:
+            return
+        if answer.calls and lost.call and not _named(tools, lost.name):
+            # A step may know the function once the calls before it have run: whoever runs them decides.
+            answer.add(lost.call)
+            return
+        log.warning("model_call_refused", function=lost.name, reason=lost.reason)
+        answer.problems.clear()
+        speaks = speaks and not answer.spoken
+        async with aclosing(self._complete(answer, self._correction(messages, tools, settings, lost), tools)) as words:
+            async for text in words:
+                if speaks:
+                    answer.spoken = answer.spoken or not text.isspace()
+                    yield text
+        if (lost := answer.lost) is not None:
+            log.warning("model_call_lost", function=lost.name, reason=lost.reason)
+
+    async def _complete(
+        self, answer: _Answer, request: CompletionRequest, tools: Sequence[Tool]
+    ) -> AsyncGenerator[str, None]:
+        parser = StreamParser(tools, tokens=self._tokens)
+        async with aclosing(cast("Any", self._engine.complete(request))) as pieces:
+            async for piece in pieces:
+                deltas = parser.feed(piece.text)
+                if piece.finished:
+                    deltas += parser.finish()
+                if piece.usage:
+                    answer.count(piece.usage)
+                if text := answer.take(deltas):
+                    yield text
+
+    def _request(
+        self, messages: Sequence[Message], tools: Sequence[Tool], settings: ModelSettings, rules: str = ""
+    ) -> CompletionRequest:
+        tokens = self._tokens
+        try:
+            prompt = render_prompt(messages, tools, tokens=tokens)
+        except ValueError as error:
+            raise ProviderError(f"the conversation cannot be written for the model: {error}") from error
+        return CompletionRequest(
+            prompt=prompt,
+            bos=tokens.bos,
+            stops=tokens.stops,
+            special=tokens.control,
+            max_tokens=settings.max_tokens or _MAX_TOKENS,
+            temperature=self._temperature if settings.temperature is None else settings.temperature,
+            model=settings.model,
+            grammar=rules,
+        )
+
+    def _correction(
+        self, messages: Sequence[Message], tools: Sequence[Tool], settings: ModelSettings, lost: Problem
+    ) -> CompletionRequest:
+        """The request again, with the lost call and what was wrong with it behind it.
+
+        A known function is asked for alone, in its grammar where the engine can; which one was right is the model's
+        own choice, so an invented name is not forced into another.
+        """
+        known = _named(tools, lost.name)
+        # The first answer may have ended at the limit.
+        settings = replace(settings, max_tokens=2 * (settings.max_tokens or _MAX_TOKENS))
+        if known and self._engine.constrains:
+            return self._request(messages, known, settings, grammar(known, tokens=self._tokens))
+        if lost.call is None:
+            return self._request(messages, known or tools, settings)
+        fault: list[Message] = [
+            {"role": "assistant", "tool_calls": [{"function": {"name": lost.name, "arguments": lost.call.arguments}}]},
+            {"role": "tool", "content": {"name": lost.name, "response": {"error": lost.reason}}},
+        ]
+        return self._request([*messages, *fault], known or tools, settings)
+
+
+def _named(tools: Sequence[Tool], name: str) -> list[Tool]:
+    return [tool for tool in tools if function_of(tool)["name"] == name]
+
+
+def one_utterance(messages: Sequence[Message]) -> list[Message]:
+    """The last instructions, and the conversation from the caller's last utterance."""
+    instructions = [message for message in messages if message["role"] in _INSTRUCTIONS]
+    talk = [message for message in messages if message["role"] not in _INSTRUCTIONS]
+    last = max((index for index, message in enumerate(talk) if message["role"] == "user"), default=0)
+    return [*instructions[-1:], *talk[last:]]
