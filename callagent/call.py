@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import Any
 
 from callagent.agents.action import (
@@ -28,6 +29,8 @@ from callagent.agents.action import (
     SetLanguage,
     SetVoice,
     StepEntered,
+    WaitEnded,
+    WaitStarted,
 )
 from callagent.call_info import EndReason
 from callagent.call_media import RecordedMedia
@@ -67,6 +70,7 @@ from callagent.speech.protocol import VoiceSettings
 from callagent.turns import (
     BargedIn,
     CallerTurnEnded,
+    FloorState,
     FloorYielded,
     NoInput,
     PartialHeard,
@@ -99,6 +103,8 @@ class Call:
         self._project = project
         self._store = services.store
         self._resolve = services.resolve_target
+        self._has_voice = services.has_voice
+        self._speaking = VoiceSettings()
         self._settings = settings
         self._loop = asyncio.get_running_loop()
         self._inbox: asyncio.Queue[Event] = asyncio.Queue()
@@ -120,6 +126,15 @@ class Call:
         return self._state
 
     @property
+    def record(self) -> CallRecord:
+        """As far as it is known; for who watches."""
+        return self._recorder.record
+
+    @property
+    def floor(self) -> FloorState:
+        return self._taker.state
+
+    @property
     def _over(self) -> bool:
         return self._state is CallState.ENDED
 
@@ -130,7 +145,8 @@ class Call:
     async def run(self) -> CallRecord:
         info = self.leg.info
         self._log.info("call_started", wire=info.wire, caller=info.caller, callee=info.callee)
-        await self._store.opened(self._recorder.record)
+        # A disk that stalls delays the record, not the caller; the write itself goes on.
+        await self._bounded("record", self._store.opened(self._recorder.record), self._settings.first_record)
         timer = self._loop.call_later(self._settings.longest_call, self.end, EndReason.MAX_DURATION)
         try:
             async with AsyncExitStack() as stack:
@@ -241,6 +257,7 @@ class Call:
             case CallerTurnEnded(text=text, alternatives=alternatives, digits=digits):
                 hidden, now = event.is_pii, self._loop.time()
                 self._recorder.caller_turn(event.record, text, digits, hidden=hidden, now=now)
+                self._store.progressed(self._recorder.record)
                 self._reply_to(CallerTurn(text, alternatives, digits))
             case NoInput(record=record):
                 self._recorder.caller_turn(record, "", "", hidden=False, now=self._loop.time())
@@ -277,6 +294,9 @@ class Call:
                 self._recorder.function_ended(action, now)
                 self._taker.function_ended(action.number)
                 return
+            case WaitEnded(number=wait):
+                self._taker.function_ended(wait)
+                return
             case StepEntered():
                 self._recorder.step_entered(action)
                 return
@@ -295,6 +315,8 @@ class Call:
             case FunctionStarted(number=function, latency=latency):
                 self._recorder.function_started(action, now)
                 self._taker.function_started(function, latency)
+            case WaitStarted(number=wait, latency=latency):
+                self._taker.function_started(wait, latency)
             case Listen(settings=settings):
                 self._digits_hidden = settings.digits is not None and settings.digits.is_pii
                 self._taker.listen(settings)
@@ -302,11 +324,15 @@ class Call:
                 self._change(CallInput.LEAVE)
                 self._leaving = asyncio.create_task(self._last_words(action))
             case SetVoice(provider=provider, name=name):
-                # The embedded engine has one voice; a project's wish for another is kept in the record.
-                self._recorder.error("voice", f"voice '{provider}/{name}' is not available", now)
+                if self._has_voice(provider, name):
+                    self._speaking = replace(self._speaking, name=f"{provider}/{name}")
+                    self._taker.set_voice(self._speaking)
+                else:
+                    self._recorder.error("voice", f"voice '{provider}/{name}' is not available", now)
             case SetLanguage(code=code):
                 self._taker.set_language(code)
-                self._taker.set_voice(VoiceSettings(language=code))
+                self._speaking = replace(self._speaking, language=code)
+                self._taker.set_voice(self._speaking)
 
     def _say(self, text: str, interruptible: bool, channel: str) -> None:
         if channel == "dtmf":
@@ -408,7 +434,7 @@ class Call:
             await self._bounded("agent_close", self._agent.close(), self._settings.closing)
         if self._recording:
             await self._bounded("recording", asyncio.to_thread(self._recording.close), self._settings.closing)
-        await self._store.ended(self._recorder.record)
+        await self._bounded("record", self._store.ended(self._recorder.record), self._settings.closing)
         record = self._recorder.record
         self._log.info("call_ended", reason=record.end_reason, seconds=record.total_duration, turns=record.num_turns)
 
@@ -416,7 +442,8 @@ class Call:
         """Started for every call whose start function began; again only if the attempt before did not reach its end."""
         self._recorder.record.end_function = "failed"
         for attempt in range(1, END_FUNCTION_ATTEMPTS + 1):
-            await self._store.end_attempted(self.leg.info.call_id, attempt)
+            attempted = self._store.end_attempted(self.leg.info.call_id, attempt)
+            await self._bounded("end_attempt", attempted, self._settings.first_record)
             try:
                 async with asyncio.timeout(self._settings.end_function):
                     done = await agent.end(self._end_reason, attempt)
@@ -432,7 +459,7 @@ class Call:
             async with asyncio.timeout(seconds):
                 await closing
         except TimeoutError:
-            self._log.error("closing_took_too_long", what=what)
+            self._log.error("took_too_long", what=what, seconds=seconds)
 
     async def _write_metric(self, name: str, value: Any) -> None:
         self._metrics_written += 1

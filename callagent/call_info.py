@@ -30,6 +30,8 @@ class EndReason(Enum):
     MEDIA_TIMEOUT = "media_timeout"
     MAX_DURATION = "max_duration"
     DRAIN = "server_shutdown"
+    OPERATOR = "operator_hangup"
+    """Somebody ended it from the dashboard."""
     REJECTED = "rejected"
     ERROR = "error"
 
@@ -57,6 +59,8 @@ class MediaStatistics:
     """Counters of one leg's media, for the record."""
 
     codec: str = ""
+    encryption: str = ""
+    """The SRTP suite; empty: none."""
     packets_received: int = 0
     packets_sent: int = 0
     packets_lost: int = 0

@@ -159,11 +159,16 @@ class Recorder:
         for entry, instants in self._instants:
             entry.instants = self._instants_of(instants)
             entry.latency = _latency_of(instants)
+        for turn in record.turns:
+            # After the last words before a hang-up or a transfer the caller does not get the floor.
+            if not turn.agent_response and not turn.barge_in:
+                turn.agent_response = " ".join(one.heard for one in turn.spoken if one.kind == "speech" and one.heard)
 
     def agent(self, agent: AgentRecord) -> None:
         record = self.record
         record.state, record.metrics, record.entities = agent.state, agent.metrics, agent.entities
         record.flow, record.step = agent.flow, agent.step
+        record.messages = agent.messages
         record.variant_name, record.language = agent.variant, agent.language
 
     def media(self, statistics: MediaStatistics) -> None:

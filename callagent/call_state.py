@@ -27,6 +27,8 @@ class CallSettings:
     last_words: float = 30.0
     """For the words before a hang-up or a transfer to be played."""
     end_function: float = 30.0
+    first_record: float = 0.5
+    """For the store to say that it knows of the call, before ringing."""
     closing: float = 10.0
     """For everything that is closed at the end, the end function apart."""
     recordings: Path | None = None
@@ -112,3 +114,5 @@ class CallServices:
     store: Store
     resolve_target: Callable[[Handoff], TransferTarget]
     """Raises `TargetRefused`."""
+    has_voice: Callable[[str, str], bool] = lambda provider, name: False
+    """Whether a provider's voice, by its name there, can be had, or one that stands for it."""

@@ -40,6 +40,19 @@ _CHAT_EXAMPLES = """\
   callagent chat -m "where is my parcel" -m "84276"   two turns, then hang up
   callagent chat --json --input-file turns.txt        for programs
   callagent chat --model script:answers.yaml -m hello"""
+_TEST_EXAMPLES = """\
+  callagent test --model openai/gpt-4.1-mini           the model also plays the caller and judges
+  callagent test --tag booking --junit results.xml
+  callagent test --caller-file caller.yaml --model script:answers.yaml
+a caller file:
+  book a table: ["a table for four", "tomorrow at eight", "yes"]
+  cancel:
+    says: ["cancel my booking", "yes"]
+    model: [{calls: [{name: cancel_booking}]}, {text: "Done."}]    a script for the agent's model
+    judge: [{text: '{"pass": true, "reason": "said so"}'}]         and for the judge's"""
+_FUNCTIONS_EXAMPLES = """\
+  callagent functions execute look_up_parcel --args '{"number": "84276"}'
+  callagent functions execute booking/size_given agents/ferry --args '{"size": 4}'"""
 _CALL_EXAMPLES = """\
   callagent call sip:agent@127.0.0.1:5060 --say "where is my parcel" --say "eight four two seven six"
   callagent call sip:agent@127.0.0.1 --dtmf 84276# --record call.wav
@@ -60,7 +73,9 @@ _CALLS_EXAMPLES = """\
   callagent calls export > calls.jsonl"""
 _BENCH_EXAMPLES = """\
   callagent bench calls --calls 50 --seconds 30
-  callagent bench conversation --trials 100 --json"""
+  callagent bench media --calls 100
+  callagent bench conversation --trials 100 --json
+  callagent bench speech --corpus recordings/"""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -88,7 +103,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"callagent {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for add in (_add_serve, _add_check, _add_chat, _add_call, _add_calls, _add_bench):
+    for add in (_add_serve, _add_check, _add_chat, _add_test, _add_functions, _add_call, _add_calls, _add_bench):
         add(commands)
     return parser
 
@@ -227,6 +242,58 @@ def _chat(options: argparse.Namespace) -> int:
     return chat(_config_of(options), options)
 
 
+# test, functions --------------------------------------------------------------------------------------------------
+
+
+def _add_test(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = _command(commands, "test", "run a project's test_suite/ with a simulated caller", _test, _TEST_EXAMPLES)
+    _add_project(parser)
+    _add_config(parser)
+    parser.add_argument("--tag", action="append", metavar="TAG", help="only tests with this tag; repeatable")
+    parser.add_argument("--name", action="append", metavar="NAME", help="only this test; repeatable")
+    parser.add_argument("--caller-file", type=Path, metavar="FILE", help="what the caller says in each test (YAML)")
+    parser.add_argument("--model", metavar="NAME", help="the agent's model (default: as configured)")
+    parser.add_argument(
+        "--simulator", metavar="NAME", help="the model that plays the caller and judges (default: the agent's)"
+    )
+    parser.add_argument("--env", default="sandbox", metavar="NAME", help="sandbox, pre-release or live")
+    parser.add_argument("--junit", type=Path, metavar="FILE", help="write the results as JUnit XML")
+    parser.add_argument("--json", action="store_true", help="one JSON object: every test with its conversation")
+
+
+def _test(options: argparse.Namespace) -> int:
+    from callagent.testing.command import run_tests
+
+    _log_to_stderr()
+    return run_tests(_config_of(options), options)
+
+
+def _add_functions(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    text = "run a project's function outside a call"
+    parser = _command(commands, "functions", text, _functions_execute, _FUNCTIONS_EXAMPLES)
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    executing = actions.add_parser("execute", help="one function", description="Run one function and show its result.")
+    executing.add_argument("name", metavar="NAME", help="the function; FLOW/NAME for a flow's")
+    _add_project(executing)
+    _add_config(executing)
+    executing.add_argument("--args", metavar="JSON", help="its arguments as a JSON object")
+    executing.add_argument("--flow", metavar="FLOW", help="the flow it belongs to")
+    executing.add_argument("--state", metavar="JSON", help="what conv.state holds before, as a JSON object")
+    executing.add_argument("--caller", metavar="NUMBER", help="conv.caller_number (default: withheld)")
+    executing.add_argument("--variant", metavar="NAME", help="the project's variant (default: the project decides)")
+    executing.add_argument("--env", default="sandbox", metavar="NAME", help="sandbox, pre-release or live")
+    executing.add_argument("--at", metavar="ISO8601", help="the time (default: now)")
+    executing.add_argument("--model", metavar="NAME", help="the model that prompt_llm asks (default: as configured)")
+    executing.set_defaults(run=_functions_execute)
+
+
+def _functions_execute(options: argparse.Namespace) -> int:
+    from callagent.testing.command import execute_function
+
+    _log_to_stderr()
+    return execute_function(_config_of(options), options)
+
+
 # call -------------------------------------------------------------------------------------------------------------
 
 
@@ -332,10 +399,37 @@ def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     calls.add_argument("--spin", action="store_true", help="one call's function spins at 100 %% CPU meanwhile")
     calls.add_argument("--json", action="store_true", help="one JSON object")
     calls.set_defaults(run=_bench_calls)
+    media = benches.add_parser("media", help="what a call's media costs per frame, beside an echo in C")
+    media.add_argument("--calls", type=_count, default=100, help="calls at once (default: 100)")
+    media.add_argument("--seconds", type=_seconds, default=5.0, help="how long each of nine runs lasts (default: 5)")
+    media.add_argument("--json", action="store_true", help="one JSON object")
+    media.set_defaults(run=_bench_media)
     conversation = benches.add_parser("conversation", help="filler and barge-in reaction on the wire")
     conversation.add_argument("--trials", type=_count, default=100, help="questions asked (default: 100)")
     conversation.add_argument("--json", action="store_true", help="one JSON object")
     conversation.set_defaults(run=_bench_conversation)
+    engine = benches.add_parser("engine", help="the flow engine's own time in a turn and for a function call")
+    _add_project(engine)
+    engine.add_argument("--turns", type=_count, default=500, help="turns and function calls (default: 500)")
+    engine.add_argument("--json", action="store_true", help="one JSON object")
+    engine.set_defaults(run=_bench_engine)
+    _add_bench_speech(benches)
+
+
+def _add_bench_speech(benches: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    speech = benches.add_parser("speech", help="word error rate of a recogniser on a folder of recordings")
+    speech.add_argument(
+        "--corpus",
+        type=Path,
+        required=True,
+        metavar="DIR",
+        help="8 kHz WAV files and manifest.csv with the columns file, text, category, kind",
+    )
+    speech.add_argument("--recognizer", default="local", metavar="NAME", help="which one (default: local)")
+    speech.add_argument("--limit", type=_count, metavar="N", help="only the first N recordings")
+    speech.add_argument("--details", type=Path, metavar="FILE", help="write what was heard of each, as JSON Lines")
+    speech.add_argument("--json", action="store_true", help="one JSON object")
+    speech.set_defaults(run=_bench_speech)
 
 
 def _bench_calls(options: argparse.Namespace) -> int:
@@ -344,10 +438,29 @@ def _bench_calls(options: argparse.Namespace) -> int:
     return bench_calls(options)
 
 
+def _bench_engine(options: argparse.Namespace) -> int:
+    from callagent.bench.engine import bench_engine
+
+    _log_to_stderr()
+    return bench_engine(options)
+
+
+def _bench_media(options: argparse.Namespace) -> int:
+    from callagent.bench.media import bench_media
+
+    return bench_media(options)
+
+
 def _bench_conversation(options: argparse.Namespace) -> int:
     from callagent.bench.conversation import bench_conversation
 
     return bench_conversation(options)
+
+
+def _bench_speech(options: argparse.Namespace) -> int:
+    from callagent.bench.speech import bench_speech
+
+    return bench_speech(options)
 
 
 if __name__ == "__main__":

@@ -50,9 +50,11 @@ class ProviderTimeout(ProviderError):
 class ProviderRefused(ProviderError):
     """The provider answered with a refusal; `status` is the HTTP status where there is one."""
 
-    def __init__(self, message: str, status: int | None = None) -> None:
+    def __init__(self, message: str, status: int | None = None, retry_after: float | None = None) -> None:
         super().__init__(message)
         self.status = status
+        self.retry_after = retry_after
+        """Seconds that the provider asks to be left alone (RFC 9110 §10.2.3); None: it does not say."""
 
 
 class WorkerError(CallagentError):

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Any, cast
 
 
 class Logger:
@@ -51,6 +51,16 @@ class Logger:
         return self._bound
 
 
+class _StandardError:
+    """Standard error as it is when something is written: it may have been replaced since logging was set up."""
+
+    def write(self, text: str) -> int:
+        return sys.stderr.write(text)
+
+    def flush(self) -> None:
+        sys.stderr.flush()
+
+
 class _State:
     configured = False
     debug = False
@@ -83,6 +93,6 @@ def configure(level: str = "info", *, json: bool | None = None) -> None:
     structlog.configure(
         processors=[*processors, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(cast("Any", _StandardError())),
         cache_logger_on_first_use=True,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import sys
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from callagent.agents.action import AgentProject
 from callagent.agents.flows import (
+    FileMemory,
     Finding,
     FlowSettings,
     check_imports,
@@ -20,31 +22,75 @@ from callagent.agents.flows import (
     load_flow_project,
     project_runtime,
 )
-from callagent.config import Config, function_environment, override
+from callagent.config import (
+    Config,
+    ModelFallback,
+    ModelProviderSettings,
+    ModelSection,
+    function_environment,
+    override,
+)
 from callagent.errors import ConfigError, ProjectError, UserError, WorkerError
-from callagent.models import LanguageModel, ProviderSettings, open_model
+from callagent.messaging import message_senders
+from callagent.models import (
+    REMOTE,
+    FailoverModel,
+    LanguageModel,
+    ModelNames,
+    NamedModels,
+    ProviderSettings,
+    open_model,
+)
 from callagent.workers import ProcessPool, WorkerSettings
 
 if TYPE_CHECKING:
     from callagent.text_chat import ChatOptions
 
 
+_KEY_VARIABLES = {"anthropic": "ANTHROPIC_API_KEY", "gemini": "GEMINI_API_KEY", "openai": "OPENAI_API_KEY"}
+
+
 def open_language_model(config: Config) -> LanguageModel:
-    """The model that the settings name. Raises `UserError`."""
+    """The model that the settings name, with those that are asked where it fails or by name. Raises `UserError`."""
     section = config.model
-    at_openai = section.name.startswith("openai/") and "//api.openai.com" in section.base_url
-    if at_openai and not section.api_key.get_secret_value():
-        raise ConfigError(
-            f"model '{section.name}' needs a key: set OPENAI_API_KEY, or model.base_url to a server that needs none"
-        )
+    first = ModelFallback(name=section.name, base_url=section.base_url, api_key=section.api_key)
+    models = [(each.name, _open_one_model(each, section)) for each in (first, *section.fallbacks)]
+    model = FailoverModel(models) if section.fallbacks else models[0][1]
+    others = {name: _open_named_model(name, section) for name in set(section.names.values()) - {section.name}}
+    # A name that leads to the configured model is answered by it, with its fallbacks.
+    return NamedModels(model, {**others, section.name: model}) if section.names else model
+
+
+def _open_named_model(name: str, section: ModelSection) -> LanguageModel:
+    """A model of the configured one's provider is at the same server."""
+    if name.partition("/")[0] == section.name.partition("/")[0]:
+        return _open_one_model(ModelFallback(name=name, base_url=section.base_url, api_key=section.api_key), section)
+    return _open_one_model(ModelFallback(name=name), section)
+
+
+def _open_one_model(asked: ModelFallback, section: ModelSection) -> LanguageModel:
+    kind = asked.name.partition("/")[0]
+    own = getattr(section.providers, kind, None) or ModelProviderSettings()
+    base_url = asked.base_url or own.base_url
+    key = asked.api_key.get_secret_value()
+    # The provider's key is for its server, or for the one that the operator put in its place: for no fallback's.
+    if not key and asked.base_url in ("", section.base_url, own.base_url):
+        key = own.api_key.get_secret_value()
     settings = ProviderSettings(
-        base_url=section.base_url,
-        api_key=section.api_key.get_secret_value(),
+        base_url=base_url,
+        api_key=key,
         temperature=section.temperature,
+        reasoning_effort=section.reasoning_effort,
         first_token_timeout=section.first_token_timeout,
         total_timeout=section.total_timeout,
     )
-    return open_model(section.name, settings)
+    model = open_model(asked.name, settings)
+    if kind in REMOTE and not key and (not base_url or "//api.openai.com" in base_url):
+        raise ConfigError(
+            f"model '{asked.name}' needs a key: set {_KEY_VARIABLES[kind]}, "
+            "or model.base_url to a server that needs none"
+        )
+    return model
 
 
 async def open_project(path: Path, model: LanguageModel, config: Config, settings: FlowSettings) -> AgentProject:
@@ -73,6 +119,9 @@ def flow_settings(config: Config, environment: str) -> FlowSettings:
         function_timeout=limits.function_seconds,
         slow_function_timeout=limits.slow_function_seconds,
         end_timeout=limits.end_function_seconds,
+        models=ModelNames(config.model.names),
+        senders=message_senders(config),
+        memory=FileMemory(Path(config.records.memory)) if config.records.memory else None,
     )
 
 
@@ -116,7 +165,7 @@ def chat(config: Config, options: argparse.Namespace) -> int:
         channel=options.channel,
         variant=options.variant,
         language=options.lang,
-        at=_instant(options.at),
+        at=instant(options.at),
     )
     asked = ChatOptions(
         caller=options.caller,
@@ -141,7 +190,7 @@ async def _chat(
     try:
         project = await open_project(path, model, config, settings)
         try:
-            await run_chat(project, messages, asked)
+            await run_chat(project, messages, asked, sys.stdout)
         finally:
             await project.close()
     finally:
@@ -166,7 +215,8 @@ def _recognise(path: Path) -> None:
         )
 
 
-def _instant(text: str | None) -> datetime | None:
+def instant(text: str | None) -> datetime | None:
+    """The time that `--at` names. Raises `UserError`."""
     try:
         return datetime.fromisoformat(text) if text else None
     except ValueError:

@@ -7,36 +7,40 @@ import gc
 import os
 import signal
 import sys
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 from callagent import log as logs
 from callagent.agents.action import AgentProject, Handoff
+from callagent.breaker import Lineup
 from callagent.call import Call
 from callagent.call_info import EndReason
 from callagent.call_state import CallServices, CallSettings
 from callagent.carriers import TwilioSettings
 from callagent.config import Address, Config
 from callagent.errors import ProviderError, UserError
-from callagent.legs import SipLegs
 from callagent.legs.leg import CallLeg, TransferTarget
+from callagent.observation import Observation
 from callagent.projects import open_language_model
+from callagent.provider_metrics import provider_metrics
 from callagent.records import Store
 from callagent.routing import Route, Router
-from callagent.rtp import Pump, RtpPorts
-from callagent.sip import UserAgentSettings
+from callagent.signalling import Signalling
 from callagent.speech import (
-    CachedVoice,
+    ApologisingVoice,
+    FailoverRecognizer,
+    FailoverVoice,
     Recognizer,
     SpeechChunk,
-    SpeechOptions,
     VoiceSettings,
     open_recognizer,
     open_voice,
     open_voice_activity,
+    speakable,
 )
+from callagent.speech_options import longest_final, speech_options
 from callagent.targets import resolve_target
 from callagent.turns import Ears, TurnEvent, TurnSettings, TurnTaker
 from callagent.web import ServerHooks, make_app
@@ -83,15 +87,18 @@ async def serve(config: Config, project: Path) -> None:
 class Server:
     """Owns the calls. Made by `open`; `listen` lets callers in, `serve` runs until a signal has ended everything."""
 
-    def __init__(self, config: Config, router: Router, store: Store, speech: tuple[Recognizer, CachedVoice]) -> None:
+    def __init__(
+        self, config: Config, router: Router, observation: Observation, speech: tuple[Recognizer, FailoverVoice]
+    ) -> None:
         self._config = config
         self._router = router
         self._recognizer, self._voice = speech
-        self._services = CallServices(store, self._resolve)
+        self._services = CallServices(observation.store, self._resolve, self._voice.has_voice)
         self._calls: dict[str, tuple[Call, asyncio.Task[None]]] = {}
         self._refusals: set[asyncio.Task[None]] = set()
-        self._ended: Counter[str] = Counter()
+        self._observation = observation
         self._draining = False
+        self._signalling: Signalling | None = None
         self._signals: asyncio.Queue[None] = asyncio.Queue()
 
     @classmethod
@@ -99,8 +106,11 @@ class Server:
         """Store, model, projects, speech: all that a call needs, ready for the first one."""
         if config.records.recordings:
             _expect_folder(Path(config.records.recordings))
-        store = Store(Path(config.records.path))
+        records = config.records
+        outbox = bool(records.database.get_secret_value())
+        store = Store(Path(records.path), redact=records.redact, outbox=outbox)
         stack.push_async_callback(store.close)
+        observation = await Observation.open(config, store, stack)
         model = open_language_model(config)
         stack.push_async_callback(model.close)
         router = await Router.open(config, project, model, stack)
@@ -114,13 +124,13 @@ class Server:
             except ProviderError as error:
                 # What a voice cannot say now it may say in a call, and a recorded prompt needs none.
                 log.warning("phrases_not_prepared", project=each.name, error=str(error))
-        return cls(config, router, store, speech)
+        return cls(config, router, observation, speech)
 
     async def listen(self, stack: AsyncExitStack) -> list[str]:
         """Open the sockets; a line about each. Raises `UserError` naming the setting."""
-        lines = []
+        lines: list[str] = []
         if self._config.sip.enabled:
-            lines.append(await self._listen_sip(stack))
+            lines += await self._listen_sip(stack)
         if self._config.http.enabled:
             lines.append(await self._listen_http(stack))
         return lines
@@ -165,18 +175,30 @@ class Server:
         route = self._router.route(leg.info.callee)
         if route is None:
             log.warning("number_not_routed", callee=leg.info.callee)
+            self._observation.metrics.calls_refused.add()
             self._refuse(leg)
             return
+        self._observation.started(leg.info)
         call = self._make_call(leg, route)
         task = asyncio.create_task(self._run_call(call), name=f"call {leg.info.call_id}")
         self._calls[leg.info.call_id] = (call, task)
 
+    def live_calls(self) -> dict[str, Call]:
+        """Those that are on, by id."""
+        return {call_id: call for call_id, (call, _) in self._calls.items()}
+
     def metrics(self) -> str:
         """Prometheus text."""
-        lines = ["# TYPE callagent_calls_live gauge", f"callagent_calls_live {len(self._calls)}"]
-        lines.append("# TYPE callagent_calls_ended_total counter")
-        lines += [f'callagent_calls_ended_total{{reason="{reason}"}} {n}' for reason, n in sorted(self._ended.items())]
-        return "\n".join(lines) + "\n"
+        gauges = {
+            "callagent_calls_live": ("Calls that are on.", float(len(self._calls))),
+            "callagent_calls_limit": ("Calls that fit at a time.", float(self._config.limits.calls)),
+            "callagent_draining": ("1: running calls may finish, no new ones are taken.", float(self._draining)),
+        }
+        trunks = [] if self._signalling is None else self._signalling.metrics()
+        lineups: list[Lineup[Any]] = [self._voice.lineup]
+        if isinstance(self._recognizer, FailoverRecognizer):
+            lineups.append(self._recognizer.lineup)
+        return self._observation.text(gauges) + "".join(f"{line}\n" for line in [*trunks, *provider_metrics(lineups)])
 
     def _make_call(self, leg: CallLeg, route: Route) -> Call:
         config = self._config
@@ -190,17 +212,21 @@ class Server:
         )
 
         def make_taker(emit: Callable[[TurnEvent], None]) -> TurnTaker:
-            recognizer = None if config.speech.recognizer == "none" else self._recognizer
+            recognizer = None if config.speech.recognizer == ("none",) else self._recognizer
             ears = Ears(recognizer, open_voice_activity(), language=config.speech.language)
-            times = TurnSettings(endpointing=config.speech.endpointing, no_input=config.speech.no_input)
-            return TurnTaker(ears, PronouncingVoice(self._voice, route.project), emit, times)
+            times = TurnSettings(
+                endpointing=config.speech.endpointing,
+                no_input=config.speech.no_input,
+                final_wait=longest_final(config.speech),
+            )
+            voice = ApologisingVoice(PronouncingVoice(self._voice, route.project))
+            return TurnTaker(ears, voice, emit, times)
 
         return Call(leg, route.project, make_taker, self._services, settings)
 
     async def _run_call(self, call: Call) -> None:
         try:
-            record = await call.run()
-            self._ended[record.end_reason or "unknown"] += 1
+            await self._observation.ended(await call.run())
         finally:
             del self._calls[call.leg.info.call_id]
 
@@ -215,27 +241,18 @@ class Server:
 
     # Sockets --------------------------------------------------------------------------------------------------------
 
-    async def _listen_sip(self, stack: AsyncExitStack) -> str:
-        sip = self._config.sip
-        pump = Pump()
-        pump.start()
-        stack.callback(pump.stop)
-        ports = RtpPorts(sip.listen.host, *sip.rtp_ports)
-        legs = SipLegs(ports, pump, self.take)
-        settings = UserAgentSettings(admit=sip.admit, busy=self._busy, advertised=sip.public_address or None)
-        try:
-            host, port = await legs.open(sip.listen.host, sip.listen.port, settings)
-        except OSError as error:
-            raise _cannot_listen("sip.listen", sip.listen, error) from None
-        stack.push_async_callback(legs.close)
-        return f"ready sip udp {_text(host, port)}"
+    async def _listen_sip(self, stack: AsyncExitStack) -> list[str]:
+        self._signalling = await Signalling.open(self._config.sip, self.take, self._busy, stack)
+        return [f"ready sip {transport} {_text(host, port)}" for transport, host, port in self._signalling.addresses]
 
     async def _listen_http(self, stack: AsyncExitStack) -> str:
         from aiohttp import web
 
         http = self._config.http
         hooks = ServerHooks(self.take, self.admit, lambda: self._draining, self.metrics)
-        runner = web.AppRunner(make_app(self._twilio(), hooks), access_log=None)
+        dashboard = self._observation.dashboard(self.live_calls, self._router.projects, stack)
+        https = http.public_url.startswith("https://")
+        runner = web.AppRunner(make_app(self._twilio(), hooks, dashboard, https=https), access_log=None)
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
         try:
@@ -265,26 +282,29 @@ class Server:
 
 
 class PronouncingVoice:
-    """A voice that reads a project's words as the project says they are pronounced."""
+    """A voice that reads a project's words as the project says they are pronounced, and numbers as words."""
 
-    def __init__(self, voice: CachedVoice, project: AgentProject) -> None:
+    def __init__(self, voice: FailoverVoice, project: AgentProject) -> None:
         self._voice = voice
         self._project = project
 
     def speak(self, text: str, settings: VoiceSettings) -> AsyncIterator[SpeechChunk]:
-        return self._voice.speak(self._project.pronounce(text, settings.language), settings)
+        return self._voice.speak(self._aloud(text, settings), settings)
 
     async def prepare(self, texts: Sequence[str], settings: VoiceSettings) -> None:
-        await self._voice.prepare([self._project.pronounce(text, settings.language) for text in texts], settings)
+        await self._voice.prepare([self._aloud(text, settings) for text in texts], settings)
+
+    def _aloud(self, text: str, settings: VoiceSettings) -> str:
+        return speakable(self._project.pronounce(text, settings.language), settings.language)
 
     async def close(self) -> None:
         """The voice is shared; whoever opened it closes it."""
 
 
-async def _open_speech(config: Config, stack: AsyncExitStack) -> tuple[Recognizer, CachedVoice]:
-    if "local" in (config.speech.recognizer, config.speech.voice):
+async def _open_speech(config: Config, stack: AsyncExitStack) -> tuple[Recognizer, FailoverVoice]:
+    if "local" in (*config.speech.recognizer, *config.speech.voice):
         log.info("loading_speech_models")
-    options = SpeechOptions(whisper_dir=config.speech.whisper_dir)
+    options = speech_options(config.speech)
     recognizer = await open_recognizer(config.speech.recognizer, options)
     stack.push_async_callback(recognizer.close)
     voice = await open_voice(config.speech.voice, options)

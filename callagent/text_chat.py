@@ -25,6 +25,8 @@ from callagent.agents.action import (
     Listen,
     ModelAnswered,
     Say,
+    WaitEnded,
+    WaitStarted,
 )
 from callagent.call_info import NO_HEADERS, CallInfo, EndReason
 from callagent.records.types import CallRecord, FunctionRecord, TurnEntry
@@ -125,6 +127,7 @@ class TextCall:
     def _take(self, turn: _Turn, action: Action) -> None:
         match action:
             case Say(text):
+                self._stop_filling()
                 turn.agent.append(text)
                 turn.sentences += 1
             case ModelAnswered():
@@ -133,6 +136,10 @@ class TextCall:
                 turn.sentences = 0
                 if latency is not None:
                     self._filling = asyncio.create_task(self._fill(turn, latency))
+            case WaitStarted(latency=latency):
+                self._filling = asyncio.create_task(self._fill(turn, latency))
+            case WaitEnded():
+                self._stop_filling()
             case FunctionEnded():
                 self._stop_filling()
                 turn.sentences = 0
@@ -164,6 +171,7 @@ class TextCall:
         record.project_id = known.project
         record.variant_name, record.language = known.variant, known.language
         record.flow, record.step = known.flow, known.step
+        record.messages = known.messages
         record.state, record.metrics, record.entities = known.state, known.metrics, known.entities
         record.num_turns = len(self._turns) - 1
         record.num_silences = sum(not turn.user for turn in self._turns[1:])
@@ -196,7 +204,7 @@ async def _one_call(
         show(row, out.write)
         out.flush()
 
-    call = await _open(project, options)
+    call = await open_text_call(project, options)
     restart = False
     try:
         write(await call.start())
@@ -212,7 +220,8 @@ async def _one_call(
     return restart, EndReason(record["record"]["end_reason"]) if call.ended else None
 
 
-async def _open(project: AgentProject, options: ChatOptions) -> TextCall:
+async def open_text_call(project: AgentProject, options: ChatOptions) -> TextCall:
+    """A conversation that has not begun."""
     info = CallInfo(
         call_id=f"chat-{uuid.uuid4().hex[:12]}",
         direction="inbound",

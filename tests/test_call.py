@@ -21,6 +21,8 @@ from callagent.agents.action import (
     Listen,
     ListenSettings,
     Say,
+    WaitEnded,
+    WaitStarted,
 )
 from callagent.call import Call
 from callagent.call_info import EndReason
@@ -48,6 +50,9 @@ class MemoryStore:
 
     async def metric(self, call_id: str, sequence: int, name: str, value: Any) -> None:
         self.metrics.append((sequence, name, value))
+
+    def progressed(self, record: CallRecord) -> None:
+        assert record.in_progress
 
     async def end_attempted(self, call_id: str, attempt: int) -> None:
         self.attempts.append(attempt)
@@ -207,6 +212,24 @@ def test_a_barge_in_while_a_function_runs_cuts_the_reply_once() -> None:
     assert scene.agent.cut == 1
     assert record.turns[2].user_input == "forget about it"
     assert not any(spoken.text == "Found it." for turn in record.turns for spoken in turn.spoken)
+
+
+def test_a_filler_sounds_while_the_model_is_waited_for_and_none_after_its_first_words() -> None:
+    control = LatencyControl(1.0, 1.0, (DelayResponse("Mm.", 0.0), DelayResponse("Right.", 0.0)))
+
+    async def thinking(turn: Any) -> AsyncIterator[Action]:
+        yield WaitStarted(-1, control)
+        await asyncio.sleep(1.5)
+        yield WaitEnded(-1)
+        yield Say("It is open.")
+        yield HangUp()
+
+    scene = Scene(FakeAgent([thinking]), ["are you open"])
+    scene.caller_speaks(2.0)
+    record = scene.play()
+    spoken = [(one.kind, one.text) for one in record.turns[1].spoken]
+    assert spoken == [("filler", "Mm."), ("speech", "It is open.")]
+    assert record.turns[1].functions == []
 
 
 def test_fillers_sound_while_a_function_runs_and_the_answer_follows() -> None:

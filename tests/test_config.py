@@ -6,6 +6,7 @@ import pytest
 
 from callagent.config import Number, load_config, override
 from callagent.errors import ConfigError
+from callagent.speech_options import speech_options
 
 
 def write(folder: Path, text: str) -> Path:
@@ -73,8 +74,11 @@ def test_secrets_come_by_their_usual_names_and_never_show(tmp_path: Path) -> Non
 def test_dotenv_is_read_beside_the_file_and_the_environment_wins(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("OPENAI_API_KEY='from-file'\n# TWILIO_AUTH_TOKEN=no\n")
     path = write(tmp_path, "")
-    assert load_config(path, {}).model.api_key.get_secret_value() == "from-file"
-    assert load_config(path, {"OPENAI_API_KEY": "from-env"}).model.api_key.get_secret_value() == "from-env"
+    assert load_config(path, {}).model.providers.openai.api_key.get_secret_value() == "from-file"
+    assert (
+        load_config(path, {"OPENAI_API_KEY": "from-env"}).model.providers.openai.api_key.get_secret_value()
+        == "from-env"
+    )
 
 
 def test_override_checks_what_it_is_given() -> None:
@@ -88,3 +92,55 @@ def test_a_number_matches_itself_or_its_beginning() -> None:
     assert Number(number="+1555*").matches("+15550100")
     assert not Number(number="+1555").matches("+15550100")
     assert Number().matches("anything")
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ('"deepgram"', ("deepgram",)),
+        ('"deepgram, local"', ("deepgram", "local")),
+        ('["deepgram/nova-3", "script:a,b.yaml"]', ("deepgram/nova-3", "script:a,b.yaml")),
+        ('"script:a,b.yaml"', ("script:a,b.yaml",)),
+    ],
+)
+def test_a_recogniser_is_one_name_or_several(tmp_path: Path, text: str, names: tuple[str, ...]) -> None:
+    config = load_config(write(tmp_path, f"[speech]\nrecognizer = {text}\n"), {})
+    assert config.speech.recognizer == names
+    assert config.speech.voice == ("local",)
+    assert override(config, {"speech.voice": "none"}).speech.voice == ("none",)
+
+
+def test_speech_keys_come_by_their_usual_names(tmp_path: Path) -> None:
+    variables = {"DEEPGRAM_API_KEY": "d", "OPENAI_API_KEY": "o", "AZURE_SPEECH_KEY": "a", "AZURE_SPEECH_REGION": "x"}
+    config = load_config(write(tmp_path, '[speech.providers.deepgram]\nmodel = "nova-2"\n'), variables)
+    providers = config.speech.providers
+    assert providers.deepgram.model == "nova-2"
+    assert providers.deepgram.api_key.get_secret_value() == "d"
+    assert (
+        providers.openai.api_key.get_secret_value() == config.model.providers.openai.api_key.get_secret_value() == "o"
+    )
+    assert providers.azure.base_url == "https://x.tts.speech.microsoft.com"
+    assert "'d'" not in repr(config)
+
+
+def test_voices_that_stand_for_others(tmp_path: Path) -> None:
+    text = '[[speech.voices]]\nprovider = "elevenlabs"\nname = "xyz"\ninstead = {cartesia = "abc"}\n'
+    config = load_config(write(tmp_path, text), {})
+    assert speech_options(config.speech).voice_names.own("cartesia", "ElevenLabs/xyz") == "abc"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('[speech.providers.deepgramm]\nmodel = "x"\n', ["unknown setting", "did you mean 'deepgram'?"]),
+        ('[speech.providers.deepgram]\nmodle = "x"\n', ["unknown setting", "did you mean 'model'?"]),
+        ('[speech]\nproviders = "deepgram"\n', ["speech.providers"]),
+        ("[speech]\nrecognizer = []\n", ["speech.recognizer"]),
+        ('[[speech.voices]]\nprovidr = "x"\n', ["did you mean 'provider'?"]),
+    ],
+)
+def test_bad_speech_settings_are_named(tmp_path: Path, text: str, words: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(write(tmp_path, text), {"DEEPGRAM_API_KEY": "d"})
+    for word in words:
+        assert word in str(caught.value)

@@ -110,6 +110,20 @@ class FunctionEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class WaitStarted:
+    """The agent waits for its model; what is said meanwhile follows the rules of a slow function's fillers."""
+
+    number: int
+    """Counts down from -1, so that no function has it; WaitEnded has the same."""
+    latency: LatencyControl
+
+
+@dataclass(frozen=True, slots=True)
+class WaitEnded:
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class StepEntered:
     flow: str | None
     step: str | None
@@ -168,7 +182,7 @@ class SetLanguage:
 
 Action = (
     Say | Listen | FunctionStarted | FunctionEnded | StepEntered | MetricWritten | ModelAnswered | Handoff | HangUp
-    | SetVoice | SetLanguage
+    | SetVoice | SetLanguage | WaitStarted | WaitEnded
 )
 
 
@@ -209,6 +223,8 @@ class AgentRecord:
     language: str | None = None
     handoff: dict[str, Any] | None = None
     entities: dict[str, Any] = field(default_factory=dict)
+    messages: list[dict[str, Any]] = field(default_factory=list)
+    """Text messages and e-mails: `{"kind", "to", "from", "text", "template", "status", "detail", …}`."""
 
 
 class Agent(Protocol):

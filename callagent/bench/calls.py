@@ -97,7 +97,7 @@ def _responses(store: Path) -> list[float]:
 def _settings(folder: Path, *, speech: bool) -> dict[str, str]:
     """Everything scripted, so that it is the server that is measured; or the embedded speech and a scripted model."""
     (folder / "model.yaml").write_text(json.dumps([{"text": "I am still here. What can I do for you?"}] * _TURNS))
-    settings = {"MODEL__NAME": f"script:{folder / 'model.yaml'}", "LIMITS__SILENT_TURNS": str(_TURNS)}
+    settings = {"MODEL__NAME": f"script:{folder / 'model.yaml'}"}
     if speech:
         return settings
     (folder / "recognizer.yaml").write_text(json.dumps([]))

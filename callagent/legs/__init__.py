@@ -6,15 +6,19 @@ from callagent.legs.carrier_leg import CarrierLeg
 from callagent.legs.leg import CallLeg, LegGone, Media, TransferOutcome, TransferStatus, TransferTarget
 from callagent.legs.sip_leg import SipLeg
 from callagent.legs.sip_legs import SipLegs
+from callagent.legs.sip_media import MediaOfTrunk, TrunkMedia, any_trunk
 
 __all__ = [
     "CallLeg",
     "CarrierLeg",
     "LegGone",
     "Media",
+    "MediaOfTrunk",
     "SipLeg",
     "SipLegs",
     "TransferOutcome",
     "TransferStatus",
     "TransferTarget",
+    "TrunkMedia",
+    "any_trunk",
 ]

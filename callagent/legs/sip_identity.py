@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 
 from callagent.call_info import CallInfo
-from callagent.sip import Address, Headers, Request, Uri
+from callagent.sip import Address, Dialog, Headers, Request, Uri, escape_user, host_reference
 
 # What the protocol itself consists of (RFC 3261 §20 and the extensions we speak). All else is told to the agent.
 _PROTOCOL = frozenset(
@@ -15,7 +15,7 @@ _PROTOCOL = frozenset(
         "accept", "accept-encoding", "accept-language", "allow", "allow-events", "authorization", "call-id", "contact",
         "content-disposition", "content-encoding", "content-language", "content-length", "content-type", "cseq", "date",
         "expires", "from", "max-forwards", "mime-version", "min-se", "p-early-media", "proxy-authorization",
-        "proxy-require", "record-route", "require", "route", "rseq", "session-expires", "supported", "timestamp", "to",
+        "proxy-require", "record-route", "replaces", "require", "route", "rseq", "session-expires", "supported", "timestamp", "to",
         "user-agent", "via",
     )
 )  # fmt: skip
@@ -73,3 +73,11 @@ def clean(text: str) -> str:
     """Text that every log, database and page can hold: valid Unicode without control characters."""
     valid = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     return "".join(character for character in valid if character.isprintable())
+
+
+def target_uri(dialog: Dialog | None, target: str) -> Uri:
+    """Where a transfer goes: a number becomes a user at the peer's own host, for its trunk knows the way."""
+    if ":" in target:
+        return Uri.parse(target)
+    host = dialog.remote.uri.host or host_reference(dialog.peer.host) if dialog is not None else ""
+    return Uri.parse(f"sip:{escape_user(target)}@{host}")

@@ -19,14 +19,17 @@ from callagent.legs.leg import (
     TransferStatus,
     TransferTarget,
 )
-from callagent.legs.sip_identity import call_info_of, clean
+from callagent.legs.sip_identity import call_info_of, clean, target_uri
+from callagent.legs.sip_media import ANY_MEDIA, TrunkMedia, rtp_parameters
 from callagent.log import get_logger
-from callagent.rtp import NoTelephoneEvent, RtpSession, codec_by_name
+from callagent.rtp import NoTelephoneEvent, RtpSession
 from callagent.sip import (
     Agreement,
     CallAnswered,
     CallConfirmed,
     CallEnded,
+    CallReplaced,
+    CallRinging,
     DigitReceived,
     EndCause,
     EndpointCall,
@@ -39,8 +42,6 @@ from callagent.sip import (
     TransferRequested,
     TransferState,
     Uri,
-    escape_user,
-    host_reference,
 )
 
 HANG_UP_SECONDS = 2.0
@@ -78,14 +79,23 @@ class LegState(Enum):
 class SipLeg:
     """Implements `CallLeg`; incoming and outgoing differ in what `answer` does."""
 
-    def __init__(self, call: EndpointCall, session: RtpSession, negotiation: Negotiation) -> None:
+    def __init__(
+        self,
+        call: EndpointCall,
+        session: RtpSession,
+        negotiation: Negotiation,
+        media: TrunkMedia = ANY_MEDIA,
+    ) -> None:
         """Reads the INVITE's offer: raises `ValueError` when nothing of it can be used. Owns `session` from then on."""
         self.outgoing = call.core.outgoing
         self.on_transfer_request: Callable[[str, Mapping[str, str]], None] | None = None
         """The peer asks us to call this URI instead; answer by `report_transfer`. None: such requests are declined."""
+        self.on_early_media: Callable[[Media], None] | None = None
+        """Somebody may listen to what the peer plays before it takes our call."""
         self._call = call
         self._session = session
         self._negotiation = negotiation
+        self._media = media
         self._state = LegState.RINGING
         self._answer = b""
         self._agreement: Agreement | None = None
@@ -155,7 +165,7 @@ class SipLeg:
         try:
             # A REFER may not overtake the ACK of our answer.
             await asyncio.shield(self._answered)
-            self._call.refer(self._uri_of(target.uri), target.headers)
+            self._call.refer(target_uri(self._call.core.dialog, target.uri), target.headers)
             outcome = await self._transferred
         except LegGone as gone:
             outcome = TransferOutcome(TransferStatus.CALLER_GONE, str(gone))
@@ -189,6 +199,12 @@ class SipLeg:
             case CallAnswered(body=body) | CallConfirmed(body=body):
                 if not self._answered.done():
                     self._answered.set_result(body)
+                elif body:
+                    self._accept(body)
+            case CallReplaced(by=by):
+                self._move(self._call.successor(by))
+            case CallRinging(body=body):
+                self._hear_early(body)
             case OfferReceived(body=body):
                 self._renegotiate(body)
             case OfferAnswered(body=body):
@@ -219,6 +235,32 @@ class SipLeg:
         self._connect(agreement)
         self._call.accept_offer(answer)
 
+    def _move(self, call: EndpointCall) -> None:
+        """Another call takes the place of ours: the same conversation, another peer (RFC 3891)."""
+        offer = call.core.invite.body
+        try:
+            if self._state is not LegState.ANSWERED:
+                raise NotAcceptable("the call is over")
+            body, agreement = self._negotiation.answer(offer) if offer else (self._negotiation.offer(), None)
+        except ValueError as error:
+            log.info("replacement_refused", call_id=self.info.call_id, why=str(error))
+            call.listen(_ignore)
+            call.hang_up(status=488)
+            return
+        old, self._call = self._call, call
+        old.listen(_ignore)
+        call.listen(self._receive)
+        if agreement is not None:
+            self._connect(agreement)
+        call.answer(body)
+        old.hang_up()
+
+    def _hear_early(self, body: bytes) -> None:
+        if not body or self.on_early_media is None or self._state is not LegState.RINGING:
+            return
+        self._accept(body)
+        self.on_early_media(self._session)
+
     def _accept(self, answer: bytes) -> None:
         try:
             self._connect(self._negotiation.accept(answer))
@@ -226,9 +268,8 @@ class SipLeg:
             log.warning("answer_not_usable", call_id=self.info.call_id, why=str(error))
 
     def _connect(self, agreement: Agreement) -> None:
-        codec = codec_by_name(agreement.codec)
-        if agreement.remote is not None and codec is not None:
-            self._session.connect(agreement.remote, codec, telephone_event=agreement.telephone_event)
+        if agreement.remote is not None:
+            self._session.connect(agreement.remote, rtp_parameters(agreement, self._media))
         self._session.hold(agreement.held)
 
     def _press(self, digit: str, way: str) -> None:
@@ -290,10 +331,6 @@ class SipLeg:
         else:
             self._on_event(event)
 
-    def _uri_of(self, target: str) -> Uri:
-        """A number becomes a user at the peer's own host: its trunk knows the way."""
-        if ":" in target:
-            return Uri.parse(target)
-        dialog = self._call.core.dialog
-        host = dialog.remote.uri.host or host_reference(dialog.peer.host) if dialog is not None else ""
-        return Uri.parse(f"sip:{escape_user(target)}@{host}")
+
+def _ignore(event: Event) -> None:
+    """For a call that is no longer this leg's."""

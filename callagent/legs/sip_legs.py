@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
-import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from callagent.call_info import NO_HEADERS
 from callagent.legs.sip_leg import SipLeg
+from callagent.legs.sip_media import MediaOfTrunk, any_trunk, negotiation_towards, negotiation_with
 from callagent.log import get_logger
 from callagent.rtp import PortsExhausted, Pump, RtpPorts, RtpSession, RtpSettings
-from callagent.sip import Endpoint, EndpointCall, Negotiation, UserAgentSettings
+from callagent.sip import (
+    Endpoint,
+    EndpointCall,
+    Negotiation,
+    TlsSettings,
+    Trunks,
+    TrunkSettings,
+    Uri,
+    UserAgentSettings,
+)
 
 MIN_FREE_PORTS = 0.05
 """Share of the media ports below which calls are sent elsewhere."""
@@ -27,36 +35,53 @@ class SipLegs:
         pump: Pump,
         on_leg: Callable[[SipLeg], None] | None = None,
         rtp: RtpSettings | None = None,
+        media: MediaOfTrunk = any_trunk,
     ) -> None:
         """`on_leg` takes each call that comes in, before anything but 100 was answered; without it all are refused."""
         self._ports = ports
         self._pump = pump
         self._on_leg = on_leg
         self._rtp = rtp or RtpSettings()
+        self._media = media
         self._endpoint: Endpoint | None = None
+        self._trunks: Trunks | None = None
 
-    async def open(self, host: str, port: int, settings: UserAgentSettings) -> tuple[str, int]:
-        """Listen; returns the address. Raises `OSError`."""
+    async def open(
+        self, host: str, port: int, settings: UserAgentSettings, tls: TlsSettings | None = None
+    ) -> tuple[str, int]:
+        """Listen on UDP; returns the address. Raises `OSError`."""
         on_invite = None if self._on_leg is None else self._accept
-        self._endpoint = await Endpoint.open(host, port, settings, on_invite)
+        self._endpoint = await Endpoint.open(host, port, settings, on_invite, tls=tls)
         return self._endpoint.local_address
+
+    async def listen(self, transport: str, host: str, port: int) -> tuple[str, int]:
+        """Listen on `tcp` or `tls` as well; returns the address. Raises `OSError`."""
+        return await self._opened().listen(transport, host, port)
+
+    def join(self, trunks: Sequence[TrunkSettings]) -> Trunks:
+        """The trunks, for their owner to start and close; calls to them prove who we are."""
+        self._trunks = Trunks(self._opened(), trunks)
+        return self._trunks
 
     async def dial(self, target: str, *, caller: str | None = None, headers: Mapping[str, str] = NO_HEADERS) -> SipLeg:
         """Call a SIP URI; the leg's `answer()` waits for the peer. Raises `ValueError`, `OSError`, `PortsExhausted`."""
         endpoint = self._opened()
+        uri = Uri.parse(target)
+        media = self._media(self._trunks.name_of(uri) if self._trunks is not None else "")
         session = self._session()
         negotiations: list[Negotiation] = []
 
         def offer(host: str) -> bytes:
-            negotiations.append(self._negotiation(host, session))
+            negotiations.append(negotiation_towards(target, host, session.local_port, media))
             return negotiations[0].offer()
 
         try:
-            call = await endpoint.call(target, caller=caller, body=offer, headers=headers)
+            credentials = self._trunks.credentials_for(uri) if self._trunks is not None else None
+            call = await endpoint.call(target, caller=caller, body=offer, headers=headers, credentials=credentials)
         except (ValueError, OSError):
             session.close()
             raise
-        return SipLeg(call, session, negotiations[0])
+        return SipLeg(call, session, negotiations[0], media)
 
     async def close(self) -> None:
         """Hang up what still runs and free the socket."""
@@ -74,7 +99,7 @@ class SipLegs:
             call.hang_up(status=503, headers=RETRY_AFTER)
             return
         try:
-            leg = SipLeg(call, session, self._negotiation(call.local_host(), session))
+            leg = SipLeg(call, session, self._negotiation(call, session), self._media(call.trunk))
         except ValueError as error:
             log.info("offer_refused", why=str(error))
             session.close()
@@ -82,11 +107,10 @@ class SipLegs:
             return
         self._on_leg(leg)
 
-    @staticmethod
-    def _negotiation(host: str, session: RtpSession) -> Negotiation:
-        # A peer that reaches us over loopback is on this machine, and so may be its media.
-        loopback = ipaddress.ip_address(host).is_loopback
-        return Negotiation(host, session.local_port, random.getrandbits(31), loopback=loopback)
+    def _negotiation(self, call: EndpointCall, session: RtpSession) -> Negotiation:
+        dialog = call.core.dialog
+        assert dialog is not None, "an INVITE that came in has made one"
+        return negotiation_with(dialog.peer, call.local_host(), session.local_port, self._media(call.trunk))
 
     def _session(self) -> RtpSession:
         return RtpSession(asyncio.get_running_loop(), self._ports, self._pump, self._rtp)

@@ -1,8 +1,10 @@
-"""Language models: `rules` (embedded), `script:FILE`, `openai/MODEL`."""
+"""Language models: embedded (`rules`), behind a network (`openai/MODEL`, …), scripted; and several as one."""
 
 from __future__ import annotations
 
 from callagent.models.factory import PROVIDERS, ProviderSettings, open_model
+from callagent.models.failover import REMOTE, FailoverModel
+from callagent.models.names import ModelNames, NamedModels
 from callagent.models.protocol import (
     Delta,
     LanguageModel,
@@ -17,10 +19,14 @@ from callagent.models.protocol import (
 
 __all__ = [
     "PROVIDERS",
+    "REMOTE",
     "Delta",
+    "FailoverModel",
     "LanguageModel",
     "Message",
+    "ModelNames",
     "ModelSettings",
+    "NamedModels",
     "PerCallModel",
     "ProviderSettings",
     "Tool",

@@ -13,10 +13,13 @@ from callagent.models.protocol import LanguageModel
 class ProviderSettings:
     """How a provider is reached; the embedded models need none of it."""
 
-    base_url: str = "https://api.openai.com/v1"
+    base_url: str = ""
+    """Empty: the provider's own."""
     api_key: str = field(default="", repr=False)
     temperature: float | None = None
     """Used where a request does not set its own."""
+    reasoning_effort: str = ""
+    """`none`, `minimal`, `low`, `medium` or `high`, for models that reason; empty: the model's own."""
     first_token_timeout: float = 8.0
     """Seconds from the request to the first token."""
     total_timeout: float = 30.0
@@ -44,11 +47,10 @@ def _open_openai(rest: str, settings: ProviderSettings) -> LanguageModel:
 def _open_functiongemma(rest: str, settings: ProviderSettings) -> LanguageModel:
     from callagent.models.functiongemma import EngineSettings, open_functiongemma
 
-    # Unless a server is named, the engine is on this machine: nothing goes to OpenAI.
-    base_url = "" if settings.base_url == ProviderSettings().base_url else settings.base_url
     engine = EngineSettings(
-        base_url=base_url,
-        api_key=settings.api_key if base_url else "",
+        base_url=settings.base_url,
+        # Unless a server is named, the engine is on this machine and knows no key.
+        api_key=settings.api_key if settings.base_url else "",
         temperature=settings.temperature,
         first_token_timeout=settings.first_token_timeout,
         total_timeout=settings.total_timeout,
@@ -56,7 +58,19 @@ def _open_functiongemma(rest: str, settings: ProviderSettings) -> LanguageModel:
     return open_functiongemma(rest, engine)
 
 
-PROVIDERS = ("rules", "script:FILE", "openai/MODEL", "functiongemma/ENGINE")
+def _open_anthropic(rest: str, settings: ProviderSettings) -> LanguageModel:
+    from callagent.models.anthropic import AnthropicModel
+
+    return AnthropicModel(rest, settings)
+
+
+def _open_gemini(rest: str, settings: ProviderSettings) -> LanguageModel:
+    from callagent.models.gemini import GeminiModel
+
+    return GeminiModel(rest, settings)
+
+
+PROVIDERS = ("rules", "script:FILE", "openai/MODEL", "anthropic/MODEL", "gemini/MODEL", "functiongemma/ENGINE")
 """The forms that `open_model` takes, for help texts."""
 
 # Kind -> (the separator that a name follows, "" for none; what opens it).
@@ -64,12 +78,14 @@ _KINDS: dict[str, tuple[str, Callable[[str, ProviderSettings], LanguageModel]]] 
     "rules": ("", _open_rules),
     "script": (":", _open_script),
     "openai": ("/", _open_openai),
+    "anthropic": ("/", _open_anthropic),
+    "gemini": ("/", _open_gemini),
     "functiongemma": ("/", _open_functiongemma),
 }
 
 
 def open_model(name: str, settings: ProviderSettings | None = None) -> LanguageModel:
-    """The model called `name` (`rules`, `script:FILE`, `openai/MODEL`, `functiongemma/ENGINE`).
+    """The model called `name`, in one of the forms of `PROVIDERS`.
 
     Raises `UserError` for a name that is none of these and for a script that cannot be read.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from copy import copy
 from dataclasses import replace
 
 from callagent.breaker import Lineup, Member, is_alarm
@@ -13,6 +14,8 @@ from callagent.models.protocol import Delta, LanguageModel, Message, ModelSettin
 
 log = get_logger(__name__)
 
+REMOTE = ("anthropic", "gemini", "openai")
+"""Providers of models behind a network."""
 FIRST_DELTA_SECONDS = 2.5
 """From the request to the first of the answer."""
 
@@ -20,12 +23,17 @@ FIRST_DELTA_SECONDS = 2.5
 class FailoverModel:
     """The members' breakers are shared by all calls."""
 
-    def __init__(self, members: Sequence[Member[LanguageModel]]) -> None:
+    def __init__(self, models: Sequence[tuple[str, LanguageModel]]) -> None:
+        """Names, as settings give them, and models. Those without a provider in front are of this machine."""
+        members = [Member(name, model, embedded=name.partition("/")[0] not in REMOTE) for name, model in models]
         self.lineup = Lineup("model", members)
 
     def for_call(self) -> LanguageModel:
         """The same breakers over each model's view of one call."""
-        return FailoverModel([replace(member, provider=for_call(member.provider)) for member in self.lineup.members])
+        view = copy(self)
+        members = [replace(member, provider=for_call(member.provider)) for member in self.lineup.members]
+        view.lineup = Lineup("model", members)
+        return view
 
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[Tool], settings: ModelSettings

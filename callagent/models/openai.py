@@ -6,27 +6,20 @@ in fragments and are passed on whole, behind the text.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from callagent.errors import ProviderError, ProviderRefused, ProviderTimeout
-from callagent.log import get_logger
+from callagent.errors import ProviderError
 from callagent.models.factory import ProviderSettings
+from callagent.models.model_server import Deadlines, ModelServer, Request, not_of, read_event
 from callagent.models.protocol import Delta, Message, ModelSettings, Tool, ToolCall, Usage
-from callagent.models.sse import EventParser
 
-if TYPE_CHECKING:
-    import aiohttp
+BASE_URL = "https://api.openai.com/v1"
 
-log = get_logger(__name__)
-
-_EVENT_LIMIT = 1 << 16
-"""Bytes; a longer JSON text would hold up the media loop."""
-_BODY_LIMIT = 4 << 20
-_ERROR_BODY_LIMIT = 4096
+_PROTOCOL = "chat completion"
 _MOST_CALLS = 64
 _DONE = "[DONE]"
 
@@ -55,14 +48,12 @@ class Answer:
             self.finished = True
             return ""
         try:
-            data = json.loads(event)
-            if error := data.get("error"):
-                raise ProviderError(f"the model's server reported: {_error_text(error)}")
+            data = read_event(event, _PROTOCOL)
             if usage := data.get("usage"):
                 self._usage = Usage(int(usage["prompt_tokens"]), int(usage["completion_tokens"]))
             return "".join(self._take_choice(choice) for choice in (data.get("choices") or ())[:1])
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise ProviderError(f"the model's server sent what is no chat completion: {event[:200]!r}") from error
+            raise not_of(_PROTOCOL, event) from error
 
     def rest(self) -> Iterator[Delta]:
         """What is passed on at the end: tool calls in their order, usage."""
@@ -108,34 +99,31 @@ class OpenAIModel:
     def __init__(self, model: str, settings: ProviderSettings) -> None:
         self._model = model
         self._settings = settings
-        self._url = settings.base_url.rstrip("/") + "/chat/completions"
-        self._session: aiohttp.ClientSession | None = None
+        self._base_url = (settings.base_url or BASE_URL).rstrip("/")
+        self._server = ModelServer()
 
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[Tool], settings: ModelSettings
     ) -> AsyncIterator[Delta]:
-        deadlines = _Deadlines.begin(self._settings)
-        response = await self._request(self._body(messages, tools, settings), deadlines)
+        deadlines = Deadlines.begin(self._settings.first_token_timeout, self._settings.total_timeout)
+        key = self._settings.api_key
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        request = Request(f"{self._base_url}/chat/completions", headers, self._body(messages, tools, settings))
         answer = Answer()
-        try:
-            async for event in _events(response, deadlines):
+        async with aclosing(self._server.events(request, deadlines)) as events:
+            async for event in events:
                 if text := answer.take(event):
                     deadlines.answered = True
                     yield Delta(text=text)
                 if event == _DONE:
                     break
-        finally:
-            # A stream that was not read to its end is no use to the next request.
-            response.close()
         if not answer.finished:
             raise ProviderError("the model's server ended the answer before it was whole")
         for delta in answer.rest():
             yield delta
 
     async def close(self) -> None:
-        if self._session:
-            await self._session.close()
-            self._session = None
+        await self._server.close()
 
     def _body(self, messages: Sequence[Message], tools: Sequence[Tool], settings: ModelSettings) -> dict[str, Any]:
         body: dict[str, Any] = {
@@ -151,109 +139,10 @@ class OpenAIModel:
             body["temperature"] = temperature
         if settings.max_tokens is not None:
             # OpenAI has renamed the key; the servers that follow its protocol know the old one.
-            key = "max_completion_tokens" if "//api.openai.com" in self._url else "max_tokens"
+            key = "max_completion_tokens" if "//api.openai.com" in self._base_url else "max_tokens"
             body[key] = settings.max_tokens
+        if self._settings.reasoning_effort:
+            body["reasoning_effort"] = self._settings.reasoning_effort
         if settings.json_output:
             body["response_format"] = {"type": "json_object"}
         return body
-
-    async def _request(self, body: Mapping[str, Any], deadlines: _Deadlines) -> aiohttp.ClientResponse:
-        """The response with status 200, its body unread."""
-        import aiohttp
-
-        headers = {"Authorization": f"Bearer {self._settings.api_key}"} if self._settings.api_key else {}
-        try:
-            async with asyncio.timeout_at(deadlines.next):
-                # The key must not follow a redirection to another host.
-                response = await self._open_session().post(self._url, json=body, headers=headers, allow_redirects=False)
-        except TimeoutError:
-            raise deadlines.missed() from None
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise ProviderError(f"the model's server at {self._url} cannot be reached: {error}") from error
-        if response.status != 200:
-            try:
-                raise await _refusal(response, deadlines)
-            finally:
-                response.close()
-        return response
-
-    def _open_session(self) -> aiohttp.ClientSession:
-        import aiohttp
-
-        if self._session is None:
-            # The deadlines are ours; a limit on connections would make calls wait for one another.
-            self._session = aiohttp.ClientSession(
-                timeout=aiohttp.ClientTimeout(total=None, connect=None, sock_connect=None, sock_read=None),
-                connector=aiohttp.TCPConnector(limit=0),
-            )
-        return self._session
-
-
-@dataclass(slots=True)
-class _Deadlines:
-    """Instants of the loop's clock."""
-
-    first_token: float
-    total: float
-    answered: bool = False
-
-    @classmethod
-    def begin(cls, settings: ProviderSettings) -> _Deadlines:
-        now = asyncio.get_running_loop().time()
-        return cls(now + settings.first_token_timeout, now + settings.total_timeout)
-
-    @property
-    def next(self) -> float:
-        return self.total if self.answered else min(self.first_token, self.total)
-
-    def missed(self) -> ProviderTimeout:
-        what = "finish its answer" if self.answered else "begin to answer"
-        return ProviderTimeout(f"the model's server did not {what} in time")
-
-
-async def _events(response: aiohttp.ClientResponse, deadlines: _Deadlines) -> AsyncIterator[str]:
-    import aiohttp
-
-    parser = EventParser(_EVENT_LIMIT)
-    received = 0
-    while True:
-        try:
-            async with asyncio.timeout_at(deadlines.next):
-                chunk = await response.content.readany()
-            received += len(chunk)
-            events = parser.feed(chunk)
-        except TimeoutError:
-            raise deadlines.missed() from None
-        except (aiohttp.ClientError, OSError) as error:
-            raise ProviderError(f"the connection to the model's server was cut: {error}") from error
-        except ValueError as error:
-            raise ProviderError(f"the model's server sent what is no event stream: {error}") from error
-        for event in events:
-            yield event
-        if not chunk:
-            return
-        if received > _BODY_LIMIT:
-            raise ProviderError(f"the model's answer is longer than {_BODY_LIMIT} bytes")
-
-
-async def _refusal(response: aiohttp.ClientResponse, deadlines: _Deadlines) -> ProviderError:
-    """What an HTTP error status means."""
-    import aiohttp
-
-    try:
-        async with asyncio.timeout_at(deadlines.next):
-            body = await response.content.read(_ERROR_BODY_LIMIT)
-        reason = _error_text(json.loads(body).get("error"))
-    except (TimeoutError, aiohttp.ClientError, OSError, ValueError, AttributeError):
-        reason = ""
-    text = f"the model's server answered {response.status} {response.reason or ''}".rstrip()
-    text = f"{text}: {reason}" if reason else text
-    log.warning("model_refused", status=response.status, reason=reason)
-    if response.status in (408, 504):
-        return ProviderTimeout(text)
-    return ProviderRefused(text, response.status) if 400 <= response.status < 500 else ProviderError(text)
-
-
-def _error_text(error: object) -> str:
-    message = error.get("message") if isinstance(error, dict) else error
-    return str(message or "")[:500]

@@ -51,7 +51,7 @@ class Caller:
 
     def heard(self, utterance: Heard) -> None:
         """Report an utterance of the agent; the first one after our words carries the response delay."""
-        event: dict[str, Any] = {"at": utterance.started, "event": "agent", "text": utterance.text}
+        event: dict[str, Any] = {"at": round(utterance.started, 3), "event": "agent", "text": utterance.text}
         event["seconds"] = round((utterance.ended or utterance.started) - utterance.started, 2)
         if self._spoke_at is not None and utterance.started > self._spoke_at:
             event["response_delay"] = round(utterance.started - self._spoke_at, 3)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from callagent.records.format import format_call, format_calls
+from callagent.records.read import read_call, read_calls, read_records
 from callagent.records.recording import StereoRecording
-from callagent.records.store import Store, read_call, read_calls, read_records
+from callagent.records.redaction import Redaction
+from callagent.records.store import Store
 from callagent.records.types import CallRecord, FunctionRecord, Spoken, TurnEntry
 
 __all__ = [
     "CallRecord",
     "FunctionRecord",
+    "Redaction",
     "Spoken",
     "StereoRecording",
     "Store",

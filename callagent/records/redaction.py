@@ -9,21 +9,34 @@ from typing import Any, Final
 KINDS: Final = ("card", "email", "phone")
 
 _DIGIT_WORDS: Final = {
-    **{"zero": "0", "oh": "0", "o": "0", "one": "1", "two": "2", "three": "3", "four": "4", "five": "5", "six": "6"},
-    **{"seven": "7", "eight": "8", "nine": "9"},
+    "zero": "0",
+    "oh": "0",
+    "o": "0",
+    "one": "1",
+    "two": "2",
+    "three": "3",
+    "four": "4",
+    "five": "5",
+    "six": "6",
+    "seven": "7",
+    "eight": "8",
+    "nine": "9",
 }
-_ONE = rf"(?:\d+|(?:{'|'.join(_DIGIT_WORDS)})\b|(?:double|triple)\b)"
+_ONE = rf"(?:\d|(?:{'|'.join(_DIGIT_WORDS)})\b|(?:double|triple)\b)"
 _NUMBER = re.compile(rf"(?<![\w.])(?:\+|plus\b|\()?\s*{_ONE}(?:[\s().,/-]{{0,3}}{_ONE})*", re.I)
 _PIECE = re.compile(r"\d|[a-z]+", re.I)
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}\S*)?|\d{1,2}/\d{1,2}/\d{4}")
-_NAME = r"[\w.+'-]+"
-_EMAIL = re.compile(rf"{_NAME}@[\w-]+(?:\.[\w-]+)+", re.I)
+# Every repetition is bounded: the time grows with the text and not with its square.
+_NAME = r"[\w.+'-]{1,64}"
+_EMAIL = re.compile(rf"{_NAME}@[\w-]{{1,64}}(?:\.[\w-]{{1,64}}){{1,8}}", re.I)
 _SPOKEN_EMAIL = re.compile(
-    rf"\b[\w+'-]+(?:\s+(?:dot|underscore|dash|minus|hyphen)\s+[\w+'-]+)*\s+at\s+[\w-]+(?:\s+dot\s+[\w-]+)*"
-    r"(?:\s+dot\s+|\.)(?:com|org|net|edu|gov|io|info|biz|uk|co|de|fr|us|eu|ca|au|ie|at|ch|nl|es|it|example|test)\b",
+    r"\b[\w+'-]{1,64}(?:\s{1,3}(?:dot|underscore|dash|minus|hyphen)\s{1,3}[\w+'-]{1,64}){0,5}\s{1,3}at\s{1,3}"
+    r"[\w-]{1,64}(?:\s{1,3}dot\s{1,3}[\w-]{1,64}){0,3}(?:\s{1,3}dot\s{1,3}|\.)"
+    r"(?:com|org|net|edu|gov|io|info|biz|uk|co|de|fr|us|eu|ca|au|ie|at|ch|nl|es|it|example|test)\b",
     re.I,
 )
 _SHORTEST_PHONE, _LONGEST_PHONE = 7, 15
+_LONG_RUN: Final = 9
 _CARD_DIGITS: Final = range(12, 20)
 # Structure, not words: their digits are times, names of ours and what deletion by caller needs.
 _KEPT: Final = frozenset(
@@ -31,9 +44,11 @@ _KEPT: Final = frozenset(
         *("id", "project_id", "account_id", "environment", "channel", "direction", "wire", "peer_call_id"),
         *("from_number", "to_number", "started_at", "answered_at", "ended_at", "recording", "user_input_datetime"),
         *("agent_response_datetime", "media", "instants", "latency", "pauses", "end_reason", "variant_name", "digits"),
-        *("duration_ms", "number", "total_duration", "at"),
+        *("duration_ms", "number", "total_duration", "at", "transfers"),
     }
 )
+# What projects and callers filled: here no name is ours.
+_CONTENT: Final = frozenset({"arguments", "result", "error", "logs", "state_changes", "state", "entities", "metrics"})
 
 
 class Redaction:
@@ -44,7 +59,7 @@ class Redaction:
 
     def record(self, record: Mapping[str, Any]) -> dict[str, Any]:
         """The record without what is not to be kept."""
-        redacted = {name: value if name in _KEPT else self._structure(value) for name, value in record.items()}
+        redacted: dict[str, Any] = self._structure(record)
         redacted["digits"] = self._keys(record["digits"])
         return redacted
 
@@ -55,10 +70,10 @@ class Redaction:
                 return self.text(value)
             case bool() | None:
                 return value
-            case int() | float():
-                text = str(value)
-                redacted = self.text(text) if len(text) >= _SHORTEST_PHONE else text
-                return value if redacted == text else redacted
+            case float():
+                return value
+            case int():
+                return self._integer(value)
             case Mapping():
                 return {self.text(str(name)): self.value(one) for name, one in value.items()}
             case list() | tuple():
@@ -76,10 +91,15 @@ class Redaction:
     def _structure(self, value: Any) -> Any:
         """Of our own part of the record: names that tell structure keep their values."""
         if isinstance(value, Mapping):
-            return {name: one if name in _KEPT else self._structure(one) for name, one in value.items()}
+            return {name: self._field(name, one) for name, one in value.items()}
         if isinstance(value, list):
             return [self._structure(one) for one in value]
         return self.value(value) if isinstance(value, str) else self._plain(value)
+
+    def _field(self, name: str, value: Any) -> Any:
+        if name in _CONTENT:
+            return self.value(value)
+        return value if name in _KEPT else self._structure(value)
 
     def _plain(self, value: Any) -> Any:
         # Seconds and counters are floats; a card number that a function returned is an integer.
@@ -89,12 +109,21 @@ class Redaction:
         spoken = match.group()
         digits = _digits(spoken)
         if "card" in self._kinds and _holds_card(digits):
-            return "[card number]"
-        if "phone" in self._kinds and _SHORTEST_PHONE <= len(digits):
-            international = spoken.lstrip().startswith(("+", "plus"))
-            if len(digits) <= _LONGEST_PHONE and (international or not spoken.isdigit() or len(digits) >= 9):
-                return "[phone number]"
+            return " [card number]" if spoken[0].isspace() else "[card number]"
+        if "phone" in self._kinds and _SHORTEST_PHONE <= len(digits) <= _LONGEST_PHONE:
+            # A run of seven or eight digits is more often an order number.
+            written_as_one = spoken.strip().isdigit()
+            if not written_as_one or len(digits) >= _LONG_RUN:
+                return " [phone number]" if spoken[0].isspace() else "[phone number]"
         return spoken
+
+    def _integer(self, value: int) -> int | str:
+        text = str(value)
+        # Seconds and milliseconds since 1970; no telephone number of North America begins with 1.
+        if len(text) < _LONG_RUN or (len(text) in (10, 13) and text[0] == "1"):
+            return value
+        redacted = self.text(text)
+        return value if redacted == text else redacted
 
     def _keys(self, digits: list[dict[str, Any]]) -> list[dict[str, Any]]:
         pressed = "".join(str(one["digit"]) for one in digits)
@@ -103,7 +132,7 @@ class Redaction:
         return [{**one, "digit": "•"} for one in digits]
 
     def _number_of_keys(self, run: str) -> bool:
-        return ("card" in self._kinds and _holds_card(run)) or ("phone" in self._kinds and len(run) >= _SHORTEST_PHONE)
+        return ("card" in self._kinds and _holds_card(run)) or ("phone" in self._kinds and len(run) >= _LONG_RUN)
 
 
 def luhn(digits: str) -> bool:
@@ -120,9 +149,9 @@ def _holds_card(digits: str) -> bool:
     for start in range(len(digits) - _CARD_DIGITS.start + 1):
         for length in (16, 15, 14, 19, 13) if len(digits) not in _CARD_DIGITS else (len(digits), 16, 15):
             part = digits[start : start + length]
-            if len(part) == length and part[0] in "3456" and luhn(part):
+            if len(part) == length and part[0] in "23456" and luhn(part):
                 return True
-    return len(digits) in _CARD_DIGITS and luhn(digits)
+    return False
 
 
 def _digits(spoken: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ TURN_COLUMNS: Final = (
     *("transcription_ms", "model_ms", "function_ms", "barge_in_ms"),
 )
 METRIC_COLUMNS: Final = ("call_id", "sequence", "name", "value", "written_at")
+_WORD: Final = re.compile(r"[^\W_]+")
 _WORDS_BOUND = 200_000
 
 
@@ -31,7 +33,7 @@ def call_row(record: Mapping[str, Any], owner: str) -> tuple[Any, ...]:
         "words": _words(record),
         "record": dumps(record),
     }
-    return tuple(values[column] for column in CALL_COLUMNS)
+    return tuple(_storable(values[column]) for column in CALL_COLUMNS)
 
 
 def turn_rows(record: Mapping[str, Any]) -> list[tuple[Any, ...]]:
@@ -61,9 +63,14 @@ def between(start: float | None, end: float | None) -> float | None:
 
 
 def dumps(value: Any) -> str:
-    # PostgreSQL's text holds no NUL, and a lone surrogate is not UTF-8.
+    """As JSON text that both databases take."""
     text = json.dumps(value, ensure_ascii=False, default=str).replace("\\u0000", "\\ufffd")
     return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _storable(value: Any) -> Any:
+    """PostgreSQL's text holds no NUL, and a lone surrogate is not UTF-8."""
+    return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode() if isinstance(value, str) else value
 
 
 def _ms(seconds: float | None) -> int | None:
@@ -71,7 +78,9 @@ def _ms(seconds: float | None) -> int | None:
 
 
 def _words(record: Mapping[str, Any]) -> str:
-    return "\n".join(text for text in _texts(record) if text).replace("\0", " ")[:_WORDS_BOUND]
+    # Only letters and digits: what a word is must not depend on the database.
+    words = (word for text in _texts(record) if text for word in _WORD.findall(text))
+    return " ".join(words)[:_WORDS_BOUND]
 
 
 def _texts(record: Mapping[str, Any]) -> Iterable[str | None]:

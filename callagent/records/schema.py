@@ -1,4 +1,4 @@
-"""The tables of the store, the same in SQLite and PostgreSQL. Times are ISO 8601 texts in UTC: they sort as they are."""
+"""The tables of the store, the same in SQLite and PostgreSQL. Times are ISO 8601 texts in UTC, which sort."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ POSTGRES: Final = (
 
 def migrate(connection: sqlite3.Connection) -> bool:
     """Bring a SQLite store to this version; whether rows of the first version wait in `calls_before`."""
-    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
     connection.execute("BEGIN IMMEDIATE")
     if version == 1:
         connection.execute("ALTER TABLE calls RENAME TO calls_before")
@@ -70,9 +70,7 @@ def migrate(connection: sqlite3.Connection) -> bool:
     for statement in (_OUTBOX, _WORDS, *INDICES):
         connection.execute(statement)
     if version == 1:
-        connection.execute(
-            "INSERT INTO metrics SELECT call_id, sequence, name, value, written_at FROM metrics_before"
-        )
+        connection.execute("INSERT INTO metrics SELECT call_id, sequence, name, value, written_at FROM metrics_before")
         connection.execute("DROP TABLE metrics_before")
     connection.execute(f"PRAGMA user_version = {VERSION}")
     connection.execute("COMMIT")

@@ -1,70 +1,79 @@
 """The store: SQLite in WAL mode, written by one thread of its own so that a call never waits for a disk.
 
-What a method has returned for (or its awaitable ended) is on disk: `synchronous=FULL` costs a quarter of a millisecond.
+What an awaitable has ended for is on disk: `synchronous=FULL` costs a quarter of a millisecond. Where a PostgreSQL is
+the reader's database, the same transaction leaves a line in the outbox, and `outbox.py` carries it there.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import queue
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from callagent.errors import UserError
 from callagent.log import get_logger
+from callagent.records import schema
+from callagent.records.redaction import Redaction
+from callagent.records.rows import CALL_COLUMNS, METRIC_COLUMNS, TURN_COLUMNS, call_row, dumps, turn_rows
 from callagent.records.types import CallRecord
 
 log = get_logger(__name__)
 
 _QUEUE_BOUND = 20_000
 _BATCH = 200
+# What spoils one write must not end the thread that writes all: bad data, a full disk, a value that is no JSON.
+_FAILURES: Final = (sqlite3.Error, OSError, TypeError, ValueError, KeyError, RecursionError)
 
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS calls (
-    id TEXT PRIMARY KEY, project_id TEXT NOT NULL, wire TEXT NOT NULL, from_number TEXT, to_number TEXT,
-    started_at TEXT NOT NULL, ended_at TEXT, total_duration REAL, end_reason TEXT, end_function TEXT,
-    end_attempts INTEGER NOT NULL DEFAULT 0, num_turns INTEGER, handoff_destination TEXT, record TEXT NOT NULL
-) STRICT;
-CREATE INDEX IF NOT EXISTS calls_started ON calls (started_at);
-CREATE TABLE IF NOT EXISTS metrics (
-    call_id TEXT NOT NULL, sequence INTEGER NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL,
-    written_at TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ')), PRIMARY KEY (call_id, sequence)
-) STRICT, WITHOUT ROWID;
-PRAGMA user_version = 1;
-"""
 
-_OPENED = """INSERT OR IGNORE INTO calls (id, project_id, wire, from_number, to_number, started_at, record)
-VALUES (?, ?, ?, ?, ?, ?, ?)"""
-_ENDED = """UPDATE calls SET ended_at = ?, total_duration = ?, end_reason = ?, end_function = ?, num_turns = ?,
-handoff_destination = ?, record = ? WHERE id = ?"""
-_METRIC = "INSERT OR IGNORE INTO metrics (call_id, sequence, name, value) VALUES (?, ?, ?, ?)"
+def _insert(table: str, columns: Sequence[str], conflict: str = "") -> str:
+    return f"INSERT {conflict} INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
+
+
+_CALL = (
+    f"{_insert('calls', CALL_COLUMNS)} ON CONFLICT (id) DO UPDATE SET "
+    + ", ".join(f"{column} = excluded.{column}" for column in CALL_COLUMNS[1:])
+    + " RETURNING number, words"
+)
+_TURN = _insert("turns", TURN_COLUMNS, "OR REPLACE")
+_METRIC = _insert("metrics", METRIC_COLUMNS, "OR IGNORE")
 _ATTEMPT = "UPDATE calls SET end_attempts = max(end_attempts, ?) WHERE id = ?"
+_OUTBOX = "INSERT INTO outbox (kind, call_id, sequence) VALUES (?, ?, ?)"
+
+Action = Callable[[sqlite3.Connection], None]
 
 
 @dataclass(slots=True)
 class _Write:
-    statement: str
-    values: tuple[Any, ...]
+    action: Action
     done: asyncio.Future[None] | None = None
+    """Of the event loop that waits."""
 
 
 class Store:
-    """Every method but `read…` is for the event loop; reads open a connection of their own."""
+    """Every method is for the event loop. `redact` names what never reaches the disk: `card`, `email`, `phone`."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, redact: Sequence[str] = (), outbox: bool = False) -> None:
         """Open or create the store at `path`. Raises `UserError` where that cannot be."""
         self.path = path
+        self._redaction = Redaction(redact) if redact else None
+        self._outbox = outbox
+        self._owner = owner_of(os.getpid())
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with closing(sqlite3.connect(path)) as connection:
+            with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+                connection.execute("PRAGMA busy_timeout = 5000")
                 connection.execute("PRAGMA journal_mode = WAL")
-                connection.executescript(_SCHEMA)
+                if schema.migrate(connection):
+                    self._refill(connection)
         except (OSError, sqlite3.Error) as error:
             raise UserError(f"records.path '{path}' cannot be opened: {error}") from None
         self._writes: queue.Queue[_Write | None] = queue.Queue(_QUEUE_BOUND)
@@ -73,40 +82,110 @@ class Store:
 
     async def opened(self, record: CallRecord) -> None:
         """The call exists."""
-        row = (record.id, record.project_id, record.wire, record.from_number, record.to_number, record.started_at)
-        await self._write(_OPENED, (*row, _dumps(record.to_json())))
+        await self._put_call(record)
+
+    def progressed(self, record: CallRecord) -> None:
+        """What is known so far: all that is left of a call whose server is killed. Nobody waits for it."""
+        data = record.to_json()
+        try:
+            self._writes.put_nowait(_Write(lambda connection: self._write_call(connection, data)))
+        except queue.Full:
+            log.warning("progress_not_kept", call=record.id)
 
     async def metric(self, call_id: str, sequence: int, name: str, value: Any) -> None:
         """Keyed by call and sequence: written twice, it is there once."""
-        await self._write(_METRIC, (call_id, sequence, name, _dumps(value)))
+
+        def write(connection: sqlite3.Connection) -> None:
+            kept = self._redaction.value(value) if self._redaction else value
+            connection.execute(_METRIC, (call_id, sequence, name, dumps(kept), now_text()))
+            self.note(connection, "metric", call_id, sequence)
+
+        await self.write(write)
 
     async def end_attempted(self, call_id: str, attempt: int) -> None:
         """The end function is about to start for the `attempt`-th time."""
-        await self._write(_ATTEMPT, (attempt, call_id))
+
+        def write(connection: sqlite3.Connection) -> None:
+            connection.execute(_ATTEMPT, (attempt, call_id))
+            self.note(connection, "call", call_id)
+
+        await self.write(write)
 
     async def ended(self, record: CallRecord) -> None:
         """The call is over; the record is final."""
-        ending = (record.ended_at, record.total_duration, record.end_reason, record.end_function, record.num_turns)
-        await self._write(_ENDED, (*ending, record.handoff_destination, _dumps(record.to_json()), record.id))
+        await self._put_call(record)
+
+    async def recover(self) -> int:
+        """Close the calls that a server which is no more left open; how many there were."""
+        closed: list[str] = []
+
+        def write(connection: sqlite3.Connection) -> None:
+            rows = connection.execute("SELECT id, owner, record FROM calls WHERE ended_at IS NULL").fetchall()
+            closed.clear()
+            for call_id, owner, text in rows:
+                if owner and owner == owner_of(int(owner.partition(":")[0])):
+                    continue
+                self._write_call(connection, _cut_off(json.loads(text)))
+                closed.append(call_id)
+
+        await self.write(write)
+        if closed:
+            log.warning("calls_recovered", calls=len(closed))
+        return len(closed)
 
     async def close(self) -> None:
         """Write what is queued, then stop."""
         await asyncio.to_thread(self._writes.put, None)
         await asyncio.to_thread(self._thread.join, 10.0)
 
-    async def _write(self, statement: str, values: tuple[Any, ...]) -> None:
+    async def write(self, action: Action) -> None:
+        """Run `action` in the writer's thread, in a transaction that may hold others too; it may run twice."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._writes.put_nowait(_Write(statement, values, future))
+        self._writes.put_nowait(_Write(action, future))
         await future
 
+    def note(self, connection: sqlite3.Connection, kind: str, call_id: str, sequence: int = 0) -> None:
+        """Within a write: what the outbox is to carry on (`call`, `metric`, `deletion`)."""
+        if self._outbox:
+            connection.execute(_OUTBOX, (kind, call_id, sequence))
+
     # The thread ---------------------------------------------------------------------------------------------------
+
+    async def _put_call(self, record: CallRecord) -> None:
+        data = record.to_json()
+        await self.write(lambda connection: self._write_call(connection, data))
+
+    def _write_call(self, connection: sqlite3.Connection, data: dict[str, Any]) -> None:
+        if self._redaction:
+            data = self._redaction.record(data)
+        number, words = connection.execute(_CALL, call_row(data, self._owner)).fetchone()
+        connection.execute("DELETE FROM calls_words WHERE rowid = ?", (number,))
+        connection.execute("INSERT INTO calls_words (rowid, words) VALUES (?, ?)", (number, words))
+        connection.execute("DELETE FROM turns WHERE call_id = ?", (data["id"],))
+        connection.executemany(_TURN, turn_rows(data))
+        self.note(connection, "call", data["id"])
+
+    def _refill(self, connection: sqlite3.Connection) -> None:
+        """Rows of the first version's calls."""
+        connection.execute("BEGIN IMMEDIATE")
+        for text, attempts in connection.execute("SELECT record, end_attempts FROM calls_before").fetchall():
+            data = {**CallRecord(id="").to_json(), **json.loads(text)}
+            self._write_call(connection, data)
+            connection.execute(_ATTEMPT, (attempts, data["id"]))
+        connection.execute("DROP TABLE calls_before")
+        connection.execute("COMMIT")
 
     def _run(self) -> None:
         with closing(sqlite3.connect(self.path, isolation_level=None)) as connection:
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA busy_timeout = 5000")
             while batch := self._next_batch():
-                self._commit(connection, batch)
+                if (failure := self._commit(connection, batch)) is None or len(batch) == 1:
+                    _settle(batch, failure)
+                    continue
+                # One of them is to blame: each on its own, so that the others are kept.
+                for write in batch:
+                    _settle([write], self._commit(connection, [write]))
 
     def _next_batch(self) -> list[_Write]:
         """Everything that waits, up to a bound; empty: the store is closed."""
@@ -123,25 +202,22 @@ class Store:
             batch.append(write)
         return batch
 
-    def _commit(self, connection: sqlite3.Connection, batch: Sequence[_Write]) -> None:
-        failure: sqlite3.Error | None = None
+    def _commit(self, connection: sqlite3.Connection, batch: Sequence[_Write]) -> Exception | None:
         try:
             connection.execute("BEGIN IMMEDIATE")
             for write in batch:
-                connection.execute(write.statement, write.values)
+                write.action(connection)
             connection.execute("COMMIT")
-        except sqlite3.Error as error:
-            failure = error
+        except _FAILURES as error:
             log.error("store_write_failed", error=str(error), writes=len(batch))
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
-        for write in batch:
-            if write.done:
-                _settle(write.done, failure)
+            return error
+        return None
 
 
-def _settle(done: asyncio.Future[None], failure: sqlite3.Error | None) -> None:
-    def settle() -> None:
+def _settle(batch: Sequence[_Write], failure: Exception | None) -> None:
+    def settle(done: asyncio.Future[None]) -> None:
         if done.done():
             return
         if failure:
@@ -149,50 +225,31 @@ def _settle(done: asyncio.Future[None], failure: sqlite3.Error | None) -> None:
         else:
             done.set_result(None)
 
+    for write in batch:
+        if write.done is None:
+            continue
+        try:
+            write.done.get_loop().call_soon_threadsafe(settle, write.done)
+        except RuntimeError:
+            # The loop is closed: nobody waits any more.
+            pass
+
+
+def _cut_off(record: dict[str, Any]) -> dict[str, Any]:
+    """The record of a call whose server was killed; how long it lasted is not known."""
+    errors = [*record["errors"], {"what": "server", "detail": "the server was killed during the call", "at": 0.0}]
+    ending = {"in_progress": False, "ended_at": now_text(), "end_reason": "server_killed", "errors": errors}
+    return {**record, **ending, "num_turns": max(0, len(record["turns"]) - 1)}
+
+
+def owner_of(process: int) -> str:
+    """A process by its id and the instant it started: an id that is used again is another owner."""
     try:
-        done.get_loop().call_soon_threadsafe(settle)
-    except RuntimeError:
-        # The loop is closed: nobody waits any more.
-        pass
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return f"{process}:"
+    return f"{process}:{fields[19]}"
 
 
-def _dumps(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, default=str)
-
-
-def read_calls(path: Path, *, limit: int = 50) -> list[dict[str, Any]]:
-    """The newest calls first, without turns. Raises `UserError` where there is no store."""
-    columns = (
-        "id, project_id, wire, from_number, to_number, started_at, ended_at, total_duration, end_reason, "
-        "num_turns, handoff_destination, end_function, end_attempts"
-    )
-    return [dict(row) for row in _read(path, f"SELECT {columns} FROM calls ORDER BY started_at DESC LIMIT ?", (limit,))]
-
-
-def read_call(path: Path, call_id: str) -> dict[str, Any] | None:
-    """The whole record of the call whose id begins so; its metrics come from the rows written while it ran."""
-    for row in _read(path, "SELECT id, record, end_attempts FROM calls WHERE id LIKE ? || '%' LIMIT 1", (call_id,)):
-        record: dict[str, Any] = json.loads(row["record"])
-        metrics = _read(path, "SELECT name, value FROM metrics WHERE call_id = ? ORDER BY sequence", (row["id"],))
-        record["metrics"] = [{"name": metric["name"], "value": json.loads(metric["value"])} for metric in metrics]
-        record["end_attempts"] = row["end_attempts"]
-        return record
-    return None
-
-
-def read_records(path: Path) -> Iterator[dict[str, Any]]:
-    """Every record, oldest first."""
-    for row in _read(path, "SELECT id FROM calls ORDER BY started_at", ()):
-        if record := read_call(path, row["id"]):
-            yield record
-
-
-def _read(path: Path, statement: str, values: tuple[Any, ...]) -> list[sqlite3.Row]:
-    if not path.is_file():
-        raise UserError(f"no call has been recorded: '{path}' does not exist (setting records.path)")
-    try:
-        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as connection:
-            connection.row_factory = sqlite3.Row
-            return list(connection.execute(statement, values))
-    except sqlite3.Error as error:
-        raise UserError(f"records.path '{path}' cannot be read: {error}") from None
+def now_text() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

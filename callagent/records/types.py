@@ -95,6 +95,8 @@ class CallRecord:
     metrics: list[dict[str, Any]] = field(default_factory=list)
     state: dict[str, Any] = field(default_factory=dict)
     entities: dict[str, Any] = field(default_factory=dict)
+    messages: list[dict[str, Any]] = field(default_factory=list)
+    """Text messages and e-mails that the agent sent."""
     turns: list[TurnEntry] = field(default_factory=list)
     digits: list[dict[str, Any]] = field(default_factory=list)
     transfers: list[dict[str, Any]] = field(default_factory=list)

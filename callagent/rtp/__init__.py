@@ -1,13 +1,15 @@
-"""Media over RTP: sockets, the sending clock, G.711, key presses, loss."""
+"""Media over RTP: sockets, the sending clock, codecs, encryption, key presses, loss."""
 
 from __future__ import annotations
 
-from callagent.rtp.codec import PCMA, PCMU, Codec, codec_by_name
+from callagent.rtp.codec import PCMA, PCMU, Codec, available_codecs, open_codec
 from callagent.rtp.packet import RtpPacket
+from callagent.rtp.parameters import RtpParameters
 from callagent.rtp.ports import PortsExhausted, RtpPorts
 from callagent.rtp.pump import Pump, PumpHandle
 from callagent.rtp.sender import RtpSender
 from callagent.rtp.session import NoTelephoneEvent, RtpSession
+from callagent.rtp.srtp import SrtpKeys
 from callagent.rtp.timeout import RtpSettings
 
 __all__ = [
@@ -19,9 +21,12 @@ __all__ = [
     "Pump",
     "PumpHandle",
     "RtpPacket",
+    "RtpParameters",
     "RtpPorts",
     "RtpSender",
     "RtpSession",
     "RtpSettings",
-    "codec_by_name",
+    "SrtpKeys",
+    "available_codecs",
+    "open_codec",
 ]

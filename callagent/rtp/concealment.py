@@ -1,4 +1,8 @@
-"""Sound for frames that never came: the last pitch period again, fading out (in the manner of G.711 appendix I)."""
+"""Sound for frames that never came: the pitch period before the gap again, and the one after it where that has come.
+
+In the manner of G.711 appendix I, but a gap that is bridged when the next packet is already here is filled from both
+sides: what the past foretells fades into what the future looks back on.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +13,15 @@ _SHORTEST_PITCH = 40
 _LONGEST_PITCH = 120
 """Samples: 200 Hz and 66 Hz at 8 kHz."""
 _MATCH = 80
+_SHORT_MATCH = 40
+"""For a single frame, which is all there may be of the future."""
 _HISTORY_BYTES = 2 * (2 * _LONGEST_PITCH + _MATCH)
-_SEGMENT_BYTES = 80
+_SEGMENTS = 8
+"""Of a frame; each has one gain."""
+_SEGMENT_BYTES = FRAME_BYTES // _SEGMENTS
 _RAMP_BYTES = 16
 _RAMP_STEPS = 5
+_QUIETEST = 8
 _GAINS = (1.0, 0.9, 0.8)
 """At the start of each of the first frames."""
 _FADE_FRAMES = 5
@@ -43,7 +52,32 @@ class Concealment:
         made_up, self._made_up = self._made_up, self._made_up + 1
         if not self._cycle or made_up >= _FADE_FRAMES:
             return SILENCE
-        return _fade(self._continue_cycle(FRAME_BYTES), _gain(made_up), _gain(made_up + 1))
+        return _weigh(self._continue_cycle(FRAME_BYTES), [_gain(made_up + part) for part in _PARTS])
+
+    def bridge(self, count: int, following: bytes) -> list[bytes]:
+        """Frames for `count` missing ones; `following` is the sound that comes right after them."""
+        import audioop
+
+        if not self._made_up:
+            self._start_cycle()
+        backwards = _cycle_of(audioop.reverse(following, 2), _SHORT_MATCH)
+        if not backwards:
+            return [self.conceal() for _ in range(count)]
+        length = count * FRAME_BYTES
+        after = audioop.reverse((backwards * (length // len(backwards) + 1))[:length], 2)
+        frames = []
+        for index in range(count):
+            made_up = self._made_up + index
+            shares = [(index + part) / count for part in _PARTS]
+            future = [_gain(count - index - part) * share for part, share in zip(_PARTS, shares, strict=True)]
+            frame = _weigh(after[index * FRAME_BYTES : (index + 1) * FRAME_BYTES], future)
+            if self._cycle and made_up < _FADE_FRAMES:
+                past = [_gain(made_up + part) * (1 - share) for part, share in zip(_PARTS, shares, strict=True)]
+                frame = audioop.add(frame, _weigh(self._continue_cycle(FRAME_BYTES), past), 2)
+            frames.append(frame)
+        # The future's own cycle leads into it: there is nothing left to blend.
+        self._made_up = 0
+        return frames
 
     def silence(self) -> bytes:
         """A frame of silence that the peer meant; nothing is made up from what was heard before it."""
@@ -52,18 +86,8 @@ class Concealment:
         return SILENCE
 
     def _start_cycle(self) -> None:
-        import audioop
-
-        self._cycle = b""
         self._phase = 0
-        if len(self._history) < _HISTORY_BYTES or audioop.rms(self._history, 2) < 8:
-            return
-        end = self._history[-2 * _MATCH :]
-        searched = self._history[-2 * (_LONGEST_PITCH + _MATCH) : -2 * _SHORTEST_PITCH]
-        offset, factor = audioop.findfit(searched, end)
-        # A negative factor is a match upside down, half a period away.
-        pitch = (_LONGEST_PITCH - offset) * (1 if factor > 0 else 2)
-        self._cycle = self._history[-2 * pitch :]
+        self._cycle = _cycle_of(self._history, _MATCH)
 
     def _continue_cycle(self, length: int) -> bytes:
         cycle = self._cycle
@@ -88,20 +112,48 @@ class Concealment:
         return b"".join(parts) + frame[_RAMP_BYTES * _RAMP_STEPS :]
 
 
-def _gain(made_up: int) -> float:
-    if made_up < len(_GAINS):
-        return _GAINS[made_up]
-    return max(0.0, _GAINS[-1] * (1 - (made_up - len(_GAINS)) / (_FADE_FRAMES - len(_GAINS))))
+_PARTS = [(index + 0.5) / _SEGMENTS for index in range(_SEGMENTS)]
+"""The middle of each segment, in frames."""
 
 
-def _fade(frame: bytes, start: float, end: float) -> bytes:
-    """From one gain to the other in steps of 5 ms."""
+def _cycle_of(history: bytes, match: int) -> bytes:
+    """The last pitch period; empty where there is too little sound, or none."""
     import audioop
 
-    steps = len(frame) // _SEGMENT_BYTES
+    if len(history) < 2 * (_LONGEST_PITCH + match) or audioop.rms(history, 2) < _QUIETEST:
+        return b""
+    searched = history[-2 * (_LONGEST_PITCH + match) : -2 * _SHORTEST_PITCH]
+    end = history[-2 * match :]
+    offset, factor = audioop.findfit(searched, end)
+    # The best fit may be one upside down, off by half a period.
+    pitch = _LONGEST_PITCH - offset if factor > 0 else _upright_pitch(searched, end)
+    return history[-2 * pitch :]
+
+
+def _upright_pitch(searched: bytes, end: bytes) -> int:
+    import audioop
+
+    def likeness(pitch: int) -> float:
+        start = 2 * (_LONGEST_PITCH - pitch)
+        piece = searched[start : start + len(end)]
+        return audioop.findfactor(piece, end) / (audioop.rms(piece, 2) + 1)
+
+    return max(range(_SHORTEST_PITCH, _LONGEST_PITCH + 1, 2), key=likeness)
+
+
+def _gain(made_up: float) -> float:
+    """After so many frames that were made up."""
+    if made_up < len(_GAINS) - 1:
+        below = int(made_up)
+        return _GAINS[below] + (_GAINS[below + 1] - _GAINS[below]) * (made_up - below)
+    return max(0.0, min(_GAINS[-1], _GAINS[-1] * (1 - (made_up - len(_GAINS)) / (_FADE_FRAMES - len(_GAINS)))))
+
+
+def _weigh(frame: bytes, gains: list[float]) -> bytes:
+    """Each segment with its gain."""
+    import audioop
+
     return b"".join(
-        audioop.mul(
-            frame[index * _SEGMENT_BYTES : (index + 1) * _SEGMENT_BYTES], 2, start + (end - start) * index / steps
-        )
-        for index in range(steps)
+        audioop.mul(frame[index * _SEGMENT_BYTES : (index + 1) * _SEGMENT_BYTES], 2, gain)
+        for index, gain in enumerate(gains)
     )

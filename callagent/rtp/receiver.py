@@ -6,13 +6,16 @@ the stream has been dry for 200 ms silence goes on by the clock. Whoever listens
 
 from __future__ import annotations
 
-from callagent.call_info import FRAME_BYTES, FRAME_SAMPLES, FRAME_SECONDS
-from callagent.rtp.codec import Codec
+from callagent.call_info import FRAME_BYTES, FRAME_SECONDS
+from callagent.rtp.comfort_noise import ComfortNoise
 from callagent.rtp.concealment import Concealment
+from callagent.rtp.in_band_digits import InBandDigits
 from callagent.rtp.jitter_buffer import JitterBuffer
 from callagent.rtp.packet import RtpPacket, is_rtcp, timestamp_distance
+from callagent.rtp.parameters import RtpParameters
 from callagent.rtp.remote import Address, Remote
 from callagent.rtp.source import Source
+from callagent.rtp.srtp import SrtpReceiver
 from callagent.rtp.statistics import Reception
 from callagent.rtp.telephone_event import DigitReader, TelephoneEvent
 
@@ -29,7 +32,7 @@ Received = bytes | str
 class RtpReceiver:
     """Verbs take the monotonic time and return what was received."""
 
-    def __init__(self, codec: Codec, now: float) -> None:
+    def __init__(self, parameters: RtpParameters, now: float) -> None:
         self.remote: Remote | None = None
         self.packets = 0
         self.refused = 0
@@ -37,11 +40,15 @@ class RtpReceiver:
         """When the peer's last packet came."""
         self.reception = Reception()
         self.buffer = JitterBuffer()
-        self._codec = codec
-        self._telephone_event: int | None = None
+        self._parameters = parameters
+        self._codec = parameters.codec
+        self._secure: SrtpReceiver | None = None
+        self._in_band: InBandDigits | None = None
         self._named: Address | None = None
         self._source = Source()
         self._concealment = Concealment()
+        self._noise: ComfortNoise | None = None
+        """What the peer is silent with at the moment."""
         self._digits = DigitReader()
         self._held = False
         self._lost = False
@@ -57,19 +64,34 @@ class RtpReceiver:
         return self._source.ssrc
 
     @property
+    def named(self) -> Address | None:
+        """The media address that the SDP names."""
+        return self._named
+
+    @property
     def refused_total(self) -> int:
         return self.refused + self._source.refused
 
-    def connect(self, remote: Address, codec: Codec, telephone_event: int | None, now: float) -> None:
-        """What the offer and answer say; a new address is followed at once. Raises `ValueError` for a host name."""
+    def connect(self, remote: Address, parameters: RtpParameters, now: float) -> None:
+        """What the offer and answer say; a new address is followed at once.
+
+        Raises `ValueError` for a host name or a key that is not valid; nothing has changed then.
+        """
+        secure = self._secure_receiver(parameters, now)
         if remote != self._named:
-            self.remote = Remote(remote)
+            self.remote = Remote(remote, parameters.networks)
             self._named = remote
             self.refused += self._source.refused
             self._source = Source()
             self._restart(now)
-        self._codec = codec
-        self._telephone_event = telephone_event
+        self._secure = secure
+        # The peer's stream goes on: so does what the decoder remembers of it.
+        self._codec = self._codec if parameters.codec.is_like(self._codec) else parameters.codec
+        self._parameters = parameters
+        if not parameters.in_band_digits:
+            self._in_band = None
+        elif self._in_band is None:
+            self._in_band = InBandDigits()
 
     def hold(self, held: bool, now: float) -> None:
         """While held nothing is received: what the peer plays is not for us."""
@@ -77,19 +99,12 @@ class RtpReceiver:
         self._audio_heard = now
         self._filled = 0
         self._timestamp = None
+        self._noise = None
 
     def receive(self, data: bytes, source: Address, now: float) -> list[Received]:
         """A datagram from the media socket."""
-        if self.remote is None:
-            self.refused += 1
-            return []
-        try:
-            packet = RtpPacket.parse(data)
-        except ValueError:
-            self.refused += 1
-            return []
-        # Parsed first: only a valid packet may latch a port.
-        if is_rtcp(data) or not self.remote.accept(source):
+        packet = self._open(data, source, now)
+        if packet is None:
             self.refused += 1
             return []
         packets, restarted = self._source.receive(packet, now)
@@ -98,7 +113,7 @@ class RtpReceiver:
             self.packets += 1
             self.heard = now
             # Key presses stand still in time: they say nothing of jitter.
-            timed = accepted.payload_type == self._codec.payload_type
+            timed = accepted.payload_type in self._parameters.audio_types
             self.reception.receive(
                 accepted.sequence, accepted.timestamp if timed else None, now, self._codec.clock_rate
             )
@@ -106,22 +121,64 @@ class RtpReceiver:
                 self._play(ordered, now, received)
         return received
 
+    def open_control(self, data: bytes, source: Address, now: float) -> bytes | None:
+        """The RTCP in a datagram, decrypted; None for a stranger's."""
+        if self.remote is not None and self.remote.accept_host(source):
+            try:
+                return data if self._secure is None else self._secure.unprotect_rtcp(data, now)
+            except ValueError:
+                pass
+        self.refused += 1
+        return None
+
     def tick(self, now: float) -> list[Received]:
         """To be called every 100 ms, and at `next_timer`."""
         received: list[Received] = []
         for packet in self.buffer.expire(now):
             self._play(packet, now, received)
-        if self._held or now - self._audio_heard < DRY_SECONDS:
+        # As long as packets come in, what is missing between them is the buffer's business.
+        silent_since = self._audio_heard if self._noise else max(self._audio_heard, self.heard or 0.0)
+        if self._held or now - silent_since < (DRY_SECONDS if self._noise is None else 0.0):
             return received
-        due = int((now - self._audio_heard) / FRAME_SECONDS + 1e-6) - self._filled
+        # Behind the clock by what a packet that comes now would be held: a frame too many could not be taken back.
+        late = 0.0 if self._noise else self.buffer.hold
+        due = int((now - self._audio_heard - late) / FRAME_SECONDS + 1e-6) - self._filled
         for _ in range(min(due, _DRY_FRAMES)):
-            received.append(self._concealment.conceal())
+            received.append(self._concealment.conceal() if self._noise is None else self._noise.frame())
         self._filled += max(due, 0)
         return received
 
     def next_timer(self) -> float | None:
-        """When a missing packet is given up; None while none is missing."""
-        return self.buffer.next_timer()
+        """When `tick` is to be called; None while nothing is missing."""
+        timer = self.buffer.next_timer()
+        if self._noise is None or self._held:
+            return timer
+        frame = self._audio_heard + (self._filled + 1) * FRAME_SECONDS
+        return frame if timer is None else min(timer, frame)
+
+    def _secure_receiver(self, parameters: RtpParameters, now: float) -> SrtpReceiver | None:
+        keys, present = parameters.keys, self._secure
+        if keys is None:
+            return None
+        # The same key goes on: its context counts the packets (RFC 4568 §7.1.4).
+        if present is not None and present.is_of == (keys.receive_suite, keys.receive):
+            return present
+        return SrtpReceiver(keys.receive_suite, keys.receive, present, now)
+
+    def _open(self, data: bytes, source: Address, now: float) -> RtpPacket | None:
+        """The packet in a datagram; None when it is not the peer's."""
+        if self.remote is None or is_rtcp(data):
+            return None
+        try:
+            if self._secure is not None:
+                if not self.remote.accept_host(source):
+                    return None
+                data = self._secure.unprotect(data, now)
+            packet = RtpPacket.parse(data)
+        except ValueError:
+            return None
+        # Last: only a valid packet may latch an address.
+        return packet if self.remote.accept(source) else None
 
     def _restart(self, now: float) -> list[Received]:
         received: list[Received] = []
@@ -132,44 +189,75 @@ class RtpReceiver:
         self._sequence = None
         self._timestamp = None
         self._rest = b""
+        self._noise = None
         return received
 
     def _play(self, packet: RtpPacket, now: float, received: list[Received]) -> None:
         if self._sequence is not None and packet.sequence != self._sequence:
             self._lost = True
         self._sequence = (packet.sequence + 1) & 0xFFFF
-        if packet.payload_type == self._codec.payload_type:
-            if not self._held:
-                self._play_audio(packet, now, received)
-        elif packet.payload_type == self._telephone_event:
+        kind = packet.payload_type
+        if kind in self._parameters.event_types:
             self._play_event(packet, received)
+        elif self._held and kind in (*self._parameters.audio_types, self._parameters.comfort_noise):
+            return
+        elif kind in self._parameters.audio_types:
+            self._play_audio(packet, now, received)
+        elif kind == self._parameters.comfort_noise:
+            self._play_noise(packet, now, received)
         else:
-            # Comfort noise, or a corrupt packet: it has its number, but no sound.
+            # It has its number, but no sound.
             self.refused += 1
 
     def _play_audio(self, packet: RtpPacket, now: float, received: list[Received]) -> None:
-        pcm = self._codec.decode(packet.payload)
-        self._fill(packet.timestamp, received)
-        self._timestamp = (packet.timestamp + len(pcm) // 2) & 0xFFFFFFFF
-        self._audio_heard = now
-        self._filled = 0
-        self._lost = False
+        try:
+            pcm = self._codec.decode(packet.payload)
+        except ValueError:
+            self.refused += 1
+            self._lost = True
+            return
+        self._fill(packet.timestamp, pcm, received)
+        self._go_on(packet.timestamp + self._codec.units(len(pcm) // 2), now)
+        self._noise = None
         if self._rest or len(pcm) != FRAME_BYTES:
             pcm = self._rest + pcm
         while len(pcm) >= FRAME_BYTES:
-            received.append(self._concealment.received(pcm[:FRAME_BYTES]))
-            pcm = pcm[FRAME_BYTES:]
+            frame, pcm = pcm[:FRAME_BYTES], pcm[FRAME_BYTES:]
+            if self._in_band is not None and (digit := self._in_band.receive(frame)):
+                received.append(digit)
+            received.append(self._concealment.received(frame))
         self._rest = pcm
 
-    def _fill(self, timestamp: int, received: list[Received]) -> None:
+    def _play_noise(self, packet: RtpPacket, now: float, received: list[Received]) -> None:
+        try:
+            noise = ComfortNoise(packet.payload)
+        except ValueError:
+            self.refused += 1
+            return
+        self._fill(packet.timestamp, b"", received)
+        self._go_on(packet.timestamp, now)
+        self._noise = noise
+        self._concealment.silence()
+
+    def _go_on(self, timestamp: int, now: float) -> None:
+        self._timestamp = timestamp & 0xFFFFFFFF
+        self._audio_heard = now
+        self._filled = 0
+        self._lost = False
+
+    def _fill(self, timestamp: int, following: bytes, received: list[Received]) -> None:
         """The frames between the last packet and this one that the clock has not filled yet."""
         if self._timestamp is None:
             return
-        missing = timestamp_distance(timestamp, self._timestamp) // FRAME_SAMPLES - self._filled
+        missing = timestamp_distance(timestamp, self._timestamp) // self._codec.frame_units - self._filled
         if not 0 < missing <= _LONGEST_FILL:
             return
-        make = self._concealment.conceal if self._lost else self._concealment.silence
-        received.extend(make() for _ in range(missing))
+        if self._noise is not None:
+            received.extend(self._noise.frame() for _ in range(missing))
+        elif not self._lost:
+            received.extend(self._concealment.silence() for _ in range(missing))
+        else:
+            received.extend(self._concealment.bridge(missing, following))
 
     def _play_event(self, packet: RtpPacket, received: list[Received]) -> None:
         try:
@@ -177,6 +265,7 @@ class RtpReceiver:
         except ValueError:
             self.refused += 1
             return
+        self._in_band = None
         digit = self._digits.receive(event, packet.timestamp)
         if digit is not None:
             received.append(digit)

@@ -1,14 +1,16 @@
 """Whose packets a media session takes and where it sends its own: the defence against RTP bleed and injection.
 
-The SDP names an address. Packets from another IP are a stranger's, for ever. A NAT may change the port, so another port
-of the same IP is latched, once, with the first packet. The port that the SDP names wins over it at any
-time: behind a trunk that sends all its media from one IP, the stale stream of an earlier call must not keep the place.
+The SDP names an address. Packets from another IP are a stranger's, for ever, unless the trunk has media networks of
+its own. A NAT may change the port, so another port of the same IP is latched, once, with the first packet. The port
+that the SDP names wins over it at any time: behind a trunk that sends all its media from one IP, the stale stream of an
+earlier call must not keep the place.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
-from ipaddress import ip_address
+from ipaddress import IPv4Network, IPv6Network, ip_address
 
 Address = tuple[str, int]
 
@@ -16,19 +18,20 @@ Address = tuple[str, int]
 class _State(Enum):
     WAITING = "waiting"
     LATCHED = "latched"
-    """On a port that the SDP does not name."""
+    """On an address that the SDP does not name."""
     NAMED = "named"
-    """The port that the SDP names has spoken; no other ever will."""
+    """The address that the SDP names has spoken; no other ever will."""
 
 
 class Remote:
     """The peer's media address."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, networks: Sequence[IPv4Network | IPv6Network] = ()) -> None:
         """Raises `ValueError` when the host is not an IP address: names are not looked up."""
         self.address = (str(ip_address(address[0])), address[1])
         """Where our packets go."""
         self._named = self.address
+        self._networks = networks
         self._state = _State.WAITING
 
     def accept(self, source: Address) -> bool:
@@ -38,11 +41,13 @@ class Remote:
                 self._state = _State.NAMED
                 self.address = source
             return True
-        if self._state is _State.WAITING and source[0] == self._named[0]:
+        if self._state is _State.WAITING and self.accept_host(source):
             self._state = _State.LATCHED
             self.address = source
         return self._state is _State.LATCHED and source == self.address
 
     def accept_host(self, source: Address) -> bool:
         """Whether `source` is the peer's machine; for RTCP, which comes from a port of its own."""
-        return source[0] == self._named[0]
+        if source[0] in (self._named[0], self.address[0]):
+            return True
+        return bool(self._networks) and any(ip_address(source[0]) in network for network in self._networks)

@@ -6,7 +6,6 @@ import random
 
 from callagent.rtp import rtcp
 from callagent.rtp.receiver import RtpReceiver
-from callagent.rtp.remote import Address
 from callagent.rtp.sender import RtpSender
 
 
@@ -28,19 +27,23 @@ class Reports:
     def make(self, sender: RtpSender, receiver: RtpReceiver, now: float, wall_clock: float) -> bytes:
         """The report that is due."""
         self._schedule(now)
+        return rtcp.compound(self._report(sender, receiver, wall_clock), self._name)
+
+    def goodbye(self, sender: RtpSender, receiver: RtpReceiver, now: float, wall_clock: float) -> bytes:
+        """The last report: our stream ends (RFC 3550 §6.6)."""
+        self._schedule(now)
+        return rtcp.compound(self._report(sender, receiver, wall_clock), self._name, goodbye=True)
+
+    def _report(self, sender: RtpSender, receiver: RtpReceiver, wall_clock: float) -> rtcp.Report:
         self._ssrc = sender.ssrc
         ntp_time = rtcp.ntp_time(wall_clock) if sender.packets else None
         blocks: tuple[rtcp.ReportBlock, ...] = ()
         if receiver.ssrc is not None:
             blocks = (self._block(receiver.ssrc, receiver, wall_clock),)
-        report = rtcp.Report(sender.ssrc, blocks, ntp_time, sender.timestamp, sender.packets, sender.octets)
-        return rtcp.compound(report, self._name)
+        return rtcp.Report(sender.ssrc, blocks, ntp_time, sender.timestamp, sender.packets, sender.octets)
 
-    def receive(self, data: bytes, source: Address, receiver: RtpReceiver, wall_clock: float) -> None:
-        """A datagram that claims to be RTCP."""
-        if receiver.remote is None or not receiver.remote.accept_host(source):
-            receiver.refused += 1
-            return
+    def receive(self, data: bytes, receiver: RtpReceiver, wall_clock: float) -> None:
+        """A datagram of the peer's that claims to be RTCP."""
         try:
             reports = rtcp.parse_reports(data)
         except ValueError:

@@ -10,6 +10,7 @@ from callagent.rtp.packet import VERSION
 SENDER_REPORT = 200
 RECEIVER_REPORT = 201
 SOURCE_DESCRIPTION = 202
+GOODBYE = 203
 INTERVAL_SECONDS = 5.0
 _NTP_EPOCH = 2208988800
 _HEADER = struct.Struct("!BBH")
@@ -78,11 +79,12 @@ def parse_reports(data: bytes) -> list[Report]:
     return reports
 
 
-def compound(report: Report, name: str) -> bytes:
+def compound(report: Report, name: str, *, goodbye: bool = False) -> bytes:
     """A report with the canonical name that must come with it (§6.1, §6.5.1)."""
     text = name.encode()
     chunk = struct.pack("!IBB", report.ssrc, 1, len(text)) + text
-    return bytes(report) + _packet(SOURCE_DESCRIPTION, 1, chunk + bytes(4 - len(chunk) % 4))
+    last = _packet(GOODBYE, 1, struct.pack("!I", report.ssrc)) if goodbye else b""
+    return bytes(report) + _packet(SOURCE_DESCRIPTION, 1, chunk + bytes(4 - len(chunk) % 4)) + last
 
 
 def ntp_time(wall_clock: float) -> int:

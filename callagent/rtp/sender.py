@@ -5,11 +5,13 @@ from __future__ import annotations
 import secrets
 from collections import deque
 
-from callagent.call_info import FRAME_BYTES, FRAME_SAMPLES
+from callagent.call_info import FRAME_BYTES
 from callagent.rtp.codec import Codec
 from callagent.rtp.packet import HEADER, VERSION
 from callagent.rtp.telephone_event import PAUSE_FRAMES, TelephoneEvent, digit_events
 
+FRAMES_PER_SECOND = 50
+_SILENCE = bytes(FRAME_BYTES)
 _DigitStep = TelephoneEvent | None
 """None: a frame of pause after a digit."""
 
@@ -28,17 +30,23 @@ class RtpSender:
         # Appended to by the loop, taken from by the pump: both are atomic.
         self._steps: deque[_DigitStep] = deque()
         self._event_timestamp: int | None = None
-        self._negotiated: tuple[Codec, bytes, int | None] = (codec, b"", None)
+        self._negotiated: tuple[Codec, bytes | None, int | None] = (codec, None, None)
+        self._event_units = 0
         self.use(codec, None)
 
-    def use(self, codec: Codec, telephone_event: int | None) -> None:
+    def use(self, codec: Codec, telephone_event: int | None, event_rate: int = 8000) -> None:
         """What the last offer and answer agreed on; from the next frame on."""
+        present = self._negotiated[0]
+        # The peer's decoder remembers our stream: so does the encoder that goes on.
+        codec = present if codec.is_like(present) else codec
+        silence = None if codec.remembers else codec.encode(_SILENCE)
+        self._event_units = event_rate // FRAMES_PER_SECOND
         # One swap: the pump sees all of the old or all of the new.
-        self._negotiated = (codec, codec.encode(bytes(FRAME_BYTES)), telephone_event)
+        self._negotiated = (codec, silence, telephone_event)
 
     def press(self, digits: str) -> None:
         """Queue key presses; they replace the audio. Raises `ValueError` before anything is queued."""
-        pressed = [digit_events(digit, FRAME_SAMPLES) for digit in digits]
+        pressed = [digit_events(digit, self._event_units) for digit in digits]
         for events in pressed:
             self._steps.extend([*events, *[None] * PAUSE_FRAMES])
 
@@ -52,7 +60,7 @@ class RtpSender:
 
     def skip(self, frames: int) -> None:
         """Frames that are never sent: the timestamp moves, the sequence number does not."""
-        self.timestamp = (self.timestamp + frames * FRAME_SAMPLES) & 0xFFFFFFFF
+        self.timestamp = (self.timestamp + frames * self._negotiated[0].frame_units) & 0xFFFFFFFF
 
     def resume(self) -> None:
         """Audio begins again after a pause in sending (RFC 3551 §4.1)."""
@@ -68,20 +76,19 @@ class RtpSender:
             self._event_timestamp = None
             self._talkspurt_starts = True
         marker, self._talkspurt_starts = self._talkspurt_starts, False
-        payload = silence if pcm is None else codec.encode(pcm)
+        payload = silence if pcm is None and silence is not None else codec.encode(pcm or _SILENCE)
         return self._packet(codec.payload_type, self.timestamp, marker, payload)
 
     def _event_packet(self, event: TelephoneEvent, payload_type: int) -> bytes:
-        marker = event.duration == FRAME_SAMPLES and not event.end
-        if marker:
+        marker = self._event_timestamp is None
+        if self._event_timestamp is None:
             self._event_timestamp = self.timestamp
-        timestamp = self.timestamp if self._event_timestamp is None else self._event_timestamp
-        return self._packet(payload_type, timestamp, marker, bytes(event))
+        return self._packet(payload_type, self._event_timestamp, marker, bytes(event))
 
     def _packet(self, payload_type: int, timestamp: int, marker: bool, payload: bytes) -> bytes:
         sequence = self._sequence
         self._sequence = (sequence + 1) & 0xFFFF
-        self.timestamp = (self.timestamp + FRAME_SAMPLES) & 0xFFFFFFFF
+        self.timestamp = (self.timestamp + self._negotiated[0].frame_units) & 0xFFFFFFFF
         self.packets += 1
         self.octets += len(payload)
         kind = payload_type | (0x80 if marker else 0)

@@ -14,22 +14,22 @@ from collections.abc import Callable
 
 from callagent.call_info import FRAME_BYTES, FRAME_SECONDS, MediaStatistics
 from callagent.log import get_logger
-from callagent.rtp.codec import PCMU, Codec
+from callagent.rtp.codec import PCMU
 from callagent.rtp.packet import is_rtcp
+from callagent.rtp.parameters import RtpParameters
 from callagent.rtp.ports import RtpPorts
 from callagent.rtp.pump import Pump, PumpHandle
 from callagent.rtp.receiver import Received, RtpReceiver
 from callagent.rtp.remote import Address
 from callagent.rtp.reports import Reports
 from callagent.rtp.sender import RtpSender
+from callagent.rtp.srtp import SrtpKeys, SrtpSender
 from callagent.rtp.telephone_event import FRAMES_PER_DIGIT
 from callagent.rtp.timeout import MediaTimeout, RtpSettings
 
 log = get_logger(__name__)
 
 TICK_SECONDS = 0.1
-DATAGRAMS_PER_WAKE_UP = 32
-"""So that a flood on one port leaves the others their turn."""
 _LARGEST_DATAGRAM = 2048
 
 
@@ -57,13 +57,13 @@ class RtpSession:
         self.local_port: int = self._socket.getsockname()[1]
         self._control = ports.bind_control(self.local_port)
         now = time.monotonic()
-        self._codec = PCMU
-        self._telephone_event: int | None = None
-        self._receiver = RtpReceiver(PCMU, now)
+        self._parameters = RtpParameters(PCMU)
+        self._receiver = RtpReceiver(self._parameters, now)
         self._sender = RtpSender(PCMU)
         self._reports = Reports(secrets.token_hex(8), now)
         self._sink: Callable[[bytes, float], None] | None = None
         self._source: Callable[[], bytes | None] | None = None
+        self._secure: SrtpSender | None = None
         self._destination: Address | None = None
         self._held = False
         self._timeout = MediaTimeout(settings or RtpSettings(), now)
@@ -82,14 +82,18 @@ class RtpSession:
 
     # What the leg asks.
 
-    def connect(self, remote: tuple[str, int], codec: Codec, *, telephone_event: int | None) -> None:
-        """What the offer and answer agreed on; again after a re-INVITE. Raises `ValueError` for a host name."""
+    def connect(self, remote: tuple[str, int], parameters: RtpParameters) -> None:
+        """What the offer and answer agreed on; again after a re-INVITE.
+
+        Raises `ValueError` for a host name or a key that is not valid.
+        """
         now = time.monotonic()
         first = self._destination is None
-        self._receiver.connect(remote, codec, telephone_event, now)
-        self._sender.use(codec, telephone_event)
-        self._codec = codec
-        self._telephone_event = telephone_event
+        secure = _secure_sender(parameters.keys, self._secure)
+        self._receiver.connect(remote, parameters, now)
+        self._secure = secure
+        self._sender.use(parameters.codec, parameters.telephone_event, parameters.telephone_event_rate)
+        self._parameters = parameters
         assert self._receiver.remote is not None
         self._destination = self._receiver.remote.address
         if first:
@@ -121,7 +125,7 @@ class RtpSession:
 
     async def send_digits(self, digits: str) -> None:
         """Returns when they are sent. Raises `NoTelephoneEvent`, or `ValueError` for what is no digit."""
-        if self._telephone_event is None:
+        if self._parameters.telephone_event is None:
             raise NoTelephoneEvent
         self._pressed.clear()
         self._sender.press(digits)
@@ -135,14 +139,15 @@ class RtpSession:
     def statistics(self) -> MediaStatistics:
         receiver, buffer, reception = self._receiver, self._receiver.buffer, self._receiver.reception
         return MediaStatistics(
-            codec=str(self._codec),
+            codec=str(self._parameters.codec),
+            encryption=self._parameters.keys.send_suite if self._parameters.keys else "",
             packets_received=receiver.packets,
             packets_sent=self._sender.packets,
             packets_lost=buffer.lost,
             packets_late=buffer.late,
             packets_duplicate=buffer.duplicates,
             packets_refused=receiver.refused_total,
-            jitter_ms=reception.jitter / self._codec.clock_rate * 1000,
+            jitter_ms=reception.jitter / self._parameters.codec.clock_rate * 1000,
             send_lateness_max_ms=self._lateness * 1000,
             peer_packets_lost=self._reports.peer_lost,
             round_trip_ms=self._reports.round_trip * 1000,
@@ -153,6 +158,8 @@ class RtpSession:
         if self._closed:
             return
         self._closed = True
+        if self._destination is not None and self._sender.packets:
+            self._send_control(self._reports.goodbye(self._sender, self._receiver, time.monotonic(), time.time()))
         if self._handle is not None:
             # Before the sockets: the pump's thread must not send on a descriptor that is somebody else's by then.
             self._pump.remove(self._handle)
@@ -184,7 +191,7 @@ class RtpSession:
         if pressing and not sender.pressing:
             self._loop.call_soon_threadsafe(self._pressed.set)
         try:
-            self._socket.sendto(packet, destination)
+            self._socket.sendto(packet if self._secure is None else self._secure.protect(packet), destination)
         except OSError:
             self.send_errors += 1
         self._lateness = max(self._lateness, time.monotonic() - due)
@@ -214,24 +221,24 @@ class RtpSession:
     # On the event loop.
 
     def _read(self) -> None:
+        """One datagram: the loop calls again while there are more, and the other sessions have their turn between."""
         now = time.monotonic()
         receiver = self._receiver
-        for _ in range(DATAGRAMS_PER_WAKE_UP):
-            try:
-                data, source = self._socket.recvfrom(_LARGEST_DATAGRAM)
-            except OSError:
-                break
-            if is_rtcp(data):
-                self._reports.receive(data, source[:2], receiver, time.time())
-                continue
-            self._deliver(receiver.receive(data, source[:2], now), now)
-            if self._closed:
-                return
+        try:
+            data, source = self._socket.recvfrom(_LARGEST_DATAGRAM)
+        except OSError:
+            return
+        if is_rtcp(data):
+            self._receive_control(data, source[:2], now)
+            return
+        self._deliver(receiver.receive(data, source[:2], now), now)
+        if self._closed:
+            return
         remote = receiver.remote
         if remote is not None and self._destination is not remote.address:
             self._destination = remote.address
-        if self._expiry is None and receiver.next_timer() is not None:
-            self._expiry = self._loop.call_later(max(0.0, (receiver.next_timer() or now) - now), self._expire)
+        if self._expiry is None and (timer := receiver.next_timer()) is not None:
+            self._expiry = self._loop.call_later(max(0.0, timer - now), self._expire)
 
     def _deliver(self, received: list[Received], now: float) -> None:
         for item in received:
@@ -263,22 +270,43 @@ class RtpSession:
 
     def _read_control(self) -> None:
         assert self._control is not None
-        for _ in range(DATAGRAMS_PER_WAKE_UP):
-            try:
-                data, source = self._control.recvfrom(_LARGEST_DATAGRAM)
-            except OSError:
-                return
-            self._reports.receive(data, source[:2], self._receiver, time.time())
+        try:
+            data, source = self._control.recvfrom(_LARGEST_DATAGRAM)
+        except OSError:
+            return
+        self._receive_control(data, source[:2], time.monotonic())
+
+    def _receive_control(self, data: bytes, source: Address, now: float) -> None:
+        opened = self._receiver.open_control(data, source, now)
+        if opened is not None:
+            self._reports.receive(opened, self._receiver, time.time())
 
     def _send_report(self, now: float) -> None:
-        if self._control is None or self._destination is None or now < self._reports.due:
+        if self._destination is not None and now >= self._reports.due:
+            self._send_control(self._reports.make(self._sender, self._receiver, now, time.time()))
+
+    def _send_control(self, report: bytes) -> None:
+        """To where the peer reads RTCP: under RFC 5761 the media's own port, from ours."""
+        host, port = self._destination or ("", 0)
+        control = self._parameters.control
+        muxed = control is not None and control == self._receiver.named
+        opened = self._socket if muxed else self._control
+        if opened is None:
             return
-        report = self._reports.make(self._sender, self._receiver, now, time.time())
-        host, port = self._destination
+        target = (host, port) if muxed else control or (host, port + 1)
         try:
-            self._control.sendto(report, (host, port + 1))
+            opened.sendto(report if self._secure is None else self._secure.protect_rtcp(report), target)
         except (OSError, OverflowError):
             self.send_errors += 1
+
+
+def _secure_sender(keys: SrtpKeys | None, present: SrtpSender | None) -> SrtpSender | None:
+    if keys is None:
+        return None
+    # The same key goes on: its context counts the packets (RFC 4568 §7.1.4).
+    if present is not None and present.is_of == (keys.send_suite, keys.send):
+        return present
+    return SrtpSender(keys.send_suite, keys.send)
 
 
 def _ignore(_: str) -> None:

@@ -1,12 +1,19 @@
 """SIP signalling: a user agent without I/O, and its endpoint on UDP."""
 
 from callagent.sip.address import Address
-from callagent.sip.endpoint import Endpoint, EndpointCall, LookupFailed
+from callagent.sip.authenticator import Account, DigestSettings
+from callagent.sip.connections import StreamLimits
+from callagent.sip.dialling import Way
+from callagent.sip.dialog import Dialog
+from callagent.sip.digest import Credentials
+from callagent.sip.endpoint import Endpoint
+from callagent.sip.endpoint_call import EndpointCall
 from callagent.sip.events import (
     CallAnswered,
     CallClosed,
     CallConfirmed,
     CallEnded,
+    CallReplaced,
     CallRinging,
     DigitReceived,
     EndCause,
@@ -19,23 +26,34 @@ from callagent.sip.events import (
     TransferRequested,
     TransferState,
 )
+from callagent.sip.lookup import Lookup, LookupFailed
+from callagent.sip.media_policy import Encryption, MediaPolicy, NotAcceptable
 from callagent.sip.message import Headers, MalformedMessage, Request, Response, parse_message
-from callagent.sip.negotiation import Agreement, Negotiation, NotAcceptable
+from callagent.sip.negotiation import Agreement, Negotiation
 from callagent.sip.timers import TimerSettings
+from callagent.sip.tls import TlsSettings
 from callagent.sip.transaction_layer import Hop
+from callagent.sip.trunks import Trunks, TrunkSettings, trunk_metrics
 from callagent.sip.uri import Uri, escape_user, host_reference
 from callagent.sip.user_agent import UserAgent
-from callagent.sip.wire import UserAgentSettings
+from callagent.sip.wire import UNPROVEN, UserAgentSettings
 
 __all__ = [
+    "UNPROVEN",
+    "Account",
     "Address",
     "Agreement",
     "CallAnswered",
     "CallClosed",
     "CallConfirmed",
     "CallEnded",
+    "CallReplaced",
     "CallRinging",
+    "Credentials",
+    "Dialog",
+    "DigestSettings",
     "DigitReceived",
+    "Encryption",
     "EndCause",
     "Endpoint",
     "EndpointCall",
@@ -43,8 +61,10 @@ __all__ = [
     "Headers",
     "Hop",
     "InviteReceived",
+    "Lookup",
     "LookupFailed",
     "MalformedMessage",
+    "MediaPolicy",
     "Negotiation",
     "NotAcceptable",
     "OfferAnswered",
@@ -52,14 +72,20 @@ __all__ = [
     "OfferRefused",
     "Request",
     "Response",
+    "StreamLimits",
     "TimerSettings",
+    "TlsSettings",
     "TransferProgressed",
     "TransferRequested",
     "TransferState",
+    "TrunkSettings",
+    "Trunks",
     "Uri",
     "UserAgent",
     "UserAgentSettings",
+    "Way",
     "escape_user",
     "host_reference",
     "parse_message",
+    "trunk_metrics",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 
-from callagent.sip.grammar import QUOTED_STRING, is_token, quote, split_list, unquote
+from callagent.sip.grammar import QUOTED_STRING, is_token, quote, remember, split_list, unquote
 from callagent.sip.parameters import Parameters
 from callagent.sip.uri import Uri
 
@@ -23,6 +23,10 @@ class Address:
 
     @classmethod
     def parse(cls, value: str) -> Address:
+        return _parse(value)
+
+    @classmethod
+    def _read(cls, value: str) -> Address:
         value = value.strip()
         match = _NAME_ADDRESS.fullmatch(value)
         if match is not None:
@@ -50,3 +54,6 @@ class Address:
 
     def with_tag(self, tag: str) -> Address:
         return replace(self, parameters=self.parameters.replace("tag", tag))
+
+
+_parse = remember(Address._read)

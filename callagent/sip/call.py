@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from callagent.sip.answering import Answering
 from callagent.sip.call_states import CALL_TABLE, CallEffect, CallInput, CallState
+from callagent.sip.dialling import Dialling, Way
 from callagent.sip.dialog import Dialog
 from callagent.sip.events import (
     CallAnswered,
@@ -15,12 +16,13 @@ from callagent.sip.events import (
     CallRinging,
     EndCause,
 )
-from callagent.sip.in_dialog import receive_in_dialog
-from callagent.sip.message import CSeq, Headers, Message, Request, Response
+from callagent.sip.message import Headers, Message, Request, Response
+from callagent.sip.reliable import ReliableRinging
 from callagent.sip.reoffer import Reoffers
+from callagent.sip.session_timer import SessionTimer
 from callagent.sip.timers import Timer
-from callagent.sip.transaction_layer import ClientTransaction, Hop, ServerTransaction
-from callagent.sip.transfer import TransferReceiver, TransferSender
+from callagent.sip.transaction_layer import ServerTransaction
+from callagent.sip.transfer import TransferReceiver, TransferSender, instead_of
 from callagent.sip.uri import Uri
 from callagent.sip.wire import Wire
 
@@ -33,6 +35,7 @@ _CAUSES = {
     CallInput.NO_ACK: EndCause.TIMEOUT,
     CallInput.NO_RESPONSE: EndCause.TIMEOUT,
     CallInput.FAILURE: EndCause.REFUSED,
+    CallInput.LOST: EndCause.LOST,
 }
 
 
@@ -41,7 +44,7 @@ class SipCall:
 
     def __init__(self, wire: Wire, invite: Request, *, outgoing: bool) -> None:
         self.invite = invite
-        """The INVITE that began the call, sent or received."""
+        """The INVITE that began the call, received, or sent last."""
         self.outgoing = outgoing
         self.state = CallState.DIALLING if outgoing else CallState.INCOMING
         self.dialog: Dialog | None = None
@@ -50,8 +53,11 @@ class SipCall:
         self.reoffers = Reoffers(wire, self)
         self.transfer = TransferSender(wire, self)
         self.transfer_request = TransferReceiver(wire, self)
+        self.session = SessionTimer(wire, self)
+        self.ringing = ReliableRinging(wire, self)
+        self._host = ""
         self._server: ServerTransaction | None = None
-        self._client: ClientTransaction | None = None
+        self._dialling: Dialling | None = None
         self._answering: Answering | None = None
         self._bye_headers: Mapping[str, str] = NO_HEADERS
         self._cause: EndCause | None = None
@@ -68,17 +74,18 @@ class SipCall:
         contact = wire.contact(transaction.request.uri.user, peer)
         call.dialog = Dialog.of_server(transaction.request, wire.new_tag(), peer, contact)
         wire.dialogs[call.dialog.key] = call
-        wire.calls.add(call)
-        call._limit(wire.settings.ring_limit, now)
+        call._begin(peer.host, now)
         return call
 
     @classmethod
-    def dial(cls, wire: Wire, invite: Request, hop: Hop, now: float) -> SipCall:
+    def dial(cls, wire: Wire, invite: Request, way: Way, now: float) -> SipCall:
         """Send an INVITE that is complete but for its Via."""
         call = cls(wire, invite, outgoing=True)
-        wire.calls.add(call)
-        call._client = wire.request(invite, hop, call._hear_invite, now)
-        call._limit(wire.settings.ring_limit, now)
+        call._dialling = Dialling(wire, call, way)
+        call.session.ask(invite.headers)
+        call.reoffers.last = invite.body
+        call._begin(way.hops[0].host, now)
+        call._dialling.send(now)
         return call
 
     @property
@@ -88,24 +95,33 @@ class SipCall:
     # Verbs
 
     def ring(self, now: float) -> None:
-        self._apply(CallInput.RING, self._final(180), now)
+        self.apply(CallInput.RING, self._final(180), now)
 
     def answer(self, body: bytes, now: float) -> None:
         """Take the call: 200 with our answer, or our offer when the INVITE had none."""
-        self._apply(CallInput.ANSWER, self._final(200, body), now)
+        response = self._final(200, body)
+        if response is not None and self.state is CallState.INCOMING:
+            self.reoffers.last = body
+            self.session.agree(self.invite, response, now)
+        self.apply(CallInput.ANSWER, response, now)
 
     def hang_up(self, now: float, *, status: int = 480, headers: Mapping[str, str] = NO_HEADERS) -> None:
         """Refuse with `status`, CANCEL or BYE, as the state asks. `headers` go along; `ValueError` for bad ones."""
         # What cannot be written raises before anything has changed.
         Headers(headers.items())
         self._bye_headers = headers
-        self._apply(CallInput.HANG_UP, self._final(status, headers=headers), now)
+        self.apply(CallInput.HANG_UP, self._final(status, headers=headers), now)
 
-    def refer(self, target: Uri, now: float, headers: Mapping[str, str] = NO_HEADERS) -> None:
-        """Ask the peer to call `target` instead; `TransferProgressed` tells how it goes."""
+    def refer(
+        self, target: Uri, now: float, headers: Mapping[str, str] = NO_HEADERS, to: SipCall | None = None
+    ) -> None:
+        """Ask the peer to call `target` instead; `TransferProgressed` tells how it goes.
+
+        Given `to`, an established call of ours with the target, the peer is asked to take our place in it.
+        """
         if self.dialog is None or not self.established:
             raise ValueError("Only an established call can be transferred")
-        self.transfer.send(self.dialog, target, headers, now)
+        self.transfer.send(self.dialog, target if to is None else instead_of(to, target), headers, now)
 
     def report_transfer(self, status: int, now: float) -> None:
         if self.dialog is not None and self.established:
@@ -125,61 +141,27 @@ class SipCall:
 
     # From the user agent
 
+    def lose(self, now: float) -> None:
+        """The peer has vanished, or answered 408 or 481 within the call (RFC 3261 §12.2.1.2, RFC 5057)."""
+        self._bye_headers = NO_HEADERS
+        self.apply(CallInput.LOST, None, now)
+
     def receive_cancel(self, now: float) -> None:
-        self._apply(CallInput.CANCEL, None, now)
+        self.apply(CallInput.CANCEL, None, now)
 
     def receive_ack(self, ack: Request, now: float) -> None:
         if self._answering is not None and ack.cseq.number == self._answering.cseq:
-            self._apply(CallInput.ACK, ack, now)
+            self.apply(CallInput.ACK, ack, now)
         else:
             self.reoffers.acknowledge(ack)
-
-    def receive_request(self, transaction: ServerTransaction, now: float) -> None:
-        """A request in the dialog, of a method that we allow."""
-        dialog = self.dialog
-        if dialog is None:
-            self.wire.reply(transaction, 481, now)
-        elif not dialog.is_in_order(transaction.request):
-            self.wire.respond(transaction, dialog, 500, now)
-        else:
-            dialog.peer = transaction.source
-            receive_in_dialog(self, dialog, transaction, now)
 
     def receive_bye(self, bye: Request, now: float) -> None:
         # Before our answer it is the caller giving up, as CANCEL is.
         event = CallInput.CANCEL if self.state is CallState.INCOMING else CallInput.BYE
-        self._apply(event, bye, now)
+        self.apply(event, bye, now)
 
-    def _hear_invite(self, response: Response | None, now: float) -> None:
-        if response is None:
-            self._apply(CallInput.NO_RESPONSE, None, now)
-        elif response.status < 200:
-            self._apply(CallInput.PROVISIONAL, response, now)
-        elif response.status >= 300:
-            self._apply(CallInput.FAILURE, response, now)
-        elif self.dialog is None and self.state is not CallState.ENDED:
-            self._apply(CallInput.SUCCESS, response, now)
-        else:
-            self._hear_success_again(response, now)
-
-    def _hear_success_again(self, response: Response, now: float) -> None:
-        """The same 2xx again gets its ACK again; one of another branch, or too late, is a call that nobody wants."""
-        known = self.dialog
-        dialog = self._dialog_of(response)
-        if known is not None and dialog.key == known.key:
-            dialog = known
-        self._acknowledge(dialog)
-        if dialog is not known:
-            self.wire.request(dialog.request("BYE"), dialog.next_hop(), _ignore, now)
-
-    def _acknowledge(self, dialog: Dialog) -> None:
-        self.wire.acknowledge(dialog.request("ACK", self.invite.cseq.number), dialog.next_hop())
-
-    def _dialog_of(self, response: Response) -> Dialog:
-        assert self._client is not None
-        return Dialog.of_client(self.invite, response, self._client.hop, self.invite.contacts[0])
-
-    def _apply(self, event: CallInput, message: Message | None, now: float) -> None:
+    def apply(self, event: CallInput, message: Message | None, now: float) -> None:
+        """Take one input: change the state, then let the effects happen."""
         row = CALL_TABLE.get((self.state, event))
         if row is None:
             return
@@ -194,24 +176,33 @@ class SipCall:
     def _send_response(self, message: Message | None, now: float) -> None:
         if self._server is None or not isinstance(message, Response):
             return
+        if message.status < 200 and self.ringing.wanted(self.invite):
+            self.ringing.send(self._server, message, now)
+            return
         if message.status >= 200:
             self._server.on_cancel = None
+            self.ringing.stop()
         self._server.respond(message, now)
 
     def _send_answer(self, message: Message | None, now: float) -> None:
         if self._server is not None and isinstance(message, Response):
             self._stop_timer()
+            self.ringing.stop()
             self._answering = Answering(
-                self.wire, self._server, message, lambda at: self._apply(CallInput.NO_ACK, None, at)
+                self.wire, self._server, message, lambda at: self.apply(CallInput.NO_ACK, None, at)
             )
             self._answering.start(now)
 
     def _send_terminated(self, message: Message | None, now: float) -> None:
         self._send_response(self._final(487), now)
 
+    def _send_invite(self, message: Message | None, now: float) -> None:
+        if self._dialling is not None:
+            self._dialling.send(now)
+
     def _send_cancel(self, message: Message | None, now: float) -> None:
-        assert self._client is not None
-        self.wire.request(cancel_of(self.invite), self._client.hop, _ignore, now)
+        if self._dialling is not None:
+            self._dialling.cancel(now)
         # A peer that answers the CANCEL and never the INVITE must not keep the call (§9.1).
         self._limit(self.wire.settings.timers.timeout, now)
 
@@ -225,14 +216,16 @@ class SipCall:
 
     def _hear_bye(self, response: Response | None, now: float) -> None:
         if response is None or response.status >= 200:
-            self._apply(CallInput.BYE_OVER, response, now)
+            self.apply(CallInput.BYE_OVER, response, now)
 
     def _confirm(self, message: Message | None, now: float) -> None:
-        if isinstance(message, Response):
+        if isinstance(message, Response) and self._dialling is not None:
             self._stop_timer()
-            self.dialog = self._dialog_of(message)
+            self.dialog = self._dialling.dialog_of(message)
+            message.body = self._dialling.early.confirm(message, self.dialog)
             self.wire.dialogs[self.dialog.key] = self
-            self._acknowledge(self.dialog)
+            self.session.accept(message, now)
+            self._dialling.acknowledge(self.dialog)
 
     def _stop_answering(self, message: Message | None, now: float) -> None:
         if self._answering is not None:
@@ -243,7 +236,7 @@ class SipCall:
 
     def _tell_ringing(self, message: Message | None, now: float) -> None:
         if isinstance(message, Response) and message.status > 100:
-            self.wire.events.append(CallRinging(self, message.status))
+            self.wire.events.append(CallRinging(self, message.status, message.body))
 
     def _tell_answered(self, message: Message | None, now: float) -> None:
         self.wire.events.append(CallAnswered(self, message.body if message else b""))
@@ -268,11 +261,17 @@ class SipCall:
             response.headers.add(name, value)
         return response
 
+    def _begin(self, host: str, now: float) -> None:
+        self._host = host
+        self.wire.begin(self, host)
+        self._limit(self.wire.settings.ring_limit, now)
+
     def _limit(self, seconds: float, now: float) -> None:
         """Give the INVITE up when nothing else happens."""
         self._stop_timer()
-        refusal = self._final(480)
-        self._timer = self.wire.timers.at(now + seconds, lambda at: self._apply(CallInput.NO_RESPONSE, refusal, at))
+        self._timer = self.wire.timers.at(
+            now + seconds, lambda at: self.apply(CallInput.NO_RESPONSE, self._final(480), at)
+        )
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -282,7 +281,9 @@ class SipCall:
         self._stop_timer()
         self.reoffers.close()
         self.transfer.close()
-        self.wire.calls.discard(self)
+        self.session.stop()
+        self.ringing.stop()
+        self.wire.end(self, self._host)
         if self.dialog is not None:
             self.wire.dialogs.pop(self.dialog.key, None)
         self.wire.events.append(CallClosed(self))
@@ -293,6 +294,7 @@ _EFFECTS: Mapping[CallEffect, Callable[[SipCall, Message | None, float], None]] 
     CallEffect.SEND_ANSWER: SipCall._send_answer,
     CallEffect.SEND_REFUSAL: SipCall._send_response,
     CallEffect.SEND_TERMINATED: SipCall._send_terminated,
+    CallEffect.SEND_INVITE: SipCall._send_invite,
     CallEffect.SEND_CANCEL: SipCall._send_cancel,
     CallEffect.SEND_BYE: SipCall._send_bye,
     CallEffect.CONFIRM: SipCall._confirm,
@@ -302,17 +304,3 @@ _EFFECTS: Mapping[CallEffect, Callable[[SipCall, Message | None, float], None]] 
     CallEffect.TELL_CONFIRMED: SipCall._tell_confirmed,
     CallEffect.TELL_ENDED: SipCall._tell_ended,
 }
-
-
-def _ignore(response: Response | None, now: float) -> None:
-    """For requests whose outcome changes nothing."""
-
-
-def cancel_of(invite: Request) -> Request:
-    """The CANCEL of an INVITE that was sent (§9.1)."""
-    headers = Headers([("Via", str(invite.via)), ("Max-Forwards", "70")])
-    for name in ("Route", "From", "To", "Call-ID"):
-        for value in invite.headers.values(name):
-            headers.add(name, value)
-    headers.add("CSeq", str(CSeq(invite.cseq.number, "CANCEL")))
-    return Request(headers, method="CANCEL", uri=invite.uri)

@@ -40,6 +40,10 @@ class CallInput(Enum):
     FAILURE = "failure"
     NO_RESPONSE = "no response"
     BYE_OVER = "bye over"
+    RETRY = "retry"
+    """The INVITE failed in a way that another attempt may mend."""
+    LOST = "lost"
+    """The peer does not know the call any more, or has vanished."""
 
 
 class CallEffect(Enum):
@@ -47,6 +51,7 @@ class CallEffect(Enum):
     SEND_ANSWER = "send answer"
     SEND_REFUSAL = "send refusal"
     SEND_TERMINATED = "send 487"
+    SEND_INVITE = "send invite"
     SEND_CANCEL = "send cancel"
     SEND_BYE = "send bye"
     CONFIRM = "confirm"
@@ -76,6 +81,8 @@ CALL_TABLE: dict[tuple[CallState, CallInput], tuple[CallState, tuple[CallEffect,
     (_S.REGRETTED, _I.ACK): (_S.LEAVING, (_E.STOP_ANSWERING, _E.SEND_BYE)),
     (_S.REGRETTED, _I.NO_ACK): (_S.LEAVING, (_E.STOP_ANSWERING, _E.SEND_BYE)),
     (_S.REGRETTED, _I.BYE): (_S.ENDED, (_E.STOP_ANSWERING, _E.TELL_ENDED)),
+    (_S.DIALLING, _I.RETRY): (_S.DIALLING, (_E.SEND_INVITE,)),
+    (_S.PROCEEDING, _I.RETRY): (_S.DIALLING, (_E.SEND_INVITE,)),
     (_S.DIALLING, _I.PROVISIONAL): (_S.PROCEEDING, (_E.TELL_RINGING,)),
     (_S.DIALLING, _I.SUCCESS): (_S.ESTABLISHED, (_E.CONFIRM, _E.TELL_ANSWERED)),
     (_S.DIALLING, _I.FAILURE): (_S.ENDED, (_E.TELL_ENDED,)),
@@ -94,6 +101,7 @@ CALL_TABLE: dict[tuple[CallState, CallInput], tuple[CallState, tuple[CallEffect,
     (_S.CANCELLING, _I.FAILURE): (_S.ENDED, (_E.TELL_ENDED,)),
     (_S.CANCELLING, _I.NO_RESPONSE): (_S.ENDED, (_E.TELL_ENDED,)),
     (_S.ESTABLISHED, _I.HANG_UP): (_S.LEAVING, (_E.SEND_BYE,)),
+    (_S.ESTABLISHED, _I.LOST): (_S.LEAVING, (_E.SEND_BYE, _E.TELL_ENDED)),
     (_S.ESTABLISHED, _I.BYE): (_S.ENDED, (_E.TELL_ENDED,)),
     # Both hang up at once: the peer's BYE is answered, ours runs to its end; the first cause stands.
     (_S.LEAVING, _I.BYE): (_S.LEAVING, ()),

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from callagent.sip.address import Address
 from callagent.sip.message import CSeq, Headers, Request, Response
-from callagent.sip.transaction_layer import Hop
+from callagent.sip.transaction_layer import Hop, default_port
 from callagent.sip.uri import Uri
 
 
@@ -82,7 +82,13 @@ class Dialog:
         strict = bool(self.route_set) and not _is_loose(self.route_set[0])
         next_uri = routes[0].uri if routes and not strict else uri
         hop = hop_of(next_uri)
-        return hop if hop is not None and hop.transport == self.peer.transport else self.peer
+        if hop is None or hop.transport != self.peer.transport:
+            return self.peer if not self.peer.reliable else replace(self.peer, port=_port_of(next_uri, self.peer))
+        if hop.host == self.peer.host:
+            return replace(hop, connection=self.peer.connection, name=self.peer.name)
+        # A private address that speaks to us from a public one is behind a translator and cannot be sent to.
+        hidden = not self.route_set and is_private(hop.host) and not is_private(self.peer.host)
+        return self.peer if hidden else hop
 
     def is_in_order(self, request: Request) -> bool:
         """Note the number of a request that came in; False when it is older than one before (§12.2.2)."""
@@ -114,7 +120,23 @@ def hop_of(uri: Uri) -> Hop | None:
         ipaddress.ip_address(host)
     except ValueError:
         return None
-    return Hop(host, uri.port or 5060, (uri.parameters.get("transport") or "udp").lower())
+    transport = transport_of(uri)
+    return Hop(host, uri.port or default_port(transport), transport)
+
+
+def transport_of(uri: Uri) -> str:
+    """What the URI asks for; UDP where it asks for nothing, TLS for sips (RFC 3261 §26.2.2)."""
+    if uri.scheme == "sips":
+        return "tls"
+    return (uri.parameters.get("transport") or "udp").lower()
+
+
+def is_private(host: str) -> bool:
+    return ipaddress.ip_address(host).is_private
+
+
+def _port_of(uri: Uri, peer: Hop) -> int:
+    return uri.port or default_port(peer.transport)
 
 
 def _is_loose(route: Address) -> bool:

@@ -1,107 +1,44 @@
-"""The user agent on a UDP socket: the only I/O of this package."""
+"""The user agent on its sockets: UDP, TCP and TLS."""
 
 from __future__ import annotations
 
 import asyncio
 import ipaddress
 import socket
-from collections import deque
 from collections.abc import Callable, Mapping
-from typing import cast
 
 from callagent.log import get_logger
 from callagent.sip.address import Address
 from callagent.sip.call import NO_HEADERS, SipCall
-from callagent.sip.dialog import hop_of
-from callagent.sip.events import CallClosed, Event, InviteReceived
-from callagent.sip.in_dialog import send_digit
+from callagent.sip.connections import Connections, StreamLimits
+from callagent.sip.dialling import Way
+from callagent.sip.digest import Credentials
+from callagent.sip.endpoint_call import EndpointCall
+from callagent.sip.events import CallClosed, CallReplaced, Event, InviteReceived
+from callagent.sip.lookup import Lookup
+from callagent.sip.message import Request, Response
+from callagent.sip.tls import TlsContexts, TlsSettings
 from callagent.sip.transaction_layer import Hop
+from callagent.sip.udp import Datagrams, route_to
 from callagent.sip.uri import Uri, host_reference
 from callagent.sip.user_agent import UserAgent
 from callagent.sip.wire import UserAgentSettings
 
 log = get_logger(__name__)
 
-_RECEIVE_BUFFER = 4 * 1024 * 1024
 _MAX_KNOWN_ROUTES = 1024
-_MAX_EARLY_EVENTS = 64
 
 
-class LookupFailed(OSError):
-    """The host of a SIP URI has no address, or nobody told it in time."""
-
-
-class EndpointCall:
-    """One call's verbs without `now`, and its events."""
-
-    def __init__(self, endpoint: Endpoint, core: SipCall, trunk: str) -> None:
-        self.core = core
-        self.trunk = trunk
-        """The name that `admit` gave to the caller; empty for our own calls."""
-        self.closed = asyncio.Event()
-        self._endpoint = endpoint
-        self._on_event: Callable[[Event], None] | None = None
-        self._early: deque[Event] = deque(maxlen=_MAX_EARLY_EVENTS)
-
-    def listen(self, on_event: Callable[[Event], None]) -> None:
-        """Where events go; ones that came earlier are delivered at once."""
-        self._on_event = on_event
-        while self._early:
-            on_event(self._early.popleft())
-
-    def ring(self) -> None:
-        self.core.ring(self._endpoint.now())
-        self._endpoint.flush()
-
-    def answer(self, body: bytes) -> None:
-        self.core.answer(body, self._endpoint.now())
-        self._endpoint.flush()
-
-    def hang_up(self, *, status: int = 480, headers: Mapping[str, str] = NO_HEADERS) -> None:
-        self.core.hang_up(self._endpoint.now(), status=status, headers=headers)
-        self._endpoint.flush()
-
-    def refer(self, target: Uri, headers: Mapping[str, str] = NO_HEADERS) -> None:
-        self.core.refer(target, self._endpoint.now(), headers)
-        self._endpoint.flush()
-
-    def send_digit(self, digit: str) -> None:
-        """By INFO."""
-        send_digit(self.core, digit, self._endpoint.now())
-        self._endpoint.flush()
-
-    def report_transfer(self, status: int) -> None:
-        self.core.report_transfer(status, self._endpoint.now())
-        self._endpoint.flush()
-
-    def reoffer(self, body: bytes) -> None:
-        self.core.reoffer(body, self._endpoint.now())
-        self._endpoint.flush()
-
-    def accept_offer(self, body: bytes) -> None:
-        self.core.accept_offer(body, self._endpoint.now())
-        self._endpoint.flush()
-
-    def refuse_offer(self, status: int = 488) -> None:
-        self.core.refuse_offer(self._endpoint.now(), status)
-        self._endpoint.flush()
-
-    def local_host(self) -> str:
-        """Our address as this call's peer reaches it, for SDP."""
-        dialog = self.core.dialog
-        peer = dialog.peer if dialog is not None else None
-        return self._endpoint.local_host(peer.host if peer is not None else None)
-
-    def deliver(self, event: Event) -> None:
-        if self._on_event is None:
-            self._early.append(event)
-        else:
-            self._on_event(event)
-
-
-class Endpoint(asyncio.DatagramProtocol):
-    def __init__(self, settings: UserAgentSettings, on_invite: Callable[[EndpointCall], None] | None) -> None:
+class Endpoint:
+    def __init__(
+        self,
+        settings: UserAgentSettings,
+        on_invite: Callable[[EndpointCall], None] | None,
+        tls: TlsSettings,
+        limits: StreamLimits,
+    ) -> None:
         """Made by `open`."""
+        self.local_address = ("", 0)
         self._loop = asyncio.get_running_loop()
         self._settings = settings
         self._on_invite = on_invite
@@ -110,8 +47,12 @@ class Endpoint(asyncio.DatagramProtocol):
         self._routes: dict[str, str] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._flushing = False
-        self._transport: asyncio.DatagramTransport | None = None
-        self.local_address = ("", 0)
+        self._datagrams: Datagrams | None = None
+        self._ports: dict[str, int] = {}
+        self._connections = Connections(
+            TlsContexts(tls), self._user_agent.admits, self._receive_framed, self._lose_connection, limits
+        )
+        self._lookup = Lookup(socket.AF_INET)
 
     @classmethod
     async def open(
@@ -120,11 +61,27 @@ class Endpoint(asyncio.DatagramProtocol):
         port: int,
         settings: UserAgentSettings,
         on_invite: Callable[[EndpointCall], None] | None = None,
+        *,
+        tls: TlsSettings | None = None,
+        limits: StreamLimits | None = None,
     ) -> Endpoint:
         """Listen on UDP; port 0 takes any. Without `on_invite` calls are refused. Raises `OSError`."""
-        endpoint = cls(settings, on_invite)
-        await endpoint._loop.create_datagram_endpoint(lambda: endpoint, sock=await _bind(endpoint._loop, host, port))
+        endpoint = cls(settings, on_invite, tls or TlsSettings(), limits or StreamLimits())
+        datagrams = await Datagrams.open(host, port, endpoint._receive_datagram)
+        endpoint._datagrams = datagrams
+        endpoint.local_address = datagrams.local_address
+        family = socket.AF_INET6 if ":" in datagrams.local_address[0] else socket.AF_INET
+        endpoint.use_lookup(Lookup(family))
         return endpoint
+
+    async def listen(self, transport: str, host: str, port: int) -> tuple[str, int]:
+        """Accept `tcp` or `tls` connections as well; the address. Raises `OSError`."""
+        address = await self._connections.listen(transport, host, port)
+        self._ports[transport] = address[1]
+        return address
+
+    def use_lookup(self, lookup: Lookup) -> None:
+        self._lookup = lookup
 
     async def call(
         self,
@@ -133,26 +90,41 @@ class Endpoint(asyncio.DatagramProtocol):
         caller: str | None = None,
         body: Callable[[str], bytes],
         headers: Mapping[str, str] = NO_HEADERS,
+        credentials: Credentials | None = None,
     ) -> EndpointCall:
         """Call a SIP URI. `body` makes the offer from our own address. Raises `ValueError` and `LookupFailed`."""
         uri = Uri.parse(target)
-        if uri.scheme != "sip":
+        if uri.scheme not in ("sip", "sips"):
             raise ValueError("Only sip URIs can be called")
-        hop = await self._look_up(uri)
-        if hop.transport != "udp":
-            raise ValueError("Only UDP is spoken")
-        local = self.local_host(hop.host)
+        hops = await self._lookup.hops(uri)
+        local = self.local_host(hops[0].host)
         sender = Address.parse(caller or f"sip:callagent@{host_reference(local)}")
         offer = body(local)
-        now = self.now()
-        core = self._user_agent.call(uri, hop, now, caller=sender, body=offer, headers=headers)
+        way = Way(hops, credentials)
+        core = self._user_agent.call(uri, way, self.now(), caller=sender, body=offer, headers=headers)
         handle = self._calls[core] = EndpointCall(self, core, "")
         self.flush()
         return handle
 
+    async def find(self, uri: Uri) -> tuple[Hop, ...]:
+        """Where a URI leads to. Raises `LookupFailed` and `ValueError`."""
+        return await self._lookup.hops(uri)
+
+    async def request(self, request: Request, hop: Hop) -> Response | None:
+        """Send a request outside of calls; its final response, None when nobody answered in time."""
+        answered: asyncio.Future[Response | None] = self._loop.create_future()
+
+        def heard(response: Response | None, now: float) -> None:
+            if not answered.done() and (response is None or response.status >= 200):
+                answered.set_result(response)
+
+        self._user_agent.request(request, hop, heard, self.now())
+        self.flush()
+        return await answered
+
     async def close(self, seconds: float = 2.0) -> None:
-        """End what still runs, wait for its last messages, but not longer than `seconds`, and free the socket."""
-        if self._transport is None:
+        """End what still runs, wait for its last messages, but not longer than `seconds`, and free the sockets."""
+        if self._datagrams is None:
             return
         calls = list(self._calls.values())
         for call in calls:
@@ -165,15 +137,19 @@ class Endpoint(asyncio.DatagramProtocol):
             log.warning("sip_close_incomplete", calls=len(self._calls))
         if self._timer is not None:
             self._timer.cancel()
-        self._transport.close()
-        self._transport = None
+        self._datagrams.close()
+        self._datagrams = None
+        await self._connections.close()
 
     def now(self) -> float:
         return self._loop.time()
 
     def local_host(self, peer: str | None = None) -> str:
         """The host that we advertise to this peer."""
-        return self._settings.advertised or self._local(peer or "127.0.0.1")[0]
+        return self._settings.advertised or self._local(Hop(peer or "127.0.0.1", 0))[0]
+
+    def handle_of(self, core: SipCall) -> EndpointCall:
+        return self._calls[core]
 
     def flush(self) -> None:
         """Send what the core wants sent, tell its events, arm its next timer."""
@@ -187,35 +163,40 @@ class Endpoint(asyncio.DatagramProtocol):
             self._flushing = False
         self._arm()
 
-    # asyncio.DatagramProtocol
+    # private
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.DatagramTransport, transport)
-        name = transport.get_extra_info("sockname")
-        self.local_address = (name[0], name[1])
-
-    def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
-        log.debug("<", peer=addr[0], port=addr[1], message=data)
-        self._user_agent.receive_datagram(data, (addr[0], addr[1]), self.now())
+    def _receive_datagram(self, data: bytes, source: tuple[str, int]) -> None:
+        log.debug("<", peer=source[0], port=source[1], message=data)
+        self._user_agent.receive_datagram(data, source, self.now())
         self.flush()
 
-    def error_received(self, exc: Exception) -> None:
-        # ICMP says that nobody listens there; the retransmissions find out for themselves.
-        log.debug("sip_unreachable", error=str(exc))
+    def _receive_framed(self, data: bytes, source: Hop, whole: bool) -> None:
+        log.debug("<", peer=source.host, port=source.port, transport=source.transport, message=data)
+        self._user_agent.receive_message(data, source, self.now(), whole=whole)
+        self.flush()
 
-    # private
+    def _lose_connection(self, hop: Hop) -> None:
+        self._user_agent.fail(hop, self.now())
+        self.flush()
 
     def _step(self) -> bool:
         """Whether there was anything to do; a handler's verbs make more."""
-        datagrams = self._user_agent.datagrams_to_send()
-        for data, hop in datagrams:
-            log.debug(">", peer=hop.host, port=hop.port, message=data)
-            if self._transport is not None:
-                self._transport.sendto(data, (hop.host, hop.port))
+        messages = self._user_agent.datagrams_to_send()
+        for data, hop in messages:
+            self._send(data, hop)
         event = self._user_agent.next_event()
         if event is not None:
             self._deliver(event)
-        return bool(datagrams) or event is not None
+        return bool(messages) or event is not None
+
+    def _send(self, data: bytes, hop: Hop) -> None:
+        log.debug(">", peer=hop.host, port=hop.port, transport=hop.transport, message=data)
+        if self._datagrams is None:
+            return
+        if hop.reliable:
+            self._connections.send(data, hop)
+        else:
+            self._datagrams.send(data, (hop.host, hop.port))
 
     def _deliver(self, event: Event) -> None:
         if isinstance(event, InviteReceived):
@@ -226,6 +207,8 @@ class Endpoint(asyncio.DatagramProtocol):
                 self._on_invite(call)
             return
         handle = self._calls.get(event.call)
+        if isinstance(event, CallReplaced):
+            self._calls[event.by] = EndpointCall(self, event.by, "" if handle is None else handle.trunk)
         if handle is not None:
             handle.deliver(event)
         if handle is not None and isinstance(event, CallClosed):
@@ -237,60 +220,21 @@ class Endpoint(asyncio.DatagramProtocol):
             self._timer.cancel()
             self._timer = None
         when = self._user_agent.next_timer()
-        if when is not None and self._transport is not None:
+        if when is not None and self._datagrams is not None:
             self._timer = self._loop.call_at(when, self._fire)
 
     def _fire(self) -> None:
         self._user_agent.handle_timer(max(self.now(), self._user_agent.next_timer() or 0.0))
         self.flush()
 
-    def _local(self, peer: str) -> tuple[str, int]:
+    def _local(self, peer: Hop) -> tuple[str, int]:
         host, port = self.local_address
+        # Without a listener of that transport the peer has only the connection that we opened.
+        port = self._ports.get(peer.transport, port)
         if not ipaddress.ip_address(host).is_unspecified:
             return host, port
-        if peer not in self._routes:
+        if peer.host not in self._routes:
             if len(self._routes) >= _MAX_KNOWN_ROUTES:
                 self._routes.clear()
-            self._routes[peer] = _route_to(peer)
-        return self._routes[peer], port
-
-    async def _look_up(self, uri: Uri) -> Hop:
-        known = hop_of(uri)
-        if known is not None:
-            return known
-        family = socket.AF_INET6 if ":" in self.local_address[0] else socket.AF_INET
-        try:
-            async with asyncio.timeout(5):
-                found = await self._loop.getaddrinfo(
-                    uri.bare_host, uri.port or 5060, family=family, type=socket.SOCK_DGRAM
-                )
-        except (OSError, TimeoutError) as error:
-            raise LookupFailed(f"{uri.bare_host} has no address: {error}") from error
-        return Hop(str(found[0][4][0]), uri.port or 5060)
-
-
-async def _bind(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket.socket:
-    """IPv6 stays IPv6: an IPv4 peer in IPv6 clothes would be on nobody's allow-list."""
-    family, kind, protocol, _, address = (await loop.getaddrinfo(host, port, type=socket.SOCK_DGRAM))[0]
-    opened = socket.socket(family, kind, protocol)
-    try:
-        opened.setblocking(False)
-        if family == socket.AF_INET6:
-            opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
-        opened.bind(address)
-    except OSError:
-        opened.close()
-        raise
-    return opened
-
-
-def _route_to(peer: str) -> str:
-    """The local address that packets to `peer` leave from; no packet is sent."""
-    family = socket.AF_INET6 if ":" in peer else socket.AF_INET
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect((peer, 9))
-        except OSError:
-            return "::1" if family == socket.AF_INET6 else "127.0.0.1"
-        return str(probe.getsockname()[0])
+            self._routes[peer.host] = route_to(peer.host)
+        return self._routes[peer.host], port

@@ -24,6 +24,8 @@ class EndCause(Enum):
     """The peer answered our INVITE with 3xx to 6xx."""
     TIMEOUT = "timeout"
     """The peer did not answer, or did not acknowledge our answer."""
+    LOST = "lost"
+    """In the middle of the call the peer was gone, or knew nothing of it."""
 
 
 class TransferState(Enum):
@@ -85,6 +87,16 @@ class CallRinging:
     call: SipCall
     status: int
     """180, 183 and their like; 100 is not told."""
+    body: bytes = b""
+    """The peer's answer to our offer when it speaks before it takes the call."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallReplaced:
+    """Another call takes this one's place (RFC 3891): answer that one with this one's media, and hang this one up."""
+
+    call: SipCall
+    by: SipCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +165,7 @@ Event = (
     | CallClosed
     | CallConfirmed
     | CallEnded
+    | CallReplaced
     | CallRinging
     | DigitReceived
     | InviteReceived

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Callable
+from functools import lru_cache
+from typing import TypeVar
 
 TOKEN = r"[A-Za-z0-9\-.!%*_+`'~]+"
 QUOTED_STRING = r'"(?:[^"\\]|\\.)*+"'
@@ -12,12 +15,23 @@ IPV6_REFERENCE = r"\[[0-9A-Fa-f:.]{2,45}\]"
 HOST = rf"(?:{HOSTNAME}|{IPV6_REFERENCE})"
 PORT = r"[0-9]{1,5}"
 
+_REMEMBERED = 256
+_BRACKETS = re.compile(r"[\"<>]")
 _TOKEN = re.compile(TOKEN)
 _QUOTED_PAIR = re.compile(r"\\(.)", re.DOTALL)
 _PIECES = {
     separator: re.compile(rf'{QUOTED_STRING}|<[^<>]*+>|[^"<>{separator}]++|{separator}', re.DOTALL)
     for separator in ",;"
 }
+
+
+Parsed = TypeVar("Parsed")
+
+
+def remember(parse: Callable[[str], Parsed]) -> Callable[[str], Parsed]:
+    """Keep what short texts parsed to: one message asks for the same immutable values again and again."""
+    known = lru_cache(maxsize=512)(parse)
+    return lambda value: known(value) if len(value) <= _REMEMBERED else parse(value)
 
 
 def is_token(value: str) -> bool:
@@ -51,6 +65,8 @@ def check_host(host: str) -> str:
 
 def split_list(value: str, separator: str = ",") -> list[str]:
     """Split at separators outside quoted strings and angle brackets. `separator` is a comma or a semicolon."""
+    if not _BRACKETS.search(value):
+        return [item.strip() for item in value.split(separator)]
     pieces = _PIECES[separator]
     items: list[str] = []
     current: list[str] = []

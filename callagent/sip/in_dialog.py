@@ -17,7 +17,16 @@ if TYPE_CHECKING:
     from callagent.sip.call import SipCall
 
 
-def receive_in_dialog(call: SipCall, dialog: Dialog, transaction: ServerTransaction, now: float) -> None:
+def receive_in_dialog(call: SipCall, transaction: ServerTransaction, now: float) -> None:
+    """A request in the call's dialog, of a method that we allow."""
+    dialog = call.dialog
+    if dialog is None:
+        call.wire.reply(transaction, 481, now)
+        return
+    if not dialog.is_in_order(transaction.request):
+        call.wire.respond(transaction, dialog, 500, now)
+        return
+    dialog.peer = transaction.source
     handler = _HANDLERS.get(transaction.request.method)
     if handler is None:
         # OPTIONS, as a sign of life.
@@ -33,11 +42,13 @@ def send_digit(call: SipCall, digit: str, now: float) -> None:
     info = call.dialog.request("INFO")
     info.headers.add("Content-Type", DTMF_TYPES[0])
     info.body = f"Signal={digit}\r\nDuration=160\r\n".encode()
-    call.wire.request(info, call.dialog.next_hop(), _ignore, now)
 
+    def heard(response: Response | None, at: float) -> None:
+        # A digit that the peer does not take is nobody's business, but a call that it does not know is over.
+        if response is not None and response.status == 481:
+            call.lose(at)
 
-def _ignore(response: Response | None, now: float) -> None:
-    """A digit that the peer does not take is nobody's business."""
+    call.wire.request(info, call.dialog.next_hop(), heard, now)
 
 
 def _receive_bye(call: SipCall, dialog: Dialog, transaction: ServerTransaction, now: float) -> None:
@@ -80,11 +91,16 @@ def _receive_refer(call: SipCall, dialog: Dialog, transaction: ServerTransaction
         call.wire.respond(transaction, dialog, 603, now)
 
 
+def _receive_prack(call: SipCall, dialog: Dialog, transaction: ServerTransaction, now: float) -> None:
+    call.ringing.receive_prack(dialog, transaction, now)
+
+
 _HANDLERS: dict[str, Callable[[SipCall, Dialog, ServerTransaction, float], None]] = {
     "BYE": _receive_bye,
     "INFO": _receive_info,
     "INVITE": _receive_offer,
     "NOTIFY": _receive_notify,
+    "PRACK": _receive_prack,
     "REFER": _receive_refer,
     "UPDATE": _receive_offer,
 }

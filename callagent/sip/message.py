@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from callagent.sip.address import Address
-from callagent.sip.grammar import TOKEN, is_token, parse_integer, split_list
+from callagent.sip.grammar import TOKEN, is_token, parse_integer, remember, split_list
 from callagent.sip.uri import Uri
 from callagent.sip.via import Via
 
@@ -30,7 +30,6 @@ _REQUEST_LINE = re.compile(rf"({TOKEN}) ([^ ]+) (SIP/[0-9]+\.[0-9]+)", re.IGNORE
 _LIKE_A_REQUEST = re.compile(rf"{TOKEN} .* ?SIP/[0-9]+\.[0-9]+ *", re.IGNORECASE | re.DOTALL)
 _STATUS_LINE = re.compile(r"SIP/2\.0 ([1-6][0-9]{2})(?: (.*))?", re.IGNORECASE | re.DOTALL)
 _CSEQ = re.compile(rf"([0-9]+)\s+({TOKEN})")
-_LINE_BREAK = re.compile(r"[\r\n]")
 _TYPE = re.compile(rf"\s*({TOKEN})\s*/\s*({TOKEN})\s*(?:;.*)?", re.DOTALL)
 
 
@@ -41,6 +40,10 @@ class CSeq:
 
     @classmethod
     def parse(cls, value: str) -> CSeq:
+        return _parse_cseq(value)
+
+    @classmethod
+    def _read(cls, value: str) -> CSeq:
         match = _CSEQ.fullmatch(value.strip())
         if match is None:
             raise ValueError("CSeq is not valid")
@@ -50,21 +53,27 @@ class CSeq:
         return f"{self.number} {self.method}"
 
 
+_parse_cseq = remember(CSeq._read)
+
+
 class Headers:
     """Header fields in their order; names without case, compact forms resolved, values without line breaks."""
 
-    __slots__ = ("_items",)
+    __slots__ = ("_index", "_items")
 
     def __init__(self, items: Iterable[tuple[str, str]] = ()) -> None:
         self._items: list[tuple[str, str]] = []
+        self._index: dict[str, list[str]] | None = None
+        """Values by name in lower case, made when somebody asks; None after a change."""
         for name, value in items:
             self.add(name, value)
 
     def add(self, name: str, value: str) -> None:
         """Append one field. `ValueError` on what would break the message, such as a line feed."""
-        if not is_token(name) or _LINE_BREAK.search(value):
+        if not is_token(name) or "\r" in value or "\n" in value:
             raise ValueError("Header is not valid")
         self._items.append((_COMPACT.get(name.lower(), name), value.strip()))
+        self._index = None
 
     def insert_first(self, name: str, value: str) -> None:
         self.add(name, value)
@@ -76,19 +85,31 @@ class Headers:
         self.add(name, value)
 
     def remove(self, name: str) -> None:
-        self._items = [item for item in self._items if item[0].lower() != name.lower()]
+        lowered = name.lower()
+        self._items = [item for item in self._items if item[0].lower() != lowered]
+        self._index = None
 
     def get(self, name: str) -> str | None:
         """The first value."""
         return next(iter(self.values(name)), None)
 
     def values(self, name: str) -> list[str]:
-        lowered = name.lower()
-        return [value for own, value in self._items if own.lower() == lowered]
+        if self._index is None:
+            self._index = {}
+            for own, value in self._items:
+                self._index.setdefault(own.lower(), []).append(value)
+        return list(self._index.get(name.lower(), ()))
 
     def tokens(self, name: str) -> list[str]:
         """All comma-separated elements of all fields of that name."""
         return [item for value in self.values(name) for item in split_list(value) if item]
+
+    def flags(self, name: str) -> frozenset[str]:
+        """The elements in lower case; none where the field cannot be read."""
+        try:
+            return frozenset(item.lower() for item in self.tokens(name))
+        except ValueError:
+            return frozenset()
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         return iter(self._items)
@@ -170,9 +191,11 @@ class Request(Message):
 
     def replace_top_via(self, via: Via) -> None:
         """Put `via` in the place of the topmost one, whether or not it shares its field with others."""
-        rest = [str(other) for other in self.vias[1:]]
-        others = [item for item in self.headers if item[0].lower() != "via"]
-        self.headers = Headers([("Via", str(via)), *(("Via", value) for value in rest), *others])
+        first, *fields = self.headers.values("Via")
+        rest = [str(other) for other in Via.parse_list(first)[1:]]
+        self.headers.remove("Via")
+        for value in reversed([str(via), *rest, *fields]):
+            self.headers.insert_first("Via", value)
 
 
 @dataclass(slots=True)

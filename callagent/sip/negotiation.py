@@ -1,19 +1,34 @@
-"""Offer and answer for one audio stream (RFC 3264): G.711, telephone events, 20 ms packets."""
+"""Offer and answer for one audio stream among whatever else is offered (RFC 3264, 6337); 20 ms packets."""
 
 from __future__ import annotations
 
-import ipaddress
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
+from callagent.sip.media_policy import Encryption, MediaPolicy, NotAcceptable, media_target
+from callagent.sip.sdes import OFFERED, Crypto, usable
 from callagent.sip.sdp import Direction, MediaDescription, SessionDescription
 
-PROTOCOLS = ("RTP/AVP", "RTP/AVPF")
-CODECS = {"0": "PCMU", "8": "PCMA"}
-_TELEPHONE_EVENT = "101"
+PLAIN = ("RTP/AVP", "RTP/AVPF")
+SECURE = ("RTP/SAVP", "RTP/SAVPF")
+_ENCODINGS = {
+    "PCMU/8000": "PCMU",
+    "PCMA/8000": "PCMA",
+    "G722/8000": "G722",
+    # Some phones write what it samples at and not what RFC 3551 wants.
+    "G722/16000": "G722",
+    "OPUS/48000": "OPUS",
+}
+_CLOCK_RATES = {"PCMU": 8000, "PCMA": 8000, "G722": 8000, "OPUS": 48000}
+_MAPS = {"PCMU": "PCMU/8000", "PCMA": "PCMA/8000", "G722": "G722/8000", "OPUS": "opus/48000/2"}
+_NUMBERS = {"PCMU": "0", "PCMA": "8", "G722": "9", "OPUS": "107"}
+_EVENTS = {8000: "101", 16000: "102", 48000: "103"}
+_EVENT = "TELEPHONE-EVENT/"
+_COMFORT_NOISE = "CN/8000"
+_RTCP = re.compile(r"(\d{1,5})(?: IN IP[46] (\S+))?\s*")
 
-
-class NotAcceptable(ValueError):
-    """Nothing of what is offered can be used: 488."""
+NO_POLICY = MediaPolicy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +38,22 @@ class Agreement:
     remote: tuple[str, int] | None
     """Where our packets go; None while the peer has switched the stream off."""
     codec: str
-    """`PCMU` or `PCMA`."""
+    """`PCMU`, `PCMA`, `G722` or `OPUS`."""
     telephone_event: int | None
-    """Payload type of DTMF; None when the peer has none."""
+    """Payload type of DTMF that we send; None when the peer has none."""
     direction: Direction
     """Ours: SENDRECV in a conversation, anything else while held."""
+    payload_type: int = 0
+    """Of the audio that we send."""
+    telephone_event_rate: int = 8000
+    own_payload_type: int | None = None
+    """What the peer may send by our own description; differs only where the answer chose another number."""
+    own_telephone_event: int | None = None
+    comfort_noise: int | None = None
+    control: tuple[str, int] | None = None
+    """Where RTCP goes: equal to `remote` under RFC 5761. None: the port above."""
+    send_key: Crypto | None = None
+    receive_key: Crypto | None = None
 
     @property
     def held(self) -> bool:
@@ -37,75 +63,197 @@ class Agreement:
 class Negotiation:
     """Our side of one call's offers and answers; the origin's version grows when the description changes."""
 
-    def __init__(self, host: str, port: int, session_id: int, *, loopback: bool) -> None:
-        """`host` and `port` are where the peer sends audio to; `loopback` allows targets on this machine's loopback."""
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        session_id: int,
+        *,
+        loopback: bool,
+        policy: MediaPolicy = NO_POLICY,
+        peer: str | None = None,
+    ) -> None:
+        """`host` and `port` are where the peer sends audio to; `loopback` allows targets on this machine's loopback.
+
+        `peer` is the IP address that the peer's signalling comes from.
+        """
         self._host = host
         self._port = port
         self._session_id = session_id
         self._loopback = loopback
+        self._policy = policy
+        self._peer = peer
         self._last: SessionDescription | None = None
+        self._index = 0
+        """Which of the media lines is ours."""
+        self._own_key: Crypto | None = None
+        self._peer_key: Crypto | None = None
 
     def offer(self, direction: Direction = Direction.SENDRECV) -> bytes:
-        media = self._describe((*CODECS, _TELEPHONE_EVENT), _TELEPHONE_EVENT, direction)
-        return self._write((media,))
+        """The first offer, or another within the call. Raises `NotAcceptable` where keys are required but not safe."""
+        if not self._policy.takes_plain and not self._policy.takes_keys:
+            raise NotAcceptable("Encryption is required, and this signalling would give the keys away")
+        protocol, formats = self._last_ours()
+        ours = self._describe(protocol, formats or self._all_formats(), direction, mux=True, keys=self._offered_keys())
+        others = self._last.media if self._last is not None else (ours,)
+        return self._write(tuple(ours if at == self._index else each.refused() for at, each in enumerate(others)))
 
     def answer(self, body: bytes) -> tuple[bytes, Agreement]:
         """Our answer to an offer. Raises `ValueError` (`NotAcceptable` where only the choice does not suit)."""
         offer = SessionDescription.parse(body)
-        index = _choose(offer)
+        index, agreement = self._choose(offer)
         chosen = offer.media[index]
-        agreement = self._agree(chosen)
-        event = agreement.telephone_event
-        codec = next(number for number, name in CODECS.items() if name == agreement.codec)
-        formats = (codec,) if event is None else (codec, str(event))
-        ours = self._describe(formats, None if event is None else str(event), agreement.direction)
+        numbers = [str(agreement.payload_type)]
+        numbers += [str(each) for each in (agreement.telephone_event, agreement.comfort_noise) if each is not None]
+        keys = [agreement.send_key] if agreement.send_key else []
+        formats = {number: _answered(chosen.encodings()[number], agreement) for number in numbers}
+        mux = agreement.control is not None and agreement.control == agreement.remote
+        ours = self._describe(chosen.protocol, formats, agreement.direction, mux=mux, keys=keys)
         if chosen.port == 0:
-            ours = chosen.refused()
-        ours = MediaDescription("audio", ours.port, chosen.protocol, ours.formats, "", ours.attributes)
+            ours = replace(chosen.refused(), formats=tuple(formats))
+        else:
+            self._own_key, self._peer_key = agreement.send_key, agreement.receive_key
+        self._index = index
         media = tuple(ours if at == index else other.refused() for at, other in enumerate(offer.media))
         return self._write(media), agreement
 
     def accept(self, body: bytes) -> Agreement:
         """Read the answer to our offer. Raises `ValueError`."""
         answer = SessionDescription.parse(body)
-        if len(answer.media) != 1 or answer.media[0].kind != "audio":
+        if self._last is None or len(answer.media) != len(self._last.media):
             raise NotAcceptable("Answer does not match the offer")
-        return self._agree(answer.media[0])
+        media, ours = answer.media[self._index], self._last.media[self._index]
+        if media.kind != "audio" or (media.protocol in SECURE) != (ours.protocol in SECURE):
+            raise NotAcceptable("Answer does not match the offer")
+        agreement = self._agree(media, self._answered_keys(media, ours) if media.port else (None, None))
+        if media.port:
+            self._own_key, self._peer_key = agreement.send_key, agreement.receive_key
+        own = {encoding: int(number) for number, encoding in ours.encodings().items()}
+        return replace(
+            agreement,
+            own_payload_type=next((own[each] for each in own if _ENCODINGS.get(each) == agreement.codec), None),
+            own_telephone_event=own.get(f"{_EVENT}{agreement.telephone_event_rate}"),
+        )
 
-    def _agree(self, media: MediaDescription) -> Agreement:
-        codec = next((CODECS[number] for number in media.formats if _is_codec(media, number)), None)
+    # Choosing
+
+    def _choose(self, offer: SessionDescription) -> tuple[int, Agreement]:
+        """The best audio line: one in use before one switched off, encrypted before plain, ours of before, the first.
+
+        A stream that was switched off stays answered.
+        """
+        refusal = NotAcceptable("No usable audio stream")
+        found: list[tuple[tuple[bool, bool, bool, int], Agreement]] = []
+        for index, media in enumerate(offer.media):
+            if media.kind != "audio" or media.protocol not in (*PLAIN, *SECURE):
+                continue
+            try:
+                agreement = self._agree(media, self._offered_key(media) if media.port else (None, None))
+            except NotAcceptable as error:
+                refusal = error
+                continue
+            rank = (not media.port, agreement.send_key is None, self._last is None or index != self._index, index)
+            found.append((rank, agreement))
+        if not found:
+            raise refusal
+        (*_, index), agreement = min(found, key=lambda each: each[0])
+        return index, agreement
+
+    def _agree(self, media: MediaDescription, keys: tuple[Crypto | None, Crypto | None]) -> Agreement:
+        encodings = {number: each for number, each in media.encodings().items() if _is_payload_type(number)}
+        audio = ((number, _ENCODINGS.get(each)) for number, each in encodings.items())
+        number, codec = next(((n, name) for n, name in audio if name in self._policy.codecs), ("", None))
         if codec is None:
             raise NotAcceptable("No common codec")
-        events = (number for number in media.formats if media.encoding(number) == "TELEPHONE-EVENT/8000")
-        event = next((int(number) for number in events if number.isdigit() and int(number) < 128), None)
+        rate, event = _event(encodings, _CLOCK_RATES[codec])
+        noise = next((int(each) for each, name in encodings.items() if name == _COMFORT_NOISE), None)
         direction = media.direction.reversed
-        remote = self._target(media)
+        remote = self._target(media.address, media.port) if media.port else None
         # RFC 2543 peers hold with the address 0.0.0.0 (RFC 3264 §8.4).
         if remote is None and media.port and direction is Direction.SENDRECV:
             direction = Direction.RECVONLY
-        return Agreement(remote, codec, event, direction)
+        return Agreement(
+            remote,
+            codec,
+            event,
+            direction,
+            payload_type=int(number),
+            telephone_event_rate=rate,
+            comfort_noise=noise if _CLOCK_RATES[codec] == 8000 else None,
+            control=self._control(media, remote),
+            send_key=keys[0],
+            receive_key=keys[1],
+        )
 
-    def _target(self, media: MediaDescription) -> tuple[str, int] | None:
-        if media.port == 0:
+    def _target(self, host: str, port: int) -> tuple[str, int] | None:
+        return media_target(host, port, (self._host, self._port), self._peer, loopback=self._loopback)
+
+    def _control(self, media: MediaDescription, remote: tuple[str, int] | None) -> tuple[str, int] | None:
+        if remote is None or media.values("rtcp-mux"):
+            return remote
+        match = next((_RTCP.fullmatch(value) for value in media.values("rtcp")), None)
+        if match is None:
             return None
         try:
-            address = ipaddress.ip_address(media.address)
-        except ValueError:
-            raise NotAcceptable("Media address is not an IP address") from None
-        if address.is_unspecified:
+            return self._target(match[2] or remote[0], int(match[1]))
+        except NotAcceptable:
             return None
-        if address.is_multicast or str(address) == "255.255.255.255" or media.port < 1024:
-            raise NotAcceptable("Media target is not allowed")
-        if (address.is_loopback and not self._loopback) or (str(address), media.port) == (self._host, self._port):
-            raise NotAcceptable("Media target is not allowed")
-        return (str(address), media.port)
 
-    def _describe(self, formats: tuple[str, ...], event: str | None, direction: Direction) -> MediaDescription:
-        attributes = [("rtpmap", f"{number} {CODECS[number]}/8000") for number in formats if number in CODECS]
-        if event is not None:
-            attributes += [("rtpmap", f"{event} telephone-event/8000"), ("fmtp", f"{event} 0-15")]
+    # Keys
+
+    def _offered_key(self, media: MediaDescription) -> tuple[Crypto | None, Crypto | None]:
+        """Ours and the peer's, from an offer. Raises `NotAcceptable` where policy says so."""
+        lines = usable(media.values("crypto")) if self._policy.takes_keys else []
+        if not lines:
+            if media.protocol in SECURE or not self._policy.takes_plain:
+                raise NotAcceptable("Media is not encrypted as it must be")
+            return None, None
+        peer, own, before = lines[0], self._own_key, self._peer_key
+        # An offer that repeats the peer's key asks for no new one of ours.
+        if own is not None and before is not None and (peer.suite, peer.key) == (before.suite, before.key):
+            return Crypto(peer.tag, own.suite, own.key), peer
+        return Crypto.make(peer.tag, peer.suite), peer
+
+    def _offered_keys(self) -> list[Crypto]:
+        if not self._policy.takes_keys or (self._last is not None and self._own_key is None):
+            return []
+        if self._own_key is not None:
+            return [Crypto(1, self._own_key.suite, self._own_key.key)]
+        return [Crypto.make(tag, suite) for tag, suite in enumerate(OFFERED, 1)]
+
+    def _answered_keys(self, media: MediaDescription, ours: MediaDescription) -> tuple[Crypto | None, Crypto | None]:
+        """Ours and the peer's, from an answer; its tag says which of our lines was taken."""
+        offered = {line.tag: line for line in usable(ours.values("crypto"))}
+        for line in usable(media.values("crypto")):
+            own = offered.get(line.tag)
+            if own is not None and own.suite == line.suite:
+                return own, line
+        if media.protocol in SECURE or not self._policy.takes_plain:
+            raise NotAcceptable("Media is not encrypted as it must be")
+        return None, None
+
+    # Writing
+
+    def _last_ours(self) -> tuple[str, dict[str, str]]:
+        """Protocol and formats of our line so far: numbers do not change their meaning in a call (RFC 3264 §8.3.2)."""
+        last = self._last.media[self._index] if self._last is not None else None
+        if last is not None and last.port:
+            return last.protocol, _maps(last)
+        return (SECURE if self._policy.encryption is Encryption.REQUIRED else PLAIN)[0], {}
+
+    def _all_formats(self) -> dict[str, str]:
+        formats = {_NUMBERS[name]: _MAPS[name] for name in self._policy.codecs}
+        rates = sorted({_CLOCK_RATES[name] for name in self._policy.codecs})
+        return formats | {_EVENTS[rate]: f"telephone-event/{rate}" for rate in rates}
+
+    def _describe(
+        self, protocol: str, formats: dict[str, str], direction: Direction, *, mux: bool, keys: list[Crypto]
+    ) -> MediaDescription:
+        attributes = list(_format_attributes(formats))
+        attributes += [("crypto", str(key)) for key in keys]
+        attributes += [("rtcp-mux", "")] if mux else []
         attributes += [("ptime", "20"), (direction.value, "")]
-        return MediaDescription("audio", self._port, PROTOCOLS[0], formats, "", tuple(attributes), direction)
+        return MediaDescription("audio", self._port, protocol, tuple(formats), "", tuple(attributes), direction)
 
     def _write(self, media: tuple[MediaDescription, ...]) -> bytes:
         last = self._last
@@ -117,14 +265,35 @@ class Negotiation:
         return bytes(written)
 
 
-def _choose(offer: SessionDescription) -> int:
-    """The first audio stream in use, else the first at all: a stream that was switched off stays answered."""
-    audio = [index for index, media in enumerate(offer.media) if media.kind == "audio" and media.protocol in PROTOCOLS]
-    if not audio:
-        raise NotAcceptable("No usable audio stream")
-    usable = [index for index in audio if offer.media[index].port]
-    return usable[0] if usable else audio[0]
+def _is_payload_type(number: str) -> bool:
+    return number.isascii() and number.isdigit() and int(number) < 128
 
 
-def _is_codec(media: MediaDescription, number: str) -> bool:
-    return number in CODECS and media.encoding(number) == f"{CODECS[number]}/8000"
+def _event(encodings: dict[str, str], clock_rate: int) -> tuple[int, int | None]:
+    """Rate and payload type of telephone events: at the clock of the audio where there is one (RFC 4733 §2.1)."""
+    rates = {each.removeprefix(_EVENT): int(n) for n, each in reversed(encodings.items()) if each.startswith(_EVENT)}
+    for rate in (clock_rate, *_EVENTS):
+        if str(rate) in rates:
+            return rate, rates[str(rate)]
+    return 8000, None
+
+
+def _answered(encoding: str, agreement: Agreement) -> str:
+    """The map of a format that we take, as it is written."""
+    if encoding.startswith(_EVENT):
+        return f"telephone-event/{agreement.telephone_event_rate}"
+    return encoding if encoding == _COMFORT_NOISE else _MAPS[agreement.codec]
+
+
+def _maps(media: MediaDescription) -> dict[str, str]:
+    return {each.partition(" ")[0]: each.partition(" ")[2] for each in media.values("rtpmap")}
+
+
+def _format_attributes(formats: dict[str, str]) -> Iterator[tuple[str, str]]:
+    for number, written in formats.items():
+        yield "rtpmap", f"{number} {written}"
+        if written.startswith("telephone-event"):
+            yield "fmtp", f"{number} 0-15"
+        elif written.startswith("opus"):
+            # Frames are at 8 kHz from end to end (RFC 7587 §6.1).
+            yield "fmtp", f"{number} maxplaybackrate=8000; sprop-maxcapturerate=8000; stereo=0"

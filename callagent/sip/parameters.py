@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from callagent.sip.grammar import QUOTED_STRING, TOKEN, split_list, unquote
+from callagent.sip.grammar import QUOTED_STRING, TOKEN, remember, split_list, unquote
 
 _PARAMETER = re.compile(rf"({TOKEN})(?:\s*=\s*({QUOTED_STRING}|[^\s\"<>;,=]+))?", re.DOTALL)
 
@@ -18,6 +18,10 @@ class Parameters:
     @classmethod
     def parse(cls, value: str) -> Parameters:
         """Parse `;name=value…`; an empty text is no parameters."""
+        return _parse(value) if value else _NONE
+
+    @classmethod
+    def _read(cls, value: str) -> Parameters:
         if not value.strip():
             return cls()
         first, *rest = split_list(value.strip(), ";")
@@ -53,3 +57,7 @@ def _parse_one(item: str) -> tuple[str, str | None]:
     if match is None:
         raise ValueError("Parameter is not valid")
     return match[1], match[2]
+
+
+_NONE = Parameters()
+_parse = remember(Parameters._read)

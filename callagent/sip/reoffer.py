@@ -28,6 +28,8 @@ class Reoffers:
         self._answering: Answering | None = None
         self._own: Request | None = None
         self._retry: Timer | None = None
+        self.last = b""
+        """Our last description, for a refresh that changes nothing."""
 
     # The peer's
 
@@ -36,7 +38,9 @@ class Reoffers:
         request = transaction.request
         if request.method == "UPDATE" and not request.body:
             dialog.refresh_target(request)
-            self._wire.respond(transaction, dialog, 200, now)
+            refreshed = self._wire.response(request, dialog, 200)
+            self._call.session.agree(request, refreshed, now)
+            transaction.respond(refreshed, now)
         elif self._own is not None or self._answering is not None:
             self._wire.respond(transaction, dialog, 491, now)
         elif self._pending is not None:
@@ -52,7 +56,9 @@ class Reoffers:
         if transaction is None:
             return
         dialog.refresh_target(transaction.request)
+        self.last = body
         response = self._wire.response(transaction.request, dialog, 200, body=body)
+        self._call.session.agree(transaction.request, response, now)
         if transaction.request.method == "UPDATE":
             transaction.respond(response, now)
             return
@@ -95,9 +101,16 @@ class Reoffers:
         request.headers.set("Content-Type", "application/sdp")
         request.headers.set("Allow", self._wire.allow)
         request.body = body
+        self._call.session.renew(request)
+        self.last = body
         self._own = request
         hop = dialog.next_hop()
         self._wire.request(request, hop, lambda response, at: self._heard(dialog, body, response, at), now)
+
+    def repeat(self, dialog: Dialog, now: float) -> None:
+        """Refresh the session with what we said last; put off while another offer is under way."""
+        if self.last:
+            self.send(dialog, self.last, now)
 
     def close(self) -> None:
         if self._answering is not None:
@@ -115,8 +128,9 @@ class Reoffers:
             return
         self._own = None
         if response is None or response.status in (408, 481):
-            self._call.hang_up(now)
+            self._call.lose(now)
         elif response.status < 300:
+            self._call.session.accept(response, now)
             self._wire.events.append(OfferAnswered(self._call, response.body))
         elif response.status == 491 and self._retry is None:
             self._retry_later(dialog, body, now)

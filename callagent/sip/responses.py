@@ -8,13 +8,14 @@ from http import HTTPStatus
 from callagent.sip.address import Address
 from callagent.sip.message import Headers, Request, Response
 
-METHODS = ("INVITE", "ACK", "BYE", "CANCEL", "OPTIONS", "INFO", "UPDATE", "NOTIFY")
-KNOWN_METHODS = (*METHODS, "REFER", "REGISTER", "SUBSCRIBE", "MESSAGE", "PUBLISH", "PRACK")
+METHODS = ("INVITE", "ACK", "BYE", "CANCEL", "OPTIONS", "INFO", "UPDATE", "NOTIFY", "PRACK")
+KNOWN_METHODS = (*METHODS, "REFER", "REGISTER", "SUBSCRIBE", "MESSAGE", "PUBLISH")
 
 _REASONS = {
     100: "Trying", 180: "Ringing", 183: "Session Progress", 200: "OK", 202: "Accepted",
     406: "Not Acceptable", 408: "Request Timeout", 415: "Unsupported Media Type", 416: "Unsupported URI Scheme",
-    420: "Bad Extension", 480: "Temporarily Unavailable", 481: "Call/Transaction Does Not Exist",
+    420: "Bad Extension", 422: "Session Interval Too Small", 423: "Interval Too Brief",
+    480: "Temporarily Unavailable", 481: "Call/Transaction Does Not Exist",
     482: "Loop Detected", 483: "Too Many Hops", 486: "Busy Here", 487: "Request Terminated",
     488: "Not Acceptable Here", 491: "Request Pending", 500: "Server Internal Error",
     505: "Version Not Supported", 513: "Message Too Large", 600: "Busy Everywhere", 603: "Decline",

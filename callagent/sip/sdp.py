@@ -18,7 +18,7 @@ _CONNECTION = re.compile(r"IN (IP4|IP6) ([^\s/]+)(?:/[0-9/]+)?\s*")
 _ORIGIN = re.compile(r"(\S+) (\d{1,20}) (\d{1,20}) IN (?:IP4|IP6) (\S+)\s*")
 _MEDIA = re.compile(r"(\S+) (\d{1,5})(?:/(\d{1,5}))? (\S+) (.+)")
 _FORMAT_MAP = re.compile(r"(\S+) ([A-Za-z0-9\-.+_]+)/(\d{1,7})(?:/(\d{1,2}))?\s*")
-_STATIC = {"0": "PCMU/8000", "8": "PCMA/8000", "9": "G722/8000", "18": "G729/8000"}
+_STATIC = {"0": "PCMU/8000", "8": "PCMA/8000", "9": "G722/8000", "13": "CN/8000", "18": "G729/8000"}
 
 
 class Direction(Enum):
@@ -58,13 +58,18 @@ class MediaDescription:
     """Its own; `a=sendrecv` is ("sendrecv", "")."""
     direction: Direction = Direction.SENDRECV
 
-    def encoding(self, payload_type: str) -> str | None:
-        """`PCMU/8000`, name in upper case; None when nobody says what the number means."""
+    def encodings(self) -> dict[str, str]:
+        """`PCMU/8000`, name in upper case, of each format that says what it is, in the order of preference."""
+        named: dict[str, str] = {}
         for name, value in self.attributes:
             match = _FORMAT_MAP.fullmatch(value) if name == "rtpmap" else None
-            if match is not None and match[1] == payload_type:
-                return f"{match[2].upper()}/{match[3]}"
-        return _STATIC.get(payload_type)
+            if match is not None:
+                named.setdefault(match[1], f"{match[2].upper()}/{match[3]}")
+        known = ((number, named.get(number) or _STATIC.get(number)) for number in self.formats)
+        return {number: encoding for number, encoding in known if encoding is not None}
+
+    def values(self, attribute: str) -> list[str]:
+        return [value for name, value in self.attributes if name == attribute]
 
     def refused(self) -> MediaDescription:
         return MediaDescription(self.kind, 0, self.protocol, self.formats[:1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -18,6 +19,7 @@ from callagent.sip.transactions import (
     Transaction,
     input_of,
 )
+from callagent.sip.via import Via
 
 MAX_TRANSACTIONS = 20_000
 
@@ -34,6 +36,15 @@ class Hop:
     """An IP address, without brackets."""
     port: int
     transport: str = "udp"
+    """`udp`, `tcp` or `tls`."""
+    connection: int | None = None
+    """The peer's port of an open connection; what goes there takes it while it lasts (RFC 5923)."""
+    name: str = ""
+    """The host name that led to the address; a certificate has to bear it."""
+
+    @property
+    def reliable(self) -> bool:
+        return self.transport != "udp"
 
 
 class ClientTransaction(Transaction):
@@ -57,6 +68,8 @@ class TransactionLayer:
         self._clients: dict[Key, ClientTransaction] = {}
         self._servers: dict[Key, ServerTransaction] = {}
         self._merge: dict[Key, Key] = {}
+        self.partners: Counter[str] = Counter()
+        """Hosts that owe us an answer, and how many."""
 
     def __len__(self) -> int:
         return len(self._clients) + len(self._servers)
@@ -71,14 +84,23 @@ class TransactionLayer:
         """Send a request whose topmost Via is ours, and repeat it as its machine says."""
         table = INVITE_CLIENT if request.method == "INVITE" else CLIENT
         transaction = ClientTransaction(table, request, self.settings, self._timers)
-        transaction.hop, transaction.on_response = hop, on_response
+        transaction.hop, transaction.on_response, transaction.reliable = hop, on_response, hop.reliable
         key = (request.via.branch or "", request.method)
         transaction.on_effect = lambda effect, message, at: self._client_effect(key, effect, message, at)
         transaction.on_terminated = lambda: self._forget_client(key)
         self._clients[key] = transaction
+        self.partners[hop.host] += 1
         self._send(bytes(request), hop)
         transaction.start(now)
         return transaction
+
+    def fail(self, hop: Hop, now: float) -> None:
+        """The connection to this hop could not be made, or ended: who waits for an answer over it waits in vain."""
+        for transaction in list(self._clients.values()):
+            own = transaction.hop
+            same = own.transport == hop.transport and own.host == hop.host and hop.port in (own.port, own.connection)
+            if same:
+                transaction.apply(Input.TRANSPORT_ERROR, None, now)
 
     def receive_response(self, response: Response, now: float) -> bool:
         """Whether it belonged to one of our transactions."""
@@ -112,7 +134,8 @@ class TransactionLayer:
         table = INVITE_SERVER if request.method == "INVITE" else SERVER
         transaction = ServerTransaction(table, request, self.settings, self._timers)
         transaction.source = source
-        transaction.hop = Hop(source.host, request.via.response_port(source.port), source.transport)
+        transaction.hop = response_hop(request.via, source)
+        transaction.reliable = source.reliable
         transaction.on_effect = lambda effect, message, at: self._server_effect(key, effect, message, at)
         merge = merge_key(request)
         transaction.on_terminated = lambda: self._forget_server(key, merge)
@@ -124,6 +147,10 @@ class TransactionLayer:
     def knows(self, request: Request) -> bool:
         """Whether it repeats a request, or cancels an INVITE, that has a transaction."""
         return server_key(request) in self._servers or self.invite_of(request) is not None
+
+    def expects(self, request: Request) -> bool:
+        """Whether it repeats, cancels or acknowledges what has a transaction."""
+        return self.knows(request) or server_key(request, "INVITE") in self._servers
 
     def receive_ack(self, ack: Request, now: float) -> bool:
         """Whether it ended an INVITE that we refused; the ACK of a 2xx belongs to the dialog."""
@@ -143,7 +170,13 @@ class TransactionLayer:
         return known is not None and known != server_key(request) and known in self._servers
 
     def _forget_client(self, key: Key) -> None:
-        self._clients.pop(key, None)
+        transaction = self._clients.pop(key, None)
+        if transaction is None:
+            return
+        host = transaction.hop.host
+        self.partners[host] -= 1
+        if not self.partners[host]:
+            del self.partners[host]
 
     def _forget_server(self, key: Key, merge: Key) -> None:
         self._servers.pop(key, None)
@@ -154,6 +187,17 @@ class TransactionLayer:
         transaction = self._servers[key]
         if effect is Effect.SEND and transaction.response is not None:
             self._send(bytes(transaction.response), transaction.hop)
+
+
+def response_hop(via: Via, source: Hop) -> Hop:
+    """Where responses go (§18.2.2): over the connection of the request, or to the address it came from."""
+    if source.reliable:
+        return Hop(source.host, via.port or default_port(source.transport), source.transport, source.connection)
+    return Hop(source.host, via.response_port(source.port))
+
+
+def default_port(transport: str) -> int:
+    return 5061 if transport == "tls" else 5060
 
 
 def server_key(request: Request, method: str | None = None) -> Key:

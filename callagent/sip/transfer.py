@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from callagent.sip.address import Address
 from callagent.sip.dialog import Dialog
 from callagent.sip.events import TransferProgressed, TransferRequested, TransferState
 from callagent.sip.message import Request, Response
+from callagent.sip.replaces import Replaces
 from callagent.sip.responses import reason_phrase
 from callagent.sip.timers import Timer
 from callagent.sip.transaction_layer import ServerTransaction
@@ -110,6 +112,8 @@ class TransferSender:
             self._apply(TransferInput.NO_RESPONSE, 408, reason_phrase(408), now)
         elif response.status >= 300:
             self._apply(TransferInput.REFUSE, response.status, response.reason, now)
+            if response.status == 481:
+                self._call.lose(now)
         elif response.status >= 200:
             self._apply(TransferInput.ACCEPT, response.status, response.reason, now)
 
@@ -140,6 +144,7 @@ class TransferReceiver:
         self._wire = wire
         self._call = call
         self._pending = False
+        self._silent = False
 
     def receive(self, dialog: Dialog, transaction: ServerTransaction, now: float) -> None:
         request = transaction.request
@@ -150,7 +155,11 @@ class TransferReceiver:
             self._wire.respond(transaction, dialog, 491, now)
         else:
             self._pending = True
-            self._wire.respond(transaction, dialog, 202, now)
+            self._silent = (request.headers.get("Refer-Sub") or "").strip().lower().startswith("false")
+            response = self._wire.response(request, dialog, 202)
+            if self._silent:
+                response.headers.add("Refer-Sub", "false")
+            transaction.respond(response, now)
             self._notify(dialog, 100, "active;expires=60", now)
             self._wire.events.append(TransferRequested(self._call, target, request.headers))
 
@@ -163,12 +172,22 @@ class TransferReceiver:
         self._notify(dialog, status, "terminated;reason=noresource" if final else "active;expires=60", now)
 
     def _notify(self, dialog: Dialog, status: int, state: str, now: float) -> None:
+        if self._silent:
+            # The peer asked not to be told (RFC 4488).
+            return
         request = dialog.request("NOTIFY")
         request.headers.add("Event", "refer")
         request.headers.add("Subscription-State", state)
         request.headers.add("Content-Type", "message/sipfrag;version=2.0")
         request.body = f"SIP/2.0 {status} {reason_phrase(status)}\r\n".encode()
         self._wire.request(request, dialog.next_hop(), _unheard, now)
+
+
+def instead_of(call: SipCall, target: Uri) -> Uri:
+    """The Refer-To of an attended transfer: `target` is asked for its call with us (RFC 5589 §7.1)."""
+    if call.dialog is None or not call.established:
+        raise ValueError("The other call is not established")
+    return replace(target, headers=Replaces.of(call.dialog).uri_header)
 
 
 def _refer_to(request: Request) -> Uri | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 
-from callagent.sip.grammar import HOST, PORT, check_host, escape, parse_port, unescape
+from callagent.sip.grammar import HOST, PORT, check_host, escape, parse_port, remember, unescape
 from callagent.sip.parameters import Parameters
 
 _USER_MARKS = "-_.!~*'()&=+$,;?/#"
@@ -37,6 +37,10 @@ class Uri:
 
     @classmethod
     def parse(cls, value: str) -> Uri:
+        return _parse(value)
+
+    @classmethod
+    def _read(cls, value: str) -> Uri:
         match = _SCHEME.fullmatch(value)
         if match is None or any(mark in value for mark in '<>"'):
             raise ValueError("URI is not valid")
@@ -103,3 +107,6 @@ def escape_user(user: str) -> str:
 def host_reference(host: str) -> str:
     """An address as a URI writes it: IPv6 in brackets."""
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
+
+
+_parse = remember(Uri._read)

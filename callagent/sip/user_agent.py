@@ -1,6 +1,6 @@
-"""The SIP user agent as a core: datagrams and times in, datagrams and events out, no I/O and no clock.
+"""The SIP user agent as a core: messages and times in, messages and events out, no I/O and no clock.
 
-The owner calls `receive_datagram` and `handle_timer`, then sends `datagrams_to_send()`, takes `next_event()` until it
+The owner calls `receive_message` and `handle_timer`, then sends `datagrams_to_send()`, takes `next_event()` until it
 is None, and calls `handle_timer` again when `next_timer()` is due.
 """
 
@@ -10,70 +10,114 @@ import secrets
 from collections.abc import Callable, Mapping
 
 from callagent.sip.address import Address
+from callagent.sip.authenticator import Authenticator
 from callagent.sip.call import NO_HEADERS, SipCall
-from callagent.sip.events import Event, InviteReceived
-from callagent.sip.message import CSeq, Headers, MalformedMessage, Request, Response, parse_message
-from callagent.sip.responses import KNOWN_METHODS, copy_headers, reason_phrase
-from callagent.sip.transaction_layer import Hop, ServerTransaction
-from callagent.sip.uri import Uri, host_reference
+from callagent.sip.checks import refusal_of
+from callagent.sip.dialling import Way
+from callagent.sip.events import CallReplaced, Event, InviteReceived
+from callagent.sip.framing import MAX_STREAM_MESSAGE
+from callagent.sip.in_dialog import receive_in_dialog
+from callagent.sip.message import (
+    MAX_DATAGRAM,
+    CSeq,
+    Headers,
+    MalformedMessage,
+    Request,
+    Response,
+    parse_message,
+)
+from callagent.sip.multipart import unwrap_description
+from callagent.sip.rate_limit import RateLimit
+from callagent.sip.replaces import Replaces
+from callagent.sip.responses import copy_headers, reason_phrase
+from callagent.sip.transaction_layer import Hop, OnResponse, ServerTransaction, response_hop
+from callagent.sip.uri import Uri
 from callagent.sip.via import Via
-from callagent.sip.wire import UserAgentSettings, Wire
+from callagent.sip.wire import EXTENSIONS, UNPROVEN, UserAgentSettings, Wire
 
-_SCHEMES = ("sip", "sips", "tel")
 _RETRY_AFTER = 10
-
-Refusal = tuple[int, list[tuple[str, str]]]
+_UNPROVEN_RATE = 20.0
+"""Messages a second, on the long run, of a host that has to prove itself (S27)."""
+_UNPROVEN_BURST = 100.0
 
 
 class UserAgent:
-    def __init__(self, settings: UserAgentSettings, local: Callable[[str], tuple[str, int]]) -> None:
-        """`local` gives our address and port as the peer with this IP address reaches them."""
+    def __init__(self, settings: UserAgentSettings, local: Callable[[Hop], tuple[str, int]]) -> None:
+        """`local` gives our address and port as this peer reaches them over its transport."""
         self._wire = Wire(settings, local)
         self._settings = settings
+        self._authenticator = None if settings.digest is None else Authenticator(settings.digest)
+        self._rate = RateLimit(_UNPROVEN_RATE, _UNPROVEN_BURST)
 
     # Receiving
 
     def receive_datagram(self, data: bytes, source: tuple[str, int], now: float) -> None:
-        """Take in one datagram from an IP address and port. Never raises."""
-        trunk = self._settings.admit(source[0])
-        if trunk is None or not data.strip(b"\r\n\x00"):
+        """Take in one UDP datagram from an IP address and port. Never raises."""
+        self.receive_message(data, Hop(source[0], source[1]), now)
+
+    def receive_message(self, data: bytes, source: Hop, now: float, *, whole: bool = True) -> None:
+        """Take in one message. `whole` is False where a stream does not tell how long it is. Never raises."""
+        trunk = self._settings.admit(source.host)
+        if (trunk is None and not self._wire.is_partner(source.host)) or not data.strip(b"\r\n\x00"):
             return
-        hop = Hop(source[0], source[1])
+        if trunk == UNPROVEN and not self._rate.take(source.host, now):
+            return
         try:
-            message = parse_message(data)
+            message = parse_message(data, limit=MAX_STREAM_MESSAGE if source.reliable else MAX_DATAGRAM)
+            if not whole:
+                raise MalformedMessage("Content-Length is missing", headers=message.headers)
         except MalformedMessage as error:
-            self._refuse_malformed(error, hop)
+            if trunk is not None:
+                self._refuse_malformed(error, source)
             return
+        unwrap_description(message)
         if isinstance(message, Response):
             self._wire.layer.receive_response(message, now)
         else:
-            self._receive_request(message, hop, trunk, now)
+            self._receive_request(message, source, trunk, now)
+
+    def fail(self, hop: Hop, now: float) -> None:
+        """A connection ended, or could not be made."""
+        self._wire.layer.fail(hop, now)
+
+    def admits(self, host: str) -> bool:
+        """Whether this host may connect to us."""
+        return self._settings.admit(host) is not None or self._wire.is_partner(host)
 
     # Sending
 
     def call(
         self,
         target: Uri,
-        hop: Hop,
+        way: Way | Hop,
         now: float,
         *,
         caller: Address,
         body: bytes,
         headers: Mapping[str, str] = NO_HEADERS,
     ) -> SipCall:
-        """Call `target` by way of `hop`, with our offer in `body`."""
+        """Call `target`, with our offer in `body`. A way of one hop may be that hop."""
+        if isinstance(way, Hop):
+            way = Way((way,))
         request_headers = Headers([("Max-Forwards", "70")])
         request_headers.add("From", str(caller.with_tag(self._wire.new_tag())))
         request_headers.add("To", f"<{target.without_headers()}>")
         request_headers.add("Call-ID", secrets.token_hex(16))
         request_headers.add("CSeq", str(CSeq(1, "INVITE")))
-        request_headers.add("Contact", str(self._wire.contact(caller.uri.user, hop)))
+        request_headers.add("Contact", str(self._wire.contact(caller.uri.user, way.hops[0])))
         request_headers.add("Allow", self._wire.allow)
+        request_headers.add("Supported", ", ".join(EXTENSIONS))
         request_headers.add("Content-Type", "application/sdp")
         for name, value in headers.items():
             request_headers.add(name, value)
         invite = Request(request_headers, body, "INVITE", target.without_headers())
-        return SipCall.dial(self._wire, invite, hop, now)
+        return SipCall.dial(self._wire, invite, way, now)
+
+    def request(self, request: Request, hop: Hop, on_response: OnResponse, now: float) -> None:
+        """Send a request outside of calls, complete but for Via and Contact."""
+        if request.method == "REGISTER" and "Contact" not in request.headers:
+            request.headers.add("Contact", str(self._wire.contact(request.recipient.uri.user, hop)))
+        self._wire.request(request, hop, on_response, now)
 
     def datagrams_to_send(self) -> list[tuple[bytes, Hop]]:
         datagrams = list(self._wire.outgoing)
@@ -102,9 +146,14 @@ class UserAgent:
 
     # Requests
 
-    def _receive_request(self, request: Request, source: Hop, trunk: str, now: float) -> None:
+    def _receive_request(self, request: Request, source: Hop, trunk: str | None, now: float) -> None:
         request.replace_top_via(request.via.received_from(source.host, source.port))
         layer = self._wire.layer
+        if trunk == UNPROVEN and (self._authenticator is None or self._authenticator.is_locked(source.host, now)):
+            trunk = None
+        # A host that may not begin anything is heard within its calls only.
+        if trunk is None and self._call_of(request) is None and not layer.expects(request):
+            return
         if request.method == "ACK":
             if not layer.receive_ack(request, now):
                 call = self._call_of(request)
@@ -122,8 +171,28 @@ class UserAgent:
             self._wire.reply(transaction, 482, now)
         elif request.method == "CANCEL":
             self._receive_cancel(transaction, now)
-        elif not self._refuse_unfit(transaction, now):
-            self._dispatch(transaction, trunk, now)
+        else:
+            self._serve(transaction, trunk, now)
+
+    def _serve(self, transaction: ServerTransaction, trunk: str | None, now: float) -> None:
+        if trunk == UNPROVEN and transaction.request.recipient.tag is None:
+            trunk = self._authenticate(transaction, now)
+            if trunk is None:
+                return
+        refusal = refusal_of(self._wire, transaction)
+        if refusal is not None:
+            self._wire.reply(transaction, refusal[0], now, *refusal[1])
+        else:
+            self._dispatch(transaction, trunk or UNPROVEN, now)
+
+    def _authenticate(self, transaction: ServerTransaction, now: float) -> str | None:
+        """The trunk that the request proves to come from; else it is answered."""
+        assert self._authenticator is not None
+        verdict = self._authenticator.check(transaction.request, transaction.source.host, now)
+        if verdict.trunk is None:
+            headers = (("WWW-Authenticate", challenge) for challenge in verdict.challenges)
+            self._wire.reply(transaction, 401, now, *headers)
+        return verdict.trunk
 
     def _dispatch(self, transaction: ServerTransaction, trunk: str, now: float) -> None:
         request = transaction.request
@@ -132,7 +201,7 @@ class UserAgent:
             if call is None:
                 self._wire.reply(transaction, 481, now)
             else:
-                call.receive_request(transaction, now)
+                receive_in_dialog(call, transaction, now)
         elif request.method == "INVITE":
             self._receive_invite(transaction, trunk, now)
         elif request.method == "OPTIONS":
@@ -143,6 +212,9 @@ class UserAgent:
 
     def _receive_invite(self, transaction: ServerTransaction, trunk: str, now: float) -> None:
         self._wire.reply(transaction, 100, now)
+        if "Replaces" in transaction.request.headers:
+            self._receive_replacement(transaction, now)
+            return
         seconds = self._settings.busy()
         if seconds is None and len(self._wire.calls) >= self._settings.max_calls:
             seconds = _RETRY_AFTER
@@ -152,12 +224,28 @@ class UserAgent:
         call = SipCall.receive(self._wire, transaction, now)
         self._wire.events.append(InviteReceived(call, trunk))
 
+    def _receive_replacement(self, transaction: ServerTransaction, now: float) -> None:
+        """An INVITE that takes the place of a call (RFC 3891 §3): it needs no room of its own."""
+        try:
+            replaces = Replaces.parse_single(transaction.request.headers.values("Replaces"))
+        except ValueError:
+            self._wire.reply(transaction, 400, now)
+            return
+        old = self._wire.dialogs.get((replaces.call_id, replaces.to_tag, replaces.from_tag))
+        if old is None:
+            self._wire.reply(transaction, 481, now)
+        elif not old.established or replaces.early_only:
+            self._wire.reply(transaction, 486, now)
+        else:
+            self._wire.events.append(CallReplaced(old, SipCall.receive(self._wire, transaction, now)))
+
     def _receive_options(self, transaction: ServerTransaction, now: float) -> None:
         seconds = self._settings.busy()
         if seconds is not None:
             self._wire.reply(transaction, 503, now, ("Retry-After", str(seconds)))
         else:
-            self._wire.reply(transaction, 200, now, ("Accept", "application/sdp"), ("Supported", ""))
+            supported = ("Supported", ", ".join(EXTENSIONS))
+            self._wire.reply(transaction, 200, now, ("Accept", "application/sdp"), supported)
 
     def _receive_cancel(self, transaction: ServerTransaction, now: float) -> None:
         """200 as long as the INVITE has no final response, or its 2xx is not acknowledged; after that 481."""
@@ -167,60 +255,6 @@ class UserAgent:
         if cancel is not None:
             cancel(now)
 
-    # Checks
-
-    def _refuse_unfit(self, transaction: ServerTransaction, now: float) -> bool:
-        """Answer what we cannot do, in the order of §8.2; whether that was the answer."""
-        for check in (self._check_method, self._check_way, self._check_extensions, self._check_content):
-            refusal = check(transaction)
-            if refusal is not None:
-                status, headers = refusal
-                self._wire.reply(transaction, status, now, *headers)
-                return True
-        return False
-
-    def _check_method(self, transaction: ServerTransaction) -> Refusal | None:
-        request = transaction.request
-        if request.method not in KNOWN_METHODS:
-            return 501, []
-        if request.method not in self._wire.allow.split(", "):
-            return 405, []
-        return None
-
-    def _check_way(self, transaction: ServerTransaction) -> Refusal | None:
-        request = transaction.request
-        if request.uri.scheme not in _SCHEMES:
-            return 416, []
-        if request.recipient.tag is not None:
-            return None
-        # Seventy hops to a voice agent are a loop. OPTIONS asks who is at the end of so many (§11).
-        hops = request.headers.get("Max-Forwards")
-        if hops is not None and int(hops) == 0 and request.method != "OPTIONS":
-            return 483, []
-        host, port = self._wire.local(transaction.source)
-        ours = Via("UDP", host_reference(host), port).sent_by
-        return (482, []) if any(via.sent_by == ours for via in request.vias) else None
-
-    @staticmethod
-    def _check_extensions(transaction: ServerTransaction) -> Refusal | None:
-        required = transaction.request.headers.tokens("Require")
-        return (420, [("Unsupported", ", ".join(required))]) if required else None
-
-    @staticmethod
-    def _check_content(transaction: ServerTransaction) -> Refusal | None:
-        request = transaction.request
-        if request.method not in ("INVITE", "UPDATE"):
-            return None
-        coding = request.headers.get("Content-Encoding")
-        if coding is not None and coding.lower() != "identity":
-            return 415, [("Accept-Encoding", "identity")]
-        if request.body and request.content_type != "application/sdp":
-            return 415, [("Accept", "application/sdp")]
-        accepted = [item.partition(";")[0].strip().lower() for item in request.headers.tokens("Accept")]
-        if accepted and not {"application/sdp", "application/*", "*/*"}.intersection(accepted):
-            return 406, []
-        return None
-
     def _refuse_malformed(self, error: MalformedMessage, source: Hop) -> None:
         """Answer without a transaction, to where the bytes came from: what they say of their way is not trusted."""
         if error.headers is None or "Via" not in error.headers:
@@ -228,11 +262,13 @@ class UserAgent:
         response = Response(copy_headers(error.headers, self._wire.new_tag()), status=error.status)
         response.reason = reason_phrase(error.status)
         self._wire.finish(response)
-        try:
-            port = Via.parse(error.headers.values("Via")[0]).response_port(source.port)
-        except ValueError:
-            port = source.port
-        self._wire.outgoing.append((bytes(response), Hop(source.host, port)))
+        hop = source
+        if not source.reliable:
+            try:
+                hop = response_hop(Via.parse(error.headers.values("Via")[0]), source)
+            except ValueError:
+                pass
+        self._wire.outgoing.append((bytes(response), hop))
 
     def _call_of(self, request: Request) -> SipCall | None:
         key = (request.call_id, request.recipient.tag or "", request.sender.tag or "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 
-from callagent.sip.grammar import HOST, PORT, TOKEN, check_host, parse_port, split_list
+from callagent.sip.grammar import HOST, PORT, TOKEN, check_host, parse_port, remember, split_list
 from callagent.sip.parameters import Parameters
 
 BRANCH_COOKIE = "z9hG4bK"
@@ -23,6 +23,10 @@ class Via:
 
     @classmethod
     def parse(cls, value: str) -> Via:
+        return _parse(value)
+
+    @classmethod
+    def _read(cls, value: str) -> Via:
         match = _VIA.fullmatch(value.strip())
         if match is None:
             raise ValueError("Via is not valid")
@@ -54,7 +58,7 @@ class Via:
 
     @property
     def sent_by(self) -> str:
-        return f"{self.host.lower()}:{self.port or 5060}"
+        return f"{self.host.lower()}:{self.port or (5061 if self.transport == 'TLS' else 5060)}"
 
     def received_from(self, host: str, port: int) -> Via:
         """As the next hop writes it down before it goes on: `received`, and `rport` where asked for."""
@@ -68,3 +72,6 @@ class Via:
     def response_port(self, source_port: int) -> int:
         """The port responses go to, at the address the request came from (§18.2.2, RFC 3581 §4)."""
         return source_port if "rport" in self.parameters else self.port or 5060
+
+
+_parse = remember(Via._read)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import secrets
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from callagent.sip.address import Address
+from callagent.sip.authenticator import DigestSettings
 from callagent.sip.events import Event
 from callagent.sip.message import Request, Response
 from callagent.sip.parameters import Parameters
@@ -31,10 +32,18 @@ def _never_busy() -> int | None:
     return None
 
 
+UNPROVEN = ""
+"""The trunk of a host that has to prove who it is."""
+EXTENSIONS = ("100rel", "replaces", "norefersub", "timer")
+"""What we understand when a peer requires it."""
+
+
 @dataclass(frozen=True, slots=True)
 class UserAgentSettings:
     admit: Callable[[str], str | None] = _nobody
-    """The name of the trunk that an IP address belongs to. None: the sender gets no answer at all."""
+    """The name of the trunk that an IP address belongs to. None: the sender gets no answer at all. `UNPROVEN`: it has
+    to prove an account of `digest`."""
+    digest: DigestSettings | None = None
     busy: Callable[[], int | None] = _never_busy
     """Seconds for Retry-After while no new call can be taken; None when one can."""
     advertised: str | None = None
@@ -49,13 +58,17 @@ class UserAgentSettings:
     transfer_limit: float = 60.0
     """Seconds that a peer may try the target of our REFER once it said so."""
     max_calls: int = 1000
+    session_seconds: int = 1800
+    """After how long a call without a sign of life from the peer's signalling ends (RFC 4028)."""
+    shortest_session: int = 90
+    """Shorter ones that a peer asks for are answered 422."""
 
 
 class Wire:
     """Shared by the user agent and its calls."""
 
-    def __init__(self, settings: UserAgentSettings, local: Callable[[str], tuple[str, int]]) -> None:
-        """`local` gives our address and port as the peer with this IP address reaches them."""
+    def __init__(self, settings: UserAgentSettings, local: Callable[[Hop], tuple[str, int]]) -> None:
+        """`local` gives our address and port as this peer reaches them over its transport."""
         self.settings = settings
         self.timers = Timers()
         self.outgoing: deque[tuple[bytes, Hop]] = deque()
@@ -63,7 +76,25 @@ class Wire:
         self.layer = TransactionLayer(settings.timers, self.timers, self._send)
         self.dialogs: dict[tuple[str, str, str], SipCall] = {}
         self.calls: set[SipCall] = set()
+        self.hosts: Counter[str] = Counter()
+        """Of the peers of our calls, and how many calls each has."""
         self._local = local
+
+    def is_partner(self, host: str) -> bool:
+        """Whether we are in a call with this host, or wait for its answer, whoever may begin one."""
+        return host in self.hosts or host in self.layer.partners
+
+    def begin(self, call: SipCall, host: str) -> None:
+        self.calls.add(call)
+        self.hosts[host] += 1
+
+    def end(self, call: SipCall, host: str) -> None:
+        if call not in self.calls:
+            return
+        self.calls.discard(call)
+        self.hosts[host] -= 1
+        if not self.hosts[host]:
+            del self.hosts[host]
 
     def request(self, request: Request, hop: Hop, on_response: OnResponse, now: float) -> ClientTransaction:
         """Send in a transaction of its own. A Via that is there already stays: a CANCEL has its INVITE's."""
@@ -91,6 +122,7 @@ class Wire:
         response = respond_to(request, status, tag=dialog.local.tag, body=body)
         if request.method in ("INVITE", "UPDATE", "REFER") and 100 < status < 300:
             response.headers.add("Contact", str(dialog.local_contact))
+            response.headers.set("Supported", ", ".join(EXTENSIONS))
         return self.finish(response)
 
     def finish(self, response: Response) -> Response:
@@ -108,7 +140,7 @@ class Wire:
 
     def local(self, hop: Hop) -> tuple[str, int]:
         """Host and port that this peer may send to."""
-        host, port = self._local(hop.host)
+        host, port = self._local(hop)
         return self.settings.advertised or host, port
 
     @property

@@ -1,4 +1,4 @@
-"""Recognisers and voices, by name.
+"""Recognisers and voices, by name; several names are a line-up in which the next takes over where one fails.
 
 recognizer, voice = await asyncio.gather(open_recognizer("local"), open_voice("local"))   # seconds: loads models
 stream = await recognizer.open(on_transcript)
@@ -7,12 +7,17 @@ async for chunk in voice.speak("Hello.", VoiceSettings()): ...
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from callagent.breaker import Member
 from callagent.errors import ConfigError
+from callagent.speech.apology import ApologisingVoice
 from callagent.speech.cached_voice import CachedVoice
+from callagent.speech.failover_recognizer import FailoverRecognizer
+from callagent.speech.failover_voice import FailoverVoice
 from callagent.speech.protocol import (
     Recognizer,
     RecognizerSettings,
@@ -23,32 +28,51 @@ from callagent.speech.protocol import (
     VoiceSettings,
     WordTime,
 )
+from callagent.speech.providers import (
+    KEYS,
+    RECOGNIZERS,
+    VOICES,
+    SpeechProvider,
+    open_provider_recognizer,
+    open_provider_voice,
+)
+from callagent.speech.spoken import speakable
+from callagent.speech.voice_names import VoiceNames
+from callagent.speech.voice_store import VoiceStore
 
 if TYPE_CHECKING:
     from callagent.speech.voice_activity import VoiceActivity
 
 __all__ = [
+    "ApologisingVoice",
     "CachedVoice",
+    "FailoverRecognizer",
+    "FailoverVoice",
     "Recognizer",
     "RecognizerSettings",
     "RecognizerStream",
     "SpeechChunk",
     "SpeechOptions",
+    "SpeechProvider",
     "Transcript",
     "Voice",
+    "VoiceNames",
     "VoiceSettings",
     "WordTime",
     "open_recognizer",
     "open_voice",
     "open_voice_activity",
+    "speakable",
 ]
 
-NAMES = "'local', 'none' or 'script:FILE'"
+EMBEDDED = "'local', 'none' or 'script:FILE'"
+STORE_BYTES = 1 << 30
+"""Of the utterances on disk."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpeechOptions:
-    """How the embedded engines run; the other ones take none of it."""
+    """How engines run and providers are reached; each takes what it needs of it."""
 
     whisper_dir: str = ""
     """A CTranslate2 Whisper model directory for final transcripts; empty: the packaged Whisper base."""
@@ -58,11 +82,63 @@ class SpeechOptions:
     """Where the packaged model is put together; None: `~/.cache/callagent`."""
     voice_cache_bytes: int = 64 << 20
     """Audio of utterances kept to be said again; 0: none."""
+    voice_cache: Path | None = None
+    """A folder for what was said, for the next start of the server; None: it is kept in memory only."""
+    providers: Mapping[str, SpeechProvider] = field(default_factory=dict)
+    voice_names: VoiceNames = field(default_factory=VoiceNames)
 
 
-async def open_recognizer(name: str, options: SpeechOptions | None = None) -> Recognizer:
-    """The recogniser `name`, ready for the first call. Raises `UserError` or `ProviderError`."""
+async def open_recognizer(names: str | Sequence[str], options: SpeechOptions | None = None) -> Recognizer:
+    """The recogniser, or the line-up, of `names`, ready for the first call. Raises `UserError` or `ProviderError`."""
     options = options or SpeechOptions()
+    names = [names] if isinstance(names, str) else names
+    members = [await _recognizer_member(name, options) for name in names]
+    alone = len(members) == 1 and members[0].embedded
+    return members[0].provider if alone else FailoverRecognizer(members)
+
+
+async def open_voice(names: str | Sequence[str], options: SpeechOptions | None = None) -> FailoverVoice:
+    """The voice, or the line-up, of `names`, ready for the first call. Raises `UserError` or `ProviderError`.
+
+    What it said is kept, and said again without asking an engine.
+    """
+    options = options or SpeechOptions()
+    store = VoiceStore(options.voice_cache, STORE_BYTES) if options.voice_cache else None
+    names = [names] if isinstance(names, str) else names
+    return FailoverVoice([await _voice_member(name, options, store) for name in names], options.voice_names)
+
+
+async def _recognizer_member(name: str, options: SpeechOptions) -> Member[Recognizer]:
+    provider, _, model = name.partition("/")
+    if provider not in RECOGNIZERS:
+        return Member(name, await _open_embedded_recognizer(name, options), embedded=True)
+    return Member(provider, open_provider_recognizer(provider, _settings(provider, model, options)))
+
+
+async def _voice_member(name: str, options: SpeechOptions, store: VoiceStore | None) -> Member[CachedVoice]:
+    provider, _, model = name.partition("/")
+    size = options.voice_cache_bytes
+    if provider not in VOICES:
+        # A script says the same text in another way when it is changed: it is not kept on disk.
+        kept = store if name == "local" else None
+        voice = CachedVoice(await _open_embedded_voice(name), size, kept, name)
+        return Member(name, voice, embedded=True)
+    settings = _settings(provider, model, options)
+    identity = "/".join((provider, settings.base_url, settings.model, settings.voice))
+    return Member(provider, CachedVoice(open_provider_voice(provider, settings), size, store, identity))
+
+
+def _settings(provider: str, model: str, options: SpeechOptions) -> SpeechProvider:
+    settings = options.providers.get(provider, SpeechProvider())
+    if not settings.api_key and not settings.base_url:
+        raise ConfigError(
+            f"'{provider}' needs a key: set {KEYS[provider]}, or speech.providers.{provider}.base_url to a server "
+            "that needs none"
+        )
+    return replace(settings, model=model) if model else settings
+
+
+async def _open_embedded_recognizer(name: str, options: SpeechOptions) -> Recognizer:
     match name.partition(":"):
         case "local", "", "":
             from callagent.speech.local import LocalRecognizer, RecognizerOptions
@@ -79,16 +155,10 @@ async def open_recognizer(name: str, options: SpeechOptions | None = None) -> Re
             from callagent.speech.scripted import ScriptedRecognizer
 
             return ScriptedRecognizer.read(Path(file))
-    raise ConfigError(f"the recogniser '{name}' is not known: {NAMES}")
+    raise ConfigError(f"the recogniser '{name}' is not known: {_known(RECOGNIZERS)}")
 
 
-async def open_voice(name: str, options: SpeechOptions | None = None) -> CachedVoice:
-    """The voice `name`, ready for the first call, behind a cache. Raises `UserError` or `ProviderError`."""
-    options = options or SpeechOptions()
-    return CachedVoice(await _open_voice(name), options.voice_cache_bytes)
-
-
-async def _open_voice(name: str) -> Voice:
+async def _open_embedded_voice(name: str) -> Voice:
     match name.partition(":"):
         case "local", "", "":
             from callagent.speech.local import LocalVoice
@@ -104,7 +174,11 @@ async def _open_voice(name: str) -> Voice:
             from callagent.speech.scripted import ScriptedVoice
 
             return ScriptedVoice.read(Path(file))
-    raise ConfigError(f"the voice '{name}' is not known: {NAMES}")
+    raise ConfigError(f"the voice '{name}' is not known: {_known(VOICES)}")
+
+
+def _known(providers: Iterable[str]) -> str:
+    return f"{EMBEDDED}, or of a provider, with or without a model: {', '.join(sorted(providers))}"
 
 
 def open_voice_activity() -> VoiceActivity:

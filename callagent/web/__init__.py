@@ -1,4 +1,4 @@
-"""HTTP: webhooks and media streams of carriers, health and metrics."""
+"""HTTP: webhooks and media streams of carriers, health and metrics, API and dashboard."""
 
 from __future__ import annotations
 
@@ -10,13 +10,19 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from callagent.carriers import TwilioSettings
+    from callagent.web.api import Dashboard
 
 __all__ = ["ServerHooks", "make_app"]
 
 
-def make_app(twilio: TwilioSettings | None, hooks: ServerHooks) -> web.Application:
-    """The aiohttp application; `twilio` None: no carrier. Raises `ValueError` for bad settings."""
+def make_app(
+    twilio: TwilioSettings | None, hooks: ServerHooks, dashboard: Dashboard | None = None, *, https: bool = False
+) -> web.Application:
+    """The aiohttp application; `twilio` None: no carrier; `dashboard` None: neither API nor pages.
+
+    Raises `ValueError` for bad settings.
+    """
     # aiohttp is imported with the first application, not with the command line.
     from callagent.web import app
 
-    return app.make_app(twilio, hooks)
+    return app.make_app(twilio, hooks, dashboard, https=https)

@@ -1,13 +1,24 @@
-"""Who may see what is not for everybody: this machine, reached directly."""
+"""Who may see what is not for everybody: this machine, reached directly, and who has an account."""
 
 from __future__ import annotations
 
 from ipaddress import ip_address
+from time import monotonic
 from typing import Final
+from urllib.parse import urlsplit
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
+from callagent.web.accounts import Accounts
+from callagent.web.identity import IDENTITY, LOCAL, Identity
+
+SESSION_COOKIE: Final = "callagent_session"
+CSRF_HEADER: Final = "X-CSRF-Token"
+LOGIN_PATH: Final = "/login"
+_OPEN_WITH_ACCOUNTS: Final = frozenset({LOGIN_PATH, "/api/login"})
+_STATIC: Final = "/static/"
+_SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _FORWARDING: Final = frozenset(
     {
         "forwarded",
@@ -32,16 +43,54 @@ def direct_and_local(request: web.Request) -> bool:
     return _is_loopback(request.remote or "") and _is_loopback(_host_name(request.host))
 
 
-def local_only(open_paths: frozenset[str]) -> Middleware:
-    """Refuse everything but `open_paths` to all who are not local."""
+def guard(open_paths: frozenset[str], accounts: Accounts) -> Middleware:
+    """Refuse everything but `open_paths` to all who are neither local nor logged in."""
 
     @web.middleware
-    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if request.path not in open_paths and not direct_and_local(request):
-            raise web.HTTPForbidden(text="only for this machine")
+    async def let_in(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.path in open_paths:
+            return await handler(request)
+        identity = _identify(request, accounts)
+        if identity is None:
+            if accounts and (request.path in _OPEN_WITH_ACCOUNTS or request.path.startswith(_STATIC)):
+                _refuse_foreign(request)
+                return await handler(request)
+            return _turn_away(request, accounts)
+        _refuse_foreign(request)
+        if request.method not in _SAFE and identity.csrf and request.headers.get(CSRF_HEADER) != identity.csrf:
+            raise web.HTTPForbidden(text="the request does not come from the dashboard")
+        request[IDENTITY] = identity
         return await handler(request)
 
-    return guard
+    return let_in
+
+
+def _identify(request: web.Request, accounts: Accounts) -> Identity | None:
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    if scheme.lower() == "bearer":
+        # A wrong token is no way to become the machine's own user.
+        return accounts.bearer(token.strip())
+    if (cookie := request.cookies.get(SESSION_COOKIE)) and (found := accounts.session(cookie, monotonic())):
+        return found
+    return LOCAL if direct_and_local(request) else None
+
+
+def _refuse_foreign(request: web.Request) -> None:
+    """A page of another site may send a browser's requests here: it is not what asks."""
+    foreign = request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin")
+    if (origin := request.headers.get("Origin")) is not None:
+        foreign = foreign or urlsplit(origin).netloc.lower() != request.host.lower()
+    asks_for_more = request.method not in _SAFE or request.headers.get("Upgrade") is not None
+    if foreign and asks_for_more:
+        raise web.HTTPForbidden(text="not from another site")
+
+
+def _turn_away(request: web.Request, accounts: Accounts) -> web.StreamResponse:
+    if not accounts:
+        raise web.HTTPForbidden(text="only for this machine")
+    if "text/html" in request.headers.get("Accept", "") and request.method == "GET":
+        raise web.HTTPSeeOther(LOGIN_PATH)
+    raise web.HTTPUnauthorized(text="log in, or send a token", headers={"WWW-Authenticate": "Bearer"})
 
 
 def _host_name(host: str) -> str:

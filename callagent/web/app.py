@@ -1,4 +1,4 @@
-"""The HTTP application: health, metrics and the carriers' routes."""
+"""The HTTP application: health, metrics, the carriers' routes, and the dashboard."""
 
 from __future__ import annotations
 
@@ -7,24 +7,37 @@ from typing import Final
 from aiohttp import web
 
 from callagent.carriers import TwilioSettings
-from callagent.web.access import local_only
+from callagent.web.access import guard
+from callagent.web.accounts import Accounts
+from callagent.web.api import Api, Dashboard, unavailable_is_503
 from callagent.web.hooks import ServerHooks
+from callagent.web.pages import Pages
 from callagent.web.twilio import SIGNED_PATHS, TwilioRoutes
 
 HEALTH_PATHS: Final = frozenset({"/health", "/ready"})
 MAX_BODY: Final = 65536
 
 
-def make_app(twilio: TwilioSettings | None, hooks: ServerHooks) -> web.Application:
-    """The application, without Twilio's routes where there are no settings. Raises `ValueError` for bad settings."""
+def make_app(
+    twilio: TwilioSettings | None, hooks: ServerHooks, dashboard: Dashboard | None = None, *, https: bool = False
+) -> web.Application:
+    """The application, without Twilio's routes where there are no settings. Raises `ValueError` for bad settings.
+
+    `https`: browsers reach the dashboard that way.
+    """
     open_paths = HEALTH_PATHS | (SIGNED_PATHS if twilio else frozenset())
-    app = web.Application(middlewares=[local_only(open_paths)], client_max_size=MAX_BODY)
+    accounts = dashboard.accounts if dashboard else Accounts(())
+    middlewares = [guard(open_paths, accounts), unavailable_is_503]
+    app = web.Application(middlewares=middlewares, client_max_size=MAX_BODY)
     routes = _Routes(hooks)
     app.router.add_get("/health", routes.health)
     app.router.add_get("/ready", routes.ready)
     app.router.add_get("/metrics", routes.metrics)
     if twilio:
         TwilioRoutes(twilio, hooks).register(app)
+    if dashboard:
+        Api(dashboard).register(app)
+        Pages(accounts, secure=https).register(app)
     return app
 
 

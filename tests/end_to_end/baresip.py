@@ -24,8 +24,8 @@ call_max_calls 10
 audio_player aubridge,out{sip}
 audio_source aufile,{microphone}
 audio_alert aubridge,alert{sip}
-ausrc_srate 8000
-auplay_srate 8000
+ausrc_srate {rate}
+auplay_srate {rate}
 ausrc_channels 1
 auplay_channels 1
 audio_level no
@@ -34,11 +34,14 @@ auplay_format s16
 auenc_format s16
 audec_format s16
 audio_buffer 20-160
-rtcp_mux no
+rtcp_mux {mux}
 jitter_buffer_delay 2-10
 net_interface 127.0.0.1
 module_path {modules}
 module g711.so
+module g722.so
+module opus.so
+module srtp.so
 module aufile.so
 module aubridge.so
 module sndfile.so
@@ -52,7 +55,7 @@ snd_path {recordings}
 menu_bell no
 """
 _ACCOUNT = (
-    "<sip:user@127.0.0.1:{sip};transport=udp>;regint=0;answermode=auto;audio_codecs=PCMU/8000/1,PCMA/8000/1;ptime=20\n"
+    "<sip:user@127.0.0.1:{sip};transport=udp>;regint=0;answermode=auto;audio_codecs={codecs};ptime=20{more}\n"
 )
 
 
@@ -122,15 +125,27 @@ class Baresip:
 
 
 @contextmanager
-def baresip(folder: Path, microphone: Path) -> Iterator[Baresip]:
-    """A phone that plays `microphone` (8 kHz mono WAV) in every call and records beside it."""
+def baresip(
+    folder: Path,
+    microphone: Path,
+    *,
+    codecs: str = "PCMU/8000/1,PCMA/8000/1",
+    rate: int = 8000,
+    more: str = "",
+    mux: bool = False,
+) -> Iterator[Baresip]:
+    """A phone that plays `microphone` (mono WAV of `rate` Hz) in every call and records beside it.
+
+    `more` are further account parameters, such as `;mediaenc=srtp-mand`.
+    """
     assert BARESIP, "baresip is not installed"
     sip, control = free_port(socket.SOCK_DGRAM), free_port(socket.SOCK_STREAM)
     recordings = folder / "recordings"
     recordings.mkdir(parents=True)
-    text = _CONFIG.format(sip=sip, control=control, microphone=microphone, recordings=recordings, modules=MODULES)
+    places = {"microphone": microphone, "recordings": recordings, "modules": MODULES}
+    text = _CONFIG.format(sip=sip, control=control, rate=rate, mux="yes" if mux else "no", **places)
     (folder / "config").write_text(text)
-    (folder / "accounts").write_text(_ACCOUNT.format(sip=sip))
+    (folder / "accounts").write_text(_ACCOUNT.format(sip=sip, codecs=codecs, more=more))
     (folder / "contacts").write_text("")
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen([BARESIP, "-f", str(folder)], stdin=subprocess.DEVNULL, stdout=log, stderr=log)

@@ -16,8 +16,7 @@ from callagent.phone.mouth import Mouth, wav_file
 from callagent.phone.sip import dial_sip
 
 MILL = Path(__file__).parents[1] / "projects" / "mill"
-WORD = Path(__file__).parents[2] / "callagent" / "bench" / "agent" / "caller.wav"
-"""A second of speech."""
+WORDS = Path(__file__).parent / "callers" / "c01_hibari_heart.wav"
 
 
 def scripts(folder: Path, heard: Sequence[str], thought: Sequence[Mapping[str, Any]]) -> dict[str, str]:
@@ -33,7 +32,7 @@ def scripts(folder: Path, heard: Sequence[str], thought: Sequence[Mapping[str, A
 
 
 class Talker:
-    """A caller who speaks a word and counts what the agent says."""
+    """A caller who says something and counts what the agent says."""
 
     def __init__(self, line: Line) -> None:
         self.line = line
@@ -52,7 +51,7 @@ class Talker:
         await until(said, seconds, lambda: f"{utterances} utterances; heard {self.ear.utterances}")
 
     async def say(self) -> None:
-        await self.mouth.speak(wav_file(WORD))
+        await self.mouth.speak(wav_file(WORDS))
 
     async def ended(self, seconds: float = 20.0) -> str:
         async with asyncio.timeout(seconds):
@@ -74,7 +73,7 @@ async def until(condition: Callable[[], object], seconds: float, what: Callable[
     """Wait for what happens in another process; says what it waited for."""
     try:
         async with asyncio.timeout(seconds):
-            while not condition():  # noqa: ASYNC110 - there is no event between processes
+            while not condition():
                 await asyncio.sleep(0.02)
     except TimeoutError:
         raise AssertionError(f"not within {seconds} s: {what()}") from None

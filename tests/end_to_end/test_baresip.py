@@ -19,7 +19,8 @@ from callagent.legs.leg import CallerHungUp, DigitPressed, LegEvent, Media, Tran
 from callagent.legs.sip_leg import SipLeg
 from callagent.legs.sip_legs import SipLegs
 from callagent.rtp import Pump, RtpPorts
-from callagent.sip import UserAgentSettings
+from callagent.sip import TlsSettings, UserAgentSettings
+from tests.sip.test_connections import make_certificate
 
 MODULES = Path("/usr/lib/baresip/modules")
 PATIENCE = 15.0
@@ -47,8 +48,9 @@ def write_tone(path: Path) -> None:
 class Baresip:
     """A running softphone, driven over its control socket."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, transport: str = "udp") -> None:
         self.folder = folder
+        self.transport = transport
         self.port = free_port()
         self._control = free_port()
         self._process: asyncio.subprocess.Process
@@ -65,8 +67,13 @@ class Baresip:
             "module_tmp uuid.so", "module_tmp account.so", "module_app menu.so", "module_app ctrl_tcp.so",
             f"ctrl_tcp_listen 127.0.0.1:{self._control}",
         ]  # fmt: skip
+        if self.transport == "tls":
+            certificate, key = make_certificate(self.folder, "phone")
+            both = self.folder / "both.pem"
+            both.write_text(certificate.read_text() + key.read_text())
+            lines.append(f"sip_certificate {both}")
         (self.folder / "config").write_text("\n".join(lines) + "\n")
-        account = f"<sip:phone@127.0.0.1:{self.port};transport=udp>;regint=0;answermode=auto"
+        account = f"<sip:phone@127.0.0.1:{self.port};transport={self.transport}>;regint=0;answermode=auto"
         (self.folder / "accounts").write_text(account + "\n")
         (self.folder / "contacts").write_text("")
         self._process = await asyncio.create_subprocess_exec(
@@ -79,6 +86,12 @@ class Baresip:
             except OSError:
                 await asyncio.sleep(0.05)
         raise TimeoutError
+
+    @property
+    def uri(self) -> str:
+        # baresip listens with TLS one port above.
+        port = self.port + 1 if self.transport == "tls" else self.port
+        return f"sip:phone@127.0.0.1:{port};transport={self.transport}"
 
     def command(self, name: str, parameters: str = "") -> None:
         text = json.dumps({"command": name, "params": parameters}).encode()
@@ -181,3 +194,46 @@ async def test_we_call_baresip(baresip: Baresip, served: tuple[Server, SipLegs, 
     async with asyncio.timeout(PATIENCE):
         await server.heard.wait()
     await leg.hang_up(EndReason.AGENT_HANGUP)
+
+
+@pytest.mark.parametrize("transport", ["tcp", "tls"])
+async def test_calls_both_ways_over_a_connection(transport: str, tmp_path: Path) -> None:
+    phone = Baresip(tmp_path, transport)
+    await phone.start()
+    certificate, key = make_certificate(tmp_path, "server")
+    pump = Pump()
+    pump.start()
+    server = Server()
+    legs = SipLegs(RtpPorts("127.0.0.1", 24000, 24998, rest_seconds=0.0), pump, server.legs.put_nowait)
+    tls = TlsSettings(certificate, key, trusted=tmp_path / "phone.pem")
+    await legs.open("127.0.0.1", 0, UserAgentSettings(admit=lambda host: "local"), tls)
+    _, port = await legs.listen(transport, "127.0.0.1", 0)
+    # baresip adds its account's transport.
+    target = f"sip:agent@127.0.0.1:{port}"
+    try:
+        phone.command("dial", target)
+        leg, _ = await server.take()
+        async with asyncio.timeout(PATIENCE):
+            await server.heard.wait()
+        phone.command("sndcode", "7")
+        assert await server.next_event() == DigitPressed("7")
+        phone.command("hold")
+        await asyncio.sleep(0.3)
+        server.heard.clear()
+        phone.command("resume")
+        async with asyncio.timeout(PATIENCE):
+            await server.heard.wait()
+        # Our BYE goes to where the phone called from.
+        await leg.hang_up(EndReason.AGENT_HANGUP)
+        phone.command("dial", target)
+        await server.take()
+        phone.command("hangup")
+        assert await server.next_event() == CallerHungUp(EndReason.CALLER_HANGUP)
+        ours = await legs.dial(phone.uri)
+        async with asyncio.timeout(PATIENCE):
+            await ours.answer()
+        await ours.hang_up(EndReason.AGENT_HANGUP)
+    finally:
+        await phone.stop()
+        await legs.close()
+        pump.stop()

@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from callagent.sip import (
+    UNPROVEN,
+    Account,
     CallClosed,
     CallConfirmed,
     CallEnded,
+    DigestSettings,
     EndCause,
     Endpoint,
     EndpointCall,
@@ -67,13 +71,19 @@ class Server:
                 call.refuse_offer()
 
 
-@pytest.fixture
-async def server() -> AsyncIterator[Server]:
+@asynccontextmanager
+async def serving(settings: UserAgentSettings) -> AsyncIterator[Server]:
     served = Server()
-    settings = UserAgentSettings(admit=lambda host: "local")
     served.endpoint = await Endpoint.open("127.0.0.1", 0, settings, served.accept)
+    await served.endpoint.listen("tcp", "127.0.0.1", served.endpoint.local_address[1])
     yield served
     await served.endpoint.close()
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    async with serving(UserAgentSettings(admit=lambda host: "local")) as served:
+        yield served
 
 
 async def sipp(server: Server, *arguments: str) -> None:
@@ -143,3 +153,27 @@ async def test_a_transfer_fails_and_the_call_goes_on_until_the_caller_leaves(ser
     outcome = server.of(TransferProgressed)[-1]
     assert (outcome.state, outcome.status) == (TransferState.FAILED, 486)
     assert server.of(CallEnded)[-1].cause is EndCause.REMOTE
+
+
+@pytest.mark.parametrize("way", ["t1", "tn"])
+async def test_calls_over_one_connection_and_over_one_each(way: str, server: Server) -> None:
+    await sipp(
+        server, "-sn", "uac", "-s", "agent", "-m", "100", "-r", "100", "-d", "100", "-t", way, "-max_socket", "300"
+    )
+    await closed(server, 100)
+    assert len(server.of(CallEnded)) == 100
+
+
+@pytest.mark.parametrize("name", ["cancel", "hung_up", "transferred", "transfer_fails", "options", "reliable", "prack"])
+@pytest.mark.parametrize("way", ["u1", "t1"])
+async def test_the_same_over_udp_and_tcp(name: str, way: str, server: Server) -> None:
+    user = {"cancel": "ring", "hung_up": "leave", "transferred": "transfer", "transfer_fails": "transfer"}
+    await sipp(server, *scenario(name), "-s", user.get(name, "agent"), "-m", "3", "-t", way)
+
+
+@pytest.mark.parametrize("way", ["u1", "t1"])
+async def test_a_trunk_proves_its_password(way: str) -> None:
+    digest = DigestSettings("callagent", {"ann": Account("carrier", "secret")}, ["MD5"])
+    async with serving(UserAgentSettings(admit=lambda host: UNPROVEN, digest=digest)) as served:
+        await sipp(served, *scenario("digest"), "-s", "agent", "-m", "5", "-t", way)
+        assert {call.trunk for call in served.calls} == {"carrier"}

@@ -20,10 +20,19 @@ from callagent.legs.leg import (
     TransferStatus,
     TransferTarget,
 )
-from callagent.legs.sip_leg import SipLeg
+from callagent.legs.sip_leg import LegState, SipLeg
 from callagent.legs.sip_legs import SipLegs
 from callagent.rtp import Pump, RtpPorts, RtpSettings
-from callagent.sip import CallAnswered, DigitReceived, Endpoint, Event, OfferAnswered, OfferRefused, UserAgentSettings
+from callagent.sip import (
+    CallAnswered,
+    CallEnded,
+    DigitReceived,
+    Endpoint,
+    Event,
+    OfferAnswered,
+    OfferRefused,
+    UserAgentSettings,
+)
 
 SETTINGS = UserAgentSettings(admit=lambda host: "local", accepts_transfers=True)
 PATIENCE = 10.0
@@ -288,7 +297,7 @@ async def test_a_call_without_an_offer_is_offered_to_and_the_ack_decides(world: 
             answer = b""
             while not answer.startswith(b"SIP/2.0 200"):
                 answer = await loop.sock_recv(peer, 4096)
-            assert b"RTP/AVP 0 8 101" in answer
+            assert b"RTP/AVP 0 8 " in answer
             to = next(line for line in answer.decode().split("\r\n") if line.startswith("To:"))
             ack = f"ACK sip:agent@{world.address} SIP/2.0\r\n{via}2\r\n{identity}{to}\r\nCSeq: 1 ACK\r\n"
             await loop.sock_sendall(peer, f"{ack}Content-Type: application/sdp\r\n\r\n{SDP}".encode())
@@ -380,4 +389,60 @@ async def test_what_cannot_be_dialled_raises_and_frees_its_port(pump: Pump) -> N
     for _ in range(2):
         with pytest.raises(ValueError, match="not valid"):
             await phone.dial("nonsense")
+    await phone.close()
+
+
+# Another peer in the place of the first (RFC 3891), and sound before the answer
+
+
+class Frames:
+    """What a side hears."""
+
+    def __init__(self, media: Media) -> None:
+        self.loud = asyncio.Event()
+        media.start(self._hear, lambda: None)
+
+    def _hear(self, frame: bytes, now: float) -> None:
+        if any(frame[1::2]):
+            self.loud.set()
+
+
+def speak(media: Media) -> None:
+    media.start(lambda frame, now: None, lambda: b"\x00\x20" * 160)
+
+
+async def test_another_call_takes_the_place_of_the_first_and_the_conversation_goes_on(world: World) -> None:
+    ours, theirs, _, media = await world.answered()
+    first, agent = Events(ours), Events(theirs)
+    heard = Frames(media)
+    dialog = ours._call.core.dialog
+    assert dialog is not None
+    replaces = f"{dialog.call_id};to-tag={dialog.remote.tag};from-tag={dialog.local.tag}"
+    second = await world.phone.dial(f"sip:agent@{world.address}", headers={"Replaces": replaces})
+    async with asyncio.timeout(PATIENCE):
+        speak(await second.answer())
+        await first.until(lambda seen: any(isinstance(event, CallerHungUp) for event in seen))
+        await heard.loud.wait()
+    assert not agent.seen
+    assert world.legs.empty()
+    last = Events(second)
+    await theirs.hang_up(EndReason.AGENT_HANGUP)
+    await last.until(lambda seen: seen == [CallerHungUp(EndReason.CALLER_HANGUP)])
+
+
+async def test_a_replacement_whose_media_does_not_suit_leaves_the_call_as_it_is(world: World) -> None:
+    ours, theirs, _, _ = await world.answered()
+    dialog = ours._call.core.dialog
+    assert dialog is not None
+    replaces = f"{dialog.call_id};to-tag={dialog.remote.tag};from-tag={dialog.local.tag}"
+    phone = await Endpoint.open("127.0.0.1", 0, SETTINGS)
+    events: asyncio.Queue[Event] = asyncio.Queue()
+    bad = b"v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 4000 RTP/AVP 18\r\n"
+    call = await phone.call(f"sip:agent@{world.address}", body=lambda host: bad, headers={"Replaces": replaces})
+    call.listen(events.put_nowait)
+    async with asyncio.timeout(PATIENCE):
+        ended = await events.get()
+    assert isinstance(ended, CallEnded)
+    assert ended.status == 488
+    assert theirs._state is LegState.ANSWERED
     await phone.close()

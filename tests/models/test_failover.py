@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from callagent.breaker import Member
 from callagent.errors import ProviderError, ProviderRefused, ProviderTimeout
 from callagent.models import Delta, Message, ModelSettings, Tool
 from callagent.models.failover import FailoverModel
@@ -43,7 +42,7 @@ class Model:
 
 
 def over(*models: Model) -> FailoverModel:
-    return FailoverModel([Member(model.name, model) for model in models])
+    return FailoverModel([(f"openai/{model.name}", model) for model in models])
 
 
 async def ask(model: FailoverModel, settings: ModelSettings | None = None) -> str:

@@ -300,3 +300,18 @@ async def test_it_is_opened_by_name() -> None:
     assert isinstance(model, OpenAIModel)
     assert "secret-key" not in repr(ProviderSettings(api_key="secret-key"))
     await model.close()
+
+
+async def test_models_that_reason_take_an_effort_and_no_temperature() -> None:
+    reason = json.dumps({"error": {"message": "Unsupported value: 'temperature' does not support 0.2"}})
+    greeting = streams(chunk({"content": "Hi"}, "stop"))
+    handlers = [answers(400, reason), greeting, greeting]
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        return await handlers.pop(0)(request)
+
+    server = Server(handler)
+    async with server.model(temperature=0.2, reasoning_effort="low") as model:
+        assert await ask(model) == await ask(model) == [Delta("Hi")]
+    assert [request.get("temperature") for request in server.requests] == [0.2, None, None]
+    assert {request["reasoning_effort"] for request in server.requests} == {"low"}

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -100,3 +103,76 @@ def test_a_store_that_cannot_be_opened_says_which_setting(tmp_path: Path) -> Non
 def test_reading_where_nothing_was_recorded_says_so(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no call has been recorded"):
         read_calls(tmp_path / "none.db")
+
+
+async def test_calls_of_a_killed_server_are_closed_when_the_next_one_starts(tmp_path: Path) -> None:
+    path = tmp_path / "calls.db"
+    script = (
+        "import asyncio, os, signal\n"
+        "from pathlib import Path\n"
+        "from callagent.records import CallRecord, Store, TurnEntry\n"
+        "async def main():\n"
+        f"    store = Store(Path({str(path)!r}))\n"
+        "    for n in range(20):\n"
+        "        record = CallRecord(id=f'k{n}', wire='sip', started_at='2026-01-01T00:00:00Z')\n"
+        "        await store.opened(record)\n"
+        "        record.turns += [TurnEntry(0), TurnEntry(1, user_input='where is it')]\n"
+        "        store.progressed(record)\n"
+        "        await store.metric(f'k{n}', 1, 'N', n)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "asyncio.run(main())\n"
+    )
+    killed = await asyncio.to_thread(subprocess.run, [sys.executable, "-c", script], timeout=60)
+    assert killed.returncode == -9
+    store = Store(path)
+    await store.opened(record("mine"))
+    assert await store.recover() == 20
+    assert await store.recover() == 0
+    await store.close()
+    found = read_call(path, "k7")
+    assert found is not None
+    assert (found["end_reason"], found["in_progress"], found["num_turns"]) == ("server_killed", False, 1)
+    assert found["turns"][1]["user_input"] == "where is it"
+    assert found["metrics"] == [{"name": "N", "value": 7}]
+    mine = read_call(path, "mine")
+    assert mine is not None
+    assert mine["in_progress"]
+
+
+async def test_a_store_of_the_first_version_is_taken_over(tmp_path: Path) -> None:
+    path = tmp_path / "calls.db"
+    old = record("old1", in_progress=False, end_reason="agent_hangup", ended_at="2026-01-02T03:05:00Z").to_json()
+    old.pop("messages", None)
+    old["turns"] = [asdict(TurnEntry(0)), asdict(TurnEntry(1, user_input="zebra"))]
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(
+            "CREATE TABLE calls (id TEXT PRIMARY KEY, project_id TEXT NOT NULL, wire TEXT NOT NULL, from_number TEXT,"
+            "to_number TEXT, started_at TEXT NOT NULL, ended_at TEXT, total_duration REAL, end_reason TEXT,"
+            "end_function TEXT, end_attempts INTEGER NOT NULL DEFAULT 0, num_turns INTEGER, handoff_destination TEXT,"
+            "record TEXT NOT NULL) STRICT; CREATE INDEX calls_started ON calls (started_at);"
+            "CREATE TABLE metrics (call_id TEXT NOT NULL, sequence INTEGER NOT NULL, name TEXT NOT NULL,"
+            "value TEXT NOT NULL, written_at TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ')),"
+            "PRIMARY KEY (call_id, sequence)) STRICT, WITHOUT ROWID; PRAGMA user_version = 1;"
+        )
+        connection.execute(
+            "INSERT INTO calls (id, project_id, wire, started_at, end_attempts, record) VALUES (?, '', 'sip', ?, 2, ?)",
+            ("old1", old["started_at"], json.dumps(old)),
+        )
+        connection.execute("INSERT INTO metrics (call_id, sequence, name, value) VALUES ('old1', 1, 'N', '5')")
+        connection.commit()
+    for _ in range(2):
+        await Store(path).close()
+    found = read_call(path, "old1")
+    assert found is not None
+    assert found["metrics"] == [{"name": "N", "value": 5}]
+    assert found["end_attempts"] == 2
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT count(*) FROM calls_words WHERE calls_words MATCH 'zebra'").fetchone() == (1,)
+
+
+async def test_one_bad_write_does_not_take_its_batch_with_it(tmp_path: Path) -> None:
+    store = Store(tmp_path / "calls.db")
+    writes = [store.metric("c1", number, object() if number == 5 else "N", number) for number in range(20)]  # type: ignore[arg-type]
+    results = await asyncio.gather(*writes, return_exceptions=True)
+    assert [number for number, result in enumerate(results) if result is not None] == [5]
+    await store.close()

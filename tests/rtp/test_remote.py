@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from ipaddress import ip_network
+
 import pytest
 
 from callagent.rtp.remote import Remote
@@ -49,3 +51,15 @@ def test_addresses_are_compared_in_one_form_and_names_are_refused() -> None:
     assert Remote(("2001:DB8:0::1", 9)).accept(("2001:db8::1", 9))
     with pytest.raises(ValueError, match="example"):
         Remote(("example.org", 9))
+
+
+def test_media_networks_of_a_trunk_may_speak_where_the_sdp_names_another() -> None:
+    remote = Remote(("192.0.2.1", 4000), [ip_network("198.51.100.0/24")])
+    assert not remote.accept(("203.0.113.5", 4000))
+    assert remote.accept_host(("198.51.100.8", 4001))
+    assert remote.accept(("198.51.100.7", 5000))
+    assert remote.address == ("198.51.100.7", 5000)
+    assert not remote.accept(("198.51.100.8", 5000))
+    assert remote.accept_host(("198.51.100.7", 5001))
+    assert remote.accept(("192.0.2.1", 4000))
+    assert not remote.accept(("198.51.100.7", 5000))

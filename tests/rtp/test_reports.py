@@ -4,6 +4,7 @@ import pytest
 
 from callagent.rtp import rtcp
 from callagent.rtp.codec import PCMU
+from callagent.rtp.parameters import RtpParameters
 from callagent.rtp.receiver import RtpReceiver
 from callagent.rtp.reports import Reports
 from callagent.rtp.sender import RtpSender
@@ -17,15 +18,17 @@ class Side:
 
     def __init__(self) -> None:
         self.sender = RtpSender(PCMU)
-        self.receiver = RtpReceiver(PCMU, 0.0)
-        self.receiver.connect(PEER, PCMU, None, 0.0)
+        self.receiver = RtpReceiver(RtpParameters(PCMU), 0.0)
+        self.receiver.connect(PEER, RtpParameters(PCMU), 0.0)
         self.reports = Reports("name", 0.0)
 
     def make(self, now: float) -> bytes:
         return self.reports.make(self.sender, self.receiver, now, now)
 
     def take(self, data: bytes, now: float, source: tuple[str, int] = PEER_CONTROL) -> None:
-        self.reports.receive(data, source, self.receiver, now)
+        opened = self.receiver.open_control(data, source, now)
+        if opened is not None:
+            self.reports.receive(opened, self.receiver, now)
 
 
 def test_two_ends_learn_loss_and_round_trip_from_each_other() -> None:
@@ -66,3 +69,12 @@ def test_bad_rtcp_and_strangers_change_nothing() -> None:
     side.take(rtcp.compound(rtcp.Report(5, (rtcp.ReportBlock(123, 255, 9999, 0, 0),)), "x"), 2.0)
     assert side.reports.peer_lost == 0
     assert side.receiver.refused == 2
+
+
+def test_the_last_report_says_goodbye() -> None:
+    side = Side()
+    side.sender.frame_to_send(None)
+    last = side.reports.goodbye(side.sender, side.receiver, 1.0, 1.0)
+    assert last[-8:] == b"\x81\xcb\x00\x01" + side.sender.ssrc.to_bytes(4, "big")
+    (report,) = rtcp.parse_reports(last)
+    assert report.packets == 1

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from callagent.rtp.codec import PCMA, PCMU
+from callagent.rtp.codec import PCMA, PCMU, Codec
 from callagent.rtp.packet import RtpPacket
 from callagent.rtp.sender import RtpSender
 from callagent.rtp.telephone_event import FRAMES_PER_DIGIT, TelephoneEvent
@@ -81,3 +81,31 @@ def test_one_wrong_digit_refuses_all() -> None:
     sender.press("1")
     sender.release()
     assert not sender.pressing
+
+
+def test_digits_and_audio_of_another_clock_rate() -> None:
+    calls: list[bytes] = []
+
+    def encode(pcm: bytes) -> bytes:
+        calls.append(pcm)
+        return b"opus"
+
+    codec = Codec("OPUS", 107, 48000, encode, lambda payload: payload, remembers=True)
+    sender = RtpSender(PCMU)
+    sender.use(codec, 103, 48000)
+    sender.press("1")
+    sent = frames(sender, FRAMES_PER_DIGIT + 2)
+    events = [TelephoneEvent.parse(packet.payload) for packet in sent[:8]]
+    assert [event.duration for event in events] == [960, 1920, 2880, 3840, 4800, 4800, 4800, 4800]
+    assert (sent[-1].timestamp - sent[-2].timestamp) & 0xFFFFFFFF == 960
+    # What remembers hears every silence.
+    assert calls == [bytes(320)] * 5
+
+
+def test_a_codec_that_remembers_goes_on_after_a_new_offer() -> None:
+    first = Codec("OPUS", 107, 48000, lambda pcm: b"first", lambda payload: payload, remembers=True)
+    again = Codec("OPUS", 107, 48000, lambda pcm: b"again", lambda payload: payload, remembers=True)
+    sender = RtpSender(PCMU)
+    sender.use(first, None)
+    sender.use(again, None)
+    assert frames(sender, 1)[0].payload == b"first"

@@ -14,6 +14,7 @@ from callagent.rtp import (
     NoTelephoneEvent,
     PortsExhausted,
     Pump,
+    RtpParameters,
     RtpPorts,
     RtpSession,
     RtpSettings,
@@ -99,8 +100,8 @@ def silence() -> None:
 async def test_two_sessions_hear_each_other_and_each_other_s_digits(ports: RtpPorts, pump: Pump) -> None:
     loop = asyncio.get_running_loop()
     here, there = RtpSession(loop, ports, pump), RtpSession(loop, ports, pump)
-    here.connect(("127.0.0.1", there.local_port), PCMA, telephone_event=101)
-    there.connect(("127.0.0.1", here.local_port), PCMA, telephone_event=101)
+    here.connect(("127.0.0.1", there.local_port), RtpParameters(PCMA, 101))
+    there.connect(("127.0.0.1", here.local_port), RtpParameters(PCMA, 101))
     heard: list[bytes] = []
     digits: list[str] = []
     there.on_digit = digits.append
@@ -120,7 +121,7 @@ async def test_two_sessions_hear_each_other_and_each_other_s_digits(ports: RtpPo
 
 
 async def test_frames_arrive_with_the_monotonic_time(session: RtpSession, peer: Peer) -> None:
-    session.connect(peer.address, PCMU, telephone_event=None)
+    session.connect(peer.address, RtpParameters(PCMU, None))
     heard: list[tuple[bytes, float]] = []
     session.start(lambda frame, now: heard.append((frame, now)), silence)
     before = time.monotonic()
@@ -138,7 +139,7 @@ async def test_strangers_are_not_heard_and_get_nothing(session: RtpSession, peer
     for _, packet in audio(5):
         stranger.send(bytes(packet), session.local_port)
     await until(lambda: session.statistics().packets_refused == 5)
-    session.connect(peer.address, PCMU, telephone_event=101)
+    session.connect(peer.address, RtpParameters(PCMU, 101))
     for _, packet in audio(200):
         stranger.send(bytes(packet), session.local_port)
     await until(lambda: session.statistics().packets_refused == 205)
@@ -151,7 +152,7 @@ async def test_strangers_are_not_heard_and_get_nothing(session: RtpSession, peer
 
 async def test_packets_go_to_the_port_that_the_nat_chose(session: RtpSession, peer: Peer) -> None:
     natted = Peer()
-    session.connect(peer.address, PCMU, telephone_event=None)
+    session.connect(peer.address, RtpParameters(PCMU, None))
     session.start(nothing, silence)
     for _, packet in audio(5):
         natted.send(bytes(packet), session.local_port)
@@ -161,10 +162,10 @@ async def test_packets_go_to_the_port_that_the_nat_chose(session: RtpSession, pe
 
 async def test_a_second_connect_moves_the_stream_to_the_new_address_and_codec(session: RtpSession, peer: Peer) -> None:
     moved = Peer()
-    session.connect(peer.address, PCMU, telephone_event=None)
+    session.connect(peer.address, RtpParameters(PCMU, None))
     session.start(nothing, silence)
     await until(lambda: len(peer.received()) > 0)
-    session.connect(moved.address, PCMA, telephone_event=None)
+    session.connect(moved.address, RtpParameters(PCMA, None))
     packets = await received(moved, 1)
     assert packets[0].payload_type == 8
     moved.socket.close()
@@ -174,7 +175,7 @@ async def test_on_hold_the_source_is_not_asked_and_afterwards_a_talkspurt_begins
     session: RtpSession, peer: Peer
 ) -> None:
     asked: list[float] = []
-    session.connect(peer.address, PCMU, telephone_event=None)
+    session.connect(peer.address, RtpParameters(PCMU, None))
     session.start(nothing, lambda: asked.append(time.monotonic()))
     await until(lambda: len(asked) > 3)
     session.hold(True)
@@ -194,7 +195,7 @@ async def test_on_hold_the_source_is_not_asked_and_afterwards_a_talkspurt_begins
 async def test_a_broken_source_is_reported_once_and_the_peer_hears_silence(session: RtpSession, peer: Peer) -> None:
     errors: list[Exception] = []
     session.on_send_error = errors.append
-    session.connect(peer.address, PCMU, telephone_event=None)
+    session.connect(peer.address, RtpParameters(PCMU, None))
 
     def broken() -> bytes:
         raise RuntimeError("broken")
@@ -207,7 +208,7 @@ async def test_a_broken_source_is_reported_once_and_the_peer_hears_silence(sessi
 
 async def test_a_frame_of_the_wrong_length_is_cut_or_filled(session: RtpSession, peer: Peer) -> None:
     lengths = iter([b"\1\1", b"\1\1" * 400])
-    session.connect(peer.address, PCMU, telephone_event=None)
+    session.connect(peer.address, RtpParameters(PCMU, None))
     session.start(nothing, lambda: next(lengths, None))
     packets = await received(peer, 4)
     assert {len(packet.payload) for packet in packets} == {160}
@@ -219,7 +220,7 @@ async def test_media_that_never_comes_times_out_once(ports: RtpPorts, pump: Pump
     session = RtpSession(asyncio.get_running_loop(), ports, pump, settings)
     timeouts: list[str] = []
     session.on_timeout = timeouts.append
-    session.connect(peer.address, PCMU, telephone_event=None)
+    session.connect(peer.address, RtpParameters(PCMU, None))
     session.hold(held)
     await until(lambda: bool(timeouts))
     await asyncio.sleep(0.25)
@@ -232,7 +233,7 @@ async def test_media_that_stops_times_out(ports: RtpPorts, pump: Pump, peer: Pee
     session = RtpSession(asyncio.get_running_loop(), ports, pump, settings)
     timeouts: list[str] = []
     session.on_timeout = timeouts.append
-    session.connect(peer.address, PCMU, telephone_event=None)
+    session.connect(peer.address, RtpParameters(PCMU, None))
     peer.send(bytes(next(audio(1))[1]), session.local_port)
     await until(lambda: bool(timeouts))
     session.close()
@@ -241,7 +242,7 @@ async def test_media_that_stops_times_out(ports: RtpPorts, pump: Pump, peer: Pee
 async def test_digits_without_telephone_event_are_refused(session: RtpSession, peer: Peer) -> None:
     with pytest.raises(NoTelephoneEvent):
         await session.send_digits("1")
-    session.connect(peer.address, PCMU, telephone_event=101)
+    session.connect(peer.address, RtpParameters(PCMU, 101))
     session.start(nothing, silence)
     with pytest.raises(ValueError, match="DTMF"):
         await session.send_digits("1x")
@@ -251,7 +252,7 @@ async def test_close_ends_waiting_digits_frees_the_sockets_and_rests_the_port(pu
     first, _ = free_range(1)
     ports = RtpPorts("127.0.0.1", first, first + 1)
     session = RtpSession(asyncio.get_running_loop(), ports, pump)
-    session.connect(peer.address, PCMU, telephone_event=101)
+    session.connect(peer.address, RtpParameters(PCMU, 101))
     session.start(nothing, silence)
     with pytest.raises(PortsExhausted):
         RtpSession(asyncio.get_running_loop(), ports, pump)
@@ -268,15 +269,15 @@ async def test_close_ends_waiting_digits_frees_the_sockets_and_rests_the_port(pu
 
 
 async def test_addresses_that_cannot_be_sent_to_are_counted(session: RtpSession) -> None:
-    session.connect(("127.0.0.1", 0), PCMU, telephone_event=None)
+    session.connect(("127.0.0.1", 0), RtpParameters(PCMU, None))
     session.start(nothing, silence)
     await until(lambda: session.send_errors > 2)
     with pytest.raises(ValueError, match="example"):
-        session.connect(("example.org", 9), PCMU, telephone_event=None)
+        session.connect(("example.org", 9), RtpParameters(PCMU, None))
 
 
 async def test_rtcp_on_either_port_is_read_and_never_heard(session: RtpSession, peer: Peer) -> None:
-    session.connect(peer.address, PCMU, telephone_event=None)
+    session.connect(peer.address, RtpParameters(PCMU, None))
     peer.send(b"\x80\xc9\x00\x01\0\0\0\x05", session.local_port)
     peer.send(b"\x80\xc9\x00\x01\0\0\0\x05", session.local_port + 1)
     peer.send(b"\x80\xc9\x00\x09", session.local_port + 1)
@@ -286,7 +287,7 @@ async def test_rtcp_on_either_port_is_read_and_never_heard(session: RtpSession, 
 
 async def test_a_report_goes_to_the_port_above_the_media(session: RtpSession) -> None:
     media, control = Peer(), Peer()
-    session.connect((control.address[0], control.address[1] - 1), PCMU, telephone_event=None)
+    session.connect((control.address[0], control.address[1] - 1), RtpParameters(PCMU, None))
     session._reports.due = 0.0
     reports: list[bytes] = []
 

@@ -7,8 +7,16 @@ import socket
 
 import pytest
 
-from callagent.sip import CallAnswered, CallEnded, Endpoint, EndpointCall, Event, Negotiation, UserAgentSettings
-from callagent.sip.endpoint import LookupFailed
+from callagent.sip import (
+    CallAnswered,
+    CallEnded,
+    Endpoint,
+    EndpointCall,
+    Event,
+    LookupFailed,
+    Negotiation,
+    UserAgentSettings,
+)
 
 SETTINGS = UserAgentSettings(admit=lambda host: "local")
 
@@ -74,7 +82,7 @@ async def test_closing_ends_calls_and_does_not_wait_for_peers_that_are_gone() ->
 
 async def test_what_cannot_be_called_raises() -> None:
     phone = await Endpoint.open("127.0.0.1", 0, SETTINGS)
-    for target in ("tel:+15550100", "nonsense", "sip:", "sip:a@127.0.0.1;transport=tcp"):
+    for target in ("tel:+15550100", "nonsense", "sip:", "sip:a@127.0.0.1;transport=ws"):
         with pytest.raises(ValueError, match=r"not valid|Only"):
             await phone.call(target, body=offer)
     with pytest.raises(LookupFailed):

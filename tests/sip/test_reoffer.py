@@ -15,7 +15,8 @@ from callagent.sip import (
     Request,
     Response,
 )
-from callagent.sip.call import SipCall, cancel_of
+from callagent.sip.call import SipCall
+from callagent.sip.dialling import cancel_of
 from callagent.sip.in_dialog import send_digit
 from tests.sip.pair import PHONE, SERVER, Pair
 from tests.sip.test_user_agent import in_dialog

@@ -6,8 +6,22 @@ import itertools
 
 import pytest
 
-from callagent.sip import CallEnded, Event, Request, TransferProgressed, TransferRequested, TransferState, Uri
+from callagent.sip import (
+    CallEnded,
+    CallReplaced,
+    EndCause,
+    Event,
+    Request,
+    Response,
+    TransferProgressed,
+    TransferRequested,
+    TransferState,
+    Uri,
+)
 from callagent.sip.call import SipCall
+from callagent.sip.dialog import Dialog
+from callagent.sip.grammar import unescape
+from callagent.sip.in_dialog import send_digit
 from callagent.sip.transfer import TRANSFER_TABLE, TransferInput
 from tests.sip.pair import SERVER, Pair, settings
 from tests.sip.test_user_agent import in_dialog
@@ -212,3 +226,89 @@ def test_final_states_are_final_and_all_others_end_by_themselves() -> None:
     for state in (state for state in TransferState if not state.is_final):
         ends = (TransferInput.TIMEOUT, TransferInput.NO_RESPONSE)
         assert any(TRANSFER_TABLE.get((state, event), state).is_final for event in ends)
+
+
+# Another call in this one's place (RFC 3891), silent transfers (RFC 4488), and peers that know nothing of us
+
+
+def replacing(pair: Pair, dialog: Dialog, **changes: str) -> SipCall:
+    """The phone calls again, in the place of the call whose dialog it is, as the server sees the tags."""
+    tags = {"to-tag": dialog.remote.tag, "from-tag": dialog.local.tag}
+    tags |= {name.replace("_", "-"): text for name, text in changes.items()}
+    value = ";".join((dialog.call_id, *(f"{name}={text}" for name, text in tags.items())))
+    return pair.dial(headers={"Replaces": value, "Require": "replaces"})
+
+
+def test_a_call_takes_the_place_of_another() -> None:
+    pair = Pair()
+    ours, theirs = pair.establish()
+
+    def on_event(event: Event) -> None:
+        if isinstance(event, CallReplaced):
+            event.by.answer(pair.answer_to(event.by), pair.now)
+            event.call.hang_up(pair.now)
+
+    pair.server.on_event = on_event
+    assert ours.dialog is not None
+    new = replacing(pair, ours.dialog)
+    pair.run(1.0)
+    assert new.established
+    assert not ours.established
+    assert [event.call for event in pair.server.of(CallReplaced)] == [theirs]
+    new.hang_up(pair.now)
+    pair.run()
+    assert pair.idle()
+
+
+def test_a_call_that_nobody_knows_cannot_be_replaced() -> None:
+    pair = Pair()
+    ours, theirs = pair.establish()
+    assert ours.dialog is not None
+    for changes, status in (({"to_tag": "x"}, 481), ({"from_tag": "x"}, 481)):
+        replacing(pair, ours.dialog, **changes)
+        pair.run(1.0)
+        assert pair.phone.statuses("INVITE")[-1] == status
+    pair.dial(headers={"Replaces": "nonsense"})
+    pair.run(1.0)
+    assert pair.phone.statuses("INVITE")[-1] == 400
+    assert theirs.established
+    assert not pair.server.of(CallReplaced)
+
+
+def test_an_attended_transfer_names_the_call_to_take_over() -> None:
+    pair = Pair(server=settings(accepts_transfers=True))
+    first, _ = pair.establish()
+    second, _ = pair.establish()
+    first.refer(Uri.parse("sip:desk@192.0.2.2"), pair.now, to=second)
+    pair.run(1.0)
+    (event,) = pair.server.of(TransferRequested)
+    assert second.dialog is not None
+    told = unescape(event.target.headers or "")
+    assert told.startswith(f"Replaces={second.dialog.call_id};to-tag={second.dialog.remote.tag};from-tag=")
+
+
+def test_a_peer_that_does_not_want_to_be_told_is_not_told() -> None:
+    pair = Pair(server=settings(accepts_transfers=True))
+    ours, theirs = pair.establish()
+    ours.refer(Uri.parse("sip:desk@192.0.2.2"), pair.now, {"Refer-Sub": "false"})
+    pair.run(1.0)
+    theirs.report_transfer(200, pair.now)
+    pair.run(1.0)
+    (accepted,) = [m for m in pair.phone.heard if isinstance(m, Response) and m.status == 202]
+    assert accepted.headers.get("Refer-Sub") == "false"
+    assert not pair.phone.requests("NOTIFY")
+
+
+@pytest.mark.parametrize("way", ["refer", "info"])
+def test_a_peer_that_does_not_know_the_call_any_more_ends_it(way: str) -> None:
+    pair = Pair()
+    ours, theirs = pair.establish()
+    assert ours.dialog is not None
+    pair.phone.core._wire.dialogs.clear()
+    if way == "refer":
+        theirs.refer(Uri.parse("sip:desk@192.0.2.9"), pair.now)
+    else:
+        send_digit(theirs, "5", pair.now)
+    pair.run(1.0)
+    (event,) = pair.server.of(CallEnded)
+    assert event.cause is EndCause.LOST

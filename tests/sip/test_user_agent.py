@@ -480,13 +480,13 @@ def outside(method: str, uri: str = "sip:agent@192.0.2.2", **headers: str) -> by
 @pytest.mark.parametrize(
     ("data", "status", "header"),
     [
-        (outside("OPTIONS"), 200, ("Allow", "INVITE, ACK, BYE, CANCEL, OPTIONS, INFO, UPDATE, NOTIFY")),
+        (outside("OPTIONS"), 200, ("Allow", "INVITE, ACK, BYE, CANCEL, OPTIONS, INFO, UPDATE, NOTIFY, PRACK")),
         (outside("OPTIONS", Max_Forwards="0"), 200, None),
-        (outside("REGISTER"), 405, ("Allow", "INVITE, ACK, BYE, CANCEL, OPTIONS, INFO, UPDATE, NOTIFY")),
+        (outside("REGISTER"), 405, ("Allow", "INVITE, ACK, BYE, CANCEL, OPTIONS, INFO, UPDATE, NOTIFY, PRACK")),
         (outside("REFER"), 405, None),
         (outside("NEWMETHOD"), 501, None),
         (outside("OPTIONS", "http://example.com"), 416, None),
-        (outside("INVITE", Require="100rel, timer"), 420, ("Unsupported", "100rel, timer")),
+        (outside("INVITE", Require="100rel, outbound, x"), 420, ("Unsupported", "outbound, x")),
         (outside("INVITE", Max_Forwards="0"), 483, None),
         (outside("INVITE", Content_Encoding="gzip"), 415, ("Accept-Encoding", "identity")),
         (outside("INVITE", Accept="text/plain"), 406, None),

@@ -18,7 +18,7 @@ from tests.carriers.fake_twilio import ACCOUNT_SID, AUTH_TOKEN
 async def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
     """Wait for what happens on the other side of a socket."""
     async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 - any condition, of code that has no event for it
+        while not condition():
             await asyncio.sleep(0.01)
 
 

@@ -12,31 +12,42 @@ if TYPE_CHECKING:
     from callagent.agents.flows.finding import CheckReport, Finding
     from callagent.agents.flows.flow_project import FlowProject, load_flow_project, project_runtime
     from callagent.agents.flows.load import is_flow_project, load_project
+    from callagent.agents.flows.memory import FileMemory
+    from callagent.agents.flows.messages import MessageSender
     from callagent.agents.flows.settings import FlowSettings
+    from callagent.agents.flows.test_cases import TestCase, load_test_cases
 
 _MODULES = {
     "CheckReport": "finding",
+    "FileMemory": "memory",
     "Finding": "finding",
     "FlowProject": "flow_project",
     "FlowSettings": "settings",
+    "MessageSender": "messages",
+    "TestCase": "test_cases",
     "check_imports": "check",
     "check_project": "check",
     "is_flow_project": "load",
     "load_flow_project": "flow_project",
     "load_project": "load",
+    "load_test_cases": "test_cases",
     "project_runtime": "flow_project",
 }
 
 __all__ = [
     "CheckReport",
+    "FileMemory",
     "Finding",
     "FlowProject",
     "FlowSettings",
+    "MessageSender",
+    "TestCase",
     "check_imports",
     "check_project",
     "is_flow_project",
     "load_flow_project",
     "load_project",
+    "load_test_cases",
     "project_runtime",
 ]
 

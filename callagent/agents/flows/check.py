@@ -15,9 +15,12 @@ from callagent.agents.flows.functions import ProjectFunction
 from callagent.agents.flows.handoffs import find_handoff
 from callagent.agents.flows.load import load_project
 from callagent.agents.flows.names import clean_name
+from callagent.agents.flows.patterns import repeats_a_repeat
 from callagent.agents.flows.project import Project
 from callagent.agents.flows.references import find_references
 from callagent.agents.flows.steps import Step
+from callagent.agents.flows.test_cases import read_test_cases
+from callagent.agents.flows.without_effect import unknown_sections, without_effect
 from callagent.errors import WorkerError
 from callagent.workers.protocol import WorkerPool
 
@@ -78,9 +81,14 @@ class _Checker:
                 self._function_step(function)
         for function in self._project.all_functions():
             self._gotos(function)
+            for line, remark in function.remarks:
+                self._findings.warning(function.file, line, remark)
             self._delay_responses(function)
         self._filters()
+        self._experimental()
+        self._patterns()
         self._webchat()
+        read_test_cases(self._project.path, self._project, self._findings)
         self._topic_contents()
         self._unused_functions()
         if not self._project.voice.greeting.message and self._project.start_function is None:
@@ -185,6 +193,27 @@ class _Checker:
             if rule.function and rule.function not in self._project.functions:
                 message = f"Phrase filter '{rule.name}' calls '{rule.function}', which is not a global function."
                 self._findings.error("voice/response_control/phrase_filtering.yaml", 1, message)
+
+    def _experimental(self) -> None:
+        file, experimental = "agent_settings/experimental_config.json", self._project.experimental
+        if unknown := unknown_sections(experimental):
+            self._findings.warning(file, 1, f"Unknown sections: {', '.join(unknown)}.")
+        if idle := without_effect(experimental):
+            self._findings.warning(file, 1, f"These settings have no effect on this server: {', '.join(idle)}.")
+
+    def _patterns(self) -> None:
+        """Expressions that can take for ever are run on what callers and models say."""
+        voice = self._project.voice
+        places = (
+            ("voice/speech_recognition/transcript_corrections.yaml", [each.pattern for each in voice.corrections]),
+            ("voice/response_control/pronunciations.yaml", [each.pattern for each in voice.pronunciations]),
+            ("voice/response_control/phrase_filtering.yaml", [p for each in voice.filters for p in each.patterns]),
+        )
+        for file, patterns in places:
+            for pattern in patterns:
+                if repeats_a_repeat(pattern.pattern):
+                    message = f"'{pattern.pattern}' repeats a repetition: some texts take it very long. Simplify it."
+                    self._findings.warning(file, 1, message)
 
     def _webchat(self) -> None:
         path = self._project.path

@@ -9,8 +9,9 @@ from typing import Any
 
 from callagent.agents.action import Action, MetricWriter, MetricWritten
 from callagent.agents.flows.history import History
+from callagent.agents.flows.messages import Outbox, plain_list, queued_email, queued_message
 from callagent.agents.flows.project import Project
-from callagent.agents.flows.references import Scope
+from callagent.agents.flows.references import Scope, resolve_text
 from callagent.agents.flows.returns import Decision
 from callagent.agents.flows.settings import FlowSettings
 from callagent.agents.flows.transitions import Position
@@ -55,6 +56,9 @@ class Conversation:
     handoff: dict[str, Any] | None = None
     events: list[Action] = field(default_factory=list)
     """What happened and has not been told yet; a function that outlives an interrupted turn leaves its events here."""
+    outbox: Outbox = field(default_factory=Outbox)
+    queued: list[Mapping[str, Any]] = field(default_factory=list)
+    """What functions sent in this turn, `{"kind": "text"|"template"|"content"|"email", …}`; sent after it."""
     unfinished: Decision | None = None
     """A handoff or hang-up decided by a function whose turn was interrupted."""
 
@@ -64,7 +68,8 @@ class Conversation:
     ) -> Conversation:
         variants = project.variants
         variant = settings.variant if settings.variant in variants.attributes else variants.default
-        return cls(info, project, settings, settings.language or project.languages.default, variant, metric_writer)
+        language = settings.language or project.languages.default
+        return cls(info, project, settings, language, variant, metric_writer, outbox=Outbox(settings.senders))
 
     @property
     def channel(self) -> str:
@@ -88,6 +93,26 @@ class Conversation:
         self.events.append(MetricWritten(name, value))
         await self.metric_writer(name, value)
         return True
+
+    def queue_messages(self, effects: Mapping[str, Any]) -> None:
+        """Keep what a function sent until the turn is over."""
+        self.queued += plain_list(effects.get("sms"))
+        self.queued += [{**entry, "kind": "email"} for entry in plain_list(effects.get("emails"))]
+
+    def send_messages(self) -> None:
+        """Send what is queued; templates are rendered with the state as it is now."""
+        scope = self.scope()
+        for entry in self.queued:
+            template = str(entry.get("template") or "")
+            if entry.get("kind") == "email":
+                message = queued_email(entry)
+            elif template in self.project.sms_templates:
+                message = queued_message(entry, resolve_text(self.project.sms_templates[template].text, scope))
+            else:
+                message = queued_message(entry, str(entry.get("content") or ""))
+            retries = entry.get("retry_count")
+            self.outbox.post(message, template=template, retries=retries if isinstance(retries, int) else None)
+        self.queued = []
 
     def scope(self) -> Scope:
         return Scope(

@@ -17,8 +17,10 @@ from callagent.agents.action import (
     SetLanguage,
     SetVoice,
     StepEntered,
+    WaitStarted,
 )
 from callagent.agents.flows.conversation import Conversation
+from callagent.agents.flows.fillers import filler_phrases
 from callagent.agents.flows.functions import ProjectFunction
 from callagent.agents.flows.handoffs import find_handoff
 from callagent.agents.flows.references import resolve_text
@@ -31,6 +33,7 @@ from callagent.models.protocol import LanguageModel, ModelSettings
 
 log = get_logger(__name__)
 DEFAULT_TEMPERATURE = 0.4
+SURVEY_FLOWS = ("csat", "csat_flow", "csat_survey")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,7 @@ class Dialogue:
         self.model = model
         self.index = index
         self._running: asyncio.Task[Decision] | None = None
+        self._waits = 0
         self._random = random.Random(conversation.info.call_id)
 
     def begin(
@@ -71,6 +75,17 @@ class Dialogue:
         self._running = asyncio.create_task(self._run(function, arguments, number, call_id, timeout))
         started = FunctionStarted(number, function.name, dict(arguments), self._latency(function))
         return RunningFunction(started, self._running)
+
+    def begin_wait(self) -> WaitStarted | None:
+        """What is said while the model is waited for; None: nothing."""
+        conversation = self.conversation
+        project = conversation.project
+        fillers = filler_phrases(project.voice.fillers, project.experimental, conversation.language)
+        control = fillers.control(self._random)
+        if control is None or conversation.channel != "voice":
+            return None
+        self._waits += 1
+        return WaitStarted(-self._waits, control)
 
     async def settle(self) -> None:
         """Wait for a function that an interrupted turn left running; bounded by the function's deadline."""
@@ -132,7 +147,7 @@ class Dialogue:
             )
         )
         self._apply_queued(answer.effects)
-        self.apply_decision(decision)
+        self.apply_decision(self._with_survey(decision, answer.effects))
         if call_id is not None:
             conversation.history.answered(call_id, decision.content)
         elif decision.content:
@@ -197,6 +212,17 @@ class Dialogue:
             max_tokens=int(tokens) if isinstance(tokens, int) and tokens > 0 else None,
         )
 
+    def _with_survey(self, decision: Decision, effects: Mapping[str, Any]) -> Decision:
+        """`conv.goto_csat_flow()`: the survey is the project's flow of that name; the platform's own is not here."""
+        if not effects.get("goto_csat_flow") or decision.transition:
+            return decision
+        flows = self.conversation.project.flows.values()
+        survey = next((flow.name for flow in flows if flow.folder in SURVEY_FLOWS), None)
+        if survey is None:
+            log.error("survey_flow_missing", remedy=f"the project needs a flow called one of {', '.join(SURVEY_FLOWS)}")
+            return decision
+        return replace(decision, transition=Transition(goto_flow=survey))
+
     def _known_handoff(self, decision: Decision) -> Decision:
         """A handoff to nowhere is an error for the model, not the end of the call."""
         request = decision.handoff
@@ -214,10 +240,7 @@ class Dialogue:
             conversation.disabled_topics = tuple(disabled)
         if bias is not None:
             conversation.keywords = tuple(str(word) for word in bias.get("keywords") or ())
-        messages = len(effects.get("sms") or ()) + len(effects.get("emails") or ())
-        if messages:
-            # No sender is connected: the messages are known to the log only.
-            log.warning("messages_not_sent", messages=messages, reason="no sender is configured")
+        conversation.queue_messages(effects)
 
 
 def _place(conversation: Conversation) -> tuple[str | None, str | None]:

@@ -20,6 +20,7 @@ from callagent.agents.flows.conversation import Conversation
 from callagent.agents.flows.dialogue import Dialogue
 from callagent.agents.flows.knowledge import retrieve
 from callagent.agents.flows.listening import interruptible
+from callagent.agents.flows.memory import CallerMemory
 from callagent.agents.flows.prompt import Prompt
 from callagent.agents.flows.returns import Decision
 from callagent.agents.flows.turn import Turn
@@ -36,11 +37,14 @@ Actions = AsyncGenerator[Action, None]
 class FlowAgent:
     """Implements `agents.action.Agent`."""
 
-    def __init__(self, dialogue: Dialogue) -> None:
+    def __init__(self, dialogue: Dialogue, memory: CallerMemory) -> None:
+        self._memory = memory
         self._dialogue = dialogue
         self._conversation = dialogue.conversation
         self._start_listens = False
         """The start function asked for an early turn: the silence that makes it is not the caller's."""
+        self._ended = False
+        """The end function ran to its end: it is not run again, however long the messages took."""
         self._closed = False
 
     async def start(self) -> AsyncIterator[Action]:
@@ -62,6 +66,7 @@ class FlowAgent:
         async with aclosing(Turn(dialogue).carry_out(replace(decision, end_turn=True))) as actions:
             async for action in actions:
                 yield action
+        conversation.send_messages()
 
     async def reply(self, turn: CallerTurn | HandoffFailed) -> AsyncIterator[Action]:
         conversation, dialogue = self._conversation, self._dialogue
@@ -78,9 +83,12 @@ class FlowAgent:
             actions = self._silence_limit()
         else:
             actions = Turn(dialogue).run()
-        async with aclosing(actions):
-            async for action in actions:
-                yield action
+        try:
+            async with aclosing(actions):
+                async for action in actions:
+                    yield action
+        finally:
+            conversation.send_messages()
 
     def heard(self, text: str, *, cut: bool) -> None:
         if cut:
@@ -91,27 +99,53 @@ class FlowAgent:
         """The call's record has it; the model never sees it."""
 
     async def end(self, reason: EndReason, attempt: int) -> bool:
-        conversation, runner = self._conversation, self._dialogue.runner
-        function = conversation.project.end_function
+        if self._ended:
+            return True
+        done = False
         try:
-            await self._dialogue.settle()
-            if conversation.handoff:
-                await runner.set_state({"handoff": conversation.handoff})
-            if function is None:
-                return True
-            timeout = conversation.settings.end_timeout
-            answer = await runner.run(function, {}, timeout=timeout, attempt=attempt)
+            done = self._ended = await self._end_function(attempt)
+            if done:
+                await self._remember()
         except Exception:
             # The edge of the call: whatever happened, closing goes on.
-            log.exception("end_function_failed", call_id=conversation.info.call_id, reason=reason.value)
-            return False
-        return answer.error is None
+            log.exception("end_function_failed", call_id=self._conversation.info.call_id, reason=reason.value)
+        await self._deliver()
+        return done
 
     async def close(self) -> None:
         if self._closed:
             return
         self._closed = True
+        await self._deliver()
         await self._dialogue.runner.close()
+
+    async def _end_function(self, attempt: int) -> bool:
+        conversation, runner = self._conversation, self._dialogue.runner
+        await self._dialogue.settle()
+        if conversation.handoff:
+            await runner.set_state({"handoff": conversation.handoff})
+        function = conversation.project.end_function
+        if function is None:
+            return True
+        answer = await runner.run(function, {}, timeout=conversation.settings.end_timeout, attempt=attempt)
+        conversation.queue_messages(answer.effects)
+        return answer.error is None
+
+    async def _remember(self) -> None:
+        """The caller's next call finds what this one left."""
+        conversation = self._conversation
+        await self._memory.close(
+            conversation.info,
+            conversation.state,
+            now=conversation.now(),
+            language=conversation.language,
+            handoff=conversation.handoff,
+        )
+
+    async def _deliver(self) -> None:
+        """Whatever is still queued goes out; the record is to say how it went."""
+        self._conversation.send_messages()
+        await self._conversation.outbox.close(self._conversation.settings.delivery_timeout)
 
     def record(self) -> AgentRecord:
         conversation = self._conversation
@@ -125,6 +159,7 @@ class FlowAgent:
             language=conversation.language,
             handoff=conversation.handoff,
             entities={name: result.value for name, result in conversation.entities.items()},
+            messages=[dict(message) for message in conversation.outbox.sent],
         )
 
     def _initial_state(self) -> dict[str, Any]:

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from callagent.agents.action import Agent, MetricWriter
 from callagent.agents.flows.conversation import Conversation
 from callagent.agents.flows.dialogue import Dialogue
 from callagent.agents.flows.engine import DEFAULT_HANGUP_UTTERANCE, FlowAgent
+from callagent.agents.flows.fillers import filler_phrases
+from callagent.agents.flows.functions import ProjectFunction
 from callagent.agents.flows.load import load_project
+from callagent.agents.flows.memory import CallerMemory
 from callagent.agents.flows.project import Project
 from callagent.agents.flows.real_time import RealTimeConfiguration
 from callagent.agents.flows.references import Scope, resolve_text
 from callagent.agents.flows.retrieval import TopicIndex
-from callagent.agents.flows.runner import FunctionRunner
+from callagent.agents.flows.runner import FunctionAnswer, FunctionRunner
 from callagent.agents.flows.settings import FlowSettings
+from callagent.agents.flows.transitions import Position
 from callagent.agents.flows.voice import pronounce
 from callagent.call_info import CallInfo
 from callagent.errors import ProjectError
@@ -37,6 +44,12 @@ class FlowProject:
         self._index = TopicIndex(project.topics)
         self._real_time = RealTimeConfiguration(project.path)
 
+    def twin(self, model: LanguageModel, settings: FlowSettings) -> FlowProject:
+        """The same project and workers with another model and other settings. Only one of the two is closed."""
+        twin = copy.copy(self)
+        twin._model, twin._settings = model, settings
+        return twin
+
     def phrases(self) -> Sequence[str]:
         project = self.project
         scope = Scope(
@@ -53,16 +66,58 @@ class FlowProject:
         )
         for function in project.all_functions():
             texts += [response.text for response in (function.latency.responses if function.latency else ())]
+        texts += filler_phrases(project.voice.fillers, project.experimental, scope.language).phrases
         resolved = dict.fromkeys(resolve_text(text, scope) for text in texts if text)
         # What still holds a variable is only known in the call.
         return [text for text in resolved if "$" not in text and "{{" not in text]
 
     async def open(self, info: CallInfo, write_metric: MetricWriter) -> Agent:
-        lease = await self._pool.lease(self._context())
+        settings = self._settings
+        memory = CallerMemory(settings.memory, self.project.project_id or self.name, self.project.experimental)
+        remembered = await memory.open(info, settings.integration_attributes or {})
+        lease = await self._pool.lease({**self._context(), **remembered})
         model = for_call(self._model)
-        conversation = Conversation.begin(info, self.project, self._settings, write_metric)
+        conversation = Conversation.begin(info, self.project, settings, write_metric)
         runner = FunctionRunner(lease, conversation, model, self._real_time)
-        return FlowAgent(Dialogue(conversation, runner, model, self._index))
+        return FlowAgent(Dialogue(conversation, runner, model, self._index), memory)
+
+    def function_names(self) -> list[str]:
+        """Of every function, with its flow's folder where it has one."""
+        folders = {flow.name: flow.folder for flow in self.project.flows.values()}
+        functions = self.project.all_functions()
+        return [f"{folders[each.flow]}/{each.name}" if each.flow else each.name for each in functions]
+
+    def find_function(self, name: str, flow: str | None) -> ProjectFunction | None:
+        """`flow` is a display name or a folder; None: the functions of the project."""
+        if flow is None:
+            found = [each for each in self.project.all_functions() if each.name == name and each.flow is None]
+            return found[0] if found else None
+        for each in self.project.flows.values():
+            if flow in (each.name, each.folder):
+                return each.functions.get(name) or each.function_steps.get(name)
+        return None
+
+    async def run_function(
+        self, info: CallInfo, function: ProjectFunction, arguments: Mapping[str, Any], state: Mapping[str, Any]
+    ) -> FunctionAnswer:
+        """Run one function outside a call; nothing of what it queues is done."""
+        async with self.standing_by(info, function.flow) as runner:
+            if state:
+                await runner.set_state(state)
+            return await runner.run(function, arguments)
+
+    @asynccontextmanager
+    async def standing_by(self, info: CallInfo, flow: str | None = None) -> AsyncIterator[FunctionRunner]:
+        """A worker outside a call, on the start step of `flow`."""
+        lease = await self._pool.lease(self._context())
+        conversation = Conversation.begin(info, self.project, self._settings, _no_metric)
+        if flow is not None:
+            conversation.position = Position(flow, self.project.flows[flow].start_step)
+        runner = FunctionRunner(lease, conversation, for_call(self._model), self._real_time)
+        try:
+            yield runner
+        finally:
+            await runner.close()
 
     def pronounce(self, text: str, language: str | None) -> str:
         """The text as the voice should read it; transcript and history keep it as it is."""
@@ -78,7 +133,13 @@ class FlowProject:
             "project_id": self.project.project_id,
             "now": settings.pinned.isoformat() if settings.pinned else None,
             "secrets_dir": settings.secrets_dir,
+            "api": {name: integration.plain(settings.environment) for name, integration in self.project.apis.items()},
+            "api_mocks": settings.api_mocks,
         }
+
+
+async def _no_metric(name: str, value: Any) -> None:
+    """Outside a call nothing is kept."""
 
 
 def project_runtime(path: Path) -> ProjectRuntime:

@@ -11,6 +11,7 @@ from typing import Any
 from callagent.agents.action import DelayResponse, LatencyControl
 from callagent.agents.flows.documents import read_text
 from callagent.agents.flows.finding import Findings
+from callagent.agents.flows.foot_guns import Remark, remarks
 
 SCHEMA_TYPES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean"}
 _DECORATORS = ("func_description", "func_parameter", "func_latency_control")
@@ -51,6 +52,8 @@ class ProjectFunction:
     gotos: tuple[Goto, ...] = ()
     returns_value: bool = True
     """False: no `return` with a value anywhere in it."""
+    remarks: tuple[Remark, ...] = ()
+    """What will surprise its author."""
 
 
 @dataclass(slots=True)
@@ -106,6 +109,7 @@ def _describe(source: _Source, kind: str, flow: str | None) -> ProjectFunction:
         latency=latency,
         randomize=randomize,
         gotos=tuple(_gotos(definition)),
+        remarks=tuple(remarks(definition, kind)),
         returns_value=any(isinstance(n, ast.Return) and n.value is not None for n in ast.walk(definition)),
     )
 

@@ -1,4 +1,4 @@
-"""What the implicit tools of a default step do: save entities, choose a condition."""
+"""What the tools do that are not project functions: save entities, choose a condition, hand off, send a text."""
 
 from __future__ import annotations
 
@@ -8,10 +8,40 @@ from typing import Any
 
 from callagent.agents.flows.conversation import Conversation
 from callagent.agents.flows.dialogue import Dialogue
-from callagent.agents.flows.returns import Decision, Transition
+from callagent.agents.flows.handoffs import HandoffTarget
+from callagent.agents.flows.returns import Decision, HandoffRequest, Transition
+from callagent.agents.flows.sms import SmsTemplate
 from callagent.agents.flows.steps import Condition
-from callagent.agents.flows.tools import SaveEntities
+from callagent.agents.flows.tools import SaveEntities, Target
 from callagent.agents.flows.validation import validate
+
+
+async def implicit_decision(dialogue: Dialogue, target: Target, arguments: Mapping[str, Any]) -> Decision:
+    """What a call of the tool comes to; it is the caller's to apply."""
+    match target:
+        case SaveEntities():
+            return await save_entities(dialogue, target, arguments)
+        case Condition():
+            return choose_condition(dialogue.conversation, target)
+        case HandoffTarget():
+            reason, utterance = (str(arguments.get(key) or "") for key in ("reason", "utterance"))
+            return Decision(utterance=utterance or None, handoff=HandoffRequest(target.name, reason or target.name))
+        case SmsTemplate():
+            return text_message(dialogue.conversation, target)
+        case _:
+            return Decision()
+
+
+def text_message(conversation: Conversation, template: SmsTemplate) -> Decision:
+    """Queue a template for the caller's own number."""
+    number = conversation.info.caller
+    if not number:
+        return Decision(content="Error: the caller's number is not known; the text message cannot be sent.")
+    sender = template.senders.get(conversation.settings.environment, "")
+    conversation.queued.append(
+        {"kind": "template", "to_number": number, "from_number": sender, "template": template.name}
+    )
+    return Decision(content="The text message is being sent.")
 
 
 async def save_entities(dialogue: Dialogue, target: SaveEntities, arguments: Mapping[str, Any]) -> Decision:

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from callagent.agents.flows.apis import load_apis
 from callagent.agents.flows.documents import Document, Reader, read_text, read_yaml
 from callagent.agents.flows.entities import load_entities
 from callagent.agents.flows.experimental import Experimental
+from callagent.agents.flows.fillers import load_filler_phrases
 from callagent.agents.flows.finding import Findings
 from callagent.agents.flows.flow import Flow
 from callagent.agents.flows.functions import ProjectFunction, read_function
@@ -24,7 +26,8 @@ from callagent.agents.flows.identity import (
 )
 from callagent.agents.flows.names import clean_name
 from callagent.agents.flows.project import Project
-from callagent.agents.flows.resources import CHECKS, check_test_case
+from callagent.agents.flows.resources import CHECKS
+from callagent.agents.flows.safety import SafetyFilters, load_safety_filters
 from callagent.agents.flows.sms import load_sms_templates
 from callagent.agents.flows.steps import Step, load_step
 from callagent.agents.flows.topics import Topic, load_topic
@@ -80,6 +83,7 @@ class _Loader:
             identity=self._identity(),
             rules=self._text("agent_settings/rules.txt"),
             guardrails=self._guardrails(),
+            safety=self._safety(),
             languages=languages,
             experimental=self._experimental(),
             voice=self._voice(),
@@ -87,6 +91,7 @@ class _Loader:
             entities=load_entities(self._reader("config/entities.yaml")),
             handoffs=load_handoffs(self._reader("config/handoffs.yaml")),
             sms_templates=load_sms_templates(self._reader("config/sms_templates.yaml")),
+            apis=load_apis(self._reader("config/api_integrations.yaml")),
             variants=variants,
             translations=load_translations(self._reader("config/translations.yaml"), languages.all),
             topics=self._topics(tuple(variants.attributes)),
@@ -113,8 +118,6 @@ class _Loader:
         for file, check in CHECKS.items():
             if (self._path / file).exists():
                 check(self._reader(file))
-        for file in self._files("test_suite", "**/*.yaml"):
-            check_test_case(self._reader(file))
 
     def _languages(self) -> Languages:
         file = "agent_settings/languages.yaml"
@@ -130,6 +133,15 @@ class _Loader:
             return persona
         readers = {name: self._reader(f"agent_settings/{name}.yaml") for name in ("personality", "role")}
         return legacy_identity(readers["personality"], readers["role"]) if has_identity(readers) else ""
+
+    def _safety(self) -> dict[str, SafetyFilters]:
+        """By channel; empty: the agent's own."""
+        places = {"": "agent_settings", "voice": "voice", "webchat": "chat"}
+        return {
+            channel: load_safety_filters(self._reader(f"{folder}/safety_filters.yaml"), of_channel=bool(channel))
+            for channel, folder in places.items()
+            if (self._path / folder / "safety_filters.yaml").exists()
+        }
 
     def _experimental(self) -> Experimental:
         file = "agent_settings/experimental_config.json"
@@ -159,6 +171,7 @@ class _Loader:
             corrections=load_corrections(self._reader(f"{recognition}/transcript_corrections.yaml")),
             pronunciations=load_pronunciations(self._reader(f"{response}/pronunciations.yaml")),
             filters=load_filters(self._reader(f"{response}/phrase_filtering.yaml")),
+            fillers=load_filler_phrases(self._reader(file)),
         )
 
     def _topics(self, variants: tuple[str, ...]) -> tuple[Topic, ...]:

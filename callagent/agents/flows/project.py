@@ -6,12 +6,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from callagent.agents.flows.apis import ApiIntegration
 from callagent.agents.flows.entities import Entity
 from callagent.agents.flows.experimental import Experimental
 from callagent.agents.flows.flow import Flow
 from callagent.agents.flows.functions import ProjectFunction
 from callagent.agents.flows.handoffs import HandoffTarget
 from callagent.agents.flows.identity import Guardrail, Languages
+from callagent.agents.flows.safety import SafetyFilters
 from callagent.agents.flows.sms import SmsTemplate
 from callagent.agents.flows.steps import Step
 from callagent.agents.flows.topics import Topic
@@ -28,6 +30,8 @@ class Project:
     identity: str = ""
     rules: str = ""
     guardrails: tuple[Guardrail, ...] = ()
+    safety: Mapping[str, SafetyFilters] = field(default_factory=dict)
+    """Channel (`voice`, `webchat`) -> its filters; empty: those of the agent."""
     languages: Languages = field(default_factory=Languages)
     experimental: Experimental = field(default_factory=Experimental)
     voice: VoiceSettings = field(default_factory=VoiceSettings)
@@ -35,6 +39,7 @@ class Project:
     entities: Mapping[str, Entity] = field(default_factory=dict)
     handoffs: Mapping[str, HandoffTarget] = field(default_factory=dict)
     sms_templates: Mapping[str, SmsTemplate] = field(default_factory=dict)
+    apis: Mapping[str, ApiIntegration] = field(default_factory=dict)
     variants: Variants = field(default_factory=Variants)
     translations: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     topics: tuple[Topic, ...] = ()

@@ -76,7 +76,8 @@ class Prompt:
         return value is True
 
     def _system(self, topics: list[Topic]) -> str:
-        parts = [self._project.identity, self._project.rules, self._guardrails(), self._channel(), self._language()]
+        project = self._project
+        parts = [project.identity, project.rules, self._guardrails(), self._safety(), self._channel(), self._language()]
         if topics:
             parts.append(self._topics(topics))
         return "\n\n".join(self.text(part) for part in parts if part)
@@ -86,6 +87,12 @@ class Prompt:
             f"- {each.prompt}" + (f" Then: {each.action}" if each.action else "") for each in self._project.guardrails
         ]
         return "Guardrails:\n" + "\n".join(rules) if rules else ""
+
+    def _safety(self) -> str:
+        """The channel's filters in place of the agent's."""
+        filters = self._project.safety
+        chosen = filters.get(self._conversation.channel) or filters.get("")
+        return chosen.as_prompt() if chosen else ""
 
     def _channel(self) -> str:
         channel = self._conversation.channel

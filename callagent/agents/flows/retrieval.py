@@ -17,12 +17,15 @@ _STOP_TEXT = (
     "my need no not of ok okay on or our please really shall she should so some tell thank thanks that "
     "the there these they this those to uh um us want was we were what what's when where which who why "
     "will with would yes you you're your "
+    "one first last next "
 )
 _STOP_WORDS = frozenset(_STOP_TEXT.split())
 _SATURATION = 1.2
 """BM25's k1: how fast a repeated word stops counting."""
 _CONTENT_WEIGHT = 0.75
 """A word in the content says less than the same word in an example question."""
+_ALONE = 0.5
+"""One word that happens to stand in a long text is no sign that the text answers the question."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +96,8 @@ class TopicIndex:
             self._weight(word) * document[word] * (_SATURATION + 1) / (document[word] + _SATURATION)
             for word in query.keys() & document.keys()
         )
-        return min(1.0, reached / (best * (_SATURATION + 1) / 2))
+        alone = _ALONE if len(query.keys() & document.keys()) == 1 else 1.0
+        return min(1.0, reached / (best * (_SATURATION + 1) / 2)) * alone
 
 
 def best_matches(matches: Sequence[Match], threshold: float, limit: int) -> list[Match]:

@@ -121,7 +121,7 @@ class FunctionRunner:
             "caller_number": info.caller,
             "callee_number": info.callee,
             "sip_headers": dict(info.headers),
-            "integration_attributes": None,
+            "integration_attributes": c.settings.integration_attributes,
             "current_flow": c.position.flow,
             "current_step": c.position.step,
             "language": c.language,

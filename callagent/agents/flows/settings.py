@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Any
+
+from callagent.agents.flows.memory import MemoryStore
+from callagent.agents.flows.messages import MessageSender
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,16 @@ class FlowSettings:
     models: Mapping[str, str] = field(default_factory=dict)
     """The platform's model names -> ours; a name that is not listed is the configured model."""
     secrets_dir: str | None = None
+    integration_attributes: Mapping[str, Any] | None = None
+    """What the start function reads as `conv.integration_attributes`."""
+    api_mocks: Mapping[str, Any] = field(default_factory=dict)
+    """Integration -> operation -> `[{"status", "body", "headers", "repeat"}]`: answers instead of real calls."""
+    memory: MemoryStore | None = None
+    """Where what a caller leaves is kept; None: nowhere."""
+    senders: Mapping[str, MessageSender] = field(default_factory=dict)
+    """`sms`, `whatsapp`, `email` -> who sends it; a kind that is not listed is kept in the record only."""
+    delivery_timeout: float = 10.0
+    """Seconds that the end of a call waits for messages being sent."""
 
     @property
     def pinned(self) -> datetime | None:

@@ -9,20 +9,17 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, cast
 
-from callagent.agents.action import Action, HangUp, Listen, Say
+from callagent.agents.action import Action, HangUp, Listen, Say, WaitEnded
 from callagent.agents.flows.answer import Answer
 from callagent.agents.flows.dialogue import Dialogue
 from callagent.agents.flows.filters import StreamFilter
 from callagent.agents.flows.functions import ProjectFunction
-from callagent.agents.flows.handoffs import HandoffTarget
-from callagent.agents.flows.implicit import choose_condition, save_entities
+from callagent.agents.flows.implicit import implicit_decision
 from callagent.agents.flows.knowledge import retrieved_topics
 from callagent.agents.flows.listening import interruptible, listen_settings
 from callagent.agents.flows.prompt import Prompt
-from callagent.agents.flows.returns import Decision, HandoffRequest
-from callagent.agents.flows.sms import SmsTemplate
-from callagent.agents.flows.steps import Condition
-from callagent.agents.flows.tools import SaveEntities, Target, Toolset, build_tools
+from callagent.agents.flows.returns import Decision
+from callagent.agents.flows.tools import Toolset, build_tools
 from callagent.agents.flows.transitions import Position
 from callagent.errors import ProviderError
 from callagent.log import get_logger
@@ -183,13 +180,21 @@ class Turn:
     async def _ask(self, answer: Answer, toolset: Toolset) -> Actions:
         """One request; its sentences are said as they come. A provider's failure is left in `answer.error`."""
         loop = asyncio.get_running_loop()
+        wait = self._dialogue.begin_wait()
+        if wait is not None:
+            yield wait
         try:
             async with aclosing(self._sentences(answer, toolset.schemas)) as sentences:
                 async for sentence in sentences:
+                    if wait is not None:
+                        yield WaitEnded(wait.number)
+                        wait = None
                     yield self._say(sentence, answer.utterance)
         except ProviderError as error:
             answer.error = f"{type(error).__name__}: {error}"
             log.error("model_failed", error=answer.error)
+        if wait is not None:
+            yield WaitEnded(wait.number)
         yield answer.answered(loop.time())
 
     async def _sentences(self, answer: Answer, tools: list[Tool]) -> AsyncGenerator[str, None]:
@@ -271,32 +276,15 @@ class Turn:
                 async for action in actions:
                     yield action
         else:
-            async with aclosing(self.carry_out(await self._implicit(call, target, arguments))) as actions:
+            decision = await implicit_decision(self._dialogue, target, arguments)
+            self._dialogue.apply_decision(decision)
+            self._conversation.history.answered(call.id, decision.content)
+            async with aclosing(self.carry_out(decision)) as actions:
                 async for action in actions:
                     yield action
 
     def _refuse(self, call: ToolCall, content: str) -> None:
         self._conversation.history.answered(call.id, content)
-
-    async def _implicit(self, call: ToolCall, target: Target, arguments: Mapping[str, Any]) -> Decision:
-        """A tool that is not a project function: the decision it comes to, already applied."""
-        match target:
-            case SaveEntities():
-                decision = await save_entities(self._dialogue, target, arguments)
-            case Condition():
-                decision = choose_condition(self._conversation, target)
-            case HandoffTarget():
-                reason, utterance = (str(arguments.get(key) or "") for key in ("reason", "utterance"))
-                request = HandoffRequest(target.name, reason or target.name)
-                decision = Decision(utterance=utterance or None, handoff=request)
-            case SmsTemplate():
-                log.warning("messages_not_sent", messages=1, reason="no sender is configured")
-                decision = Decision(content="Error: text messages cannot be sent.")
-            case _:
-                decision = Decision()
-        self._dialogue.apply_decision(decision)
-        self._conversation.history.answered(call.id, decision.content)
-        return decision
 
 
 def _arguments(call: ToolCall) -> dict[str, Any] | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from callagent.agents.flows.documents import Reader
+from callagent.agents.flows.fillers import NO_FILLERS, FillerPhrases
 
 _STYLES = {"swift": 0.4, "balanced": 0.7}
 """Legacy `interaction_style` -> seconds of silence that end the caller's turn."""
@@ -72,6 +73,7 @@ class VoiceSettings:
     corrections: tuple[Correction, ...] = ()
     pronunciations: tuple[Pronunciation, ...] = ()
     filters: tuple[PhraseFilter, ...] = ()
+    fillers: FillerPhrases = NO_FILLERS
 
 
 def load_greeting(root: Reader) -> Greeting:

@@ -41,12 +41,17 @@ def responses(content: Content | None) -> list[Part]:
 
 def as_messages(contents: Sequence[Content]) -> Iterator[Message]:
     """The contents as a model's messages."""
+    answered = {response["id"] for content in contents for response in responses(content)}
     for content in contents:
         said, called = "\n".join(texts(content)), calls(content)
         for response in responses(content):
             yield {"role": "tool", "tool_call_id": response["id"], "content": _json(response["response"])}
         if called:
             yield {"role": "assistant", "content": said or None, "tool_calls": [_tool_call(call) for call in called]}
+            # Models insist on an answer to every call.
+            for call in called:
+                if call["id"] not in answered:
+                    yield {"role": "tool", "tool_call_id": call["id"], "content": '{"status": "pending"}'}
         elif said:
             yield {"role": "assistant" if content.get("role") == "model" else "user", "content": said}
 

@@ -6,9 +6,9 @@ from __future__ import annotations
 class RunFailed(Exception):
     """The turn is over; the call is not. `kind` is the name of the error as project authors know it."""
 
-    def __init__(self, kind: str, text: str) -> None:
+    def __init__(self, kind: str, text: str, *, told: bool = False) -> None:
         super().__init__(f"{kind}: {text}")
         self.kind = kind
         self.text = text
-        self.told = False
+        self.told = told
         """The failure is in the history already."""

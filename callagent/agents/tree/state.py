@@ -20,18 +20,20 @@ class State:
         self._unsent: dict[str, Any] = dict(self.values)
         self._unsent_removed: set[str] = set()
 
-    def apply(self, delta: Mapping[str, Any], removed: Sequence[str] = (), *, known: bool = False) -> None:
-        """Set and remove keys; `known`: the worker did it."""
+    def apply(self, delta: Mapping[str, Any], removed: Sequence[str] = ()) -> None:
+        """Set and remove keys; what is as it was need not be told to the worker."""
         # A copy: whoever holds the delta may go on changing what is in it.
-        delta = copy.deepcopy(dict(delta))
-        self.values.update(delta)
-        for key in removed:
-            self.values.pop(key, None)
-        if not known:
-            self._unsent.update(delta)
-            self._unsent_removed = (self._unsent_removed - delta.keys()) | set(removed)
-            for key in removed:
-                self._unsent.pop(key, None)
+        changed = copy.deepcopy({key: value for key, value in delta.items() if not self._has(key, value)})
+        gone = [key for key in removed if key in self.values]
+        self._set(changed, gone)
+        self._unsent.update(changed)
+        self._unsent_removed = (self._unsent_removed - changed.keys()) | set(gone)
+        for key in gone:
+            self._unsent.pop(key, None)
+
+    def take(self, delta: Mapping[str, Any], removed: Sequence[str] = ()) -> None:
+        """As above, but it was the worker who did it."""
+        self._set(copy.deepcopy(dict(delta)), removed)
 
     def unsent(self) -> dict[str, Any]:
         """`{"set", "removed"}` for the worker."""
@@ -42,13 +44,21 @@ class State:
         self._unsent.clear()
         self._unsent_removed.clear()
 
+    def unknown(self) -> None:
+        """The worker has been replaced: it is told everything again."""
+        self._unsent = dict(self.values)
+
     def drop_temporary(self) -> None:
         """The end of a turn."""
         self.apply({}, [key for key in self.values if key.startswith(TEMP)])
 
-    def stored(self) -> dict[str, Any]:
-        """What is kept beyond the turn."""
-        return {key: value for key, value in self.values.items() if not key.startswith(TEMP)}
+    def _has(self, key: str, value: Any) -> bool:
+        return key in self.values and self.values[key] == value
+
+    def _set(self, delta: Mapping[str, Any], removed: Sequence[str]) -> None:
+        self.values.update(delta)
+        for key in removed:
+            self.values.pop(key, None)
 
 
 class SharedState:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from callagent.models import protocol
+from callagent.models.protocol import Tool as ModelTool
 
 if TYPE_CHECKING:
     from callagent.agents.tree.node import LlmNode
@@ -40,6 +40,8 @@ class Tool:
     """JSON schema; None: the tool takes no arguments."""
     long_running: bool = False
     """Its result is preliminary; the true one comes in a later turn."""
+    asynchronous: bool = False
+    """Of code: the model goes on at once and learns the result in a later request."""
     agent: LlmNode | Any = None
     """Of an agent tool: the agent, which need not be an `LlmNode`."""
     skip_summarization: bool = False
@@ -59,7 +61,7 @@ class Tool:
         return declared
 
     @property
-    def for_model(self) -> protocol.Tool:
+    def for_model(self) -> ModelTool:
         function = {
             "name": self.name,
             "description": self.description,

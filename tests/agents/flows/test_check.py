@@ -141,3 +141,29 @@ async def test_a_project_with_errors_is_not_run(tmp_path: Path):
     with pytest.raises(ProjectError, match=r"flow_config.yaml:3: Start step 'gone' not found"):
         async with driven(project):
             pass
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (
+            "if conv.state.done == False:\n    pass",
+            "'conv.state.done == False' does not hold when conv.state.done is None",
+        ),
+        ("return str(conv.real_time_config.get('x') == False)", "Write 'not conv.real_time_config.get('x')'"),
+        ("conv.state.a = 1\nconv.write_metric('A')\nconv.log.info('a')", "neither returns anything nor goes anywhere"),
+        ("return str(conv.state.done is False)", None),
+        ("x = 1 == False\nreturn 'x'", None),
+        ("helper(conv)", None),
+        ("flow.goto_step('x')", None),
+        ("raise ValueError", None),
+    ],
+)
+def test_surprises_in_a_flow_function_are_warnings(tmp_path: Path, body: str, message: str | None):
+    files = {
+        "flows/f/steps/x.yaml": step("x", "{{ft:act}}"),
+        "flows/f/functions/act.py": function("act", body, flow=True),
+    }
+    errors, warnings = report(tmp_path, files)
+    assert errors == []
+    assert any(message in warning for warning in warnings) if message else not warnings

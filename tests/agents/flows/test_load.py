@@ -132,12 +132,6 @@ CONDITIONS = "conditions:\n  - name: c\n    condition_type: step_condition\n"
         ("config/api_integrations.yaml", API, "one of GET, POST, PATCH, PUT, DELETE, not 'LIST'"),
         ("config/mcp.yaml", "mcp_servers: [{provider_id: a, url: 'ftp://x'}]\n", "http(s) address"),
         ("config/mcp.yaml", "mcp_servers: [{provider_id: a, url: 'https://x', timeout: 90}]\n", "between 1 and 30"),
-        (
-            "test_suite/a.yaml",
-            "scenario: s\ncaller_number: 4930\n",
-            "test_suite/a.yaml:2: 'caller_number' should be str",
-        ),
-        ("test_suite/a.yaml", "name: a\n", "'scenario' is required"),
         ("voice/configuration.yaml", "filler_phrases: {enabled: true}\n", "needs at least one phrase"),
         ("voice/configuration.yaml", "filler_phrases: {phrase: [a]}\n", "has no key 'phrase'"),
         ("voice/configuration.yaml", "background_ambience: {loudness: 0}\n", "between -70 and -20"),

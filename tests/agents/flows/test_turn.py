@@ -167,18 +167,6 @@ async def test_arguments_that_are_not_an_object_are_refused(tmp_path: Path):
         assert "not a JSON object" in ferry.model.messages()[-1]["content"]
 
 
-async def test_a_text_message_tool_says_that_nothing_is_sent(tmp_path: Path):
-    files = {
-        "agent_settings/rules.txt": "{{twilio_sms:where}}",
-        "config/sms_templates.yaml": "sms_templates: [{name: where, text: Here., env_phone_numbers: {live: ''}}]\n",
-    }
-    script = ({"calls": [call("send_sms_where")]}, {"text": "I cannot text you."})
-    async with driven(write_project(tmp_path, files), *script) as agent:
-        await agent.start()
-        assert words(await agent.says("text me")) == ["I cannot text you."]
-        assert "cannot be sent" in agent.model.messages()[-1]["content"]
-
-
 async def test_delay_responses_may_come_in_any_order_once_each(tmp_path: Path):
     control = '@func_latency_control(delay_responses=[("a", 1), ("b", 1), ("c", 1)], randomize=True)'
     decorators = f'@func_description("d")\n{control}\n'

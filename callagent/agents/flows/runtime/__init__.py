@@ -8,7 +8,10 @@ border is plain data:
     {"account_id", "project_id",            # strings of project.yaml
      "secrets": {name: str | dict},         # what conv.utils.get_secret returns; the declared environment comes next
      "secrets_dir": path,                   # then a file of that name in this directory
-     "memory": {…}, "now": ISO 8601 | None, # pinned conv.clock
+     "api": {integration: {"base_url", "auth_type", "operations": {name: {"method", "resource"}}}},
+     "api_mocks": {integration: {operation: [{"status", "body", "headers", "repeat"}]}},
+     "memory": {…}, "line_memory": {…},     # of the caller's earlier calls
+     "now": ISO 8601 | None, # pinned conv.clock
      "timezone": IANA name | None}
 
 `{"op": "describe"}` → `{"functions": [...]}`, one entry per function file::
@@ -54,7 +57,8 @@ folder. `conv` is a snapshot; a key that is absent keeps its value of the run be
      "duration_ms": float, "checkpoint": {key: bytes | None}}
 
 `destination` of a handoff is a name of the project: `conv.call_handoff` has resolved case and `default`.
-The effects hold although `error` is set: what the function did before it failed stands.
+The effects hold although `error` is set: what the function did before it failed stands. The engine keeps state, metrics,
+logs, messages and topics of a failed function and follows none of its transitions: the model is told of the error.
 
 Messages while a function runs (`OnMessage`); `"ask": True` waits for the awaitable's result::
 

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -83,6 +84,10 @@ class Catalog:
             (file.kind if file.kind in ("flow", "step") else "global", file.flow, file.name): file
             for file in self._scan()
         }
+
+    def pin(self, instant: datetime) -> None:
+        """The time of the project's code stands still."""
+        self._space.pin(instant)
 
     def describe(self) -> list[dict[str, Any]]:
         return [file.describe(self._root) for file in self._files.values()]

@@ -17,6 +17,11 @@ class Clock:
         self._instant = instant
         self.timezone: datetime.tzinfo = ZoneInfo(timezone) if isinstance(timezone, str) else timezone or datetime.UTC
 
+    @property
+    def pinned(self) -> datetime.datetime | None:
+        """The instant that the clock stands at; None: it goes."""
+        return self._instant
+
     def now(self) -> datetime.datetime:
         return (self._instant or datetime.datetime.now(datetime.UTC)).astimezone(self.timezone)
 

@@ -35,7 +35,7 @@ class Conversation:
         self.functions = FunctionExecutor(find, self, None)
         self.knowledge_base = KnowledgeBase()
         self.webchat = WebchatInterface()
-        self.api = Unavailable("conv.api")
+        self.api = parts.api(self.log_api_response)
         self.connectors = Unavailable("conv.connectors")
         self.integrations = Unavailable("conv.integrations")
         self.agentic_dial = Unavailable("conv.agentic_dial")

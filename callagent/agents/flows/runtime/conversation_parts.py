@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
+from callagent.agents.flows.runtime.api import ApiIntegrations
 from callagent.agents.flows.runtime.clock import Clock
 from callagent.agents.flows.runtime.entity_config import EntityValidationResult
 from callagent.agents.flows.runtime.failures import MissingHandoff
@@ -30,6 +31,8 @@ class Parts:
     clock: Clock
     memory: Memory
     verified_context: VerifiedContext
+    api: Callable[[Callable[..., None]], ApiIntegrations]
+    """Makes `conv.api`, given what logs a response."""
     account_id: str
     project_id: str
 

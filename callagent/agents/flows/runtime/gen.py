@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from callagent.agents.flows.runtime.api import ApiExecutor, ApiIntegrations
 from callagent.agents.flows.runtime.clock import Clock
 from callagent.agents.flows.runtime.conversation import Conversation
 from callagent.agents.flows.runtime.conversation_parts import Translations as TranslationReplacementProxy
@@ -87,7 +88,7 @@ from callagent.agents.flows.runtime.voices import (
 
 # Named in annotations only: the objects behind them are not offered.
 AgenticDial = AgenticDialConfig = AgenticDialData = Destinations = Unavailable
-ApiExecutor = ApiIntegrationData = ApiIntegrations = ConnectorExecutor = Integrations = CxOne = Unavailable
+ApiIntegrationData = ConnectorExecutor = Integrations = CxOne = Unavailable
 SupportedLanguageCodes = str
 
 __all__ = [

@@ -15,11 +15,14 @@ import re
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
+
+from callagent.agents.flows.runtime.pinned import pinned_datetime, replace_in
 
 _HERE = __name__.rpartition(".")[0]
 _PROVIDED = {"_gen": f"{_HERE}.gen", "imports": f"{_HERE}.gen", "polyai": f"{_HERE}.gen", "plog": f"{_HERE}.plog"}
@@ -52,12 +55,20 @@ class ModuleSpace(MetaPathFinder):
         # The number makes the prefix the same in every worker of a project: pickles name their classes by it.
         self._prefix = f"flow_project_{next(_numbers)}"
         self._builtins = {**vars(builtins), "__import__": self._import}
+        self._pinned: ModuleType | None = None
         # First: the usual finder would find the same files and load them with the usual `__import__`.
         sys.meta_path.insert(0, self)
 
     def module(self, name: str) -> ModuleType:
         """The module `functions.x` or `flows.<folder>.functions.x`, imported once."""
         return importlib.import_module(f"{self._prefix}.{name}")
+
+    def pin(self, instant: datetime) -> None:
+        """From now on the project's code gets this instant for `datetime.now()` and the like."""
+        self._pinned = pinned_datetime(instant)
+        for name, module in list(sys.modules.items()):
+            if name.startswith(f"{self._prefix}."):
+                replace_in(vars(module), self._pinned)
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -87,6 +98,8 @@ class ModuleSpace(MetaPathFinder):
         fromlist: Sequence[str] | None = (),
         level: int = 0,
     ) -> ModuleType:
+        if name == "datetime" and self._pinned is not None:
+            return self._pinned
         package = str((globals or {}).get("__package__") or "")
         if level:
             absolute = importlib.util.resolve_name("." * level + name, package)

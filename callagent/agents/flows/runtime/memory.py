@@ -27,9 +27,9 @@ class LineMemory:
 
 
 class Memory(Mapping[str, Any]):
-    def __init__(self, fields: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, fields: Mapping[str, Any] | None = None, line: Mapping[str, Any] | None = None) -> None:
         self._fields = dict(fields or {})
-        self.line_memory = LineMemory()
+        self.line_memory = LineMemory(line)
 
     def fields(self) -> dict[str, Any]:
         return dict(self._fields)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from callagent.agents.flows.runtime import logs
+from callagent.agents.flows.runtime.api import ApiIntegrations, Mocks
 from callagent.agents.flows.runtime.binding import bind, takes_flow
 from callagent.agents.flows.runtime.catalog import Catalog
 from callagent.agents.flows.runtime.checkpoint import StateChange, StateKeeper
@@ -48,12 +49,17 @@ class FlowSession:
             metrics=Metrics(channel, self._log),
             utils=self._utils,
             clock=_clock(context),
-            memory=Memory(context.get("memory")),
+            memory=Memory(context.get("memory"), context.get("line_memory")),
             verified_context=VerifiedContext(),
+            api=lambda log: ApiIntegrations(
+                context.get("api") or {}, Mocks(context.get("api_mocks") or {}), self._utils.get_secret, log
+            ),
             account_id=str(context.get("account_id") or ""),
             project_id=str(context.get("project_id") or ""),
         )
         self._conv = Conversation(parts, catalog.global_function)
+        if self._conv.clock.pinned is not None:
+            catalog.pin(self._conv.clock.pinned)
         self._kept = b""
         logs.use(self._log)
         self._restore(checkpoint)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from pathlib import Path
 from types import TracebackType
@@ -42,7 +43,8 @@ def import_report(error: BaseException, root: Path, source: Path) -> dict[str, A
             place = Path(frame.f_code.co_filename)
             if place.is_relative_to(root):
                 file, line = place, number
-    message = error_message(error)
+    # The project knows its modules without the prefix that keeps projects apart.
+    message = re.sub(r"\bflow_project_\d+\.", "", error_message(error)).replace(f"{root}/", "")
     return {"type": type(error).__name__, "message": message, "file": str(file.relative_to(root)), "line": line}
 
 

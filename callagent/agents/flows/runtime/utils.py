@@ -5,20 +5,21 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from callagent.agents.flows.runtime import entity_config
 from callagent.agents.flows.runtime.clock import Clock
+from callagent.agents.flows.runtime.extraction import extract
 from callagent.agents.flows.runtime.failures import (
     ChatCompletionError,
     InvalidInput,
-    NotAvailable,
     PromptLLMCallLimitError,
     SecretNotFound,
 )
+from callagent.agents.flows.runtime.messages import Address
 from callagent.workers.runtime import AskFailed, Channel
 
 PROMPTS_PER_RUN = 25
@@ -106,11 +107,17 @@ class Utils:
     def validate_entity(self, value: Any, config: Any) -> entity_config.EntityValidationResult:
         return entity_config.validate_entity(value, config, self._clock.today())
 
-    def extract_address(self, addresses: Any = None, country: str = "US") -> Any:
-        raise NotAvailable("conv.utils.extract_address is not available on this server")
+    def extract_address(self, addresses: Iterable[Any] | None = None, country: str = "US") -> Address:
+        """From what the caller said last, one of `addresses` where they are given. Raises `ExtractionError`."""
+        choices = [str(address) for address in addresses or ()]
+        return extract(self.prompt_llm, "the postal address", {"one of these addresses": choices}, country)
 
-    def extract_city(self, city_spellings: Any = None, states: Any = None, country: str = "US") -> Any:
-        raise NotAvailable("conv.utils.extract_city is not available on this server")
+    def extract_city(
+        self, city_spellings: Iterable[str] | None = None, states: Iterable[str] | None = None, country: str = "US"
+    ) -> Address:
+        """As `extract_address`; only city, state and country are asked for."""
+        hints = {"known cities": list(city_spellings or ()), "known states": list(states or ())}
+        return extract(self.prompt_llm, "the city, and the state where it is said,", hints, country)
 
 
 def _parsed(answer: Any) -> Any:

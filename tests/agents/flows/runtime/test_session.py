@@ -293,9 +293,9 @@ def test_handoff_headers_are_merged(make: Any) -> None:
         ("conv.set_asr_biasing(keywords='x')", "ValueError"),
         ("conv.utils.get_secret('none')", "SecretNotFound"),
         ("conv.utils.get_secret('../x')", "InvalidInput"),
-        ("conv.api.crm.find()", "NotAvailable"),
+        ("conv.api.crm.find()", "AttributeError"),
+        ("conv.connectors.crm.find()", "NotAvailable"),
         ("conv.generate_external_event()", "NotAvailable"),
-        ("conv.utils.extract_address()", "NotAvailable"),
         ("conv.no_such_thing()", "AttributeError"),
     ],
 )

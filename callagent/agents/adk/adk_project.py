@@ -1,0 +1,101 @@
+"""A loaded agent-config project: makes one agent per call."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from callagent.agents.action import MetricWriter
+from callagent.agents.adk.check import read_description
+from callagent.agents.adk.config import AgentConfig, load_config
+from callagent.agents.adk.tree import build_tree
+from callagent.agents.flows.finding import Findings
+from callagent.agents.tree import (
+    Conversation,
+    ModelRequest,
+    Node,
+    SharedState,
+    State,
+    TreeAgent,
+    TreeSettings,
+    WorkerCode,
+)
+from callagent.call_info import CallInfo
+from callagent.errors import ProjectError
+from callagent.models.protocol import LanguageModel, for_call
+from callagent.workers.protocol import ProjectRuntime, WorkerPool
+
+RUNTIME = "callagent.agents.adk.runtime:AdkRuntime"
+
+
+class AdkProject:
+    """Implements `agents.action.AgentProject`. It closes the pool, which serves it alone; the model is shared."""
+
+    def __init__(
+        self, path: Path, config: AgentConfig, model: LanguageModel, pool: WorkerPool, settings: TreeSettings
+    ) -> None:
+        self.name = path.resolve().name
+        self.config = config
+        self.shared = SharedState()
+        self._path = path
+        self._model = model
+        self._pool = pool
+        self._settings = settings
+        self._root: Node | None = None
+        self._preparing = asyncio.Lock()
+
+    async def prepare(self) -> Node:
+        """The tree, with the project's Python imported once. Raises `ProjectError` and `WorkerError`."""
+        async with self._preparing:
+            if self._root is None:
+                root, errors = await read_description(self._pool)
+                if root is None:
+                    listed = "\n".join(f"  {error}" for error in errors)
+                    raise ProjectError(f"The project in {self._path} cannot be loaded:\n{listed}")
+                self._root = build_tree(root)
+            return self._root
+
+    def phrases(self) -> Sequence[str]:
+        settings = self._settings
+        texts = (settings.greeting, settings.fallback_utterance, settings.hangup_utterance)
+        return [text for text in texts if text]
+
+    def pronounce(self, text: str, language: str | None) -> str:
+        """The format has no rules of pronunciation."""
+        return text
+
+    async def open(self, info: CallInfo, write_metric: MetricWriter) -> TreeAgent:
+        return await self.open_observed(info, None)
+
+    async def open_observed(self, info: CallInfo, observe: Callable[[ModelRequest], None] | None) -> TreeAgent:
+        """As `open`; `observe` is told of every request to the model."""
+        root = await self.prepare()
+        user = info.caller or ""
+        lease = await self._pool.lease({"id": info.call_id, "user_id": user, "app_name": self.name})
+        conversation = Conversation(root, State(self.shared.initial(user)), self.shared, user)
+        settings = self._settings
+        code = WorkerCode(lease, conversation, settings.function_timeout, settings.agent_timeout)
+        more = {} if observe is None else {"observe": observe}
+        return TreeAgent(self.name, conversation, code, for_call(self._model), self._settings, **more)
+
+    async def close(self) -> None:
+        await self._pool.close()
+
+
+def adk_runtime(path: Path) -> ProjectRuntime:
+    """What a worker pool for the project in `path` loads."""
+    return ProjectRuntime(RUNTIME, path)
+
+
+def load_adk_project(
+    path: Path, model: LanguageModel, pool: WorkerPool, settings: TreeSettings | None = None
+) -> AdkProject:
+    """Raises `ProjectError` listing everything that is wrong with the project's files."""
+    findings = Findings()
+    config = load_config(path, findings)
+    errors = findings.report().errors
+    if config is None or errors:
+        listed = "\n".join(f"  {error}" for error in errors)
+        raise ProjectError(f"The project in {path} cannot be loaded:\n{listed}")
+    return AdkProject(path, config, model, pool, settings or TreeSettings())

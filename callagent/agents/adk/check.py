@@ -1,0 +1,71 @@
+"""What is wrong with an agent-config project: by its files alone, and with its Python imported in a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from callagent.agents.adk.config import AgentConfig, load_config
+from callagent.agents.adk.fields import EFFECTIVE, GENERATION_KEYS, snake_case
+from callagent.agents.flows.finding import CheckReport, Finding, Findings
+from callagent.workers.protocol import Plain, WorkerPool
+
+DESCRIBE_TIMEOUT = 60.0
+"""Seconds for a worker to import the project and describe it."""
+_GOOGLE_ONLY = (
+    "google_search", "google_maps_grounding", "url_context", "enterprise_web_search", "VertexAiSearchTool",
+    "load_artifacts", "load_memory", "preload_memory", "load_web_page", "McpToolset", "MCPToolset",
+)  # fmt: skip
+
+
+def check_adk_project(path: Path) -> CheckReport:
+    """Everything that the files show; no code of the project is run."""
+    findings = Findings()
+    config = load_config(path, findings)
+    if config is not None:
+        for each in _walk(config):
+            _warn(each, findings)
+    return findings.report()
+
+
+async def check_adk_imports(pool: WorkerPool) -> list[Finding]:
+    """Errors that show when the project's Python is imported: references that lead nowhere."""
+    return (await read_description(pool))[1]
+
+
+async def read_description(pool: WorkerPool) -> tuple[Mapping[str, Any] | None, list[Finding]]:
+    """The project's agents as a worker sees them, or what is wrong with them. Raises `WorkerError`."""
+    lease = await pool.lease({})
+    try:
+        answer = await lease.run({"op": "describe"}, timeout=DESCRIBE_TIMEOUT, on_message=_pass_over)
+    finally:
+        await lease.close()
+    errors = [Finding(each["file"], each["line"], each["message"]) for each in answer["errors"]]
+    return answer["root"], errors
+
+
+def _pass_over(message: Plain) -> None:
+    """What modules print while they are imported."""
+
+
+def _walk(config: AgentConfig) -> Iterator[AgentConfig]:
+    yield config
+    for child in config.children:
+        if isinstance(child, AgentConfig):
+            yield from _walk(child)
+    for tool in config.tools:
+        if isinstance(tool.agent, AgentConfig):
+            yield from _walk(tool.agent)
+
+
+def _warn(config: AgentConfig, findings: Findings) -> None:
+    for tool in config.tools:
+        if tool.name.rpartition(".")[2] in _GOOGLE_ONLY:
+            findings.warning(config.file, tool.line, f"The tool '{tool.name}' is not available here: its agent fails.")
+    generation = config.data.get("generate_content_config")
+    for key in generation if isinstance(generation, dict) else ():
+        name = snake_case(str(key))
+        if name in GENERATION_KEYS and name not in EFFECTIVE:
+            line = config.line("generate_content_config", str(key))
+            findings.warning(config.file, line, f"'generate_content_config.{key}' has no effect here.")

@@ -1,0 +1,132 @@
+"""The keys of agent-config YAML, and what may stand under them."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from callagent.agents.flows.documents import type_name
+
+Check = Callable[[Any], str]
+_CLASSES = {
+    "llm": ("LlmAgent", "Agent"),
+    "sequential": ("SequentialAgent",),
+    "loop": ("LoopAgent",),
+    "parallel": ("ParallelAgent",),
+}
+
+
+def agent_kind(agent_class: str) -> str:
+    """`code` when the class is none of the built-in ones."""
+    head, dot, name = agent_class.rpartition(".")
+    if dot and not re.fullmatch(r"google\.adk\.agents(\.\w+)?", head):
+        return "code"
+    return next((kind for kind, names in _CLASSES.items() if name in names), "code")
+
+
+def _wanted(kind: str, *types: type) -> Check:
+    def check(value: Any) -> str:
+        is_flag = isinstance(value, bool) and bool not in types
+        if value is None or (isinstance(value, types) and not is_flag):
+            return ""
+        return f"{kind} is needed but got {type_name(value)}"
+
+    return check
+
+
+def _name(value: Any) -> str:
+    if not isinstance(value, str) or not value.isidentifier():
+        return f"{value!r} is no name for an agent: letters, digits and underscores are, not beginning with a digit"
+    return "'user' is the caller; another name is needed" if value == "user" else ""
+
+
+def _one_of(*known: str) -> Check:
+    return lambda value: "" if value in known else f"one of {', '.join(known)} is needed but got {value!r}"
+
+
+def _whole_number(value: Any) -> str:
+    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
+        return ""
+    return "" if isinstance(value, str) and re.fullmatch(r"\s*-?\d+\s*", value) else "a whole number is needed"
+
+
+_text, _flag = _wanted("text", str), _wanted("true or false", bool)
+_items, _map = _wanted("a list", list), _wanted("a map", dict)
+COMMON_KEYS: dict[str, Check] = {
+    "agent_class": _text,
+    "name": _name,
+    "description": _text,
+    "sub_agents": _items,
+    "before_agent_callbacks": _items,
+    "after_agent_callbacks": _items,
+}
+LLM_KEYS: dict[str, Check] = {
+    "instruction": _wanted("text", str),
+    "static_instruction": _wanted("text or a map", str, dict),
+    "model": _text,
+    "model_code": _map,
+    "disallow_transfer_to_parent": _flag,
+    "disallow_transfer_to_peers": _flag,
+    "input_schema": _map,
+    "output_schema": _map,
+    "output_key": _text,
+    "include_contents": _one_of("default", "none"),
+    "tools": _items,
+    "before_model_callbacks": _items,
+    "after_model_callbacks": _items,
+    "before_tool_callbacks": _items,
+    "after_tool_callbacks": _items,
+    "generate_content_config": _map,
+}
+KEYS: Mapping[str, dict[str, Check]] = {
+    "llm": LLM_KEYS,
+    "sequential": {},
+    "loop": {"max_iterations": _whole_number},
+    "parallel": {},
+    "code": {},
+}
+CODE_KEYS = (
+    *(key for key in (*COMMON_KEYS, *LLM_KEYS) if key.endswith("_callbacks")),
+    *("model_code", "input_schema", "output_schema"),
+)
+"""Those whose values name code."""
+
+_number = _wanted("a number", int, float)
+GENERATION_KEYS: dict[str, Check] = {
+    "temperature": _number,
+    "top_p": _number,
+    "top_k": _number,
+    "candidate_count": _whole_number,
+    "max_output_tokens": _whole_number,
+    "stop_sequences": _items,
+    "seed": _whole_number,
+    "presence_penalty": _number,
+    "frequency_penalty": _number,
+    "response_mime_type": _text,
+}
+"""Those that are checked; any other is passed over."""
+EFFECTIVE = ("temperature", "max_output_tokens")
+"""Those that our models take."""
+
+
+def snake_case(key: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", key).lower()
+
+
+def check_generation(value: Any) -> Iterator[tuple[tuple[str, ...], str]]:
+    """What is wrong in `generate_content_config`, whose keys may be written in both manners."""
+    if not isinstance(value, dict):
+        return
+    for key, item in value.items():
+        name = snake_case(str(key))
+        if name in ("tools", "system_instruction"):
+            yield (str(key),), "it is set by the agent and may not stand here"
+        elif name in GENERATION_KEYS and (problem := GENERATION_KEYS[name](item)):
+            yield (str(key),), problem
+
+
+def suggest(key: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(str(key), list(known), 1)
+    return f"; '{near[0]}' is" if near else ""

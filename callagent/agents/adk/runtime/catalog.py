@@ -1,0 +1,240 @@
+"""A project's agents as objects: YAML and Python brought together, numbered, and described to the core."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from callagent.agents.adk.config import ROOT_FILE, AgentConfig, ToolConfig, load_config
+from callagent.agents.adk.fields import EFFECTIVE, snake_case
+from callagent.agents.adk.names import PHONE
+from callagent.agents.adk.runtime import agents, stand_ins
+from callagent.agents.adk.runtime.describe import Describer
+from callagent.agents.adk.runtime.genai import GenerateContentConfig
+from callagent.agents.adk.runtime.modules import PackageSpace
+from callagent.agents.adk.runtime.tools import (
+    UNAVAILABLE,
+    AgentTool,
+    BaseTool,
+    BaseToolset,
+    FunctionTool,
+    LongRunningFunctionTool,
+    ToolArgsConfig,
+)
+from callagent.agents.flows.finding import Findings
+from callagent.agents.flows.runtime.tracebacks import error_message
+
+_PLAIN_KEYS = (
+    "instruction", "static_instruction", "model", "output_key", "include_contents", "disallow_transfer_to_parent",
+    "disallow_transfer_to_peers",
+)  # fmt: skip
+
+
+class PhoneTool(BaseTool):
+    """Carried out by the engine: `callagent.hang_up`, `callagent.hand_off`, `callagent.collect_digits`."""
+
+    def __init__(self, name: str, options: Mapping[str, Any]) -> None:
+        super().__init__(name=name, description="")
+        self.options = dict(options)
+
+
+class ReferenceFailed(Exception):
+    """A reference in a file leads to nothing usable."""
+
+    def __init__(self, file: str, line: int, text: str) -> None:
+        super().__init__(text)
+        self.place = (file, line)
+
+
+class Catalog:
+    """One project, imported once per process."""
+
+    def __init__(self, project: Path) -> None:
+        self._project = project
+        self._space = PackageSpace(project)
+        self.errors: list[dict[str, Any]] = []
+        self.described: dict[str, Any] | None = None
+        self.agents: list[agents.BaseAgent] = []
+        """By the numbers that requests use."""
+        self._load()
+
+    def number(self, agent: Any) -> int:
+        """Raises `LookupError` for an agent that is not in the tree."""
+        for number, each in enumerate(self.agents):
+            if each is agent:
+                return number
+        raise LookupError(f"agent '{agent.name}' is not in the tree; it must be one of the sub_agents")
+
+    def functions(self, number: int, point: str) -> Sequence[Callable[..., Any]]:
+        callbacks = getattr(self.agents[number], f"{point}_callback", None)
+        if callbacks is None:
+            return ()
+        return callbacks if isinstance(callbacks, list) else (callbacks,)
+
+    def tool(self, number: int, name: str) -> BaseTool:
+        for each in getattr(self.agents[number], "tools", ()):
+            tool = as_tool(each)
+            if tool.name == name:
+                return tool
+        raise LookupError(f"agent '{self.agents[number].name}' has no tool '{name}'")
+
+    def _load(self) -> None:
+        findings = Findings()
+        config = load_config(self._project, findings)
+        if config is None or findings.errors:
+            self._note(ROOT_FILE, 1, "the project's files have errors")
+            return
+        try:
+            root = self._agent(config)
+            self.described = Describer(self.agents).agent(root)
+        except ReferenceFailed as error:
+            self._note(*error.place, str(error))
+        except (ValueError, TypeError, LookupError) as error:
+            self._note(ROOT_FILE, 1, f"{type(error).__name__}: {error_message(error)}")
+
+    def _note(self, file: str, line: int, message: str) -> None:
+        self.errors.append({"file": file, "line": line, "message": message})
+
+    def _agent(self, config: AgentConfig) -> agents.BaseAgent:
+        data = config.data
+        known: dict[str, Any] = {
+            "name": config.name,
+            "description": str(data.get("description") or ""),
+            "sub_agents": [self._child(config, index, child) for index, child in enumerate(config.children)],
+        }
+        for key in config.code:
+            if key.endswith("_callbacks"):
+                known[key.removesuffix("s")] = self._codes(config, key)
+        try:
+            return self._made(config, known)
+        except (ValueError, TypeError) as error:
+            raise ReferenceFailed(config.file, 1, error_message(error)) from error
+
+    def _made(self, config: AgentConfig, known: dict[str, Any]) -> agents.BaseAgent:
+        data = config.data
+        match config.kind:
+            case "sequential":
+                return agents.SequentialAgent(**known)
+            case "parallel":
+                return agents.ParallelAgent(**known)
+            case "loop":
+                limit = data.get("max_iterations")
+                return agents.LoopAgent(**known, max_iterations=None if limit is None else int(limit))
+            case "code":
+                return self._own_class(config, known)
+        known |= {key: data[key] for key in _PLAIN_KEYS if data.get(key) is not None}
+        for key in ("input_schema", "output_schema"):
+            if key in config.code:
+                (known[key],) = self._codes(config, key)
+        if "model_code" in config.code:
+            (known["model"],) = self._codes(config, "model_code")
+        known["generate_content_config"] = _generation(data.get("generate_content_config"))
+        known["tools"] = [self._tool(config, tool) for tool in config.tools]
+        return agents.LlmAgent(**known)
+
+    def _codes(self, config: AgentConfig, key: str) -> list[Any]:
+        found = []
+        for index, reference in enumerate(config.code[key]):
+            value = self._find(config, reference.path, (key, index))
+            if reference.arguments:
+                by_place = [given for name, given in reference.arguments if name is None]
+                value = value(*by_place, **{name: given for name, given in reference.arguments if name is not None})
+            found.append(value)
+        return found
+
+    def _own_class(self, config: AgentConfig, known: dict[str, Any]) -> agents.BaseAgent:
+        cls = self._find(config, config.agent_class, ("agent_class",))
+        if not (inspect.isclass(cls) and issubclass(cls, agents.BaseAgent)):
+            raise ReferenceFailed(
+                config.file, config.line("agent_class"), f"'agent_class': '{config.agent_class}' is no class of agents"
+            )
+        parsed = cls.config_type.model_validate(dict(config.data))
+        return cls(**cls._parse_config(parsed, str(self._project / config.file), known))
+
+    def _child(self, config: AgentConfig, index: int, child: AgentConfig | str) -> agents.BaseAgent:
+        if isinstance(child, AgentConfig):
+            return self._agent(child)
+        return self._agent_instance(config, child, ("sub_agents", index, "code"))
+
+    def _agent_instance(self, config: AgentConfig, path: str, place: tuple[str | int, ...]) -> agents.BaseAgent:
+        found = self._find(config, path, place)
+        if isinstance(found, agents.BaseAgent):
+            return found
+        kind = "a class" if inspect.isclass(found) else "a function" if callable(found) else "no agent"
+        raise ReferenceFailed(config.file, config.line(*place), f"'{path}' is {kind}; an agent object is needed")
+
+    def _tool(self, config: AgentConfig, tool: ToolConfig) -> Any:
+        head, _, name = tool.name.rpartition(".")
+        if head == PHONE:
+            return PhoneTool(name, tool.args or {})
+        try:
+            if name == "AgentTool":
+                return self._agent_tool(config, tool)
+            if name == "LongRunningFunctionTool":
+                return LongRunningFunctionTool(self._find(config, (tool.args or {})["func"], tool.line))
+            return self._from_reference(self._tool_object(config, tool), config, tool)
+        except (ValueError, TypeError) as error:
+            raise ReferenceFailed(config.file, tool.line, f"tool '{tool.name}': {error_message(error)}") from error
+
+    def _tool_object(self, config: AgentConfig, tool: ToolConfig) -> Any:
+        if "." in tool.name and not tool.name.startswith("google.adk."):
+            return self._find(config, tool.name, tool.line)
+        path = tool.name if "." in tool.name else f"google.adk.tools.{tool.name}"
+        found = stand_ins.built_in(path)
+        if found is None:
+            found = UNAVAILABLE.get(tool.name.rpartition(".")[2])
+        if found is None:
+            raise ReferenceFailed(config.file, tool.line, f"there is no built-in tool '{tool.name}' here")
+        return found
+
+    def _from_reference(self, found: Any, config: AgentConfig, tool: ToolConfig) -> Any:
+        """What a tool's reference means: a tool, a class of them, a function that makes one, or the function itself."""
+        if isinstance(found, BaseTool):
+            return found
+        if isinstance(found, BaseToolset) or (inspect.isclass(found) and issubclass(found, BaseToolset)):
+            raise ReferenceFailed(config.file, tool.line, f"tool '{tool.name}': sets of tools are not supported")
+        if inspect.isclass(found) and issubclass(found, BaseTool):
+            return found.from_config(ToolArgsConfig(**dict(tool.args or {})), str(self._project / config.file))
+        if not callable(found):
+            raise ReferenceFailed(config.file, tool.line, f"tool '{tool.name}' is neither a tool nor a function")
+        if not tool.args:
+            return found
+        made = found(ToolArgsConfig(**tool.args))
+        if not isinstance(made, BaseTool) and not callable(made):
+            raise ReferenceFailed(config.file, tool.line, f"tool '{tool.name}': the function did not return a tool")
+        return made
+
+    def _agent_tool(self, config: AgentConfig, tool: ToolConfig) -> AgentTool:
+        if isinstance(tool.agent, AgentConfig):
+            agent = self._agent(tool.agent)
+        elif isinstance(tool.agent, str):
+            agent = self._agent_instance(config, tool.agent, ("tools",))
+        else:
+            raise ReferenceFailed(config.file, tool.line, "AgentTool: 'args.agent' is missing")
+        return AgentTool(agent, bool((tool.args or {}).get("skip_summarization")))
+
+    def _find(self, config: AgentConfig, path: str, place: tuple[str | int, ...] | int) -> Any:
+        line = place if isinstance(place, int) else config.line(*place)
+        try:
+            return self._space.find(path)
+        except BaseException as error:  # the project's modules run while they are imported
+            text = f"'{path}' cannot be imported: {type(error).__name__}: {error_message(error)}"
+            raise ReferenceFailed(config.file, line, text) from None
+
+
+def as_tool(value: Any) -> BaseTool:
+    """A plain function is a tool too."""
+    if isinstance(value, BaseTool):
+        return value
+    if callable(value):
+        return FunctionTool(value)
+    raise TypeError(f"{value!r} is no tool")
+
+
+def _generation(data: Any) -> GenerateContentConfig | None:
+    if not isinstance(data, dict):
+        return None
+    named = {snake_case(str(key)): value for key, value in data.items()}
+    return GenerateContentConfig(**{key: named[key] for key in EFFECTIVE if named.get(key) is not None})

@@ -1,0 +1,130 @@
+"""What the core needs to know of a project's agents, as plain data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from callagent.agents.adk.runtime import agents
+from callagent.agents.adk.runtime.declarations import schema_of
+from callagent.agents.adk.runtime.genai import Schema
+from callagent.agents.adk.runtime.tools import (
+    BUILT_IN_SCHEMAS,
+    AgentTool,
+    BaseTool,
+    BuiltInTool,
+    ExampleTool,
+    FunctionTool,
+)
+
+_POINTS = ("before_agent", "after_agent", "before_model", "after_model", "before_tool", "after_tool")
+
+
+class Describer:
+    """Numbers the agents in the order it meets them."""
+
+    def __init__(self, numbered: list[agents.BaseAgent]) -> None:
+        self._numbered = numbered
+
+    def agent(self, agent: agents.BaseAgent) -> dict[str, Any]:
+        if any(agent is each for each in self._numbered):
+            raise ValueError(f"agent '{agent.name}' has two places; it can only have one")
+        number = len(self._numbered)
+        self._numbered.append(agent)
+        described = {
+            "number": number,
+            "kind": agents.kind_of(agent),
+            "name": agent.name,
+            "description": agent.description,
+            "callbacks": {point: count for point in _POINTS if (count := _count(agent, point))},
+            "children": [self.agent(child) for child in agent.sub_agents],
+        }
+        if isinstance(agent, agents.LoopAgent):
+            described["max_iterations"] = agent.max_iterations
+        if isinstance(agent, agents.LlmAgent):
+            described |= self._llm(agent)
+        return described
+
+    def _llm(self, agent: agents.LlmAgent) -> dict[str, Any]:
+        generation = agent.generate_content_config
+        return {
+            "instruction": agent.instruction if isinstance(agent.instruction, str) else None,
+            "static_instruction": _text(agent.static_instruction),
+            "model": agent.model if isinstance(agent.model, str) else str(getattr(agent.model, "model", "")),
+            "temperature": generation.temperature if generation else None,
+            "max_tokens": generation.max_output_tokens if generation else None,
+            "output_key": agent.output_key or "",
+            "output_schema": schema_of(agent.output_schema),
+            "input_schema": schema_of(agent.input_schema),
+            "has_history": agent.include_contents != "none",
+            "can_transfer_to_parent": not agent.disallow_transfer_to_parent,
+            "can_transfer_to_peers": not agent.disallow_transfer_to_peers,
+            "tools": [self._tool(tool) for tool in agent.tools],
+        }
+
+    def _tool(self, value: Any) -> dict[str, Any]:
+        from callagent.agents.adk.runtime.catalog import PhoneTool, as_tool
+
+        tool = as_tool(value)
+        described: dict[str, Any] = {
+            "name": tool.name,
+            "description": tool.description,
+            "long_running": tool.is_long_running,
+            "kind": "code",
+        }
+        match tool:
+            case AgentTool():
+                return {
+                    **described,
+                    "kind": "agent",
+                    "agent": self.agent(tool.agent),
+                    "parameters": _agent_parameters(tool.agent),
+                    "skip_summarization": tool.skip_summarization,
+                }
+            case ExampleTool():
+                return {**described, "kind": "examples", "text": tool.text}
+            case BuiltInTool():
+                return {**described, "kind": tool.kind, "parameters": BUILT_IN_SCHEMAS.get(tool.kind)}
+            case PhoneTool():
+                return {**described, "kind": "phone", "options": tool.options}
+        return {**described, **_declared(tool)}
+
+
+def _declared(tool: BaseTool) -> dict[str, Any]:
+    declaration = tool._get_declaration()
+    if declaration is None:
+        raise ValueError(f"tool '{tool.name}' has no declaration")
+    parameters = declaration.parameters_json_schema
+    if parameters is None and declaration.parameters is not None:
+        given = declaration.parameters
+        parameters = _lower_types(given.model_dump(exclude_none=True) if isinstance(given, Schema) else given)
+    description = tool.description if isinstance(tool, FunctionTool) else declaration.description or tool.description
+    return {"description": description, "parameters": parameters}
+
+
+def _lower_types(schema: Any) -> Any:
+    """The API's own schemas name types in capitals."""
+    if isinstance(schema, dict):
+        return {
+            key: value.lower() if key == "type" and isinstance(value, str) else _lower_types(value)
+            for key, value in schema.items()
+        }
+    return [_lower_types(each) for each in schema] if isinstance(schema, list) else schema
+
+
+def _agent_parameters(agent: agents.BaseAgent) -> dict[str, Any]:
+    schema = schema_of(agent.input_schema) if isinstance(agent, agents.LlmAgent) else None
+    return schema or {"type": "object", "properties": {"request": {"type": "string"}}, "required": ["request"]}
+
+
+def _count(agent: agents.BaseAgent, point: str) -> int:
+    callbacks = getattr(agent, f"{point}_callback", None)
+    return len(callbacks) if isinstance(callbacks, list) else int(callbacks is not None)
+
+
+def _text(value: Any) -> str:
+    """Of a static instruction: a text, or a content with text parts."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    parts = value.get("parts") if isinstance(value, dict) else getattr(value, "parts", None)
+    texts = [part.get("text") if isinstance(part, dict) else getattr(part, "text", "") for part in parts or ()]
+    return "\n".join(text for text in texts if text)

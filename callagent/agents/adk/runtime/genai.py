@@ -1,0 +1,140 @@
+"""Stand-ins for `google.genai.types`: what callbacks and tools of agent trees read and return."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+from pydantic.alias_generators import to_camel
+
+
+class _Type(BaseModel):
+    """Takes snake_case and camelCase, keeps fields that are not named here."""
+
+    model_config = ConfigDict(
+        extra="allow", alias_generator=to_camel, populate_by_name=True, arbitrary_types_allowed=True
+    )
+
+
+class Blob(_Type):
+    mime_type: str | None = None
+    data: bytes | None = None
+
+
+class FunctionCall(_Type):
+    id: str | None = None
+    name: str | None = None
+    args: dict[str, Any] | None = None
+
+
+class FunctionResponse(_Type):
+    id: str | None = None
+    name: str | None = None
+    response: dict[str, Any] | None = None
+
+
+class Part(_Type):
+    text: str | None = None
+    thought: bool | None = None
+    function_call: FunctionCall | None = None
+    function_response: FunctionResponse | None = None
+    inline_data: Blob | None = None
+
+    @classmethod
+    def from_text(cls, *, text: str) -> Part:
+        return cls(text=text)
+
+    @classmethod
+    def from_function_call(cls, *, name: str, args: dict[str, Any]) -> Part:
+        return cls(function_call=FunctionCall(name=name, args=args))
+
+    @classmethod
+    def from_function_response(cls, *, name: str, response: dict[str, Any]) -> Part:
+        return cls(function_response=FunctionResponse(name=name, response=response))
+
+    @classmethod
+    def from_bytes(cls, *, data: bytes, mime_type: str) -> Part:
+        return cls(inline_data=Blob(data=data, mime_type=mime_type))
+
+
+class Content(_Type):
+    role: str | None = None
+    parts: list[Part] | None = None
+
+
+class UserContent(Content):
+    role: str | None = "user"
+
+    def __init__(self, parts: Any = None, **fields: Any) -> None:
+        super().__init__(parts=_parts(parts), **fields)
+
+
+class ModelContent(Content):
+    role: str | None = "model"
+
+    def __init__(self, parts: Any = None, **fields: Any) -> None:
+        super().__init__(parts=_parts(parts), **fields)
+
+
+class Schema(_Type):
+    type: Any = None
+    properties: dict[str, Any] | None = None
+    required: list[str] | None = None
+    description: str | None = None
+    items: Any = None
+    enum: list[str] | None = None
+
+
+class FunctionDeclaration(_Type):
+    name: str | None = None
+    description: str | None = None
+    parameters: Schema | dict[str, Any] | None = None
+    parameters_json_schema: Any = None
+
+
+class Tool(_Type):
+    function_declarations: list[FunctionDeclaration] | None = None
+
+
+class SafetySetting(_Type):
+    category: Any = None
+    threshold: Any = None
+
+
+class GenerateContentConfig(_Type):
+    system_instruction: Any = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: float | None = None
+    max_output_tokens: int | None = None
+    stop_sequences: list[str] | None = None
+    response_mime_type: str | None = None
+    response_schema: Any = None
+    safety_settings: list[Any] | None = None
+    tools: list[Any] | None = None
+    labels: dict[str, str] | None = None
+
+
+class Type:
+    """JSON types as the API spells them."""
+
+    STRING, NUMBER, INTEGER, BOOLEAN, ARRAY, OBJECT = "STRING", "NUMBER", "INTEGER", "BOOLEAN", "ARRAY", "OBJECT"
+
+
+def content_of(value: Any) -> Content:
+    """A Content from plain data."""
+    return Content.model_validate(value)
+
+
+def plain(value: BaseModel) -> dict[str, Any]:
+    """As the tree carries it: snake_case, without what is not set."""
+    dumped: dict[str, Any] = value.model_dump(exclude_none=True)
+    return dumped
+
+
+def _parts(parts: Any) -> list[Any] | None:
+    """A text, a part, or a list of either."""
+    if parts is None:
+        return None
+    items = parts if isinstance(parts, list) else [parts]
+    return [Part(text=item) if isinstance(item, str) else item for item in items]

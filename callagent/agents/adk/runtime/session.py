@@ -1,0 +1,191 @@
+"""One call of an agent-config project in a worker."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any, cast
+
+from pydantic import BaseModel
+
+from callagent.agents.adk.runtime.catalog import Catalog
+from callagent.agents.adk.runtime.contexts import (
+    CallbackContext,
+    Event,
+    EventActions,
+    InvocationContext,
+    LlmRequest,
+    LlmResponse,
+    Session,
+    ToolContext,
+)
+from callagent.agents.adk.runtime.genai import Content, FunctionDeclaration, GenerateContentConfig, Tool, plain
+from callagent.agents.adk.runtime.tools import BaseTool
+from callagent.agents.tree.runtime import LiveConversation, Subject, TreeSession
+from callagent.workers.runtime import Channel
+
+_ORDER = (
+    "tool",
+    "args",
+    "tool_context",
+    "response",
+    "tool_response",
+    "callback_context",
+    "llm_request",
+    "llm_response",
+)
+"""For functions that name their parameters otherwise: the arguments by position."""
+
+
+class _Subject(Subject):
+    def __init__(self, named: Mapping[str, Any], as_plain: Callable[[], dict[str, Any]]) -> None:
+        self.named = named
+        self._as_plain = as_plain
+
+    def as_plain(self) -> dict[str, Any]:
+        return self._as_plain()
+
+
+class AdkSession(TreeSession):
+    def __init__(
+        self, catalog: Catalog, context: Mapping[str, Any], checkpoint: Mapping[str, bytes], channel: Channel
+    ) -> None:
+        super().__init__(checkpoint, channel)
+        self._catalog = catalog
+        self._call = {key: str(context.get(key) or "") for key in ("id", "user_id", "app_name")}
+
+    def describe(self) -> dict[str, Any]:
+        return {"root": self._catalog.described, "errors": self._catalog.errors}
+
+    def functions(self, agent: int, point: str) -> Sequence[Callable[..., Any]]:
+        return self._catalog.functions(agent, point)
+
+    def event(self, plain: Mapping[str, Any]) -> Event:
+        return Event.model_validate(dict(plain))
+
+    def context(self, live: LiveConversation, request: Mapping[str, Any], call_id: str | None) -> Any:
+        session = Session(**self._call, state=live.state, events=live.events)
+        name, scene = self._catalog.agents[request["agent"]].name, request["scene"]
+        if call_id is None:
+            return CallbackContext(session, name, scene)
+        return ToolContext(session, name, scene, call_id)
+
+    def context_actions(self, context: CallbackContext) -> dict[str, Any]:
+        return self._actions(context.actions, context.session.state)
+
+    def subject(self, point: str, context: Any, plain: Mapping[str, Any], agent: int) -> Subject:
+        if point == "before_model":
+            request = _request(plain["llm_request"])
+            return _Subject({"llm_request": request}, lambda: {"llm_request": _plain_request(request)})
+        if point == "after_model":
+            response = LlmResponse(content=Content.model_validate(plain["llm_response"]["content"]))
+            return _Subject({"llm_response": response}, lambda: {"llm_response": _content(response)})
+        if point not in ("before_tool", "after_tool"):
+            return _Subject({}, dict)
+        arguments = plain["args"]
+        named = {"tool": self._tool_of(agent, plain["tool"]), "args": arguments}
+        if point == "after_tool":
+            named["tool_response"] = plain.get("tool_response")
+        return _Subject(named, lambda: {"args": arguments})
+
+    def call(self, function: Callable[..., Any], context: Any, subject: Subject, point: str) -> Any:
+        named = {("tool_context" if point.endswith("tool") else "callback_context"): context, **subject.named}
+        signature = inspect.signature(function)
+        try:
+            signature.bind(**named)
+        except TypeError:
+            return function(*(named[key] for key in sorted(named, key=_ORDER.index)))
+        return function(**named)
+
+    def is_result(self, point: str, returned: Any) -> bool:
+        return returned is not None if point.endswith("tool") else bool(returned)
+
+    def returned(self, value: Any) -> Any:
+        if isinstance(value, LlmResponse):
+            return plain(value.content) if value.content is not None else None
+        return plain(value) if isinstance(value, BaseModel) else value
+
+    async def run_tool(self, agent: int, name: str, arguments: dict[str, Any], context: Any) -> Any:
+        return await self._catalog.tool(agent, name).run_async(args=arguments, tool_context=context)
+
+    async def run_agent(self, agent: int, live: LiveConversation, request: Mapping[str, Any]) -> None:
+        found = self._catalog.agents[agent]
+        session = Session(**self._call, state=live.state, events=live.events)
+        context = InvocationContext(session, found, request["scene"])
+        told: set[str] = set()
+
+        async def run_child(child: Any) -> AsyncIterator[Event]:
+            for event in await self.run_child(self._catalog.number(child), live):
+                told.add(event.id)
+                yield event
+
+        context.run_child = run_child
+        stream = cast("AsyncIterator[Any]", found._run_async_impl(context))
+        async with aclosing(cast("Any", stream)) as events:
+            async for event in events:
+                # Events of agents that this one let run are in the history.
+                if event.id in told:
+                    continue
+                actions = self._actions(event.actions, live.state)
+                changed, removed = live.look()
+                news = {
+                    "author": event.author or found.name,
+                    "content": plain(event.content) if event.content is not None else None,
+                    "actions": {**actions, "state_delta": changed, "removed": removed},
+                }
+                self.channel.ask({"type": "event", "event": news, "ask": True})
+
+    async def make_instruction(self, agent: int, context: Any) -> str:
+        made = getattr(self._catalog.agents[agent], "instruction", "")
+        text = made(context) if callable(made) else made
+        return str(await text if inspect.isawaitable(text) else text)
+
+    def _tool_of(self, agent: int, described: Mapping[str, Any]) -> BaseTool:
+        try:
+            return self._catalog.tool(agent, described["name"])
+        except LookupError:
+            return BaseTool(name=described["name"], description=str(described.get("description") or ""))
+
+    def _actions(self, actions: EventActions, state: Any) -> dict[str, Any]:
+        """What code wrote into the delta by hand is a write to the state."""
+        if actions.state_delta:
+            state.update(actions.state_delta)
+        asked = actions.model_dump(exclude_none=True, exclude={"state_delta"})
+        known = {"transfer_to_agent", "escalate", "skip_summarization"}
+        return {key: value for key, value in asked.items() if key in known}
+
+
+def _request(given: Mapping[str, Any]) -> LlmRequest:
+    tools = [Tool(function_declarations=[FunctionDeclaration(**each)]) for each in given["tools"]]
+    config = GenerateContentConfig(
+        system_instruction=given["system_instruction"],
+        temperature=given["temperature"],
+        max_output_tokens=given["max_output_tokens"],
+        tools=tools or None,
+    )
+    contents = [Content.model_validate(each) for each in given["contents"]]
+    return LlmRequest(model=given["model"], contents=contents, config=config)
+
+
+def _plain_request(request: LlmRequest) -> dict[str, Any]:
+    config = request.config
+    declared = [each for tool in config.tools or () for each in tool.function_declarations or ()]
+    return {
+        "model": request.model,
+        "contents": [plain(content) for content in request.contents],
+        "system_instruction": _system(config.system_instruction),
+        "temperature": config.temperature,
+        "max_output_tokens": config.max_output_tokens,
+        "tools": [{"name": each.name} for each in declared],
+    }
+
+
+def _system(value: Any) -> str:
+    if value is None or isinstance(value, str):
+        return value or ""
+    return "\n".join(part.text for part in getattr(value, "parts", None) or () if part.text)
+
+
+def _content(response: LlmResponse) -> dict[str, Any]:
+    return {"content": plain(response.content) if response.content is not None else None}

@@ -1,0 +1,174 @@
+"""Stand-ins for `google.adk.tools`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from callagent.agents.adk.runtime.contexts import ToolContext
+from callagent.agents.adk.runtime.declarations import declare, prepare_arguments
+from callagent.agents.adk.runtime.genai import Content, FunctionDeclaration
+
+_LONG_RUNNING = (
+    "NOTE: This is a long-running operation. Do not call this tool again if it has already returned some intermediate "
+    "or pending status."
+)
+
+
+class ToolArgsConfig(BaseModel):
+    """`args` of a tool in YAML."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class BaseTool:
+    def __init__(self, *, name: str, description: str, is_long_running: bool = False, **options: Any) -> None:
+        self.name = name
+        self.description = description
+        self.is_long_running = is_long_running
+
+    def _get_declaration(self) -> FunctionDeclaration | None:
+        return None
+
+    async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} has no run_async")
+
+    @classmethod
+    def from_config(cls, config: ToolArgsConfig, config_abs_path: str) -> BaseTool:
+        """For tool classes to override."""
+        return cls(**config.model_dump())
+
+
+class BaseToolset:
+    """A set of tools that is only known when it runs; not supported."""
+
+    @classmethod
+    def from_config(cls, config: ToolArgsConfig, config_abs_path: str) -> BaseToolset:
+        return cls(**config.model_dump())
+
+
+class FunctionTool(BaseTool):
+    def __init__(self, func: Callable[..., Any], **options: Any) -> None:
+        name = getattr(func, "__name__", None) or type(func).__name__
+        super().__init__(name=name, description=inspect.cleandoc(func.__doc__ or ""))
+        self.func = func
+
+    def _get_declaration(self) -> FunctionDeclaration:
+        return FunctionDeclaration(
+            name=self.name, description=self.description, parameters_json_schema=declare(self.func, self.name)
+        )
+
+    async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
+        given, refusal = prepare_arguments(self.func, self.name, args, tool_context)
+        if refusal is not None:
+            return refusal
+        returned = self.func(**given)
+        return await returned if inspect.isawaitable(returned) else returned
+
+
+class LongRunningFunctionTool(FunctionTool):
+    def __init__(self, func: Callable[..., Any], **options: Any) -> None:
+        super().__init__(func)
+        self.is_long_running = True
+        self.description = f"{self.description}\n\n{_LONG_RUNNING}" if self.description else _LONG_RUNNING
+
+
+class AgentTool(BaseTool):
+    def __init__(self, agent: Any, skip_summarization: bool = False, **options: Any) -> None:
+        super().__init__(name=agent.name, description=agent.description)
+        self.agent = agent
+        self.skip_summarization = skip_summarization
+
+
+class Example(BaseModel):
+    input: Content
+    output: list[Content]
+
+
+class ExampleTool(BaseTool):
+    def __init__(self, examples: list[Any]) -> None:
+        super().__init__(name="example_tool", description="example tool")
+        self.examples = [each if isinstance(each, Example) else Example.model_validate(each) for each in examples]
+
+    @classmethod
+    def from_config(cls, config: ToolArgsConfig, config_abs_path: str) -> ExampleTool:
+        return cls(list(config.model_dump().get("examples") or ()))
+
+    @property
+    def text(self) -> str:
+        """The examples as a part of the instruction, in the format's own form."""
+        shown = "".join(_shown(number, example) for number, example in enumerate(self.examples, 1))
+        return (
+            "<EXAMPLES>\nBegin few-shot\nThe following are examples of user queries and model responses using the "
+            f"available tools.\n\n{shown}End few-shot\n<EXAMPLES>"
+        )
+
+
+class BuiltInTool(BaseTool):
+    """Carried out by the engine, or by nobody here."""
+
+    def __init__(self, name: str, kind: str, description: str = "", is_long_running: bool = False) -> None:
+        super().__init__(name=name, description=description, is_long_running=is_long_running)
+        self.kind = kind
+
+
+def _transfer_to_agent(agent_name: str) -> None:
+    """Transfers the conversation to another agent."""
+
+
+def _get_user_choice(options: list[str]) -> None:
+    """Provides the options to the user and asks them to choose one."""
+
+
+exit_loop = BuiltInTool(
+    "exit_loop", "exit_loop", "Exits the loop.\n\nCall this function only when you are instructed to do so."
+)
+_described_choice = LongRunningFunctionTool(_get_user_choice).description
+get_user_choice = BuiltInTool("get_user_choice", "user_choice", _described_choice, is_long_running=True)
+transfer_to_agent = BuiltInTool("transfer_to_agent", "transfer", _transfer_to_agent.__doc__ or "")
+BUILT_IN_SCHEMAS = {
+    "transfer": declare(_transfer_to_agent, "transfer_to_agent"),
+    "user_choice": declare(_get_user_choice, "get_user_choice"),
+}
+"""By kind; the others take no arguments."""
+
+_GOOGLE_ONLY = {
+    "google_search": "Google search tool",
+    "google_maps_grounding": "Google Maps grounding tool",
+    "url_context": "Url context tool",
+    "enterprise_web_search": "Enterprise web search tool",
+    "VertexAiSearchTool": "Vertex AI search tool",
+    "load_artifacts": "load_artifacts",
+    "load_memory": "load_memory",
+    "preload_memory": "preload_memory",
+    "load_web_page": "load_web_page",
+    "McpToolset": "McpToolset",
+    "MCPToolset": "MCPToolset",
+}
+UNAVAILABLE = {
+    name: BuiltInTool(name, "unavailable", f"{title} is not supported for model {{model}}")
+    for name, title in _GOOGLE_ONLY.items()
+}
+"""Tools that need a service which is not here: an agent that has one says so when it is asked."""
+
+
+def _shown(number: int, example: Example) -> str:
+    lines = f"EXAMPLE {number}:\nBegin example\n[user]\n"
+    lines += "\n".join(part.text for part in example.input.parts or () if part.text) + "\n"
+    previous = ""
+    for content in example.output:
+        role = "[model]\n" if content.role == "model" else "[user]\n"
+        lines += role if role != previous else ""
+        previous = role
+        for part in content.parts or ():
+            if part.function_call:
+                arguments = ", ".join(f"{key}={value!r}" for key, value in (part.function_call.args or {}).items())
+                lines += f"```tool_code\n{part.function_call.name}({arguments})\n```\n"
+            elif part.function_response:
+                lines += f"```tool_outputs\n{part.function_response.response}\n```\n"
+            elif part.text:
+                lines += f"{part.text}\n"
+    return lines + "End example\n\n"

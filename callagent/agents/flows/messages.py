@@ -1,0 +1,136 @@
+"""Text messages and e-mails of a call: queued by functions, rendered and sent after the turn, kept in the record."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from callagent.errors import CallagentError
+from callagent.log import get_logger
+
+log = get_logger(__name__)
+MAX_MESSAGES = 50
+"""Messages of one call; more are refused."""
+MAX_RETRIES = 5
+DEFAULT_RETRIES = 3
+
+
+class MessageFailed(CallagentError):
+    """The message was not taken by its provider; `temporary`: trying again may help."""
+
+    def __init__(self, text: str, *, temporary: bool = False) -> None:
+        super().__init__(text)
+        self.temporary = temporary
+
+
+@dataclass(frozen=True, slots=True)
+class OutgoingMessage:
+    kind: str
+    """`sms`, `whatsapp` or `email`."""
+    to: str
+    sender: str
+    """The number it comes from; empty: the provider's default."""
+    text: str
+    subject: str = ""
+    content_id: str = ""
+    """Of a content template kept at the provider."""
+    content_variables: Mapping[str, Any] = field(default_factory=dict)
+    service: str = ""
+    """The provider's messaging service, instead of a sender."""
+
+
+class MessageSender(Protocol):
+    async def send(self, message: OutgoingMessage) -> str:
+        """The provider's identifier of the message. Raises `MessageFailed`; bounded in time."""
+
+
+@dataclass(slots=True)
+class Outbox:
+    """The messages of one call. Delivery never holds a turn up and never fails it."""
+
+    senders: Mapping[str, MessageSender] = field(default_factory=dict)
+    """Kind of message -> who sends it; a kind that is not listed is kept in the record only."""
+    sent: list[dict[str, Any]] = field(default_factory=list)
+    """As the record shows them."""
+    _deliveries: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def post(self, message: OutgoingMessage, *, template: str = "", retries: int | None = None) -> None:
+        """Begin to send a message; how it went is in `sent` later."""
+        entry = {
+            "kind": message.kind,
+            "to": message.to,
+            "from": message.sender,
+            "text": message.text,
+            "subject": message.subject,
+            "template": template,
+            "content_id": message.content_id,
+            "status": "recorded",
+            "detail": "",
+        }
+        if len(self.sent) >= MAX_MESSAGES:
+            log.error("message_refused", kind=message.kind, reason=f"more than {MAX_MESSAGES} messages in one call")
+            return
+        self.sent.append(entry)
+        sender = self.senders.get(message.kind)
+        if not message.to:
+            entry.update(status="failed", detail="there is no number or address to send it to")
+        elif sender is not None:
+            entry["status"] = "sending"
+            tries = 1 + min(MAX_RETRIES, DEFAULT_RETRIES if retries is None else max(0, retries))
+            task = asyncio.create_task(_deliver(sender, message, entry, tries))
+            self._deliveries.add(task)
+            task.add_done_callback(self._deliveries.discard)
+
+    async def close(self, timeout: float) -> None:
+        """Wait for what is being sent, `timeout` seconds at most."""
+        if self._deliveries:
+            _, late = await asyncio.wait(self._deliveries, timeout=timeout)
+            for task in late:
+                task.cancel()
+        for entry in self.sent:
+            if entry["status"] == "sending":
+                entry.update(status="failed", detail="the call was over before the provider answered")
+
+
+async def _deliver(sender: MessageSender, message: OutgoingMessage, entry: dict[str, Any], tries: int) -> None:
+    """Try, wait 1, 1, 2, 3, 5 … seconds, try again."""
+    pause, following = 1, 1
+    for left in range(tries - 1, -1, -1):
+        try:
+            identifier = await sender.send(message)
+        except MessageFailed as error:
+            entry["detail"] = str(error)
+            if not error.temporary or not left:
+                break
+            await asyncio.sleep(pause)
+            pause, following = following, pause + following
+        else:
+            entry.update(status="sent", detail=identifier)
+            return
+    entry["status"] = "failed"
+    log.warning("message_failed", kind=message.kind, detail=entry["detail"])
+
+
+def queued_message(entry: Mapping[str, Any], text: str) -> OutgoingMessage:
+    """From what `conv.send_…` queued; `text` is rendered."""
+    variables = entry.get("content_variables")
+    return OutgoingMessage(
+        kind="whatsapp" if entry.get("whatsapp") else "sms",
+        to=str(entry.get("to_number") or ""),
+        sender=str(entry.get("from_number") or ""),
+        text=text,
+        content_id=str(entry.get("content_id") or ""),
+        content_variables=variables if isinstance(variables, dict) else {},
+        service=str(entry.get("messaging_service_id") or ""),
+    )
+
+
+def queued_email(entry: Mapping[str, Any]) -> OutgoingMessage:
+    to, text, subject = (str(entry.get(key) or "") for key in ("to", "body", "subject"))
+    return OutgoingMessage("email", to, "", text, subject)
+
+
+def plain_list(value: Any) -> Sequence[Mapping[str, Any]]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []

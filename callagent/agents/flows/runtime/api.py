@@ -1,0 +1,179 @@
+"""`conv.api`: the project's API integrations, called with `requests`; in a test its mocks answer first.
+
+Credentials are not in the project. They are the secret that has the integration's name, a JSON object: `username` and
+`password` (basic), `key` with `header` or `query_param` (apiKey), `token` (oauth2), or `token_url`, `client_id`,
+`client_secret` and perhaps `scope` (oauth2_client_credentials).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import quote
+
+from callagent.agents.flows.runtime.failures import NotAvailable
+
+REQUEST_SECONDS = 10.0
+_VARIABLE = re.compile(r"\{(\w+)\}")
+_REQUEST_OPTIONS = ("params", "json", "data", "headers", "timeout")
+Log = Callable[..., None]
+"""`conv.log_api_response`."""
+
+
+class Mocks:
+    """Prepared answers, used up in order."""
+
+    def __init__(self, rules: Mapping[str, Mapping[str, list[Mapping[str, Any]]]]) -> None:
+        self._left = {
+            (integration, operation): [dict(rule) for rule in answers]
+            for integration, operations in rules.items()
+            for operation, answers in operations.items()
+        }
+
+    def take(self, integration: str, operation: str) -> Mapping[str, Any] | None:
+        """The next answer; None: there is none (left), the real service is called."""
+        rules = self._left.get((integration, operation)) or []
+        if not rules:
+            return None
+        rule = rules[0]
+        if rule.get("repeat", 1) != -1:
+            rule["repeat"] = rule.get("repeat", 1) - 1
+            if rule["repeat"] <= 0:
+                rules.pop(0)
+        return rule
+
+
+class ApiIntegrations:
+    """`conv.api`; an integration that the project does not have is an AttributeError."""
+
+    def __init__(
+        self, integrations: Mapping[str, Mapping[str, Any]], mocks: Mocks, secret: Callable[[str], Any], log: Log
+    ) -> None:
+        self._executors = {
+            name: ApiExecutor(name, settings, mocks, secret, log) for name, settings in integrations.items()
+        }
+
+    def __getattr__(self, name: str) -> ApiExecutor:
+        executors = self.__dict__.get("_executors", {})
+        if name not in executors:
+            raise AttributeError(
+                f"the project has no API integration '{name}'; it has: {', '.join(executors) or 'none'}"
+            )
+        found: ApiExecutor = executors[name]
+        return found
+
+
+class ApiExecutor:
+    """One integration: its operations are methods that return a `requests.Response`."""
+
+    def __init__(
+        self, name: str, settings: Mapping[str, Any], mocks: Mocks, secret: Callable[[str], Any], log: Log
+    ) -> None:
+        self._name = name
+        self._settings = settings
+        self._mocks = mocks
+        self._secret = secret
+        self._log = log
+
+    def __getattr__(self, operation: str) -> Callable[..., Any]:
+        operations = self.__dict__.get("_settings", {}).get("operations") or {}
+        if operation not in operations:
+            raise AttributeError(f"API integration '{self._name}' has no operation '{operation}'")
+
+        def call(*values: Any, **options: Any) -> Any:
+            return self._call(operation, operations[operation], values, options)
+
+        return call
+
+    def _call(self, name: str, operation: Mapping[str, str], values: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """Path variables in order or by name; the rest is for `requests`."""
+        request = {key: options.pop(key) for key in _REQUEST_OPTIONS if key in options}
+        url = f"{self._settings.get('base_url') or ''}/{_filled(operation['resource'], values, options)}"
+        mock = self._mocks.take(self._name, name)
+        if mock is not None:
+            response = _mocked(mock, operation["method"], url)
+        else:
+            response = self._send(operation["method"], url, request)
+        self._log(response)
+        return response
+
+    def _send(self, method: str, url: str, request: dict[str, Any]) -> Any:
+        import requests
+
+        if not self._settings.get("base_url"):
+            raise NotAvailable(f"conv.api.{self._name} has no base_url in this environment")
+        headers, params, auth = self._credentials()
+        given = request.pop("params", None) or {}
+        request["headers"] = {**headers, **(request.get("headers") or {})}
+        request["params"] = {**params, **given} if isinstance(given, dict) else given
+        return requests.request(method, url, auth=auth, **{"timeout": REQUEST_SECONDS, **request})
+
+    def _credentials(self) -> tuple[dict[str, str], dict[str, str], tuple[str, str] | None]:
+        """Headers, query parameters and basic credentials."""
+        kind = self._settings.get("auth_type") or "none"
+        if kind == "none":
+            return {}, {}, None
+        secret = self._secret(self._name)
+        if not isinstance(secret, dict):
+            secret = {"key": secret, "token": secret}
+        match kind:
+            case "basic":
+                return {}, {}, (str(secret.get("username")), str(secret.get("password")))
+            case "apiKey" if secret.get("query_param"):
+                return {}, {str(secret["query_param"]): str(secret.get("key"))}, None
+            case "apiKey":
+                return {str(secret.get("header") or "X-API-Key"): str(secret.get("key"))}, {}, None
+            case "oauth2" | "oauth2_client_credentials":
+                token = secret.get("token") or _fetched_token(secret)
+                return {"Authorization": f"Bearer {token}"}, {}, None
+            case _:
+                raise NotAvailable(f"authentication '{kind}' of conv.api.{self._name} is not available on this server")
+
+
+def _filled(resource: str, values: tuple[Any, ...], named: Mapping[str, Any]) -> str:
+    """Raises TypeError when a variable has no value, or a value no variable."""
+    left = list(values)
+    unknown = set(named) - set(_VARIABLE.findall(resource))
+    if unknown:
+        raise TypeError(f"the resource {resource} has no variable {', '.join(sorted(unknown))}")
+
+    def value(match: re.Match[str]) -> str:
+        if match.group(1) in named:
+            return quote(str(named[match.group(1)]), safe="")
+        if not left:
+            raise TypeError(f"the resource {resource} needs a value for '{match.group(1)}'")
+        return quote(str(left.pop(0)), safe="")
+
+    filled = _VARIABLE.sub(value, resource)
+    if left:
+        raise TypeError(f"the resource {resource} takes {len(values) - len(left)} values, {len(values)} were given")
+    return filled
+
+
+def _fetched_token(secret: Mapping[str, Any]) -> str:
+    """The client credentials grant (RFC 6749 section 4.4)."""
+    import requests
+
+    form = {"grant_type": "client_credentials", **({"scope": secret["scope"]} if secret.get("scope") else {})}
+    auth = (str(secret.get("client_id")), str(secret.get("client_secret")))
+    answer = requests.post(str(secret.get("token_url")), data=form, auth=auth, timeout=REQUEST_SECONDS)
+    answer.raise_for_status()
+    return str(answer.json()["access_token"])
+
+
+def _mocked(rule: Mapping[str, Any], method: str, url: str) -> Any:
+    import requests
+
+    body = rule.get("body")
+    is_text = isinstance(body, str)
+    response = requests.Response()
+    response.status_code = int(rule.get("status") or 200)
+    response.url = url
+    response.headers.update({"Content-Type": "text/plain" if is_text else "application/json"})
+    response.headers.update(rule.get("headers") or {})
+    response.encoding = "utf-8"
+    response._content = b"" if body is None else (str(body) if is_text else json.dumps(body, default=str)).encode()
+    response.request = requests.Request(method, url if "://" in url else f"http://mock{url}").prepare()
+    return response

@@ -1,0 +1,118 @@
+"""One call's events and state, and which agent has the conversation."""
+
+from __future__ import annotations
+
+import itertools
+
+from callagent.agents.tree.content import Content, parts, responses, text_content, texts
+from callagent.agents.tree.event import USER, Event
+from callagent.agents.tree.node import LlmNode, Node
+from callagent.agents.tree.state import TEMP, SharedState, State
+from callagent.agents.tree.transfer import keeps_conversation, transfer_targets
+
+
+class Conversation:
+    """Changed through `append` only, so that events and state tell the same."""
+
+    def __init__(self, root: Node, state: State, shared: SharedState, user: str) -> None:
+        self.root = root
+        self.state = state
+        self.events: list[Event] = []
+        self.revised = 0
+        """Events below this index are as the worker was told last; those from it on are new or corrected."""
+        self._entered: Node | None = None
+        self._shared = shared
+        self._user = user
+        self._numbers = itertools.count(1)
+        self._functions = itertools.count(1)
+
+    def new_number(self) -> int:
+        """Counts what needs a name in this call."""
+        return next(self._numbers)
+
+    def new_function(self) -> int:
+        """Counts the call's functions."""
+        return next(self._functions)
+
+    def count_on(self, outer: Conversation) -> None:
+        """The conversation of an agent that is a tool counts with the call's."""
+        self._numbers, self._functions = outer._numbers, outer._functions
+
+    def append(self, event: Event) -> None:
+        """Take an event into the history, and what it does into the state. Temporary keys are not the history's."""
+        event.id = event.id or f"event-{self.new_number()}"
+        actions = event.actions
+        self.state.apply(actions.state_delta, actions.removed)
+        self._shared.take(self._user, actions.state_delta, actions.removed)
+        actions.state_delta = {key: value for key, value in actions.state_delta.items() if not key.startswith(TEMP)}
+        self.events.append(event)
+
+    def enter(self, node: Node) -> bool:
+        """Whether another agent had the conversation before."""
+        changed, self._entered = self._entered is not node, node
+        return changed
+
+    def take_caller(self, content: Content, invocation: str) -> None:
+        """What the caller said or sent. A response without an identifier answers the newest call of its name."""
+        self.append(Event(USER, {**content, "parts": [self._with_id(part) for part in parts(content)]},
+                          invocation=invocation))  # fmt: skip
+
+    def active(self) -> Node:
+        """The agent that goes on: the one that spoke last, as far as it keeps the conversation."""
+        newest = self.events[-1] if self.events else None
+        if newest is not None and newest.author == USER and (asked := responses(newest.content)):
+            return self._author_of_call(asked[0]["id"]) or self.root
+        for event in reversed(self.events):
+            if event.author == USER or event.error is not None:
+                continue
+            if (target := self._transferred_to(event)) is not None:
+                return target
+            if event.author == self.root.name:
+                return self.root
+            node = self.root.find(event.author)
+            if node is not None and keeps_conversation(node):
+                return node
+        return self.root
+
+    def correct(self, since: int, heard: str) -> None:
+        """The caller interrupted: of what agents said from event `since` on, only the words of `heard` remain."""
+        left = len(heard.split())
+        for index in range(since, len(self.events)):
+            event = self.events[index]
+            if event.author == USER or not texts(event.content):
+                continue
+            kept = []
+            for part in parts(event.content):
+                if part.get("text") and not part.get("thought"):
+                    words = part["text"].split()
+                    text = part["text"] if len(words) <= left else " ".join(words[:left])
+                    left -= min(left, len(words))
+                    part = {**part, "text": text}
+                kept.append(part)
+            event.content = {**(event.content or text_content("model")), "parts": kept}
+            self.revised = min(self.revised, index)
+
+    def _transferred_to(self, event: Event) -> Node | None:
+        source = self.root.find(event.author) if event.actions.transfer_to_agent else None
+        if not isinstance(source, LlmNode):
+            return None
+        targets = transfer_targets(source)
+        named = (node for node in targets if node.name == event.actions.transfer_to_agent)
+        return next((node for node in named if keeps_conversation(node)), None)
+
+    def _author_of_call(self, identifier: str) -> Node | None:
+        for event in reversed(self.events):
+            if any((part.get("function_call") or {}).get("id") == identifier for part in parts(event.content)):
+                return self.root.find(event.author)
+        return None
+
+    def _with_id(self, part: Content) -> Content:
+        response = part.get("function_response")
+        if not response or response.get("id"):
+            return part
+        for event in reversed(self.events):
+            for asked in parts(event.content):
+                call = asked.get("function_call")
+                if call and call["name"] == response.get("name"):
+                    return {**part, "function_response": {**response, "id": call["id"]}}
+        return part

@@ -1,0 +1,200 @@
+"""An agent with a language model: it asks, carries out what the model calls, and asks again until nothing is called."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from callagent.agents.action import ModelAnswered, StepEntered
+from callagent.agents.flows.sentences import SentenceSplitter
+from callagent.agents.tree.content import Content, calls, texts
+from callagent.agents.tree.event import Actions, Event
+from callagent.agents.tree.failure import RunFailed
+from callagent.agents.tree.node import LlmNode, Point
+from callagent.agents.tree.request import ModelRequest, build_request
+from callagent.agents.tree.run import Outcome, Run, held, raise_error
+from callagent.agents.tree.schema import parse_output
+from callagent.agents.tree.tool import ToolKind
+from callagent.agents.tree.tool_calls import call_tools, parse_arguments
+from callagent.agents.tree.transfer import transfer_targets
+from callagent.errors import ProviderError
+from callagent.models.protocol import Delta, Usage
+
+_NO_USAGE = Usage(0, 0)
+
+
+@dataclass(slots=True)
+class Answer:
+    """What a model has said so far."""
+
+    requested: float
+    parts: list[dict[str, Any]] = field(default_factory=list)
+    first_token: float | None = None
+    usage: Usage = _NO_USAGE
+    said: bool = False
+    """The caller has heard of it sentence by sentence."""
+    splitter: SentenceSplitter = field(default_factory=SentenceSplitter)
+
+    def take(self, delta: Delta, now: float, new_id: str) -> list[str]:
+        """The sentences that are complete now."""
+        if self.first_token is None and (delta.text or delta.tool_call):
+            self.first_token = now
+        self.usage = delta.usage or self.usage
+        if delta.tool_call is not None:
+            call = {"id": new_id, "name": delta.tool_call.name, "args": parse_arguments(delta.tool_call.arguments)}
+            self.parts.append({"function_call": call})
+        if not delta.text:
+            return []
+        if self.parts and "text" in self.parts[-1]:
+            self.parts[-1]["text"] += delta.text
+        else:
+            self.parts.append({"text": delta.text})
+        return self.splitter.feed(delta.text)
+
+    @property
+    def content(self) -> Content:
+        return {"role": "model", "parts": self.parts or [{"text": ""}]}
+
+
+async def run_llm(run: Run, node: LlmNode) -> Outcome:
+    """Raises `RunFailed`."""
+    if run.speaks and not run.branch and run.conversation.enter(node):
+        await run.emit(StepEntered(node.root.name, node.name))
+    while True:
+        event = await _step(run, node)
+        target = event.actions.transfer_to_agent
+        if target:
+            allowed = (node, *transfer_targets(node))
+            found = next((each for each in allowed if each.name == target), None)
+            if found is None:
+                raise RunFailed("ValueError", f"Transfer target agent '{target}' not found.", told=True)
+            return Outcome(transfer=found)
+        if event.is_final:
+            return Outcome(event.actions.escalate)
+
+
+async def _step(run: Run, node: LlmNode) -> Event:
+    """One answer of the model and what it led to; the last event."""
+    request = await _request(run, node)
+    for offered in request.tools.values():
+        if offered.kind is ToolKind.UNAVAILABLE:
+            raise RunFailed("ValueError", offered.description.replace("{model}", run.settings.model_name))
+    _count(run)
+    actions = Actions()
+    content, said = await _before_model(run, node, request, actions), False
+    if content is None:
+        content, said = await _ask(run, node, request, actions)
+    event = Event(node.name, content, actions)
+    called = calls(content)
+    long_running = [call["id"] for call in called if (tool := request.tools.get(call["name"])) and tool.long_running]
+    event.long_running = tuple(long_running)
+    _save_output(node, event)
+    await run.append(event, said=said)
+    if not called:
+        return event
+    return await held(run, call_tools(run, node, request.tools, called)) or event
+
+
+def _count(run: Run) -> None:
+    """Answers of callbacks count too: they may go on for ever as a model may."""
+    run.counters.model_calls += 1
+    limit = run.settings.max_model_calls
+    if run.counters.model_calls > limit:
+        raise RunFailed("LlmCallsLimitExceededError", f"Max number of llm calls limit of `{limit}` exceeded")
+
+
+async def _request(run: Run, node: LlmNode) -> ModelRequest:
+    instruction = None
+    if node.instruction is None:
+        answer = await held(run, run.code.instruction(run.scene(node)))
+        raise_error(answer)
+        instruction = str(answer.returned or "")
+    conversation = run.conversation
+    return build_request(node, run.branch, conversation.events, conversation.state.values, instruction)
+
+
+async def _before_model(run: Run, node: LlmNode, request: ModelRequest, actions: Actions) -> Content | None:
+    """What a callback says in the model's place."""
+    if not node.callbacks.get(Point.BEFORE_MODEL):
+        return None
+    answer = await held(
+        run, run.code.callbacks(run.scene(node), Point.BEFORE_MODEL, {"llm_request": request.as_plain()})
+    )
+    actions.take(answer.actions)
+    raise_error(answer)
+    if answer.returned:
+        return _with_ids(run, answer.returned)
+    request.take(answer.subject.get("llm_request") or request.as_plain())
+    return None
+
+
+async def _ask(run: Run, node: LlmNode, request: ModelRequest, actions: Actions) -> tuple[Content, bool]:
+    """The model's answer, and whether the caller has heard it already."""
+    run.observe(request)
+    checked = bool(node.callbacks.get(Point.AFTER_MODEL))
+    answer = Answer(asyncio.get_running_loop().time())
+    # Branches would speak across each other, and what a callback may replace is not for the caller yet.
+    answer.said = run.speaks and not run.branch and not checked and node.output_schema is None
+    try:
+        await _stream(run, request, answer)
+    except asyncio.CancelledError:
+        # The caller has heard a part of it: what was said stays in the history.
+        said = {"role": "model", "parts": [part for part in answer.parts if "text" in part]}
+        await run.append(Event(node.name, said if said["parts"] and answer.said else None, actions), said=True)
+        raise
+    if not checked:
+        return answer.content, answer.said
+    subject = {"llm_response": {"content": answer.content}}
+    after = await held(run, run.code.callbacks(run.scene(node), Point.AFTER_MODEL, subject))
+    actions.take(after.actions)
+    raise_error(after)
+    changed = (after.subject.get("llm_response") or {}).get("content") or answer.content
+    return _with_ids(run, after.returned or changed), False
+
+
+async def _stream(run: Run, request: ModelRequest, answer: Answer) -> None:
+    loop = asyncio.get_running_loop()
+    error: ProviderError | None = None
+    stream = run.model.stream(
+        request.messages(), [tool.for_model for tool in request.tools.values()], request.settings(run.settings.models)
+    )
+    try:
+        async with aclosing(cast("Any", stream)) as deltas:
+            async for delta in deltas:
+                new_id = f"call-{run.conversation.new_number()}" if delta.tool_call else ""
+                for sentence in answer.take(delta, loop.time(), new_id):
+                    if answer.said:
+                        await run.say(sentence)
+        for sentence in answer.splitter.finish():
+            if answer.said:
+                await run.say(sentence)
+    except ProviderError as raised:
+        error = raised
+    text = f"{type(error).__name__}: {error}" if error else None
+    usage = answer.usage
+    await run.emit(
+        ModelAnswered(answer.requested, answer.first_token, loop.time(), usage.input_tokens, usage.output_tokens, text)
+    )
+    if error is not None:
+        raise RunFailed(type(error).__name__, str(error))
+
+
+def _with_ids(run: Run, content: Mapping[str, Any]) -> Content:
+    """A callback's content; the calls in it get identifiers where they have none."""
+    made = []
+    for part in content.get("parts") or ():
+        call = part.get("function_call")
+        if call and not call.get("id"):
+            part = {**part, "function_call": {**call, "id": f"call-{run.conversation.new_number()}"}}
+        made.append(part)
+    return {"role": content.get("role") or "model", "parts": made}
+
+
+def _save_output(node: LlmNode, event: Event) -> None:
+    """The final text goes to the state under the agent's key. Raises `RunFailed` when it is not what was agreed."""
+    said = "".join(texts(event.content))
+    if node.output_key and event.is_final and said:
+        event.actions.state_delta[node.output_key] = parse_output(said, node.output_schema)

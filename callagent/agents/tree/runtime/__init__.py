@@ -1,0 +1,8 @@
+"""The worker's half of `tree.worker_code`: a session that runs callbacks and tools; formats bring the objects."""
+
+from __future__ import annotations
+
+from callagent.agents.tree.runtime.live import LiveConversation, LiveState
+from callagent.agents.tree.runtime.session import Subject, TreeSession
+
+__all__ = ["LiveConversation", "LiveState", "Subject", "TreeSession"]

@@ -1,0 +1,234 @@
+"""The tools a model called in one answer: who carries them out, with which callbacks, and what they answer."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from callagent.agents.action import FunctionEnded, FunctionStarted
+from callagent.agents.tree.agent_tool import run_agent_tool
+from callagent.agents.tree.content import Part, response_part
+from callagent.agents.tree.event import USER, Actions, Event
+from callagent.agents.tree.failure import RunFailed
+from callagent.agents.tree.node import LlmNode, Point
+from callagent.agents.tree.phone import run_phone_tool
+from callagent.agents.tree.project_code import CodeAnswer, CodeCall
+from callagent.agents.tree.run import Run, raise_error
+from callagent.agents.tree.tool import Tool, ToolKind
+
+RUNNING = {"status": "running"}
+"""What the model is told of a call that it does not wait for."""
+
+
+def parse_arguments(text: str) -> dict[str, Any]:
+    """A model's arguments; what is not a JSON object becomes one that the tool will refuse."""
+    try:
+        value = json.loads(text or "{}")
+    except json.JSONDecodeError:
+        return {"invalid_arguments": text}
+    return value if isinstance(value, dict) else {"invalid_arguments": value}
+
+
+async def call_tools(run: Run, node: LlmNode, tools: Mapping[str, Tool], called: Sequence[Part]) -> Event | None:
+    """Carry out the calls; the event with their responses is in the history then. None: all answer later.
+
+    Raises `RunFailed` when project code fails.
+    """
+    numbers = {call["id"]: await _started(run, call) for call in called}
+    later = [call for call in called if _is_asynchronous(tools, call)]
+    answers = {call["id"]: CodeAnswer(dict(RUNNING)) for call in later}
+    for call in later:
+        run.leave(asyncio.create_task(_answer_later(run, node, tools, call, numbers[call["id"]])))
+
+    async def in_code(group: Sequence[CodeCall]) -> None:
+        given = await run.code.tools(run.scene(node), group, parallel=len(group) > 1)
+        answers.update(zip([each.id for each in group], given, strict=True))
+
+    async def here(call: Part) -> None:
+        try:
+            answers[call["id"]] = await _call_here(run, node, tools, call)
+        except RunFailed as failure:
+            answers[call["id"]] = CodeAnswer(error=(failure.kind, failure.text))
+
+    for group in _groups(run, [call for call in called if call["id"] not in answers]):
+        own = [code for call in group if (code := _code_call(tools, call))]
+        others = [call for call in group if _code_call(tools, call) is None]
+        await _all([*([in_code(own)] if own else []), *(here(call) for call in others)])
+    for call in called:
+        if call not in later:
+            await _ended(run, numbers[call["id"]], call, answers[call["id"]])
+    return await _respond(run, node, tools, called, answers)
+
+
+def _is_asynchronous(tools: Mapping[str, Tool], call: Part) -> bool:
+    return call["name"] in tools and tools[call["name"]].asynchronous
+
+
+async def _answer_later(run: Run, node: LlmNode, tools: Mapping[str, Tool], call: Part, number: int) -> None:
+    """A call that the model does not wait for: its response is in the history when it comes."""
+    code_call = _code_call(tools, call)
+    assert code_call is not None
+    (answer,) = await run.code.tools(run.scene(node), [code_call], parallel=False)
+    await _ended(run, number, call, answer)
+    response = {"error": ": ".join(answer.error)} if answer.error else as_result(answer.returned)
+    actions = Actions()
+    actions.take({**answer.actions, "transfer_to_agent": None, "escalate": False, "skip_summarization": False})
+    # Not in the agent's name: it may have given the conversation to another one.
+    await run.append(Event(USER, {"role": "user", "parts": [response_part(call, response)]}, actions))
+
+
+def _groups(run: Run, called: Sequence[Part]) -> list[Sequence[Part]]:
+    """Calls of one group run at the same time, the groups one after the other."""
+    return [called] if run.settings.parallel_tools else [[call] for call in called]
+
+
+def _code_call(tools: Mapping[str, Tool], call: Part) -> CodeCall | None:
+    """The call as project code takes it; None when it is not project code that carries it out."""
+    tool = tools.get(call["name"])
+    if tool is None or tool.kind is not ToolKind.CODE:
+        return None
+    return CodeCall(tool, call["id"], copy.deepcopy(call.get("args") or {}))
+
+
+async def _all(jobs: Sequence[Any]) -> None:
+    """All to their end, then the first failure."""
+    for result in await asyncio.gather(*jobs, return_exceptions=True):
+        if isinstance(result, BaseException):
+            raise result
+
+
+async def _respond(
+    run: Run, node: LlmNode, tools: Mapping[str, Tool], called: Sequence[Part], answers: Mapping[str, CodeAnswer]
+) -> Event | None:
+    actions = Actions()
+    parts = []
+    failed = None
+    for call in called:
+        answer = answers[call["id"]]
+        actions.take(answer.actions)
+        failed = failed or (answer if answer.error else None)
+        tool = tools.get(call["name"])
+        if tool is not None and tool.long_running and not answer.returned:
+            continue
+        parts.append(response_part(call, as_result(answer.returned)))
+        if tool is not None and (shown := _shown(tool, answer)):
+            parts.append({"text": shown})
+            await run.say(shown)
+    event = Event(node.name, {"role": "user", "parts": parts} if parts and not failed else None, actions)
+    if event.content is not None or actions.state_delta or actions.removed:
+        await run.append(event)
+    if failed is not None:
+        raise_error(failed)
+    return event if parts else None
+
+
+def _shown(tool: Tool, answer: CodeAnswer) -> str:
+    """The result of an agent that nobody puts into words: the caller hears it as it is."""
+    if not tool.skip_summarization or answer.error or answer.returned in (None, "", {"result": None}):
+        return ""
+    if isinstance(answer.returned, dict) and "error" in answer.returned:
+        return ""
+    is_text = isinstance(answer.returned, str)
+    return str(answer.returned) if is_text else json.dumps(answer.returned, ensure_ascii=False, default=str)
+
+
+def as_result(returned: Any) -> dict[str, Any]:
+    return returned if isinstance(returned, dict) else {"result": returned}
+
+
+async def _started(run: Run, call: Part) -> int:
+    number = run.conversation.new_function()
+    await run.emit(FunctionStarted(number, call["name"], dict(call.get("args") or {})))
+    return number
+
+
+async def _ended(run: Run, number: int, call: Part, answer: CodeAnswer) -> None:
+    delta = answer.actions.get("state_delta") or {}
+    changes = {"added": {}, "updated": delta, "removed": answer.actions.get("removed") or []} if delta else {}
+    await run.emit(
+        FunctionEnded(
+            number=number,
+            name=call["name"],
+            arguments=dict(call.get("args") or {}),
+            result=answer.returned,
+            error=": ".join(answer.error) if answer.error else None,
+            duration_ms=answer.duration_ms,
+            logs=tuple(answer.logs),
+            state_changes=changes,
+        )
+    )
+
+
+async def _call_here(run: Run, node: LlmNode, tools: Mapping[str, Tool], call: Part) -> CodeAnswer:
+    """A tool that is not project code, with the callbacks around it."""
+    started = asyncio.get_running_loop().time()
+    tool = tools.get(call["name"])
+    described = tool or Tool(call["name"], ToolKind.UNAVAILABLE, "Tool not found")
+    subject = {"tool": described.declaration, "args": copy.deepcopy(call.get("args") or {}), "call_id": call["id"]}
+    before = await _callbacks(run, node, Point.BEFORE_TOOL, subject)
+    arguments = before.subject.get("args", subject["args"])
+    answer = before
+    if before.returned is None and before.error is None:
+        answer = await _carry_out(run, node, tools, tool, {**call, "args": arguments})
+        answer = _joined(before, answer)
+    if answer.error is None and tool is not None:
+        subject = {**subject, "args": arguments, "tool_response": answer.returned}
+        after = await _callbacks(run, node, Point.AFTER_TOOL, subject)
+        returned = answer.returned if after.returned is None else after.returned
+        answer = replace(_joined(answer, after), returned=returned)
+    answer.duration_ms = (asyncio.get_running_loop().time() - started) * 1000
+    return answer
+
+
+async def _callbacks(run: Run, node: LlmNode, point: Point, subject: Mapping[str, Any]) -> CodeAnswer:
+    if not node.callbacks.get(point):
+        return CodeAnswer()
+    return await run.code.callbacks(run.scene(node), point, subject)
+
+
+def _joined(first: CodeAnswer, second: CodeAnswer) -> CodeAnswer:
+    """The second answer with what the first did before it."""
+    actions = Actions()
+    actions.take(first.actions)
+    actions.take(second.actions)
+    return replace(second, actions={**actions.as_plain(), "removed": actions.removed}, logs=(*first.logs, *second.logs))
+
+
+async def _carry_out(run: Run, node: LlmNode, tools: Mapping[str, Tool], tool: Tool | None, call: Part) -> CodeAnswer:
+    if tool is None:
+        names = ", ".join(tools) or "none"
+        error = (
+            f"Invoking `{call['name']}()` failed as no tool with that name is available. The tools you can call are: "
+            f"{names}. You could retry, but it is IMPORTANT that you only call a tool from that list."
+        )
+        return CodeAnswer({"error": error})
+    missing = _missing(tool, call["args"])
+    if missing and tool.kind is not ToolKind.AGENT:
+        return CodeAnswer({"error": missing})
+    match tool.kind:
+        case ToolKind.TRANSFER:
+            return CodeAnswer(None, actions={"transfer_to_agent": str(call["args"]["agent_name"])})
+        case ToolKind.EXIT_LOOP:
+            return CodeAnswer(None, actions={"escalate": True, "skip_summarization": True})
+        case ToolKind.USER_CHOICE:
+            await run.say(", ".join(str(option) for option in call["args"]["options"]))
+            return CodeAnswer(None, actions={"skip_summarization": True})
+        case ToolKind.AGENT:
+            return await run_agent_tool(run, tool, call["args"])
+        case _:
+            return run_phone_tool(run, tool, call["args"])
+
+
+def _missing(tool: Tool, arguments: Mapping[str, Any]) -> str:
+    required = [key for key in (tool.parameters or {}).get("required") or () if key not in arguments]
+    if not required:
+        return ""
+    return (
+        f"Invoking `{tool.name}()` failed as the following mandatory input parameters are not present:\n"
+        + "\n".join(required)
+        + "\nYou could retry calling this tool, but it is IMPORTANT for you to provide all the mandatory parameters."
+    )

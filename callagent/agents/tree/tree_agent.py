@@ -1,0 +1,217 @@
+"""The agent of one call, following a tree."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
+from typing import Any
+
+from callagent.agents.action import (
+    Action,
+    AgentRecord,
+    CallerTurn,
+    FunctionEnded,
+    FunctionStarted,
+    Handoff,
+    HandoffFailed,
+    HangUp,
+    Listen,
+    Say,
+)
+from callagent.agents.tree.content import Content, text_content
+from callagent.agents.tree.conversation import Conversation
+from callagent.agents.tree.event import Event
+from callagent.agents.tree.failure import RunFailed
+from callagent.agents.tree.node import LlmNode
+from callagent.agents.tree.outbox import Outbox
+from callagent.agents.tree.project_code import ProjectCode
+from callagent.agents.tree.request import ModelRequest
+from callagent.agents.tree.run import Ending, Run, run_agent
+from callagent.agents.tree.settings import TreeSettings
+from callagent.call_info import EndReason
+from callagent.log import get_logger
+from callagent.models.protocol import LanguageModel
+
+log = get_logger(__name__)
+Actions = AsyncGenerator[Action, None]
+
+
+def _observe_nothing(request: ModelRequest) -> None:
+    """Requests are only of interest to those who record them."""
+
+
+class TreeAgent:
+    """Implements `agents.action.Agent`."""
+
+    def __init__(
+        self,
+        name: str,
+        conversation: Conversation,
+        code: ProjectCode,
+        model: LanguageModel,
+        settings: TreeSettings,
+        observe: Callable[[ModelRequest], None] = _observe_nothing,
+    ) -> None:
+        self.conversation = conversation
+        self.failure: RunFailed | None = None
+        """What ended the last turn before its end."""
+        self._name = name
+        self._code = code
+        self._model = model
+        self._settings = settings
+        self._observe = observe
+        self._turns = 0
+        self._silences = 0
+        self._turn_began = 0
+        """Index of the first event that the last turn's agents may have said."""
+        self._decided: list[Ending] = []
+        """How the turn is to end; not empty after a turn that was interrupted."""
+        self._held: set[asyncio.Task[Any]] = set()
+        """What the next turn waits for."""
+        self._left: set[asyncio.Task[Any]] = set()
+        self._late: list[FunctionStarted | FunctionEnded] = []
+        self._handoff: dict[str, Any] | None = None
+        self._closed = False
+
+    async def start(self) -> AsyncIterator[Action]:
+        greeting = self._settings.greeting
+        self._turn_began = 0
+        if greeting:
+            root = self.conversation.root
+            self.conversation.append(Event(root.name, text_content("model", greeting)))
+            yield Say(greeting)
+        yield Listen()
+
+    async def reply(self, turn: CallerTurn | HandoffFailed) -> AsyncIterator[Action]:
+        self._turns += 1
+        await self._settle()
+        for late in self._late:
+            yield late
+        self._late.clear()
+        content = self._words(turn)
+        if self._silences > self._settings.max_silences:
+            yield Say(self._settings.hangup_utterance)
+            yield HangUp(EndReason.SILENCE)
+            return
+        async with aclosing(self._go_on() or self.answer(content)) as actions:
+            async for action in actions:
+                yield action
+
+    async def answer(self, content: Content) -> Actions:
+        """One turn on what the caller said, or on late results of long-running tools."""
+        invocation = f"turn-{self._turns}"
+        self.conversation.take_caller(content, invocation)
+        self._turn_began = len(self.conversation.events)
+        self.failure = None
+        self._decided = []
+        outbox = Outbox()
+        running = asyncio.create_task(self._run(outbox, invocation, content, self._decided.append))
+        try:
+            async for action in outbox.actions():
+                yield action
+            await running
+        finally:
+            outbox.close()
+            self._late += outbox.late
+            outbox.late = self._late
+            await self._stop(running)
+        if self.failure is not None or not (outbox.spoke or self._decided):
+            yield Say(self._settings.fallback_utterance)
+        yield self._ending()
+
+    def heard(self, text: str, *, cut: bool) -> None:
+        if cut:
+            self.conversation.correct(self._turn_began, text)
+
+    def filler_spoken(self, text: str) -> None:
+        """The call's record has it; the model never sees it."""
+
+    async def end(self, reason: EndReason, attempt: int) -> bool:
+        await self._settle()
+        return True
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        tasks = self._held | self._left
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._code.close()
+
+    def record(self) -> AgentRecord:
+        return AgentRecord(
+            project=self._name,
+            flow=self.conversation.root.name,
+            step=self.conversation.active().name,
+            state=dict(self.conversation.state.values),
+            handoff=self._handoff,
+        )
+
+    def _words(self, turn: CallerTurn | HandoffFailed) -> Content:
+        if isinstance(turn, HandoffFailed):
+            self._handoff = None
+            return text_content("user", f"(The transfer to {turn.destination} did not happen: {turn.reason}.)")
+        text = turn.text or turn.digits
+        self._silences = 0 if text else self._silences + turn.counts_as_silence
+        return text_content("user", text or self._settings.no_input_text)
+
+    async def _run(self, outbox: Outbox, invocation: str, content: Content, decide: Callable[[Ending], None]) -> None:
+        conversation = self.conversation
+        run = Run(
+            conversation=conversation,
+            code=self._code,
+            model=self._model,
+            settings=self._settings,
+            emit=outbox.put,
+            invocation=invocation,
+            user_content=content,
+            observe=self._observe,
+            hold=lambda task: self._keep(task, self._held),
+            leave=lambda task: self._keep(task, self._left),
+            decide=decide,
+        )
+        node = conversation.active()
+        try:
+            await run_agent(run, node)
+        except RunFailed as failure:
+            self.failure = failure
+            log.error("turn_failed", agent=node.name, kind=failure.kind, error=failure.text)
+            if isinstance(node, LlmNode) and not failure.told:
+                told = Event(node.name, invocation=invocation, error=(failure.kind, failure.text))
+                conversation.append(told)
+        finally:
+            conversation.state.drop_temporary()
+            await outbox.finish()
+
+    def _go_on(self) -> Actions | None:
+        """What an interrupted turn had decided and did not come to: hanging up, handing over."""
+        return None if all(isinstance(each, Listen) for each in self._decided) else self._end_turn()
+
+    async def _end_turn(self) -> Actions:
+        yield self._ending()
+
+    def _ending(self) -> Ending:
+        decided, self._decided = self._decided, []
+        final = [each for each in decided if not isinstance(each, Listen)]
+        ending = final[0] if final else decided[-1] if decided else Listen()
+        if isinstance(ending, Handoff):
+            self._handoff = {"destination": ending.destination, "reason": ending.reason}
+        return ending
+
+    def _keep(self, task: asyncio.Task[Any], tasks: set[asyncio.Task[Any]]) -> None:
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    async def _stop(self, running: asyncio.Task[None]) -> None:
+        """An interrupted turn stops at once; what it holds goes on by itself."""
+        if not running.done():
+            running.cancel()
+            await asyncio.wait({running})
+
+    async def _settle(self) -> None:
+        """Wait for what an interrupted turn left running; bounded by the deadlines of what it does."""
+        while self._held:
+            await asyncio.wait(set(self._held))

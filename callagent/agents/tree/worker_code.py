@@ -1,0 +1,276 @@
+"""Project code in the call's worker.
+
+A request is `{"op", "agent", "scene": {"branch", "invocation_id", "user_content"}, "conversation", "released",
+"state": {"set", "removed"}, "events_from", "events"}` and what the operation needs:
+
+    {"op": "callbacks", "point", "subject"}   → {"answers": [answer]}
+    {"op": "tools", "calls": [{"tool", "id", "args"}], "parallel"}  → {"answers": [answer, …]}, one per call, in order
+    {"op": "instruction"} and {"op": "agent"} → {"answers": [answer]}
+
+`agent` is the number that the worker gave an agent when it described the project. `conversation` is 0 for the call and
+counts the agents that are tools; `released` lists those that are over. `events` replace what the worker has from
+index `events_from` on. An answer is `{"returned", "subject", "actions": {"state_delta", "removed",
+"transfer_to_agent", "escalate", "skip_summarization", "other"}, "error": None | [kind, text], "duration_ms", "logs"}`.
+
+An agent made of code sends its events as messages `{"type": "event", "event": …, "ask": True}`. To run an agent below
+it, it sends `{"type": "run_agent", "agent": number, "actions": …, "ask": True}`. It gets `{"request": request}` when that
+agent needs code, to be answered by `{"type": "answers", "answers": …, "ask": True}`, and in the end
+`{"error": None | [kind, text], "escalated", "state", "events_from", "events"}`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from callagent.agents.tree.conversation import Conversation
+from callagent.agents.tree.failure import RunFailed
+from callagent.agents.tree.node import Point
+from callagent.agents.tree.project_code import CodeAnswer, CodeCall, OnEvent, RunChild, Scene
+from callagent.errors import WorkerDied, WorkerError
+from callagent.log import get_logger
+from callagent.workers.protocol import Lease, Plain
+
+log = get_logger(__name__)
+MAX_LOGS = 200
+W = TypeVar("W", bound="WorkerCode")
+OnAsked = Callable[[Plain], Awaitable[Any]]
+
+
+@dataclass(slots=True)
+class _Worker:
+    """What the conversations of one call share."""
+
+    lease: Lease
+    timeout: float
+    agent_timeout: float
+    one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
+    numbers: itertools.count[int] = field(default_factory=itertools.count)
+    released: list[int] = field(default_factory=list)
+    replaced: int = 0
+    """How often the process was replaced; a conversation that knows less tells everything again."""
+
+
+class WorkerCode:
+    """Implements `project_code.ProjectCode`."""
+
+    def __init__(self, lease: Lease, conversation: Conversation, timeout: float, agent_timeout: float) -> None:
+        self._begin(_Worker(lease, timeout, agent_timeout), conversation)
+
+    def nested(self, conversation: Conversation) -> WorkerCode:
+        return self._copy(WorkerCode, conversation)
+
+    def _copy(self, kind: type[W], conversation: Conversation) -> W:
+        inner = object.__new__(kind)
+        inner._begin(self._worker, conversation)
+        return inner
+
+    def _begin(self, worker: _Worker, conversation: Conversation) -> None:
+        self._worker = worker
+        self._conversation = conversation
+        self._number = next(worker.numbers)
+        self._replaced = worker.replaced
+        self._one_at_a_time = worker.one_at_a_time
+
+    async def callbacks(self, scene: Scene, point: Point, subject: Mapping[str, Any]) -> CodeAnswer:
+        request = {"op": "callbacks", "point": point.value, "subject": dict(subject)}
+        return (await self._ask(scene, request, 1))[0]
+
+    async def tools(self, scene: Scene, calls: Sequence[CodeCall], *, parallel: bool) -> list[CodeAnswer]:
+        plain = [{"tool": call.tool.name, "id": call.id, "args": dict(call.arguments)} for call in calls]
+        return await self._ask(scene, {"op": "tools", "calls": plain, "parallel": parallel}, len(plain))
+
+    async def instruction(self, scene: Scene) -> CodeAnswer:
+        return (await self._ask(scene, {"op": "instruction"}, 1))[0]
+
+    async def agent(self, scene: Scene, on_event: OnEvent, run_child: RunChild) -> CodeAnswer:
+        errand = Errand(self, run_child)
+
+        async def on_message(message: Plain) -> Any:
+            match message["type"]:
+                case "event":
+                    self.take(message["event"].get("actions") or {})
+                    return await on_event(message["event"])
+                case "run_agent":
+                    self.take(message.get("actions") or {})
+                    return await errand.begin(int(message["agent"]))
+                case "answers":
+                    return await errand.go_on(message["answers"])
+
+        try:
+            return (await self._ask(scene, {"op": "agent"}, 1, on_message))[0]
+        finally:
+            await errand.close()
+
+    async def close(self) -> None:
+        if self._number == 0:
+            await self._worker.lease.close()
+        else:
+            self._worker.released.append(self._number)
+
+    def news(self) -> Plain:
+        """What the worker does not know yet of state and events; it knows it when it has this."""
+        conversation = self._conversation
+        told = {
+            "state": conversation.state.unsent(),
+            "events_from": conversation.revised,
+            "events": [event.as_plain() for event in conversation.events[conversation.revised :]],
+        }
+        conversation.state.sent()
+        conversation.revised = len(conversation.events)
+        return told
+
+    def take(self, actions: Mapping[str, Any]) -> None:
+        """The state follows the worker's."""
+        self._conversation.state.take(actions.get("state_delta") or {}, actions.get("removed") or ())
+
+    async def _ask(
+        self, scene: Scene, request: Plain, answers: int, on_asked: OnAsked | None = None
+    ) -> list[CodeAnswer]:
+        logs: list[Mapping[str, Any]] = []
+
+        async def on_message(message: Plain) -> Any:
+            if message.get("ask") and on_asked is not None:
+                return await on_asked(message)
+            if len(logs) < MAX_LOGS:
+                logs.append({key: value for key, value in message.items() if key != "ask"})
+            return None
+
+        async with self._one_at_a_time:
+            try:
+                given = await self._send(self._with_news(scene, request), on_message)
+            except WorkerError as error:
+                self._worker.replaced += 1
+                log.warning("project_code_failed", op=request["op"], agent=scene.node.name, error=str(error))
+                failed = (type(error).__name__, str(error))
+                return [CodeAnswer(error=failed, logs=logs) for _ in range(answers)]
+            return [self._answer(plain, logs) for plain in given]
+
+    async def _send(self, request: Plain, on_message: OnAsked) -> list[Plain]:
+        """The answers. Raises `WorkerError`."""
+        worker = self._worker
+        timeout = worker.agent_timeout if request["op"] == "agent" else worker.timeout
+        data = await worker.lease.run(request, timeout=timeout, on_message=on_message)
+        worker.released = [each for each in worker.released if each not in request["released"]]
+        answers: list[Plain] = data["answers"]
+        return answers
+
+    def _with_news(self, scene: Scene, request: Plain) -> Plain:
+        conversation = self._conversation
+        if self._replaced != self._worker.replaced:
+            self._replaced = self._worker.replaced
+            conversation.state.unknown()
+            conversation.revised = 0
+        return {
+            **request,
+            "agent": scene.node.code,
+            "scene": {
+                "branch": scene.branch,
+                "invocation_id": scene.invocation,
+                "user_content": scene.user_content,
+            },
+            "conversation": self._number,
+            "released": list(self._worker.released),
+            **self.news(),
+        }
+
+    def _answer(self, plain: Mapping[str, Any], logs: Sequence[Mapping[str, Any]]) -> CodeAnswer:
+        actions = plain.get("actions") or {}
+        self.take(actions)
+        error = plain.get("error")
+        if error:
+            log.warning("project_code_raised", kind=error[0], error=error[1], traceback=plain.get("traceback"))
+        return CodeAnswer(
+            returned=plain.get("returned"),
+            subject=plain.get("subject") or {},
+            actions=actions,
+            error=(str(error[0]), str(error[1])) if error else None,
+            duration_ms=float(plain.get("duration_ms") or 0.0),
+            logs=logs,
+        )
+
+
+class _Inside(WorkerCode):
+    """The code of agents that a code agent runs: the worker is busy with that one and works requests off in between."""
+
+    _errand: Errand
+
+    def inside(self, errand: Errand) -> None:
+        self._errand = errand
+        self._one_at_a_time = asyncio.Lock()
+
+    def nested(self, conversation: Conversation) -> WorkerCode:
+        inner = self._copy(_Inside, conversation)
+        inner._errand, inner._one_at_a_time = self._errand, self._one_at_a_time
+        return inner
+
+    async def _send(self, request: Plain, on_message: OnAsked) -> list[Plain]:
+        return await self._errand.ask(request)
+
+
+class Errand:
+    """A code agent lets another agent run and waits for it."""
+
+    def __init__(self, code: WorkerCode, run_child: RunChild) -> None:
+        self._code = code
+        self._run_child = run_child
+        self._child: asyncio.Task[bool] | None = None
+        self._requests: asyncio.Queue[tuple[Plain, asyncio.Future[list[Plain]]]] = asyncio.Queue(1)
+        self._open: asyncio.Future[list[Plain]] | None = None
+        self._closed = False
+
+    async def begin(self, number: int) -> Plain:
+        inside = self._code._copy(_Inside, self._code._conversation)
+        # The same conversation: the worker knows it by the same number.
+        inside._number = self._code._number
+        inside.inside(self)
+        self._child = asyncio.create_task(self._as_bool(self._run_child(inside, number)))
+        return await self._next()
+
+    async def go_on(self, answers: list[Plain]) -> Plain:
+        if self._open is not None and not self._open.done():
+            self._open.set_result(answers)
+        return await self._next()
+
+    async def ask(self, request: Plain) -> list[Plain]:
+        """A request of the agent that runs; answered by the worker in between."""
+        if self._closed:
+            raise WorkerDied("the agent that ran this one has ended")
+        answered: asyncio.Future[list[Plain]] = asyncio.get_running_loop().create_future()
+        await self._requests.put((request, answered))
+        return await answered
+
+    async def close(self) -> None:
+        """The code agent is done or its worker is gone: nobody answers any more."""
+        self._closed = True
+        waiting = [self._open] if self._open is not None else []
+        while not self._requests.empty():
+            waiting.append(self._requests.get_nowait()[1])
+        for answered in waiting:
+            if not answered.done():
+                answered.set_exception(WorkerDied("the agent that ran this one has ended"))
+        if self._child is not None and not self._child.done():
+            self._child.cancel()
+            await asyncio.wait({self._child})
+
+    async def _next(self) -> Plain:
+        assert self._child is not None
+        asked = asyncio.create_task(self._requests.get())
+        await asyncio.wait({self._child, asked}, return_when=asyncio.FIRST_COMPLETED)
+        if asked.done():
+            request, self._open = asked.result()
+            return {"request": request}
+        asked.cancel()
+        error = self._child.exception()
+        if error is not None and not isinstance(error, RunFailed):
+            raise error
+        escalated = error is None and self._child.result()
+        failed = None if error is None else [error.kind, error.text]
+        return {"error": failed, "escalated": escalated, **self._code.news()}
+
+    @staticmethod
+    async def _as_bool(running: Awaitable[bool]) -> bool:
+        return await running

@@ -1,0 +1,196 @@
+"""Anthropic's Messages API, streamed (`POST {base_url}/v1/messages`, version 2023-06-01)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any
+
+from callagent.errors import ProviderError
+from callagent.models.factory import ProviderSettings
+from callagent.models.model_server import Deadlines, ModelServer, Request, not_of, read_event
+from callagent.models.protocol import Delta, Message, ModelSettings, Tool, ToolCall, Usage
+from callagent.models.turns import OPENING, SILENCE, arguments_of, system_text, text_of, tool_names
+
+BASE_URL = "https://api.anthropic.com"
+
+_PROTOCOL = "event of a message"
+_VERSION = "2023-06-01"
+_MAX_TOKENS = 1024
+"""The API wants a limit; a phone answer is far shorter."""
+_JSON_ONLY = "Answer with one JSON object and nothing else."
+_MOST_CALLS = 64
+
+
+@dataclass(slots=True)
+class _ToolUse:
+    """A call as far as it has arrived."""
+
+    id: str
+    name: str
+    whole: str = ""
+    """What the block began with, as JSON; the fragments replace it."""
+    fragments: str = ""
+
+
+@dataclass(slots=True)
+class Answer:
+    """One answer, put together from the stream's events. No I/O."""
+
+    finished: bool = False
+    _calls: dict[int, _ToolUse] = field(default_factory=dict)
+    _input_tokens: int = 0
+    _output_tokens: int = 0
+
+    def take(self, event: str) -> str:
+        """The text that an event adds. Raises `ProviderError` for an error event and for what is no event."""
+        data = read_event(event, _PROTOCOL)
+        try:
+            match data["type"]:
+                case "message_start":
+                    self._count(data["message"]["usage"])
+                case "content_block_start":
+                    return self._begin_block(int(data["index"]), data["content_block"])
+                case "content_block_delta":
+                    return self._add_to_block(int(data["index"]), data["delta"])
+                case "message_delta":
+                    self._count(data.get("usage") or {})
+                case "message_stop":
+                    self.finished = True
+                # New kinds of events may come at any time, and "ping" says nothing.
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            raise not_of(_PROTOCOL, event) from error
+        return ""
+
+    def rest(self) -> Iterator[Delta]:
+        """What is passed on at the end: tool calls in their order, usage."""
+        for call in self._calls.values():
+            yield Delta(tool_call=ToolCall(call.id, call.name, call.fragments or call.whole))
+        if self._input_tokens or self._output_tokens:
+            yield Delta(usage=Usage(self._input_tokens, self._output_tokens))
+
+    def _begin_block(self, index: int, block: Mapping[str, Any]) -> str:
+        if block["type"] == "tool_use":
+            if len(self._calls) == _MOST_CALLS:
+                raise ProviderError(f"the model called more than {_MOST_CALLS} tools at once")
+            self._calls[index] = _ToolUse(str(block["id"]), str(block["name"]), json.dumps(block.get("input") or {}))
+        return str(block.get("text") or "") if block["type"] == "text" else ""
+
+    def _add_to_block(self, index: int, delta: Mapping[str, Any]) -> str:
+        if delta["type"] == "input_json_delta" and index in self._calls:
+            self._calls[index].fragments += str(delta["partial_json"])
+        return str(delta["text"]) if delta["type"] == "text_delta" else ""
+
+    def _count(self, usage: Mapping[str, Any]) -> None:
+        read = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+        # The last event repeats the counts, or leaves out those of the input.
+        self._input_tokens = sum(int(usage.get(key) or 0) for key in read) or self._input_tokens
+        self._output_tokens = int(usage.get("output_tokens") or self._output_tokens)
+
+
+class AnthropicModel:
+    """A model of Anthropic's, or of a server that speaks its protocol; `close()` ends its connections."""
+
+    def __init__(self, model: str, settings: ProviderSettings) -> None:
+        self._model = model
+        self._settings = settings
+        self._url = (settings.base_url or BASE_URL).rstrip("/").removesuffix("/v1") + "/v1/messages"
+        self._server = ModelServer()
+
+    async def stream(
+        self, messages: Sequence[Message], tools: Sequence[Tool], settings: ModelSettings
+    ) -> AsyncIterator[Delta]:
+        deadlines = Deadlines.begin(self._settings.first_token_timeout, self._settings.total_timeout)
+        headers = {"x-api-key": self._settings.api_key, "anthropic-version": _VERSION}
+        request = Request(self._url, headers, self._body(messages, tools, settings))
+        answer = Answer()
+        async with aclosing(self._server.events(request, deadlines)) as events:
+            async for event in events:
+                if text := answer.take(event):
+                    deadlines.answered = True
+                    yield Delta(text=text)
+                if answer.finished:
+                    break
+        if not answer.finished:
+            raise ProviderError("the model's server ended the answer before it was whole")
+        for delta in answer.rest():
+            yield delta
+
+    async def close(self) -> None:
+        await self._server.close()
+
+    def _body(self, messages: Sequence[Message], tools: Sequence[Tool], settings: ModelSettings) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "model": settings.model or self._model,
+            "messages": to_turns(messages),
+            "max_tokens": settings.max_tokens or _MAX_TOKENS,
+            "stream": True,
+        }
+        system = [text for text in (system_text(messages), _JSON_ONLY if settings.json_output else "") if text]
+        if system:
+            body["system"] = "\n\n".join(system)
+        if tools:
+            body["tools"] = [_tool(tool["function"]) for tool in tools]
+        temperature = settings.temperature if settings.temperature is not None else self._settings.temperature
+        if temperature is not None:
+            body["temperature"] = min(temperature, 1.0)
+        return body
+
+
+def to_turns(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """The conversation as turns of user and assistant, which alternate, begin with the user and end with the user."""
+    turns: list[dict[str, Any]] = []
+    names = tool_names(messages)
+    for message in messages:
+        role = "assistant" if message["role"] == "assistant" else "user"
+        if blocks := list(_blocks(message, names)):
+            if not turns and role == "assistant":
+                turns.append(_said(OPENING))
+            if turns and turns[-1]["role"] == role:
+                turns[-1]["content"] += blocks
+            else:
+                turns.append({"role": role, "content": blocks})
+    if not turns or turns[-1]["role"] == "assistant":
+        turns.append(_said(SILENCE if turns else OPENING))
+    return turns
+
+
+def _said(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": [{"type": "text", "text": text}]}
+
+
+def _blocks(message: Message, names: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    text = text_of(message)
+    match message["role"]:
+        case "user" | "assistant":
+            # An empty block is refused.
+            if text.strip():
+                yield {"type": "text", "text": text}
+            elif message["role"] == "user":
+                yield {"type": "text", "text": SILENCE}
+            for call in message.get("tool_calls") or ():
+                function = call["function"]
+                yield {
+                    "type": "tool_use",
+                    "id": _identifier(call["id"]),
+                    "name": function["name"],
+                    "input": arguments_of(function),
+                }
+        case "tool" if message.get("tool_call_id") in names:
+            yield {"type": "tool_result", "tool_use_id": _identifier(message["tool_call_id"]), "content": text}
+
+
+def _identifier(text: str) -> str:
+    """Identifiers of other providers' models may hold what this API refuses."""
+    return re.sub(r"[^a-zA-Z0-9_-]", "_", text)
+
+
+def _tool(function: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "name": function["name"],
+        "description": function.get("description") or "",
+        "input_schema": {"type": "object", **(function.get("parameters") or {})},
+    }

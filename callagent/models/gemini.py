@@ -1,0 +1,199 @@
+"""Google's Gemini API, streamed (`POST {base_url}/v1beta/models/MODEL:streamGenerateContent?alt=sse`)."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote
+
+from callagent.errors import ProviderError
+from callagent.models.factory import ProviderSettings
+from callagent.models.model_server import Deadlines, ModelServer, Request, not_of, read_event
+from callagent.models.protocol import Delta, Message, ModelSettings, Tool, ToolCall, Usage
+from callagent.models.turns import OPENING, SILENCE, arguments_of, system_text, text_of, tool_names
+
+BASE_URL = "https://generativelanguage.googleapis.com"
+
+_PROTOCOL = "event of a generated content"
+_MOST_CALLS = 64
+_FINE = ("STOP", "MAX_TOKENS")
+_KEPT_SIGNATURES = 4096
+_NO_SIGNATURE = "skip_thought_signature_validator"
+"""What the API documents for calls that another model made."""
+_BUDGETS = {"none": 0, "minimal": 512, "low": 1024, "medium": 8192, "high": 24576}
+"""Tokens of thought in models before Gemini 3."""
+
+
+@dataclass(slots=True)
+class Answer:
+    """One answer, put together from the stream's events. No I/O."""
+
+    calls: list[Mapping[str, Any]] = field(default_factory=list)
+    """Parts with a function call, as they came."""
+    spoken: bool = False
+    end: str = ""
+    """The API's word for why the answer ended."""
+    usage: Usage | None = None
+
+    def take(self, event: str) -> str:
+        """The text that an event adds. Raises `ProviderError` for an error event and for what is no event."""
+        data = read_event(event, _PROTOCOL)
+        try:
+            if reason := (data.get("promptFeedback") or {}).get("blockReason"):
+                raise ProviderError(f"the model's server refused the conversation: {reason}")
+            if counted := data.get("usageMetadata"):
+                output = ("candidatesTokenCount", "thoughtsTokenCount")
+                self.usage = Usage(
+                    int(counted.get("promptTokenCount") or 0), sum(int(counted.get(key) or 0) for key in output)
+                )
+            return "".join(self._take_candidate(candidate) for candidate in (data.get("candidates") or ())[:1])
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            raise not_of(_PROTOCOL, event) from error
+
+    def check(self) -> None:
+        """Raises `ProviderError` where the answer is not whole or of no use."""
+        if not self.end:
+            raise ProviderError("the model's server ended the answer before it was whole")
+        if self.end not in _FINE and not self.spoken:
+            raise ProviderError(f"the model gave no answer: {self.end}")
+
+    def _take_candidate(self, candidate: Mapping[str, Any]) -> str:
+        text = ""
+        for part in (candidate.get("content") or {}).get("parts") or ():
+            if "functionCall" in part:
+                if len(self.calls) == _MOST_CALLS:
+                    raise ProviderError(f"the model called more than {_MOST_CALLS} tools at once")
+                part["functionCall"]["name"]
+                self.calls.append(part)
+            elif not part.get("thought"):
+                text += str(part.get("text") or "")
+        self.end = str(candidate.get("finishReason") or self.end)
+        self.spoken = self.spoken or bool(text)
+        return text
+
+
+class GeminiModel:
+    """A Gemini model; `close()` ends its connections."""
+
+    def __init__(self, model: str, settings: ProviderSettings) -> None:
+        self._model = model
+        self._settings = settings
+        self._base_url = (settings.base_url or BASE_URL).rstrip("/").removesuffix("/v1beta")
+        self._server = ModelServer()
+        self._numbers = itertools.count(1)
+        # The API wants a call's signature back with it; messages have no place for one.
+        self._signatures: OrderedDict[str, str] = OrderedDict()
+
+    async def stream(
+        self, messages: Sequence[Message], tools: Sequence[Tool], settings: ModelSettings
+    ) -> AsyncIterator[Delta]:
+        deadlines = Deadlines.begin(self._settings.first_token_timeout, self._settings.total_timeout)
+        answer = Answer()
+        async with aclosing(self._server.events(self._request(messages, tools, settings), deadlines)) as events:
+            async for event in events:
+                if text := answer.take(event):
+                    deadlines.answered = True
+                    yield Delta(text=text)
+        answer.check()
+        for part in answer.calls:
+            yield Delta(tool_call=self._call(part))
+        if answer.usage:
+            yield Delta(usage=answer.usage)
+
+    async def close(self) -> None:
+        await self._server.close()
+
+    def _call(self, part: Mapping[str, Any]) -> ToolCall:
+        call = part["functionCall"]
+        # Identifiers must be unique in a conversation; the API gives none to most models' calls.
+        identifier = str(call.get("id") or f"gemini_{next(self._numbers)}")
+        if signature := part.get("thoughtSignature"):
+            self._signatures[identifier] = str(signature)
+            if len(self._signatures) > _KEPT_SIGNATURES:
+                self._signatures.popitem(last=False)
+        return ToolCall(identifier, str(call["name"]), json.dumps(call.get("args") or {}, ensure_ascii=False))
+
+    def _request(self, messages: Sequence[Message], tools: Sequence[Tool], settings: ModelSettings) -> Request:
+        model = settings.model or self._model
+        body: dict[str, Any] = {"contents": self._contents(messages, model)}
+        if system := system_text(messages):
+            body["systemInstruction"] = {"parts": [{"text": system}]}
+        if tools:
+            body["tools"] = [{"functionDeclarations": [_declaration(tool["function"]) for tool in tools]}]
+        if generation := self._generation(model, settings, with_tools=bool(tools)):
+            body["generationConfig"] = generation
+        url = f"{self._base_url}/v1beta/models/{quote(model, safe='')}:streamGenerateContent?alt=sse"
+        return Request(url, {"x-goog-api-key": self._settings.api_key}, body)
+
+    def _generation(self, model: str, settings: ModelSettings, *, with_tools: bool) -> dict[str, Any]:
+        generation: dict[str, Any] = {}
+        temperature = settings.temperature if settings.temperature is not None else self._settings.temperature
+        if temperature is not None:
+            generation["temperature"] = temperature
+        if settings.max_tokens is not None:
+            generation["maxOutputTokens"] = settings.max_tokens
+        # Only the newest models take both at once.
+        if settings.json_output and not with_tools:
+            generation["responseMimeType"] = "application/json"
+        if effort := self._settings.reasoning_effort:
+            before_3 = model.startswith(("gemini-1", "gemini-2"))
+            level = {"thinkingLevel": "minimal" if effort == "none" else effort}
+            generation["thinkingConfig"] = {"thinkingBudget": _BUDGETS[effort]} if before_3 else level
+        return generation
+
+    def _contents(self, messages: Sequence[Message], model: str) -> list[dict[str, Any]]:
+        """The conversation as contents of user and model, which alternate and begin with the user."""
+        contents: list[dict[str, Any]] = []
+        names = tool_names(messages)
+        for message in messages:
+            role = "model" if message["role"] == "assistant" else "user"
+            if parts := list(self._parts(message, names, model)):
+                if not contents and role == "model":
+                    contents.append({"role": "user", "parts": [{"text": OPENING}]})
+                if contents and contents[-1]["role"] == role:
+                    contents[-1]["parts"] += parts
+                else:
+                    contents.append({"role": role, "parts": parts})
+        if not contents or contents[-1]["role"] == "model":
+            contents.append({"role": "user", "parts": [{"text": SILENCE if contents else OPENING}]})
+        return contents
+
+    def _parts(self, message: Message, names: Mapping[str, str], model: str) -> Iterator[dict[str, Any]]:
+        text = text_of(message)
+        match message["role"]:
+            case "user" | "assistant":
+                if text.strip() or message["role"] == "user":
+                    yield {"text": text if text.strip() else SILENCE}
+                for place, call in enumerate(message.get("tool_calls") or ()):
+                    function = call["function"]
+                    part = {"functionCall": {"name": function["name"], "args": arguments_of(function)}}
+                    yield part | self._signature(str(call["id"]), place, model)
+            case "tool" if name := names.get(str(message.get("tool_call_id"))):
+                yield {"functionResponse": {"name": name, "response": _response(text)}}
+
+    def _signature(self, call_id: str, place: int, model: str) -> dict[str, Any]:
+        """Of parallel calls the first has one."""
+        if signature := self._signatures.get(call_id):
+            return {"thoughtSignature": signature}
+        return {"thoughtSignature": _NO_SIGNATURE} if not place and model.startswith("gemini-3") else {}
+
+
+def _response(text: str) -> dict[str, Any]:
+    """The API wants an object."""
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        data = text
+    return data if isinstance(data, dict) else {"result": data}
+
+
+def _declaration(function: Mapping[str, Any]) -> dict[str, Any]:
+    declaration = {"name": function["name"], "description": function.get("description") or ""}
+    parameters = function.get("parameters") or {}
+    # A function without parameters has no schema at all.
+    return declaration | ({"parametersJsonSchema": parameters} if parameters.get("properties") else {})

@@ -1,0 +1,201 @@
+"""A provider's server over HTTP: one streamed request per answer, under two deadlines."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from callagent.errors import ProviderError, ProviderRefused, ProviderTimeout
+from callagent.log import get_logger
+from callagent.models.sse import EventParser
+
+if TYPE_CHECKING:
+    import aiohttp
+
+log = get_logger(__name__)
+
+_EVENT_LIMIT = 1 << 16
+"""Bytes; a longer JSON text would hold up the media loop."""
+_BODY_LIMIT = 4 << 20
+_ERROR_BODY_LIMIT = 4096
+
+
+@dataclass(slots=True)
+class Deadlines:
+    """Of one answer: instants of the loop's clock."""
+
+    first_token: float
+    total: float
+    answered: bool = False
+    """The first token has come; set by whoever reads the events."""
+
+    @classmethod
+    def begin(cls, first_token_timeout: float, total_timeout: float) -> Deadlines:
+        """From now on, in seconds."""
+        now = asyncio.get_running_loop().time()
+        return cls(now + first_token_timeout, now + total_timeout)
+
+    @property
+    def next(self) -> float:
+        return self.total if self.answered else min(self.first_token, self.total)
+
+    def missed(self) -> ProviderTimeout:
+        what = "finish its answer" if self.answered else "begin to answer"
+        return ProviderTimeout(f"the model's server did not {what} in time")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    url: str
+    headers: Mapping[str, str]
+    body: Mapping[str, Any]
+
+
+class ModelServer:
+    """The connections to one provider; `close()` ends them."""
+
+    def __init__(self) -> None:
+        self._session: aiohttp.ClientSession | None = None
+        self._fixed_temperature: set[str] = set()
+        """Models that refuse to be given one: those that reason."""
+
+    async def events(self, request: Request, deadlines: Deadlines) -> AsyncGenerator[str, None]:
+        """The data of the answer's server-sent events. Closing the generator closes the socket.
+
+        Raises `ProviderError`; `ProviderRefused` with the status for 4xx.
+        """
+        response = await self._answered(request, deadlines)
+        try:
+            parser, received = EventParser(_EVENT_LIMIT), 0
+            while chunk := await _chunk(response, deadlines):
+                received += len(chunk)
+                if received > _BODY_LIMIT:
+                    raise ProviderError(f"the model's answer is longer than {_BODY_LIMIT} bytes")
+                for event in _split(parser, chunk):
+                    yield event
+        finally:
+            # A stream that was not read to its end is no use to the next request; one that was goes back by itself.
+            response.close()
+
+    async def close(self) -> None:
+        if self._session:
+            await self._session.close()
+            self._session = None
+
+    async def _answered(self, request: Request, deadlines: Deadlines) -> aiohttp.ClientResponse:
+        """The response; asked for once more where only the temperature was wrong."""
+        model = str(request.body.get("model"))
+        plain = {key: value for key, value in request.body.items() if key != "temperature"}
+        without = Request(request.url, request.headers, plain)
+        if model in self._fixed_temperature:
+            return await self._post(without, deadlines)
+        try:
+            return await self._post(request, deadlines)
+        except ProviderRefused as refusal:
+            if refusal.status != 400 or "temperature" not in str(refusal) or "temperature" not in request.body:
+                raise
+        self._fixed_temperature.add(model)
+        return await self._post(without, deadlines)
+
+    async def _post(self, request: Request, deadlines: Deadlines) -> aiohttp.ClientResponse:
+        """The response with status 200, its body unread."""
+        import aiohttp
+
+        headers = dict(request.headers)
+        try:
+            async with asyncio.timeout_at(deadlines.next):
+                # The key must not follow a redirection to another host.
+                response = await self._open_session().post(
+                    request.url, json=request.body, headers=headers, allow_redirects=False
+                )
+        except TimeoutError:
+            raise deadlines.missed() from None
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise ProviderError(f"the model's server at {request.url} cannot be reached: {error}") from error
+        if response.status != 200:
+            try:
+                raise await _refusal(response, deadlines)
+            finally:
+                response.close()
+        return response
+
+    def _open_session(self) -> aiohttp.ClientSession:
+        import aiohttp
+
+        if self._session is None:
+            # The deadlines are ours; a limit on connections would make calls wait for one another.
+            self._session = aiohttp.ClientSession(
+                timeout=aiohttp.ClientTimeout(total=None, connect=None, sock_connect=None, sock_read=None),
+                connector=aiohttp.TCPConnector(limit=0),
+            )
+        return self._session
+
+
+def read_event(event: str, what: str) -> Mapping[str, Any]:
+    """An event's JSON object; `what` names the protocol. Raises `ProviderError`, also for an event that is an error."""
+    try:
+        data = json.loads(event)
+    except (ValueError, RecursionError) as error:
+        raise not_of(what, event) from error
+    if not isinstance(data, dict):
+        raise not_of(what, event)
+    if reported := data.get("error"):
+        raise ProviderError(f"the model's server reported: {error_text(reported)}")
+    return data
+
+
+def not_of(what: str, event: str) -> ProviderError:
+    return ProviderError(f"the model's server sent what is no {what}: {event[:200]!r}")
+
+
+def error_text(error: object) -> str:
+    message = error.get("message") if isinstance(error, dict) else error
+    return str(message or "")[:500]
+
+
+async def _chunk(response: aiohttp.ClientResponse, deadlines: Deadlines) -> bytes:
+    """What has arrived; empty: the end."""
+    import aiohttp
+
+    try:
+        async with asyncio.timeout_at(deadlines.next):
+            return await response.content.readany()
+    except TimeoutError:
+        raise deadlines.missed() from None
+    except (aiohttp.ClientError, OSError) as error:
+        raise ProviderError(f"the connection to the model's server was cut: {error}") from error
+
+
+def _split(parser: EventParser, chunk: bytes) -> list[str]:
+    try:
+        return parser.feed(chunk)
+    except ValueError as error:
+        raise ProviderError(f"the model's server sent what is no event stream: {error}") from error
+
+
+async def _refusal(response: aiohttp.ClientResponse, deadlines: Deadlines) -> ProviderError:
+    """What an HTTP error status means."""
+    import aiohttp
+
+    try:
+        async with asyncio.timeout_at(deadlines.next):
+            body = await response.content.read(_ERROR_BODY_LIMIT)
+        reason = error_text(json.loads(body).get("error"))
+    except (TimeoutError, aiohttp.ClientError, OSError, ValueError, AttributeError, RecursionError):
+        reason = ""
+    text = f"the model's server answered {response.status} {response.reason or ''}".rstrip()
+    text = f"{text}: {reason}" if reason else text
+    log.warning("model_refused", status=response.status, reason=reason)
+    if response.status in (408, 504):
+        return ProviderTimeout(text)
+    if not 400 <= response.status < 500:
+        return ProviderError(text)
+    return ProviderRefused(text, response.status, _retry_after(response.headers.get("Retry-After", "")))
+
+
+def _retry_after(value: str) -> float | None:
+    """Seconds (RFC 9110 §10.2.3); a date is not used by these servers."""
+    return float(value) if value.isascii() and value.isdigit() and len(value) < 8 else None

@@ -1,0 +1,162 @@
+"""What watches the calls of a server: counters, webhooks, lines, retention, outbox, dashboard."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from callagent.agents.action import AgentProject
+from callagent.call_info import CallInfo
+from callagent.config import Config
+from callagent.errors import UserError
+from callagent.log import get_logger
+from callagent.records import CallRecord, Redaction, Store
+from callagent.records.metrics import Metrics
+from callagent.records.retention import delete_caller, keep_to
+from callagent.records.rows import dumps
+from callagent.records.webhooks import Receiver, Webhooks
+
+if TYPE_CHECKING:
+    from callagent.call import Call
+    from callagent.records.postgres import Outbox
+    from callagent.web.api import Dashboard
+
+log = get_logger(__name__)
+
+
+class Observation:
+    """Made by `open`, which starts what runs beside the calls; the exit stack ends it."""
+
+    def __init__(self, config: Config, store: Store) -> None:
+        self._config = config
+        self.store = store
+        self._redaction = Redaction(config.records.redact)
+        self._outbox: Outbox | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._webhooks = Webhooks(
+            [Receiver(one.url, one.secret.get_secret_value(), one.events) for one in config.webhooks]
+        )
+        self.metrics = Metrics()
+
+    @classmethod
+    async def open(cls, config: Config, store: Store, stack: AsyncExitStack) -> Observation:
+        """Close what a killed server left open, then begin. Raises `UserError`."""
+        observation = cls(config, store)
+        await store.recover()
+        await observation._webhooks.start()
+        stack.push_async_callback(observation._webhooks.close)
+        stack.push_async_callback(observation._stop)
+        records = config.records
+        if records.keep_days or records.keep_recording_days:
+            observation._run(keep_to(store, records.keep_days, records.keep_recording_days))
+        if url := records.database.get_secret_value():
+            observation._outbox = open_outbox(store, url)
+            observation._run(observation._outbox.run())
+        return observation
+
+    def started(self, info: CallInfo) -> None:
+        self.metrics.calls_started.add(info.wire)
+        self._webhooks.send(
+            "call.started",
+            {"id": info.call_id, "wire": info.wire, "from_number": info.caller, "to_number": info.callee},
+        )
+
+    async def ended(self, record: CallRecord) -> None:
+        self.metrics.ended(record)
+        data = self._redaction.record(record.to_json())
+        self._webhooks.send("call.ended", data)
+        if self._config.records.json_lines:
+            await asyncio.to_thread(_append, Path(self._config.records.json_lines), dumps(data))
+
+    def text(self, gauges: Mapping[str, tuple[str, float]]) -> str:
+        """Prometheus text."""
+        if self._outbox:
+            waiting = float(self._outbox.waiting)
+            gauges = {**gauges, "callagent_outbox_lines": ("Rows that wait for the database.", waiting)}
+        return self.metrics.text(gauges)
+
+    def dashboard(
+        self,
+        calls: Callable[[], Mapping[str, Call]],
+        projects: Callable[[], Sequence[AgentProject]],
+        stack: AsyncExitStack,
+    ) -> Dashboard:
+        """What the HTTP side shows; its reading process ends with the stack."""
+        from callagent.records.reader import Database, Reader, SqliteDatabase
+        from callagent.records.reading_process import ReadingProcess
+        from callagent.web.api import Dashboard
+
+        records, process = self._config.records, ReadingProcess()
+        database: Database = SqliteDatabase(self.store.path, process)
+        if url := records.database.get_secret_value():
+            from callagent.records.postgres import PostgresDatabase
+
+            database = PostgresDatabase(url)
+        reader = Reader(database, process)
+        stack.push_async_callback(reader.close)
+        return Dashboard(
+            reader=reader,
+            calls=calls,
+            projects=projects,
+            recordings=Path(records.recordings) if records.recordings else None,
+            accounts=accounts(self._config),
+            forget=self._forget,
+        )
+
+    async def _forget(self, number: str) -> int:
+        return await delete_caller(self.store, number)
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(self._guarded(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+        """Calls go on when what runs beside them cannot."""
+        try:
+            await work
+        except (UserError, sqlite3.Error) as error:
+            log.error("records_stopped", error=str(error))
+
+    async def _stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def open_outbox(store: Store, url: str) -> Outbox:
+    """Raises `UserError` where the driver is not installed."""
+    try:
+        import asyncpg  # noqa: F401
+    except ImportError:
+        raise UserError("setting 'records.database' needs the extra: pip install 'callagent[postgres]'") from None
+    from callagent.records.postgres import Outbox
+
+    return Outbox(store, url)
+
+
+def accounts(config: Config) -> Any:
+    """Who may log in. Raises `UserError` for a password that is not hashed."""
+    from callagent.web.accounts import Account, Accounts
+    from callagent.web.identity import Right
+
+    made = []
+    for user in config.users:
+        password, token = user.password.get_secret_value(), user.token.get_secret_value()
+        if password and not password.startswith("scrypt$"):
+            raise UserError(f"password of user '{user.name}' is not hashed: put there what `callagent password` prints")
+        made.append(Account(user.name, frozenset(Right(right) for right in user.rights), password, token))
+    return Accounts(made)
+
+
+def _append(path: Path, line: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+    except OSError as error:
+        log.error("json_line_not_written", path=str(path), error=str(error))

@@ -1,0 +1,169 @@
+"""Reads calls, figures and recordings for pages and programs, from SQLite or PostgreSQL."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Protocol
+
+from callagent.records import query
+from callagent.records.query import CallFilter, Dialect, Statement
+from callagent.records.reading_process import ReadingProcess, Row, call_json, fetch, mask, waveform
+
+_BUCKET_MS = 50
+_VALUES_SHOWN = 8
+
+
+class Database(Protocol):
+    dialect: Dialect
+
+    async def fetch(self, statements: Sequence[Statement]) -> list[list[Row]]:
+        """The rows of each. Raises `StoreUnavailable`."""
+
+    async def close(self) -> None: ...
+
+
+class SqliteDatabase:
+    dialect = Dialect.SQLITE
+
+    def __init__(self, path: Path, process: ReadingProcess) -> None:
+        self._path = path
+        self._process = process
+
+    async def fetch(self, statements: Sequence[Statement]) -> list[list[Row]]:
+        return await self._process.run(fetch, self._path, statements)
+
+    async def close(self) -> None:
+        """The process belongs to who made it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    calls: list[Row]
+    total: int
+    next_cursor: str
+
+
+class Reader:
+    """`personal`: whether who asks may see who called and what was said."""
+
+    def __init__(self, database: Database, process: ReadingProcess) -> None:
+        self._database = database
+        self._process = process
+
+    async def calls(self, asked: CallFilter, *, limit: int = 50, cursor: str = "", personal: bool = True) -> Page:
+        """Raises `ValueError` for a wrong cursor."""
+        dialect = self._database.dialect
+        page = query.calls(dialect, asked, limit=limit, cursor=cursor)
+        rows, totals = await self._database.fetch([page, query.count(dialect, asked)])
+        bound = page.values[-1] - 1
+        more, rows = len(rows) > bound, rows[:bound]
+        for row in rows:
+            row["handoff"] = bool(row["handoff"])
+            row["in_progress"] = row["ended_at"] is None
+            row["recording"] = bool(row["recording"])
+            if not personal:
+                row.update(from_number=mask(row["from_number"]), handoff_reason=None)
+        return Page(rows, totals[0]["calls"], query.cursor_of(rows[-1]) if more else "")
+
+    async def call(self, call_id: str, *, personal: bool = True) -> str | None:
+        """The record as JSON text."""
+        (found, metrics) = await self._database.fetch(query.call(call_id))
+        if not found:
+            return None
+        return await self._process.run(call_json, found[0]["record"], found[0]["end_attempts"], metrics, personal)
+
+    async def recording(self, call_id: str) -> Path | None:
+        """Where the recording of a call is."""
+        statement = Statement("SELECT recording FROM calls WHERE id = ?", (call_id,))
+        (found,) = await self._database.fetch([statement])
+        return Path(found[0]["recording"]) if found and found[0]["recording"] else None
+
+    async def waveform(self, path: Path, points: int) -> dict[str, Any]:
+        """Raises `OSError`."""
+        return await self._process.run(waveform, path, points)
+
+    async def overview(self, days: int, project_id: str = "") -> dict[str, Any]:
+        """Volume, containment, reasons, latency and business metrics of the last days."""
+        since = _days_ago(days)
+        statements = query.overview(since, project_id)
+        rows = dict(zip(statements, await self._database.fetch(list(statements.values())), strict=True))
+        latency = _percentiles(rows["latency"])
+        for day in rows["days"]:
+            day["handoffs"] = int(day["handoffs"] or 0)
+            day.update(latency["days"].get(day["day"], {"p50": None, "p95": None}))
+        return {
+            "since": since,
+            "days": rows["days"],
+            "reasons": rows["reasons"],
+            "handoffs": rows["handoffs"],
+            "response": latency["all"],
+            "stages": {name: _rounded(value) for name, value in rows["stages"][0].items()},
+            "metrics": _metrics(rows["metrics"]),
+        }
+
+    async def traffic(self, project_id: str, days: int) -> list[Row]:
+        """`{"previous", "position", "turns"}` of the last days."""
+        (rows,) = await self._database.fetch([query.traffic(project_id, _days_ago(days))])
+        return rows
+
+    async def projects(self) -> list[str]:
+        """Names of the projects that calls were for."""
+        (rows,) = await self._database.fetch([query.projects()])
+        return [row["project_id"] for row in rows]
+
+    async def close(self) -> None:
+        await self._database.close()
+        await self._process.close()
+
+
+def _days_ago(days: int) -> str:
+    return (datetime.now(UTC) - timedelta(days=days - 1)).date().isoformat()
+
+
+def _percentiles(rows: Sequence[Row]) -> dict[str, Any]:
+    """Milliseconds, to a bucket of fifty."""
+    by_day: dict[str, dict[int, int]] = {}
+    everything: dict[int, int] = {}
+    for row in rows:
+        bucket, turns = int(row["bucket"]), int(row["turns"])
+        by_day.setdefault(row["day"], {})[bucket] = turns
+        everything[bucket] = everything.get(bucket, 0) + turns
+    histogram = [{"ms": bucket * _BUCKET_MS, "turns": turns} for bucket, turns in sorted(everything.items())]
+    days = {day: {"p50": _percentile(some, 0.5), "p95": _percentile(some, 0.95)} for day, some in by_day.items()}
+    whole = {f"p{part}": _percentile(everything, part / 100) for part in (50, 90, 95, 99)}
+    return {"days": days, "all": {**whole, "histogram": histogram}}
+
+
+def _percentile(buckets: dict[int, int], part: float) -> int | None:
+    left = part * sum(buckets.values())
+    for bucket, turns in sorted(buckets.items()):
+        left -= turns
+        if left <= 0:
+            return bucket * _BUCKET_MS + _BUCKET_MS // 2
+    return None
+
+
+def _metrics(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """By name: how often it was written, the mean of its numbers, its commonest values."""
+    names: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        metric = names.setdefault(row["name"], {"name": row["name"], "written": 0, "values": [], "_sum": 0.0, "_n": 0})
+        value, written = json.loads(row["value"]), int(row["written"])
+        metric["written"] += written
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            metric["_sum"] += value * written
+            metric["_n"] += written
+        if len(metric["values"]) < _VALUES_SHOWN:
+            metric["values"].append({"value": value, "written": written})
+    for metric in names.values():
+        total, numbers = metric.pop("_sum"), metric.pop("_n")
+        metric["mean"] = round(total / numbers, 3) if numbers else None
+    return sorted(names.values(), key=lambda metric: -metric["written"])
+
+
+def _rounded(value: Any) -> int | None:
+    return None if value is None else round(float(value))

@@ -1,0 +1,100 @@
+"""Deletion: of a caller, and of what is older than it may be. Rows, words and recordings go together."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from callagent.log import get_logger
+from callagent.records.store import Store
+
+log = get_logger(__name__)
+
+_BATCH: Final = 500
+_EVERY_SECONDS: Final = 3600.0
+
+
+async def delete_caller(store: Store, number: str) -> int:
+    """Delete every ended call of a number, with its recording; how many there were."""
+    return await _delete(store, "from_number = ? AND ended_at IS NOT NULL", (number,))
+
+
+async def delete_older(store: Store, days: int) -> int:
+    """Delete calls that began more than `days` days ago."""
+    return await _delete(store, "started_at < ? AND ended_at IS NOT NULL", (_before(days),))
+
+
+async def delete_recordings_older(store: Store, days: int) -> int:
+    """Delete the recordings of such calls; the records stay."""
+    files: list[Path] = []
+
+    def write(connection: sqlite3.Connection) -> None:
+        found = connection.execute(
+            "SELECT id, recording FROM calls WHERE started_at < ? AND ended_at IS NOT NULL AND recording IS NOT NULL",
+            (_before(days),),
+        ).fetchall()
+        files[:] = [Path(path) for _, path in found]
+        for call_id, _ in found:
+            connection.execute(
+                "UPDATE calls SET recording = NULL, record = json_set(record, '$.recording', NULL) WHERE id = ?",
+                (call_id,),
+            )
+            store.note(connection, "call", call_id)
+
+    await store.write(write)
+    await asyncio.to_thread(_unlink, files)
+    return len(files)
+
+
+async def keep_to(store: Store, days: int, recording_days: int) -> None:
+    """Delete what is too old, every hour; 0: such things are kept. Runs until it is cancelled."""
+    while True:
+        try:
+            calls = await delete_older(store, days) if days else 0
+            recordings = await delete_recordings_older(store, recording_days) if recording_days else 0
+        except sqlite3.Error as error:
+            log.error("retention_failed", error=str(error))
+        else:
+            if calls or recordings:
+                log.info("retention", calls=calls, recordings=recordings)
+        await asyncio.sleep(_EVERY_SECONDS)
+
+
+async def _delete(store: Store, condition: str, values: Sequence[str]) -> int:
+    """In batches, so that a call's write never waits long."""
+    total = 0
+    while True:
+        found: list[tuple[int, str, str | None]] = []
+
+        def write(connection: sqlite3.Connection, found: list[tuple[int, str, str | None]] = found) -> None:
+            rows = connection.execute(
+                f"SELECT number, id, recording FROM calls WHERE {condition} LIMIT {_BATCH}", values
+            ).fetchall()
+            found[:] = rows
+            for number, call_id, _ in rows:
+                connection.execute("DELETE FROM calls_words WHERE rowid = ?", (number,))
+                for table, column in (("turns", "call_id"), ("metrics", "call_id"), ("calls", "id")):
+                    connection.execute(f"DELETE FROM {table} WHERE {column} = ?", (call_id,))
+                store.note(connection, "deletion", call_id)
+
+        await store.write(write)
+        await asyncio.to_thread(_unlink, [Path(path) for _, _, path in found if path])
+        total += len(found)
+        if len(found) < _BATCH:
+            return total
+
+
+def _unlink(files: Sequence[Path]) -> None:
+    for file in files:
+        try:
+            file.unlink(missing_ok=True)
+        except OSError as error:
+            log.error("recording_not_deleted", path=str(file), error=str(error))
+
+
+def _before(days: int) -> str:
+    return (datetime.now(UTC) - timedelta(days=days)).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,142 @@
+"""Opens SIP as the settings say: sockets, certificates, trunks, who may call."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from callagent.config import Address, SipSettings, Trunk
+from callagent.errors import ConfigError, UserError
+from callagent.legs import MediaOfTrunk, SipLeg, SipLegs, TrunkMedia, any_trunk
+from callagent.rtp import Pump, RtpPorts
+from callagent.sip import (
+    Account,
+    Credentials,
+    DigestSettings,
+    Encryption,
+    TlsSettings,
+    Trunks,
+    TrunkSettings,
+    Uri,
+    UserAgentSettings,
+    trunk_metrics,
+)
+
+
+class Signalling:
+    """The SIP side of a server. Made by `open`."""
+
+    def __init__(self, legs: SipLegs, trunks: Trunks, addresses: list[tuple[str, str, int]]) -> None:
+        self.legs = legs
+        self.trunks = trunks
+        self.addresses = addresses
+        """Transport, host and port of each socket."""
+
+    @classmethod
+    async def open(
+        cls,
+        sip: SipSettings,
+        take: Callable[[SipLeg], None],
+        busy: Callable[[], int | None],
+        stack: AsyncExitStack,
+    ) -> Signalling:
+        """Raises `UserError` naming the setting."""
+        trunk_settings = [trunk_settings_of(trunk) for trunk in sip.trunks if trunk.server]
+        pump = Pump()
+        pump.start()
+        stack.callback(pump.stop)
+        legs = SipLegs(RtpPorts(sip.listen.host, *sip.rtp_ports), pump, take, media=media_settings_of(sip))
+        admission = _Admission(sip)
+        settings = UserAgentSettings(
+            admit=admission.admit, busy=busy, advertised=sip.public_address or None, digest=digest_settings_of(sip)
+        )
+        opening = legs.open(sip.listen.host, sip.listen.port, settings, tls_settings_of(sip))
+        addresses = [("udp", *await _listening("sip.listen", sip.listen, opening))]
+        stack.push_async_callback(legs.close)
+        for transport, address in (("tcp", sip.listen_tcp), ("tls", sip.listen_tls)):
+            if address is not None:
+                opening = legs.listen(transport, address.host, address.port)
+                addresses.append((transport, *await _listening(f"sip.listen_{transport}", address, opening)))
+        trunks = admission.trunks = legs.join(trunk_settings)
+        trunks.start()
+        stack.push_async_callback(trunks.close)
+        return cls(legs, trunks, addresses)
+
+    def metrics(self) -> list[str]:
+        """Lines of Prometheus text."""
+        return trunk_metrics(self.trunks.states)
+
+
+class _Admission:
+    """Who may call: the networks of trunks, the addresses of their servers, and who proves to be one."""
+
+    def __init__(self, sip: SipSettings) -> None:
+        self.trunks: Trunks | None = None
+        self._sip = sip
+
+    def admit(self, host: str) -> str | None:
+        by_source = self._sip.admit(host)
+        if by_source or self.trunks is None:
+            return by_source
+        return self.trunks.admit(host) or by_source
+
+
+def media_settings_of(sip: SipSettings) -> MediaOfTrunk:
+    """What each trunk's media may be; a peer that is no trunk has the defaults."""
+    known = {
+        trunk.name: TrunkMedia(
+            trunk.codecs, Encryption(trunk.encryption), trunk.media_sources, in_band_digits=trunk.in_band_digits
+        )
+        for trunk in sip.trunks
+    }
+    return lambda name: known.get(name) or any_trunk(name)
+
+
+def digest_settings_of(sip: SipSettings) -> DigestSettings | None:
+    accounts = {
+        trunk.inbound_username: Account(
+            trunk.name,
+            trunk.inbound_password.get_secret_value(),
+            trunk.comes_from if trunk.sources else _from_anywhere,
+        )
+        for trunk in sip.trunks
+        if trunk.inbound_username
+    }
+    return DigestSettings(sip.realm, accounts, sip.digest_algorithms) if accounts else None
+
+
+def tls_settings_of(sip: SipSettings) -> TlsSettings:
+    """Raises `ConfigError`."""
+    if sip.listen_tls is not None and not sip.certificate:
+        raise ConfigError("setting 'sip.listen_tls' needs 'sip.certificate' and 'sip.key': PEM files")
+    return TlsSettings(_file(sip.certificate), _file(sip.key), _file(sip.trusted), _file(sip.clients))
+
+
+def trunk_settings_of(trunk: Trunk) -> TrunkSettings:
+    """Raises `ConfigError`."""
+    try:
+        server = Uri.parse(trunk.server)
+    except ValueError:
+        server = Uri("")
+    if server.scheme not in ("sip", "sips"):
+        raise ConfigError(f"trunk '{trunk.name}': '{trunk.server}' is not a SIP URI such as sip:sip.example.com")
+    password = trunk.password.get_secret_value()
+    credentials = Credentials(trunk.username, password, trunk.realm or server.bare_host) if trunk.username else None
+    return TrunkSettings(trunk.name, server, credentials, trunk.registration, trunk.keep_alive)
+
+
+async def _listening(setting: str, address: Address, opened: Awaitable[tuple[str, int]]) -> tuple[str, int]:
+    try:
+        return await opened
+    except OSError as error:
+        why = error.strerror or error
+        raise UserError(f'{setting} = "{address}": cannot listen: {why}; choose another address') from None
+
+
+def _file(name: str) -> Path | None:
+    return Path(name) if name else None
+
+
+def _from_anywhere(host: str) -> bool:
+    return True

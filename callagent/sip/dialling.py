@@ -1,0 +1,170 @@
+"""Our INVITE: its attempts, its provisional responses, its 2xx (RFC 3261 §13.2, RFC 3263 §4.3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from callagent.sip.call_states import CallInput, CallState
+from callagent.sip.dialog import Dialog
+from callagent.sip.digest import Credentials, authorized, repeated
+from callagent.sip.grammar import parse_integer
+from callagent.sip.message import CSeq, Headers, Request, Response
+from callagent.sip.reliable import EarlyDialogs
+from callagent.sip.transaction_layer import ClientTransaction, Hop
+from callagent.sip.wire import Wire
+
+if TYPE_CHECKING:
+    from callagent.sip.call import SipCall
+
+MAX_REDIRECTIONS = 3
+_MAX_SESSION = 7200
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How a call gets to its target."""
+
+    hops: tuple[Hop, ...]
+    """The next is taken when one does not answer, or answers 503."""
+    credentials: Credentials | None = None
+    """For the trunk at the end of the hops."""
+
+
+class Dialling:
+    def __init__(self, wire: Wire, call: SipCall, way: Way) -> None:
+        self.early = EarlyDialogs(wire)
+        self._wire = wire
+        self._call = call
+        self._way = way
+        self._hop = way.hops[0]
+        self._others = list(way.hops[1:])
+        self._client: ClientTransaction | None = None
+        self._redirections = 0
+        self._renegotiated = False
+
+    @property
+    def hop(self) -> Hop:
+        return self._hop
+
+    def send(self, now: float) -> None:
+        """Send the call's INVITE as it now stands."""
+        invite = self._call.invite
+        self._client = self._wire.request(invite, self._hop, lambda heard, at: self._hear(invite, heard, at), now)
+
+    def cancel(self, now: float) -> None:
+        self._wire.request(cancel_of(self._call.invite), self._hop, _ignore, now)
+
+    def dialog_of(self, response: Response) -> Dialog:
+        invite = self._call.invite
+        return Dialog.of_client(invite, response, self._hop, invite.contacts[0])
+
+    def acknowledge(self, dialog: Dialog) -> None:
+        """The 2xx of the INVITE has its ACK; with the INVITE's credentials (RFC 3261 §22.1)."""
+        invite = self._call.invite
+        ack = dialog.request("ACK", invite.cseq.number)
+        for name in ("Authorization", "Proxy-Authorization"):
+            for value in invite.headers.values(name):
+                ack.headers.add(name, value)
+        self._wire.acknowledge(ack, dialog.next_hop())
+
+    def _hear(self, invite: Request, response: Response | None, now: float) -> None:
+        call = self._call
+        if invite is not call.invite:
+            # Of an attempt that another has followed.
+            return
+        if response is not None and response.status < 200:
+            self._hear_provisional(response, now)
+        elif response is not None and response.status < 300:
+            self._hear_success(response, now)
+        elif call.state in (CallState.DIALLING, CallState.PROCEEDING) and self._prepare(response):
+            call.apply(CallInput.RETRY, None, now)
+        elif response is None:
+            call.apply(CallInput.NO_RESPONSE, None, now)
+        else:
+            call.apply(CallInput.FAILURE, response, now)
+
+    def _hear_provisional(self, response: Response, now: float) -> None:
+        tagged = response.status > 100 and response.recipient.tag is not None
+        if tagged and not self.early.hear(response, self.dialog_of(response), now):
+            return
+        self._call.apply(CallInput.PROVISIONAL, response, now)
+
+    def _hear_success(self, response: Response, now: float) -> None:
+        call = self._call
+        if call.dialog is None and call.state is not CallState.ENDED:
+            call.apply(CallInput.SUCCESS, response, now)
+            return
+        # The same 2xx again gets its ACK again; one of another branch, or too late, is a call that nobody wants.
+        dialog = self.dialog_of(response)
+        known = call.dialog
+        if known is not None and dialog.key == known.key:
+            dialog = known
+        self.acknowledge(dialog)
+        if dialog is not known:
+            self._wire.request(dialog.request("BYE"), dialog.next_hop(), _ignore, now)
+
+    # What to try next
+
+    def _prepare(self, response: Response | None) -> bool:
+        """Make the call's INVITE the next one to try; False when it has failed for good."""
+        invite = self._next_request(response)
+        if invite is None:
+            return False
+        self._call.invite = invite
+        return True
+
+    def _next_request(self, response: Response | None) -> Request | None:
+        invite = self._call.invite
+        if response is None or response.status == 503:
+            if not self._others:
+                return None
+            self._hop = self._others.pop(0)
+            return repeated(invite)
+        if response.status in (401, 407) and self._way.credentials is not None:
+            return authorized(invite, response, self._way.credentials)
+        if response.status == 422:
+            return self._with_longer_session(invite, response)
+        return self._redirected(invite, response) if 300 <= response.status < 400 else None
+
+    def _with_longer_session(self, invite: Request, response: Response) -> Request | None:
+        """Once, with the shortest session that the peer takes (RFC 4028 §7.3)."""
+        try:
+            seconds = parse_integer(response.headers.get("Min-SE") or "", _MAX_SESSION)
+        except ValueError:
+            return None
+        if self._renegotiated:
+            return None
+        self._renegotiated = True
+        again = repeated(invite)
+        again.headers.set("Min-SE", str(seconds))
+        again.headers.set("Session-Expires", str(max(seconds, self._wire.settings.session_seconds)))
+        return again
+
+    def _redirected(self, invite: Request, response: Response) -> Request | None:
+        """To another user of the same host only: where calls may go is not for a peer to say."""
+        try:
+            targets = [address.uri for address in response.contacts]
+        except ValueError:
+            return None
+        self._redirections += 1
+        target = next((uri for uri in targets if uri.host == invite.uri.host and uri.scheme == invite.uri.scheme), None)
+        if target is None or self._redirections > MAX_REDIRECTIONS:
+            return None
+        again = repeated(invite)
+        again.uri = target.without_headers()
+        return again
+
+
+def cancel_of(invite: Request) -> Request:
+    """The CANCEL of an INVITE that was sent (§9.1)."""
+    headers = Headers([("Via", str(invite.via)), ("Max-Forwards", "70")])
+    for name in ("Route", "From", "To", "Call-ID"):
+        for value in invite.headers.values(name):
+            headers.add(name, value)
+    headers.add("CSeq", str(CSeq(invite.cseq.number, "CANCEL")))
+    return Request(headers, method="CANCEL", uri=invite.uri)
+
+
+def _ignore(response: Response | None, now: float) -> None:
+    """For requests whose outcome changes nothing."""

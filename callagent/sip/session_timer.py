@@ -1,0 +1,141 @@
+"""Session timers (RFC 4028): a call whose peer has vanished ends, although nobody says so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from callagent.sip.dialog import Dialog
+from callagent.sip.grammar import parse_integer
+from callagent.sip.message import Headers, Message, Request, Response
+from callagent.sip.parameters import Parameters
+from callagent.sip.timers import Timer
+from callagent.sip.wire import Wire
+
+if TYPE_CHECKING:
+    from callagent.sip.call import SipCall
+
+_LONGEST = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class SessionExpires:
+    seconds: int
+    refresher: str | None = None
+    """`uac` or `uas`: of the request that set it."""
+
+    @classmethod
+    def parse(cls, value: str) -> SessionExpires:
+        seconds, separator, rest = value.partition(";")
+        refresher = Parameters.parse(separator + rest).get("refresher")
+        return cls(parse_integer(seconds.strip(), 2**31), None if refresher is None else refresher.lower())
+
+    @classmethod
+    def of(cls, message: Message) -> SessionExpires | None:
+        value = message.headers.get("Session-Expires")
+        try:
+            return None if value is None else cls.parse(value)
+        except ValueError:
+            return None
+
+    def __str__(self) -> str:
+        return f"{self.seconds};refresher={self.refresher}" if self.refresher else str(self.seconds)
+
+
+def too_short(request: Request, minimum: int) -> bool:
+    """Whether the request wants to be refreshed more often than we take part in: 422."""
+    wanted = SessionExpires.of(request)
+    return wanted is not None and wanted.seconds < minimum and supports(request, "timer")
+
+
+def supports(message: Message, extension: str) -> bool:
+    return extension in message.headers.flags("Supported") | message.headers.flags("Require")
+
+
+class SessionTimer:
+    """One call's: either we refresh at half time, or the peer does and we end the call when it does not."""
+
+    def __init__(self, wire: Wire, call: SipCall) -> None:
+        self._wire = wire
+        self._call = call
+        self._timer: Timer | None = None
+        self._interval: SessionExpires | None = None
+        self._peer_updates = False
+
+    def ask(self, headers: Headers) -> None:
+        """Put our wish into an INVITE of ours."""
+        headers.set("Session-Expires", str(self._wire.settings.session_seconds))
+        headers.set("Min-SE", str(self._wire.settings.shortest_session))
+
+    def agree(self, request: Request, response: Response, now: float) -> None:
+        """Complete our 2xx to an INVITE or UPDATE of the peer."""
+        self._note(request)
+        capable = supports(request, "timer")
+        wanted = SessionExpires.of(request) or SessionExpires(self._wire.settings.session_seconds)
+        seconds = max(min(wanted.seconds, _LONGEST), self._wire.settings.shortest_session)
+        # A peer that knows nothing of timers is refreshed by us (RFC 4028 §9).
+        refresher = (wanted.refresher or "uac") if capable else "uas"
+        agreed = SessionExpires(seconds, refresher)
+        response.headers.set("Session-Expires", str(agreed))
+        if refresher == "uac":
+            response.headers.add("Require", "timer")
+        self._run(agreed, ours=refresher == "uas", now=now)
+
+    def accept(self, response: Response, now: float) -> None:
+        """Follow the peer's 2xx to an INVITE or UPDATE of ours; without a word of it there is no timer."""
+        self._note(response)
+        agreed = SessionExpires.of(response)
+        if agreed is None:
+            self.stop()
+        else:
+            seconds = max(agreed.seconds, self._wire.settings.shortest_session)
+            ours = (agreed.refresher or "uac") == "uac"
+            self._run(SessionExpires(seconds, agreed.refresher), ours=ours, now=now)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _note(self, message: Message) -> None:
+        if "Allow" in message.headers:
+            self._peer_updates = "update" in message.headers.flags("Allow")
+
+    def _run(self, agreed: SessionExpires, *, ours: bool, now: float) -> None:
+        self.stop()
+        self._interval = agreed
+        if ours:
+            self._timer = self._wire.timers.at(now + agreed.seconds / 2, self._refresh)
+        else:
+            margin = min(32.0, agreed.seconds / 3)
+            self._timer = self._wire.timers.at(now + agreed.seconds - margin, self._call.lose)
+
+    def _refresh(self, now: float) -> None:
+        dialog = self._call.dialog
+        if dialog is None or not self._call.established or self._interval is None:
+            return
+        # Should the refresh be put off or refused, the session still ends in time.
+        self._timer = self._wire.timers.at(now + self._interval.seconds / 2, self._call.lose)
+        if self._peer_updates:
+            self._update(dialog, now)
+        else:
+            self._call.reoffers.repeat(dialog, now)
+
+    def _update(self, dialog: Dialog, now: float) -> None:
+        assert self._interval is not None
+        request = dialog.request("UPDATE")
+        self.renew(request)
+        self._wire.request(request, dialog.next_hop(), self._heard, now)
+
+    def renew(self, request: Request) -> None:
+        """Put the agreed interval into a request of ours within the call."""
+        request.headers.set("Supported", "timer")
+        if self._interval is not None:
+            request.headers.set("Session-Expires", f"{self._interval.seconds};refresher=uac")
+            request.headers.set("Min-SE", str(self._wire.settings.shortest_session))
+
+    def _heard(self, response: Response | None, now: float) -> None:
+        if response is None or response.status in (408, 481):
+            self._call.lose(now)
+        elif 200 <= response.status < 300:
+            self.accept(response, now)

@@ -1,0 +1,82 @@
+"""The UDP socket of an endpoint, and which of our addresses reaches a peer."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import cast
+
+from callagent.log import get_logger
+
+log = get_logger(__name__)
+
+_RECEIVE_BUFFER = 4 * 1024 * 1024
+_DISCARD = 9
+
+
+class Datagrams(asyncio.DatagramProtocol):
+    """Made by `open`."""
+
+    def __init__(self, on_datagram: Callable[[bytes, tuple[str, int]], None]) -> None:
+        self._on_datagram = on_datagram
+        self._transport: asyncio.DatagramTransport | None = None
+        self.local_address = ("", 0)
+
+    @classmethod
+    async def open(cls, host: str, port: int, on_datagram: Callable[[bytes, tuple[str, int]], None]) -> Datagrams:
+        """Port 0 takes any. Raises `OSError`."""
+        loop = asyncio.get_running_loop()
+        opened = cls(on_datagram)
+        await loop.create_datagram_endpoint(lambda: opened, sock=await _bind(loop, host, port))
+        return opened
+
+    def send(self, data: bytes, address: tuple[str, int]) -> None:
+        if self._transport is not None:
+            self._transport.sendto(data, address)
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+            self._transport = None
+
+    # asyncio.DatagramProtocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.DatagramTransport, transport)
+        name = transport.get_extra_info("sockname")
+        self.local_address = (name[0], name[1])
+
+    def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
+        self._on_datagram(data, (addr[0], addr[1]))
+
+    def error_received(self, exc: Exception) -> None:
+        # ICMP says that nobody listens there; the retransmissions find out for themselves.
+        log.debug("sip_unreachable", error=str(exc))
+
+
+async def _bind(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket.socket:
+    """IPv6 stays IPv6: an IPv4 peer in IPv6 clothes would be on nobody's allow-list."""
+    family, kind, protocol, _, address = (await loop.getaddrinfo(host, port, type=socket.SOCK_DGRAM))[0]
+    opened = socket.socket(family, kind, protocol)
+    try:
+        opened.setblocking(False)
+        if family == socket.AF_INET6:
+            opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
+        opened.bind(address)
+    except OSError:
+        opened.close()
+        raise
+    return opened
+
+
+def route_to(peer: str) -> str:
+    """The local address that packets to `peer` leave from; no packet is sent."""
+    family = socket.AF_INET6 if ":" in peer else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((peer, _DISCARD))
+        except OSError:
+            return "::1" if family == socket.AF_INET6 else "127.0.0.1"
+        return str(probe.getsockname()[0])

@@ -1,0 +1,56 @@
+"""The recording that is played where no voice can speak: it needs no provider."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from functools import cache
+from pathlib import Path
+
+from callagent.call_info import SAMPLE_RATE
+from callagent.errors import ProviderError
+from callagent.speech.protocol import SpeechChunk, Voice, VoiceSettings, WordTime
+
+RECORDING = Path(__file__).parent / "data" / "apology.ulaw"
+"""G.711 μ-law, 8 kHz: what `TEXT` sounds like."""
+TEXT = "I'm sorry, I am having trouble speaking right now. Please hold, or call again in a few minutes."
+
+
+class ApologisingVoice:
+    """One call's voice: the first utterance that cannot be spoken at all is replaced by the recording."""
+
+    def __init__(self, voice: Voice) -> None:
+        self._voice = voice
+        self.apologised = False
+
+    async def speak(self, text: str, settings: VoiceSettings) -> AsyncIterator[SpeechChunk]:
+        """As `Voice`; the failure is raised when the recording was handed over."""
+        spoken = False
+        speaking = self._voice.speak(text, settings)
+        try:
+            async for chunk in speaking:
+                spoken = spoken or bool(chunk.pcm)
+                yield chunk
+        except ProviderError:
+            if not spoken and not self.apologised:
+                self.apologised = True
+                yield _apology(text)
+            raise
+        finally:
+            await speaking.aclose()  # type: ignore[attr-defined]
+
+    async def close(self) -> None:
+        """The voice is shared; whoever opened it closes it."""
+
+
+def _apology(text: str) -> SpeechChunk:
+    """The recording; the time of the first word is after its end: nothing of `text` was heard."""
+    pcm = _recording()
+    end = len(pcm) / 2 / SAMPLE_RATE
+    return SpeechChunk(pcm, tuple(WordTime(word, 2 * end, 2 * end) for word in text.split()[:1]))
+
+
+@cache
+def _recording() -> bytes:
+    import audioop
+
+    return audioop.ulaw2lin(RECORDING.read_bytes(), 2)

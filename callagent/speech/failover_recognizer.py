@@ -1,0 +1,249 @@
+"""Recognisers in order of preference: where one fails, the next hears the utterance again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from callagent.breaker import Lineup, Member, is_alarm
+from callagent.call_info import FRAME_BYTES, SAMPLE_RATE
+from callagent.errors import ProviderError, ProviderRefused, ProviderTimeout
+from callagent.log import get_logger
+from callagent.speech.protocol import Recognizer, RecognizerSettings, RecognizerStream, Transcript
+
+log = get_logger(__name__)
+
+FINAL_SECONDS = 2.0
+"""From `finish()` to the final transcript."""
+PREROLL_BYTES = 25 * FRAME_BYTES
+MOST_AUDIO = 60 * 2 * SAMPLE_RATE
+"""Bytes of one utterance kept for the next recogniser."""
+
+
+@dataclass(slots=True)
+class _Utterance:
+    """What is owed a final transcript."""
+
+    number: int
+    settings: RecognizerSettings
+    audio: bytearray
+    finished: bool = False
+    understood: str = ""
+    tried: set[int] = field(default_factory=set)
+    """Places of the members that failed on it."""
+    cut: bool = False
+    """Its only recogniser lost the connection once."""
+
+
+class FailoverRecognizer:
+    """The members' breakers are shared by all calls."""
+
+    final_seconds = FINAL_SECONDS
+
+    def __init__(self, members: Sequence[Member[Recognizer]]) -> None:
+        self.lineup = Lineup("recognizer", members)
+
+    async def open(self, on_transcript: Callable[[Transcript], None]) -> FailoverStream:
+        """Returns at once; the first recogniser is opened meanwhile."""
+        return FailoverStream(self.lineup, on_transcript)
+
+    async def close(self) -> None:
+        for member in self.lineup.members:
+            await member.provider.close()
+
+
+class FailoverStream:
+    """One call's ear. Each `finish()` is answered, with what was understood last where every recogniser fails."""
+
+    def __init__(self, lineup: Lineup[Recognizer], on_transcript: Callable[[Transcript], None]) -> None:
+        self._lineup = lineup
+        self._on_transcript = on_transcript
+        self._loop = asyncio.get_running_loop()
+        self._place: int | None = None
+        """Of the member that listens, or is being opened; None: nobody does."""
+        self._stream: RecognizerStream | None = None
+        self._opening: asyncio.Task[None] | None = None
+        self._numbers: dict[int, int] = {}
+        """The stream's number of an utterance -> ours."""
+        self._begun = 0
+        """Of the present stream."""
+        self._count = 0
+        self._before = bytearray()
+        self._hearing: _Utterance | None = None
+        self._owed: deque[_Utterance] = deque()
+        self._deadline: asyncio.TimerHandle | None = None
+        self._closed = False
+        self._choose()
+
+    # the call's side
+
+    def feed(self, pcm: bytes) -> None:
+        if self._hearing is not None:
+            self._hearing.audio += pcm[: MOST_AUDIO - len(self._hearing.audio)]
+        self._before += pcm
+        if len(self._before) > 2 * PREROLL_BYTES:
+            del self._before[:-PREROLL_BYTES]
+        if self._stream is not None:
+            self._stream.feed(pcm)
+            if error := getattr(self._stream, "failed", None):
+                self._switch(error)
+
+    def begin(self, settings: RecognizerSettings) -> None:
+        self._count += 1
+        before = self._before[-PREROLL_BYTES:]
+        self._hearing = _Utterance(self._count, settings, before)
+        if not self._owed:
+            self._prefer()
+        self._owed.append(self._hearing)
+        if self._stream is not None:
+            self._begin(self._hearing)
+
+    def finish(self) -> None:
+        if self._hearing is None:
+            return
+        self._hearing.finished = True
+        self._hearing = None
+        self._before.clear()
+        if self._stream is not None:
+            self._stream.finish()
+        if self._place is None:
+            self._give_up()
+        self._arm()
+
+    def close(self) -> None:
+        self._closed = True
+        self._owed.clear()
+        self._hearing = None
+        self._drop()
+        self._arm()
+
+    # who listens
+
+    def _prefer(self) -> None:
+        """Between utterances: back to a better recogniser once its breaker lets us."""
+        better = self._lineup.admit(self._loop.time(), before=self._place)
+        if better is not None:
+            self._drop()
+            self._open(better)
+
+    def _choose(self) -> None:
+        tried = self._owed[0].tried if self._owed else set()
+        place = self._lineup.admit(self._loop.time(), without=tried)
+        if place is None:
+            self._give_up()
+        else:
+            self._open(place)
+
+    def _open(self, place: int) -> None:
+        self._place = place
+        self._opening = self._loop.create_task(self._join(place))
+
+    async def _join(self, place: int) -> None:
+        member = self._lineup.members[place]
+
+        def transcribed(transcript: Transcript) -> None:
+            if self._place == place and self._stream is stream:
+                self._take(transcript)
+
+        stream: RecognizerStream | None = None
+        try:
+            stream = await member.provider.open(transcribed)
+        except ProviderError as error:
+            self._switch(error)
+            return
+        if self._closed or self._place != place:
+            stream.close()
+            return
+        self._stream = stream
+        self._numbers.clear()
+        self._begun = 0
+        for utterance in self._owed:
+            self._begin(utterance)
+            for at in range(0, len(utterance.audio), FRAME_BYTES):
+                stream.feed(bytes(utterance.audio[at : at + FRAME_BYTES]))
+            if utterance.finished:
+                stream.finish()
+        if not self._owed:
+            stream.feed(bytes(self._before[-PREROLL_BYTES:]))
+        self._arm()
+
+    def _drop(self) -> None:
+        if self._opening is not None and self._opening is not _current_task():
+            self._opening.cancel()
+        if self._stream is not None:
+            self._stream.close()
+        self._opening = self._stream = self._place = None
+
+    def _switch(self, error: ProviderError) -> None:
+        """The member that listens has failed."""
+        if self._place is None or self._closed:
+            return
+        member = self._lineup.members[self._place]
+        member.breaker.fail(error, self._loop.time())
+        level = log.error if is_alarm(error) else log.warning
+        level("provider_failed", role="recognizer", provider=member.name, error=str(error))
+        # A lost connection is opened again where there is nobody else to ask.
+        again = len(self._lineup.members) == 1 and not isinstance(error, ProviderTimeout | ProviderRefused)
+        for utterance in self._owed:
+            if utterance.cut or not again:
+                utterance.tried.add(self._place)
+            utterance.cut = True
+        self._drop()
+        self._choose()
+
+    def _give_up(self) -> None:
+        """Nobody can be asked: what was understood stands."""
+        finished = [utterance for utterance in self._owed if utterance.finished]
+        for utterance in finished:
+            self._owed.remove(utterance)
+            self._lineup.outages += 1
+            log.error("provider_outage", role="recognizer")
+            # Not from inside finish(): the caller of finish() is not ready for the answer.
+            self._loop.call_soon(self._tell, Transcript(utterance.understood, True, utterance.number))
+        self._arm()
+
+    # utterances
+
+    def _begin(self, utterance: _Utterance) -> None:
+        assert self._stream is not None
+        self._begun += 1
+        self._numbers[self._begun] = utterance.number
+        self._stream.begin(utterance.settings)
+
+    def _take(self, transcript: Transcript) -> None:
+        number = self._numbers.get(transcript.utterance, 0)
+        utterance = next((one for one in self._owed if one.number == number), None)
+        if utterance is None or self._place is None:
+            return
+        utterance.understood = transcript.text or utterance.understood
+        if transcript.final:
+            self._owed.remove(utterance)
+            self._lineup.members[self._place].breaker.succeed()
+            self._arm()
+        self._on_transcript(replace(transcript, utterance=number))
+
+    def _arm(self) -> None:
+        """One deadline: of the oldest utterance that is finished."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        waits = any(utterance.finished for utterance in self._owed)
+        if self._place is not None and waits and not self._lineup.is_patient(self._lineup.members[self._place]):
+            self._deadline = self._loop.call_later(FINAL_SECONDS, self._miss)
+
+    def _miss(self) -> None:
+        self._deadline = None
+        self._switch(ProviderTimeout(f"no final transcript within {FINAL_SECONDS:g} s"))
+
+    def _tell(self, transcript: Transcript) -> None:
+        if not self._closed:
+            self._on_transcript(transcript)
+
+
+def _current_task() -> asyncio.Task[object] | None:
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return None

@@ -1,0 +1,87 @@
+"""AssemblyAI: universal streaming, `/v3/ws` as a socket."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from urllib.parse import urlencode
+
+from callagent.errors import ProviderError
+from callagent.speech.protocol import RecognizerSettings
+from callagent.speech.providers.refusal import parse_object
+from callagent.speech.providers.settings import SpeechProvider, primary_language
+from callagent.speech.providers.stream import Heard, HeardKind, Message, SocketRecognizer
+
+WHO = "AssemblyAI"
+BASE_URL = "https://streaming.assemblyai.com"
+ENGLISH_MODEL = "universal-streaming-english"
+OTHER_MODEL = "universal-streaming-multilingual"
+MESSAGE_LIMIT = 1 << 18
+MOST_KEYWORDS = 100
+
+
+class AssemblyAiDialect:
+    """A `Turn` grows until `end_of_turn`, which ForceEndpoint brings about."""
+
+    who: str = WHO
+    joiner: str = " "
+    keep_alive: str | None = None
+
+    def __init__(self, settings: SpeechProvider) -> None:
+        self._settings = settings
+        self._forced = 0
+
+    def address(self, settings: RecognizerSettings) -> tuple[str, Mapping[str, str]]:
+        english = primary_language(settings.language) == "en"
+        query = {
+            "speech_model": self._settings.model or (ENGLISH_MODEL if english else OTHER_MODEL),
+            "sample_rate": "8000",
+            "encoding": "pcm_mulaw",
+            "format_turns": "false",
+            # The end of the utterance is ours to decide.
+            "end_of_turn_confidence_threshold": "1.0",
+            "max_turn_silence": "10000",
+        }
+        if settings.keywords:
+            query["keyterms_prompt"] = json.dumps(settings.keywords[:MOST_KEYWORDS])
+        url = self._settings.url(BASE_URL, f"/v3/ws?{urlencode(query)}", socket=True)
+        return url, {"Authorization": self._settings.api_key}
+
+    def audio(self, ulaw: bytes) -> Message:
+        return ulaw
+
+    def finish(self) -> Sequence[Message]:
+        self._forced += 1
+        return ('{"type":"ForceEndpoint"}',)
+
+    def farewell(self) -> Sequence[Message]:
+        return ('{"type":"Terminate"}',)
+
+    def receive(self, message: Message) -> Heard | None:
+        data = parse_object(WHO, message, MESSAGE_LIMIT)
+        if error := data.get("error"):
+            raise ProviderError(f"{WHO} reported: {str(error)[:300]}")
+        if data.get("type") != "Turn":
+            return None
+        if not isinstance(transcript := data.get("transcript"), str):
+            raise ProviderError(f"{WHO} sent a turn without a transcript")
+        if not data.get("end_of_turn"):
+            # The transcript has the words that stay; those that may change stand in the list only.
+            words = data.get("words") or ()
+            text = " ".join(str(word.get("text", "")) for word in words if isinstance(word, dict))
+            return Heard(HeardKind.PARTIAL, text or transcript)
+        if not self._forced:
+            return Heard(HeardKind.COMMITTED, transcript)
+        self._forced -= 1
+        return Heard(HeardKind.COMPLETE, transcript, _confidence(data.get("words")))
+
+
+def _confidence(words: object) -> float | None:
+    """Mean of the words'."""
+    found = [word.get("confidence") for word in words if isinstance(word, dict)] if isinstance(words, list) else []
+    numbers = [float(one) for one in found if isinstance(one, int | float)]
+    return sum(numbers) / len(numbers) if numbers else None
+
+
+def open_recognizer(settings: SpeechProvider) -> SocketRecognizer:
+    return SocketRecognizer(lambda: AssemblyAiDialect(settings), settings.connect_timeout)

@@ -1,0 +1,223 @@
+"""Cartesia: `/tts/websocket` (one socket for all calls, a context for each utterance), `/stt/websocket`."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import json
+import uuid
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+from callagent.errors import ProviderError, ProviderRefused, ProviderTimeout
+from callagent.speech.protocol import RecognizerSettings, SpeechChunk, VoiceSettings, WordTime
+from callagent.speech.providers import socket as sockets
+from callagent.speech.providers.audio import SECOND_OF_ULAW, decode_ulaw, most_audio
+from callagent.speech.providers.refusal import parse_object
+from callagent.speech.providers.settings import SpeechProvider, primary_language
+from callagent.speech.providers.stream import Heard, HeardKind, Message, SocketRecognizer
+
+if TYPE_CHECKING:
+    from websockets.asyncio.client import ClientConnection
+
+WHO = "Cartesia"
+BASE_URL = "https://api.cartesia.ai"
+VERSION = "2026-03-01"
+"""The API's date; a later one may change the messages."""
+SPEAK_MODEL = "sonic-3.5"
+VOICE = "a0e99841-438c-4a64-b679-ae501e7d6091"
+ENGLISH_MODEL = "ink-2"
+OTHER_MODEL = "ink-whisper"
+MOST_WAITING = 2000
+"""Messages of one utterance not yet taken."""
+
+
+def _headers(settings: SpeechProvider) -> dict[str, str]:
+    return {"X-API-Key": settings.api_key, "Cartesia-Version": VERSION}
+
+
+class CartesiaVoice:
+    """The socket is opened with the first utterance, and again when it was closed."""
+
+    def __init__(self, settings: SpeechProvider) -> None:
+        self._settings = settings
+        self._socket: ClientConnection | None = None
+        self._opening = asyncio.Lock()
+        self._reader: asyncio.Task[None] | None = None
+        self._contexts: dict[str, asyncio.Queue[dict[str, Any] | ProviderError]] = {}
+
+    async def speak(self, text: str, settings: VoiceSettings) -> AsyncIterator[SpeechChunk]:
+        socket = await self._connect()
+        context = uuid.uuid4().hex
+        messages: asyncio.Queue[dict[str, Any] | ProviderError] = asyncio.Queue(MOST_WAITING)
+        self._contexts[context] = messages
+        done = False
+        try:
+            await sockets.send(WHO, socket, json.dumps(self._request(context, text, settings)))
+            deadline = asyncio.get_running_loop().time() + self._settings.total_timeout
+            size = 0
+            while not done:
+                data = await self._next(messages, deadline)
+                done = data.get("type") == "done"
+                if chunk := _chunk(data):
+                    size += len(chunk.pcm) // 2
+                    if size > most_audio(text, SECOND_OF_ULAW):
+                        raise ProviderError(f"{WHO} sent more than {size} bytes of audio")
+                    yield chunk
+            if not size:
+                raise ProviderError(f"{WHO} sent no audio")
+        finally:
+            del self._contexts[context]
+            if not done:
+                await self._cancel(socket, context)
+
+    async def close(self) -> None:
+        if self._reader is not None:
+            self._reader.cancel()
+            await asyncio.wait({self._reader})
+        if self._socket is not None:
+            await self._socket.close()
+
+    def _request(self, context: str, text: str, settings: VoiceSettings) -> dict[str, Any]:
+        request: dict[str, Any] = {
+            "context_id": context,
+            "model_id": self._settings.model or SPEAK_MODEL,
+            "transcript": text,
+            "voice": {"mode": "id", "id": settings.name or self._settings.voice or VOICE},
+            "language": primary_language(settings.language),
+            "output_format": {"container": "raw", "encoding": "pcm_mulaw", "sample_rate": 8000},
+            "add_timestamps": True,
+            "continue": False,
+        }
+        if settings.speed != 1.0:
+            request["generation_config"] = {"speed": min(max(settings.speed, 0.6), 1.5)}
+        return request
+
+    async def _connect(self) -> ClientConnection:
+        async with self._opening:
+            if self._socket is None or self._reader is None or self._reader.done():
+                url = self._settings.url(BASE_URL, "/tts/websocket", socket=True)
+                timeout = self._settings.connect_timeout
+                self._socket = await sockets.open_socket(WHO, url, _headers(self._settings), timeout)
+                self._reader = asyncio.get_running_loop().create_task(self._read(self._socket), name="cartesia voice")
+            return self._socket
+
+    async def _read(self, socket: ClientConnection) -> None:
+        """Hands each message to its context, until the socket is closed."""
+        try:
+            while True:
+                data = parse_object(WHO, await sockets.receive(WHO, socket), sockets.MESSAGE_LIMIT)
+                self._tell(data.get("context_id"), data)
+        except ProviderError as error:
+            for context in list(self._contexts):
+                self._tell(context, error)
+        finally:
+            await socket.close()
+
+    def _tell(self, context: object, what: dict[str, Any] | ProviderError) -> None:
+        messages = self._contexts.get(context) if isinstance(context, str) else None
+        if messages is not None and not messages.full():
+            messages.put_nowait(what)
+
+    async def _next(self, messages: asyncio.Queue[dict[str, Any] | ProviderError], deadline: float) -> dict[str, Any]:
+        try:
+            async with asyncio.timeout_at(deadline):
+                data = await messages.get()
+        except TimeoutError:
+            raise ProviderTimeout(f"{WHO} did not finish in time") from None
+        if isinstance(data, ProviderError):
+            raise data
+        return data
+
+    async def _cancel(self, socket: ClientConnection, context: str) -> None:
+        """What is not wanted any more is not to be made."""
+        try:
+            await sockets.send(WHO, socket, json.dumps({"context_id": context, "cancel": True}))
+        except ProviderError:
+            pass
+
+
+def _chunk(data: Mapping[str, Any]) -> SpeechChunk | None:
+    match data.get("type"):
+        case "chunk":
+            try:
+                return SpeechChunk(decode_ulaw(base64.b64decode(data["data"], validate=True)))
+            except (KeyError, TypeError, binascii.Error, ValueError):
+                raise ProviderError(f"{WHO} sent audio that is not base64") from None
+        case "timestamps":
+            return SpeechChunk(b"", _words(data.get("word_timestamps")))
+        case "error":
+            raise _error(data)
+        case _:
+            return None
+
+
+def _words(times: object) -> tuple[WordTime, ...]:
+    columns = [times.get(name) for name in ("words", "start", "end")] if isinstance(times, dict) else []
+    if not columns or not all(isinstance(column, list) for column in columns):
+        return ()
+    rows = zip(*columns, strict=False)
+    return tuple(
+        WordTime(str(word), float(start), float(end))
+        for word, start, end in rows
+        if isinstance(start, int | float) and isinstance(end, int | float)
+    )
+
+
+def _error(data: Mapping[str, Any]) -> ProviderError:
+    reason = str(data.get("message") or data.get("error") or data.get("title") or "an error")[:300]
+    status = data.get("status_code")
+    text = f"{WHO} reported: {reason}"
+    refused = isinstance(status, int) and 400 <= status < 500
+    return ProviderRefused(text, status) if refused else ProviderError(text)
+
+
+class CartesiaDialect:
+    """`finalize` is answered with what was not transcribed yet, and `flush_done`."""
+
+    who: str = WHO
+    joiner: str = ""
+    keep_alive: str | None = None
+
+    def __init__(self, settings: SpeechProvider) -> None:
+        self._settings = settings
+
+    def address(self, settings: RecognizerSettings) -> tuple[str, Mapping[str, str]]:
+        language = primary_language(settings.language)
+        query = {
+            "model": self._settings.model or (ENGLISH_MODEL if language == "en" else OTHER_MODEL),
+            "language": language,
+            "encoding": "pcm_mulaw",
+            "sample_rate": "8000",
+        }
+        url = self._settings.url(BASE_URL, f"/stt/websocket?{urlencode(query)}", socket=True)
+        return url, _headers(self._settings)
+
+    def audio(self, ulaw: bytes) -> Message:
+        return ulaw
+
+    def finish(self) -> Sequence[Message]:
+        return ("finalize",)
+
+    def farewell(self) -> Sequence[Message]:
+        return ("done",)
+
+    def receive(self, message: Message) -> Heard | None:
+        data = parse_object(WHO, message, sockets.MESSAGE_LIMIT)
+        match data.get("type"):
+            case "transcript" if isinstance(text := data.get("text"), str):
+                return Heard(HeardKind.COMMITTED if data.get("is_final") else HeardKind.PARTIAL, text)
+            case "flush_done":
+                return Heard(HeardKind.COMPLETE)
+            case "error":
+                raise _error(data)
+            case "transcript":
+                raise ProviderError(f"{WHO} sent a transcript without text")
+            case _:
+                return None
+
+
+def open_recognizer(settings: SpeechProvider) -> SocketRecognizer:
+    return SocketRecognizer(lambda: CartesiaDialect(settings), settings.connect_timeout)

@@ -1,0 +1,96 @@
+"""Deepgram: `GET /v1/listen` as a socket, `POST /v1/speak`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from urllib.parse import urlencode
+
+from callagent.errors import ProviderError
+from callagent.speech.protocol import RecognizerSettings, SpeechChunk, VoiceSettings
+from callagent.speech.providers.audio import SECOND_OF_ULAW, most_audio, ulaw_chunks
+from callagent.speech.providers.http import ProviderClient
+from callagent.speech.providers.refusal import parse_object
+from callagent.speech.providers.settings import SpeechProvider
+from callagent.speech.providers.stream import Heard, HeardKind, Message, SocketRecognizer
+
+WHO = "Deepgram"
+BASE_URL = "https://api.deepgram.com"
+LISTEN_MODEL = "nova-3"
+SPEAK_MODEL = "aura-2-thalia-en"
+MESSAGE_LIMIT = 1 << 18
+MOST_KEYWORDS = 50
+
+
+class DeepgramDialect:
+    """Results come for parts of speech (`is_final`); the answer to Finalize has `from_finalize`."""
+
+    who: str = WHO
+    joiner: str = " "
+    keep_alive: str | None = '{"type":"KeepAlive"}'
+
+    def __init__(self, settings: SpeechProvider) -> None:
+        self._settings = settings
+
+    def address(self, settings: RecognizerSettings) -> tuple[str, Mapping[str, str]]:
+        model = self._settings.model or LISTEN_MODEL
+        query = [
+            ("model", model),
+            ("language", settings.language),
+            ("encoding", "mulaw"),
+            ("sample_rate", "8000"),
+            ("channels", "1"),
+            ("interim_results", "true"),
+            ("smart_format", "true"),
+            # The end of the utterance is ours to decide.
+            ("endpointing", "false"),
+        ]
+        name = "keyterm" if model.startswith("nova-3") else "keywords"
+        query += [(name, word) for word in settings.keywords[:MOST_KEYWORDS]]
+        url = self._settings.url(BASE_URL, f"/v1/listen?{urlencode(query)}", socket=True)
+        return url, {"Authorization": f"Token {self._settings.api_key}"}
+
+    def audio(self, ulaw: bytes) -> Message:
+        return ulaw
+
+    def finish(self) -> Sequence[Message]:
+        return ('{"type":"Finalize"}',)
+
+    def farewell(self) -> Sequence[Message]:
+        return ('{"type":"CloseStream"}',)
+
+    def receive(self, message: Message) -> Heard | None:
+        data = parse_object(WHO, message, MESSAGE_LIMIT)
+        if data.get("type") == "Error":
+            raise ProviderError(f"{WHO} reported: {data.get('description') or data.get('message')}")
+        if data.get("type") != "Results":
+            return None
+        try:
+            best = data["channel"]["alternatives"][0]
+            text, confidence = str(best["transcript"]), float(best.get("confidence") or 0.0)
+        except (KeyError, IndexError, TypeError, ValueError):
+            raise ProviderError(f"{WHO} sent results without a transcript") from None
+        kind = HeardKind.COMMITTED if data.get("is_final") else HeardKind.PARTIAL
+        return Heard(HeardKind.COMPLETE if data.get("from_finalize") else kind, text, confidence)
+
+
+def open_recognizer(settings: SpeechProvider) -> SocketRecognizer:
+    return SocketRecognizer(lambda: DeepgramDialect(settings), settings.connect_timeout)
+
+
+class DeepgramVoice:
+    """The voice is the model (`aura-2-thalia-en`); speed is the model's own."""
+
+    def __init__(self, settings: SpeechProvider) -> None:
+        self._settings = settings
+        self._client = ProviderClient(WHO, settings)
+
+    def speak(self, text: str, settings: VoiceSettings) -> AsyncIterator[SpeechChunk]:
+        model = settings.name or self._settings.voice or SPEAK_MODEL
+        query = urlencode({"model": model, "encoding": "mulaw", "sample_rate": "8000", "container": "none"})
+        url = self._settings.url(BASE_URL, f"/v1/speak?{query}")
+        headers = {"Authorization": f"Token {self._settings.api_key}"}
+        limit = most_audio(text, SECOND_OF_ULAW)
+        return ulaw_chunks(self._client.audio(url, headers, limit, json={"text": text}))
+
+    async def close(self) -> None:
+        await self._client.close()

@@ -1,0 +1,166 @@
+"""ElevenLabs: `POST /v1/text-to-speech/{voice}/stream/with-timestamps`, `/v1/speech-to-text/realtime` as a socket."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from callagent.errors import ProviderError, ProviderRefused
+from callagent.speech.protocol import RecognizerSettings, SpeechChunk, VoiceSettings, WordTime
+from callagent.speech.providers.audio import SECOND_OF_ULAW, decode_ulaw, most_audio
+from callagent.speech.providers.http import ProviderClient
+from callagent.speech.providers.refusal import parse_object
+from callagent.speech.providers.settings import SpeechProvider, primary_language
+from callagent.speech.providers.stream import Heard, HeardKind, Message, SocketRecognizer
+
+WHO = "ElevenLabs"
+BASE_URL = "https://api.elevenlabs.io"
+SPEAK_MODEL = "eleven_flash_v2_5"
+VOICE = "21m00Tcm4TlvDq8ikWAM"
+LISTEN_MODEL = "scribe_v2_realtime"
+LINE_LIMIT = 1 << 20
+MESSAGE_LIMIT = 1 << 18
+_REFUSALS = {"auth_error": 401, "quota_exceeded": 429, "rate_limited": 429, "resource_exhausted": 429}
+
+
+class ElevenLabsVoice:
+    """Audio with the time of every character, from which the words' times are made."""
+
+    def __init__(self, settings: SpeechProvider) -> None:
+        self._settings = settings
+        self._client = ProviderClient(WHO, settings)
+
+    async def speak(self, text: str, settings: VoiceSettings) -> AsyncIterator[SpeechChunk]:
+        voice = quote(settings.name or self._settings.voice or VOICE, safe="")
+        url = self._settings.url(BASE_URL, f"/v1/text-to-speech/{voice}/stream/with-timestamps?output_format=ulaw_8000")
+        body: dict[str, Any] = {"text": text, "model_id": self._settings.model or SPEAK_MODEL}
+        if "multilingual_v2" not in body["model_id"]:
+            body["language_code"] = primary_language(settings.language)
+        if settings.speed != 1.0:
+            body["voice_settings"] = {"speed": min(max(settings.speed, 0.7), 1.2)}
+        lines = self._client.lines(url, {"xi-api-key": self._settings.api_key}, LINE_LIMIT, json=body)
+        words, size, limit = _Words(), 0, most_audio(text, SECOND_OF_ULAW)
+        try:
+            async for line in lines:
+                data = parse_object(WHO, line, LINE_LIMIT)
+                ulaw = _audio(data)
+                size += len(ulaw)
+                if size > limit:
+                    raise ProviderError(f"{WHO} sent more than {limit} bytes of audio")
+                if ulaw:
+                    yield SpeechChunk(decode_ulaw(ulaw), words.take(data.get("alignment")))
+        finally:
+            await lines.aclose()  # type: ignore[attr-defined]
+        if not size:
+            raise ProviderError(f"{WHO} sent no audio")
+        if last := words.end():
+            yield SpeechChunk(b"", last)
+
+    async def close(self) -> None:
+        await self._client.close()
+
+
+def _audio(data: Mapping[str, Any]) -> bytes:
+    encoded = data.get("audio_base64")
+    if not isinstance(encoded, str) and encoded is not None:
+        raise ProviderError(f"{WHO} sent no audio: {str(data)[:200]}")
+    try:
+        return base64.b64decode(encoded or "", validate=True)
+    except (binascii.Error, ValueError):
+        raise ProviderError(f"{WHO} sent audio that is not base64") from None
+
+
+class _Words:
+    """Puts characters together to words, over the borders of chunks."""
+
+    def __init__(self) -> None:
+        self._word = ""
+        self._start = self._end = 0.0
+
+    def take(self, alignment: object) -> tuple[WordTime, ...]:
+        """The words that end within these characters."""
+        if not isinstance(alignment, dict):
+            return ()
+        names = ("characters", "character_start_times_seconds", "character_end_times_seconds")
+        columns = [alignment.get(name) for name in names]
+        if not all(isinstance(column, list) for column in columns):
+            return ()
+        found: list[WordTime] = []
+        for character, start, end in zip(*columns, strict=False):
+            if not isinstance(character, str) or not all(isinstance(at, int | float) for at in (start, end)):
+                return tuple(found)
+            found += self._add(character, float(start), float(end))
+        return tuple(found)
+
+    def end(self) -> tuple[WordTime, ...]:
+        """The word that no space follows."""
+        return tuple(self._add(" ", self._end, self._end))
+
+    def _add(self, character: str, start: float, end: float) -> list[WordTime]:
+        if not character.isspace():
+            self._start = self._start if self._word else start
+            self._word += character
+            self._end = end
+            return []
+        word, self._word = self._word, ""
+        return [WordTime(word, self._start, self._end)] if word else []
+
+
+class ElevenLabsDialect:
+    """Audio as base64 in JSON; a chunk with `commit` asks for the transcript."""
+
+    who: str = WHO
+    joiner: str = " "
+    keep_alive: str | None = None
+
+    def __init__(self, settings: SpeechProvider) -> None:
+        self._settings = settings
+
+    def address(self, settings: RecognizerSettings) -> tuple[str, Mapping[str, str]]:
+        query = {
+            "model_id": self._settings.model or LISTEN_MODEL,
+            "audio_format": "ulaw_8000",
+            "commit_strategy": "manual",
+            "language_code": primary_language(settings.language),
+        }
+        url = self._settings.url(BASE_URL, f"/v1/speech-to-text/realtime?{urlencode(query)}", socket=True)
+        return url, {"xi-api-key": self._settings.api_key}
+
+    def audio(self, ulaw: bytes) -> Message:
+        return _chunk(ulaw, commit=False)
+
+    def finish(self) -> Sequence[Message]:
+        return (_chunk(b"", commit=True),)
+
+    def farewell(self) -> Sequence[Message]:
+        return ()
+
+    def receive(self, message: Message) -> Heard | None:
+        data = parse_object(WHO, message, MESSAGE_LIMIT)
+        kind = data.get("message_type")
+        if error := data.get("error"):
+            status = _REFUSALS.get(str(kind))
+            reason = f"{WHO} reported {kind}: {str(error)[:300]}"
+            raise ProviderRefused(reason, status) if status else ProviderError(reason)
+        kinds = {"partial_transcript": HeardKind.PARTIAL, "committed_transcript": HeardKind.COMPLETE}
+        if kind not in kinds:
+            return None
+        text = data.get("text")
+        if not isinstance(text, str):
+            raise ProviderError(f"{WHO} sent a transcript without text")
+        return Heard(kinds[kind], text.strip())
+
+
+def _chunk(ulaw: bytes, *, commit: bool) -> str:
+    audio = base64.b64encode(ulaw).decode()
+    return json.dumps(
+        {"message_type": "input_audio_chunk", "audio_base_64": audio, "commit": commit, "sample_rate": 8000}
+    )
+
+
+def open_recognizer(settings: SpeechProvider) -> SocketRecognizer:
+    return SocketRecognizer(lambda: ElevenLabsDialect(settings), settings.connect_timeout)

@@ -1,0 +1,123 @@
+"""Accounts: hashed passwords and tokens, sessions, and what slows down guessing. No I/O but the hash."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import secrets
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from callagent.web.identity import Identity, Right
+
+SESSION_SECONDS: Final = 12 * 3600.0
+_SESSION_BOUND = 1000
+_FAILURES = 10
+_FAILURE_SECONDS = 300.0
+_ADDRESS_BOUND = 10_000
+# scrypt: 16 MB and some 50 ms a try (RFC 7914).
+_COST, _BLOCK, _PARALLEL = 2**14, 8, 1
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    name: str
+    rights: frozenset[Right]
+    password: str = ""
+    """As `hash_password` makes it; empty: no login with a password."""
+    token: str = ""
+    """SHA-256 of a bearer token in hexadecimal; a token is random, it needs no slow hash."""
+
+
+def hash_password(password: str) -> str:
+    """What the settings hold instead of the password."""
+    salt = secrets.token_bytes(16)
+    return f"scrypt${_text(salt)}${_text(_scrypt(password, salt))}"
+
+
+def password_fits(password: str, hashed: str) -> bool:
+    """Takes some 50 ms: call it from a thread."""
+    kind, _, rest = hashed.partition("$")
+    salt, _, digest = rest.partition("$")
+    if kind != "scrypt":
+        return False
+    return hmac.compare_digest(_scrypt(password, base64.b64decode(salt)), base64.b64decode(digest))
+
+
+def _scrypt(password: str, salt: bytes) -> bytes:
+    return hashlib.scrypt(password.encode(), salt=salt, n=_COST, r=_BLOCK, p=_PARALLEL, maxmem=64 << 20)
+
+
+def _text(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+# A name that nobody has costs as much time as a wrong password.
+_NOBODY: Final = "scrypt$AAAAAAAAAAAAAAAAAAAAAA==$" + _text(bytes(64))
+
+
+class Accounts:
+    """Who may log in, and who has. `now` is monotonic seconds."""
+
+    def __init__(self, accounts: Sequence[Account]) -> None:
+        self._accounts = {account.name: account for account in accounts}
+        self._sessions: OrderedDict[str, tuple[Identity, float]] = OrderedDict()
+        self._failures: OrderedDict[str, deque[float]] = OrderedDict()
+
+    def __bool__(self) -> bool:
+        return bool(self._accounts)
+
+    def hash_of(self, name: str) -> str:
+        """What a password of `name` is to be compared with."""
+        account = self._accounts.get(name)
+        return account.password if account and account.password else _NOBODY
+
+    def may_try(self, address: str, now: float) -> bool:
+        """Whether `address` has not guessed wrongly too often of late."""
+        failures = self._failures.get(address)
+        while failures and failures[0] < now - _FAILURE_SECONDS:
+            failures.popleft()
+        return not failures or len(failures) < _FAILURES
+
+    def failed(self, address: str, now: float) -> None:
+        self._failures.setdefault(address, deque(maxlen=_FAILURES)).append(now)
+        self._failures.move_to_end(address)
+        while len(self._failures) > _ADDRESS_BOUND:
+            self._failures.popitem(last=False)
+
+    def log_in(self, name: str, now: float) -> tuple[str, Identity]:
+        """A new session's cookie, for who has shown the password."""
+        account = self._accounts[name]
+        cookie = secrets.token_urlsafe(32)
+        identity = Identity(name, account.rights, secrets.token_urlsafe(32))
+        self._sessions[_key(cookie)] = (identity, now + SESSION_SECONDS)
+        while len(self._sessions) > _SESSION_BOUND:
+            self._sessions.popitem(last=False)
+        return cookie, identity
+
+    def session(self, cookie: str, now: float) -> Identity | None:
+        found = self._sessions.get(_key(cookie))
+        if found is None:
+            return None
+        if found[1] <= now:
+            self.log_out(cookie)
+            return None
+        return found[0]
+
+    def log_out(self, cookie: str) -> None:
+        self._sessions.pop(_key(cookie), None)
+
+    def bearer(self, token: str) -> Identity | None:
+        """Whose token it is."""
+        digest = _key(token)
+        for account in self._accounts.values():
+            if account.token and hmac.compare_digest(account.token.lower(), digest):
+                return Identity(account.name, account.rights)
+        return None
+
+
+def _key(secret: str) -> str:
+    return hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()

@@ -1,0 +1,269 @@
+"""The API: calls of the past, calls that are on, figures, projects."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from callagent import __version__
+from callagent.agents.action import AgentProject
+from callagent.agents.flows import FlowProject
+from callagent.call import Call
+from callagent.call_info import EndReason
+from callagent.log import get_logger
+from callagent.records.query import PAGE_BOUND, CallFilter
+from callagent.records.reader import Reader
+from callagent.records.reading_process import StoreUnavailable
+from callagent.web.accounts import Accounts
+from callagent.web.identity import Right, identity_of, require
+from callagent.web.live import LiveCalls
+from callagent.web.openapi import description
+from callagent.web.project_graph import project_graph
+
+log = get_logger(__name__)
+
+MAX_DAYS: Final = 366
+MAX_POINTS: Final = 2000
+_TEXT_BOUND = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Dashboard:
+    """What the API and the pages are made of."""
+
+    reader: Reader
+    calls: Callable[[], Mapping[str, Call]]
+    """Those that are on, by id."""
+    projects: Callable[[], Sequence[AgentProject]] = tuple
+    recordings: Path | None = None
+    """The folder that recordings are served from, and no other."""
+    accounts: Accounts = field(default_factory=lambda: Accounts(()))
+    forget: Callable[[str], Awaitable[int]] | None = None
+    """Delete what is kept of a caller's number; how many calls that were."""
+
+
+@web.middleware
+async def unavailable_is_503(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """A store that does not answer is not the fault of who asks."""
+    try:
+        return await handler(request)
+    except StoreUnavailable as error:
+        log.warning("store_unavailable", error=str(error))
+        raise web.HTTPServiceUnavailable(text="the store does not answer", headers={"Retry-After": "5"}) from None
+
+
+class Api:
+    def __init__(self, dashboard: Dashboard) -> None:
+        self._dashboard = dashboard
+        self._reader = dashboard.reader
+        self._live: LiveCalls | None = None
+
+    def register(self, app: web.Application) -> None:
+        add = app.router.add_get
+        add("/api/openapi.json", self.openapi)
+        add("/api/me", self.me)
+        add("/api/calls", self.calls)
+        add("/api/calls/{id}", self.call)
+        add("/api/calls/{id}/recording", self.recording)
+        add("/api/calls/{id}/waveform", self.waveform)
+        add("/api/live", self.live_calls)
+        # An event stream has no body that could be left out: no HEAD.
+        add("/api/live/events", self.watch_all, allow_head=False)
+        add("/api/live/{id}", self.live_call)
+        add("/api/live/{id}/events", self.watch_one, allow_head=False)
+        add("/api/overview", self.overview)
+        add("/api/projects", self.projects)
+        add("/api/projects/{name}/graph", self.graph)
+        app.router.add_post("/api/calls/{id}/hangup", self.hang_up)
+        app.router.add_delete("/api/callers/{number}", self.forget)
+        app.on_startup.append(self._start)
+        app.on_shutdown.append(self._stop)
+
+    @property
+    def live(self) -> LiveCalls:
+        assert self._live is not None, "made when the application starts"
+        return self._live
+
+    # Calls ----------------------------------------------------------------------------------------------------------
+
+    async def calls(self, request: web.Request) -> web.Response:
+        identity = require(request, Right.VIEW)
+        query = request.query
+        asked = CallFilter(
+            search=_text(query, "search"),
+            start_time=_text(query, "start_time"),
+            end_time=_text(query, "end_time"),
+            project_id=_text(query, "project_id"),
+            environment=_text(query, "client_env"),
+            wire=_text(query, "wire"),
+            channel=_text(query, "channel"),
+            variant_name=_text(query, "variant_name"),
+            from_number=_text(query, "from_number"),
+            end_reason=_text(query, "end_reason"),
+            handoff=_flag(query, "handoff"),
+            in_progress=_flag(query, "in_progress"),
+        )
+        if (asked.search or asked.from_number) and not identity.may(Right.PERSONAL):
+            raise web.HTTPForbidden(text="the right 'personal' is needed to search")
+        limit = _number(query, "limit", 50, 1, PAGE_BOUND)
+        cursor, personal = _text(query, "cursor"), identity.may(Right.PERSONAL)
+        try:
+            page = await self._reader.calls(asked, limit=limit, cursor=cursor, personal=personal)
+        except ValueError as error:
+            raise web.HTTPBadRequest(text=str(error)) from None
+        return web.json_response(asdict(page))
+
+    async def call(self, request: web.Request) -> web.Response:
+        personal = require(request, Right.VIEW).may(Right.PERSONAL)
+        text = await self._reader.call(_id(request), personal=personal)
+        if text is None:
+            raise web.HTTPNotFound(text="no such call")
+        return web.Response(text=text, content_type="application/json")
+
+    async def recording(self, request: web.Request) -> web.FileResponse:
+        path = await self._recording_path(request)
+        return web.FileResponse(path, headers={"Content-Type": "audio/wav", "Cache-Control": "private, no-store"})
+
+    async def waveform(self, request: web.Request) -> web.Response:
+        points = _number(request.query, "points", 600, 10, MAX_POINTS)
+        try:
+            return web.json_response(await self._reader.waveform(await self._recording_path(request), points))
+        except OSError:
+            raise web.HTTPNotFound(text="the recording cannot be read") from None
+
+    async def hang_up(self, request: web.Request) -> web.Response:
+        identity = require(request, Right.CONTROL)
+        call = self._dashboard.calls().get(request.match_info["id"])
+        if call is None:
+            raise web.HTTPNotFound(text="this call is not on")
+        log.info("call_ended_by_operator", call=call.record.id, operator=identity.name)
+        call.end(EndReason.OPERATOR)
+        return web.json_response({"ended": call.record.id}, status=202)
+
+    async def forget(self, request: web.Request) -> web.Response:
+        require(request, Right.PERSONAL)
+        identity = require(request, Right.CONTROL)
+        if self._dashboard.forget is None:
+            raise web.HTTPNotFound(text="nothing is kept here")
+        deleted = await self._dashboard.forget(request.match_info["number"][:_TEXT_BOUND])
+        log.info("caller_deleted", calls=deleted, operator=identity.name)
+        return web.json_response({"deleted": deleted})
+
+    # Live -----------------------------------------------------------------------------------------------------------
+
+    async def live_calls(self, request: web.Request) -> web.Response:
+        personal = require(request, Right.VIEW).may(Right.PERSONAL)
+        return web.json_response({"calls": self.live.summaries(personal=personal)})
+
+    async def live_call(self, request: web.Request) -> web.Response:
+        personal = require(request, Right.VIEW).may(Right.PERSONAL)
+        found = self.live.details(request.match_info["id"], personal=personal)
+        if found is None:
+            raise web.HTTPNotFound(text="this call is not on")
+        return web.json_response(found, dumps=_dumps)
+
+    async def watch_all(self, request: web.Request) -> web.StreamResponse:
+        require(request, Right.VIEW)
+        return await self.live.watch_all(request)
+
+    async def watch_one(self, request: web.Request) -> web.StreamResponse:
+        require(request, Right.VIEW)
+        return await self.live.watch_one(request)
+
+    # Figures, projects ------------------------------------------------------------------------------------------------
+
+    async def overview(self, request: web.Request) -> web.Response:
+        require(request, Right.VIEW)
+        days = _number(request.query, "days", 30, 1, MAX_DAYS)
+        return web.json_response(await self._reader.overview(days, _text(request.query, "project_id")))
+
+    async def projects(self, request: web.Request) -> web.Response:
+        require(request, Right.VIEW)
+        served = [project.name for project in self._dashboard.projects()]
+        return web.json_response({"served": served, "recorded": await self._reader.projects()})
+
+    async def graph(self, request: web.Request) -> web.Response:
+        require(request, Right.VIEW)
+        days = _number(request.query, "days", 30, 1, MAX_DAYS)
+        for project in self._dashboard.projects():
+            if project.name == request.match_info["name"]:
+                traffic = await self._reader.traffic(project.name, days)
+                graph = project_graph(project) if isinstance(project, FlowProject) else {"flows": [], "edges": []}
+                return web.json_response({"name": project.name, **graph, "traffic": traffic})
+        raise web.HTTPNotFound(text="no such project is served here")
+
+    async def me(self, request: web.Request) -> web.Response:
+        identity = identity_of(request)
+        rights = sorted(right.value for right in identity.rights)
+        return web.json_response(
+            {"name": identity.name, "rights": rights, "csrf": identity.csrf, "version": __version__}
+        )
+
+    async def openapi(self, _: web.Request) -> web.Response:
+        return web.json_response(description())
+
+    # Parts ------------------------------------------------------------------------------------------------------------
+
+    async def _recording_path(self, request: web.Request) -> Path:
+        """Of a file below the folder of recordings: a record cannot name another."""
+        require(request, Right.VIEW)
+        require(request, Right.PERSONAL)
+        path, folder = await self._reader.recording(_id(request)), self._dashboard.recordings
+        if path is None or folder is None:
+            raise web.HTTPNotFound(text="this call was not recorded")
+        resolved = await asyncio.to_thread(_below, path, folder)
+        if resolved is None:
+            raise web.HTTPNotFound(text="the recording is no more")
+        return resolved
+
+    async def _start(self, _: web.Application) -> None:
+        self._live = LiveCalls(self._dashboard.calls)
+
+    async def _stop(self, _: web.Application) -> None:
+        self.live.stop()
+
+
+def _below(path: Path, folder: Path) -> Path | None:
+    resolved = path.resolve()
+    return resolved if resolved.is_relative_to(folder.resolve()) and resolved.is_file() else None
+
+
+def _id(request: web.Request) -> str:
+    return _clean(request.match_info["id"])
+
+
+def _text(query: Mapping[str, str], name: str) -> str:
+    return _clean(query.get(name, ""))
+
+
+def _clean(text: str) -> str:
+    """As a database takes it: neither NUL nor half of a surrogate pair."""
+    return text.replace("\0", "").encode("utf-8", "ignore").decode()[:_TEXT_BOUND]
+
+
+def _flag(query: Mapping[str, str], name: str) -> bool | None:
+    values = {"": None, "true": True, "false": False}
+    if (value := query.get(name, "")) not in values:
+        raise web.HTTPBadRequest(text=f"{name} should be true or false")
+    return values[value]
+
+
+def _number(query: Mapping[str, str], name: str, default: int, least: int, most: int) -> int:
+    text = query.get(name, "")
+    if not text:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) < 9 and least <= int(text) <= most):
+        raise web.HTTPBadRequest(text=f"{name} should be a number from {least} to {most}")
+    return int(text)
+
+
+def _dumps(data: Any) -> str:
+    import json
+
+    return json.dumps(data, ensure_ascii=False, default=str)

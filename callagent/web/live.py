@@ -1,0 +1,124 @@
+"""Calls that are on: what a watcher sees of them, sent again whenever it has changed (Server-Sent Events)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from time import monotonic
+from typing import Any, Final
+
+from aiohttp import web
+
+from callagent.call import Call
+from callagent.records.reading_process import hide
+from callagent.web.identity import Right, identity_of
+
+LOOK_SECONDS: Final = 0.4
+_PING_SECONDS: Final = 15.0
+_WATCHER_BOUND = 50
+
+Calls = Callable[[], Mapping[str, Call]]
+
+
+class LiveCalls:
+    """Looks at the calls while somebody watches; a call does nothing for it."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+        self._watchers = 0
+        self._stopping = asyncio.Event()
+
+    def stop(self) -> None:
+        """Let every watcher go: the server ends."""
+        self._stopping.set()
+
+    def summaries(self, *, personal: bool) -> list[dict[str, Any]]:
+        return [_shown(_summary(call), personal) for call in self._calls().values()]
+
+    def details(self, call_id: str, *, personal: bool) -> dict[str, Any] | None:
+        """The call with its turns so far; None: it is over."""
+        call = self._calls().get(call_id)
+        return _shown(_details(call), personal) if call else None
+
+    async def watch_all(self, request: web.Request) -> web.StreamResponse:
+        personal = identity_of(request).may(Right.PERSONAL)
+        return await self._watch(request, lambda: self.summaries(personal=personal))
+
+    async def watch_one(self, request: web.Request) -> web.StreamResponse:
+        personal = identity_of(request).may(Right.PERSONAL)
+        call_id = request.match_info["id"]
+        if self.details(call_id, personal=personal) is None:
+            raise web.HTTPNotFound(text="this call is not on")
+        return await self._watch(request, lambda: self.details(call_id, personal=personal))
+
+    async def _watch(self, request: web.Request, look: Callable[[], Any]) -> web.StreamResponse:
+        if self._watchers >= _WATCHER_BOUND:
+            raise web.HTTPServiceUnavailable(text="too many watchers")
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
+        await response.prepare(request)
+        self._watchers += 1
+        try:
+            await self._send(response, look)
+        except ConnectionError:
+            pass
+        finally:
+            self._watchers -= 1
+        return response
+
+    async def _send(self, response: web.StreamResponse, look: Callable[[], Any]) -> None:
+        """Until the call is over (`look` finds nothing), or the server ends."""
+        last, sent = "", monotonic()
+        while not self._stopping.is_set():
+            found = look()
+            text = json.dumps(found, ensure_ascii=False, default=str)
+            if text != last:
+                await response.write(f"data: {text}\n\n".encode("utf-8", "replace"))
+                last, sent = text, monotonic()
+            elif monotonic() - sent > _PING_SECONDS:
+                await response.write(b": still here\n\n")
+                sent = monotonic()
+            if found is None:
+                return
+            try:
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await self._stopping.wait()
+            except TimeoutError:
+                pass
+
+
+def _summary(call: Call) -> dict[str, Any]:
+    record, turn = call.record, call.record.turns[-1]
+    said = [spoken.text for spoken in turn.spoken]
+    return {
+        "id": record.id,
+        "project_id": record.project_id,
+        "wire": record.wire,
+        "direction": record.direction,
+        "from_number": record.from_number,
+        "to_number": record.to_number,
+        "started_at": record.started_at,
+        "answered_at": record.answered_at,
+        "state": call.state.value,
+        "floor": call.floor.value,
+        "flow": turn.flow,
+        "step": turn.step,
+        "turn": turn.number,
+        "user_input": turn.user_input,
+        "text": said[-1] if said else "",
+    }
+
+
+def _details(call: Call) -> dict[str, Any]:
+    record = call.record
+    return {
+        **_summary(call),
+        "turns": [asdict(turn) for turn in record.turns],
+        "digits": record.digits,
+        "errors": record.errors,
+    }
+
+
+def _shown(data: dict[str, Any], personal: bool) -> dict[str, Any]:
+    return data if personal else hide(data)

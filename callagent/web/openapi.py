@@ -1,0 +1,77 @@
+"""The OpenAPI description of the API."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from callagent import __version__
+
+_TEXTS = ("search", "start_time", "end_time", "project_id", "client_env", "wire", "channel", "variant_name")
+_REFUSALS = {
+    "400": {"description": "A parameter is not valid."},
+    "401": {"description": "Log in, or send a token."},
+    "403": {"description": "A right is missing."},
+    "404": {"description": "There is no such thing."},
+    "503": {"description": "The store does not answer."},
+}
+
+
+def description() -> dict[str, Any]:
+    """As JSON data; every path that the API has."""
+    call_id = _parameter("id", "path")
+    days = _number("days", 1, 366)
+    listing = [
+        *(_parameter(name) for name in (*_TEXTS, "from_number", "end_reason", "cursor")),
+        *({**_parameter(name), "schema": {"type": "boolean"}} for name in ("handoff", "in_progress")),
+        _number("limit", 1, 500),
+    ]
+    paths = {
+        "/api/me": _get("Who asks, and what they may."),
+        "/api/calls": _get("A page of calls, newest first.", listing),
+        "/api/calls/{id}": _get("The record of a call.", [call_id]),
+        "/api/calls/{id}/recording": _get("The stereo recording.", [call_id], media="audio/wav"),
+        "/api/calls/{id}/waveform": _get("The recording's loudness.", [call_id, _number("points", 10, 2000)]),
+        "/api/calls/{id}/hangup": {"post": _operation("End a call that is on.", [call_id], status="202")},
+        "/api/live": _get("Calls that are on."),
+        "/api/live/events": _get("The same, again whenever it changes.", media="text/event-stream"),
+        "/api/live/{id}": _get("A call that is on, with its turns.", [call_id]),
+        "/api/live/{id}/events": _get("The same, again whenever it changes.", [call_id], media="text/event-stream"),
+        "/api/overview": _get("Volume, containment, latency, metrics.", [days, _parameter("project_id")]),
+        "/api/projects": _get("Projects that are served, and those that calls are kept of."),
+        "/api/projects/{name}/graph": _get("Flows, steps, traffic.", [_parameter("name", "path"), days]),
+        "/api/callers/{number}": {
+            "delete": _operation("Delete what is kept of a caller.", [_parameter("number", "path")])
+        },
+        "/api/openapi.json": _get("This description."),
+    }
+    return {
+        "openapi": "3.0.3",
+        "info": {"title": "callagent", "version": __version__},
+        "paths": paths,
+        "components": {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
+        "security": [{"token": []}],
+    }
+
+
+def _get(summary: str, parameters: list[dict[str, Any]] | None = None, *, media: str = "application/json") -> Any:
+    return {"get": _operation(summary, parameters, media=media)}
+
+
+def _operation(
+    summary: str,
+    parameters: list[dict[str, Any]] | None = None,
+    *,
+    media: str = "application/json",
+    status: str = "200",
+) -> dict[str, Any]:
+    content = {media: {"schema": {"type": "object"} if media == "application/json" else {"type": "string"}}}
+    answers = {status: {"description": "Done.", "content": content}, **_REFUSALS}
+    return {"summary": summary, "parameters": parameters or [], "responses": answers}
+
+
+def _parameter(name: str, place: str = "query") -> dict[str, Any]:
+    return {"name": name, "in": place, "required": place == "path", "schema": {"type": "string"}}
+
+
+def _number(name: str, least: int, most: int) -> dict[str, Any]:
+    return {**_parameter(name), "schema": {"type": "integer", "minimum": least, "maximum": most}}

@@ -1,0 +1,46 @@
+// The API, with the session's proof that a request comes from here.
+
+let me = null;
+
+export async function whoAmI() {
+  if (!me) me = await get("/api/me");
+  return me;
+}
+
+export async function may(right) {
+  return (await whoAmI()).rights.includes(right);
+}
+
+export async function get(path, parameters = {}) {
+  const query = new URLSearchParams(Object.entries(parameters).filter(([, value]) => value !== "" && value !== null));
+  return read(await fetch(query.size ? `${path}?${query}` : path, { headers: { Accept: "application/json" } }));
+}
+
+export async function send(method, path) {
+  const { csrf } = await whoAmI();
+  return read(await fetch(path, { method, headers: csrf ? { "X-CSRF-Token": csrf } : {} }));
+}
+
+async function read(answer) {
+  if (answer.status === 401) {
+    location.assign("/login");
+    throw new Error("Log in first.");
+  }
+  if (!answer.ok) throw new Error((await answer.text()) || `The server answered ${answer.status}.`);
+  return answer.json();
+}
+
+// Calls `show` with each state of what is watched; the returned function ends it.
+export function watch(path, show, gone = () => {}) {
+  const source = new EventSource(path);
+  source.addEventListener("message", (event) => {
+    const data = JSON.parse(event.data);
+    if (data === null) {
+      source.close();
+      gone();
+    } else {
+      show(data);
+    }
+  });
+  return () => source.close();
+}

@@ -1,0 +1,69 @@
+"""The engine against recorded runs of the reference implementation (google-adk 2.13.0)."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from callagent.agents.adk import TreeSettings, adk_runtime, load_adk_project, record_trace
+from callagent.agents.adk.trace import script_entries
+from callagent.models.scripted import ScriptedModel
+from callagent.workers.in_process import InProcessPool
+from tests.agents.adk.support import PROJECTS
+
+REFERENCE = Path(__file__).parent / "reference"
+
+
+def recorded() -> list[Any]:
+    """Our own samples, and the published ones where `CALLAGENT_ADK_SAMPLES` (their folder) and
+    `CALLAGENT_ADK_TRACES` (recorded runs of them) are set."""
+    cases = [(PROJECTS, case) for file in sorted(REFERENCE.glob("*.json")) for case in json.loads(file.read_text())]
+    samples, traces = os.environ.get("CALLAGENT_ADK_SAMPLES"), os.environ.get("CALLAGENT_ADK_TRACES")
+    if samples and traces:
+        cases += [(Path(samples), case) for case in json.loads(Path(traces).read_text())]
+    return [
+        pytest.param(folder, case, id=f"{case['config'].split('/')[0]}-{number}")
+        for number, (folder, case) in enumerate(cases)
+    ]
+
+
+def comparable(value: Any) -> Any:
+    """Recorded runs leave out what is null in a schema."""
+    if isinstance(value, dict):
+        return {key: comparable(each) for key, each in value.items() if not (key == "default" and each is None)}
+    return [comparable(each) for each in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize(("folder", "case"), recorded())
+async def test_a_conversation_runs_as_it_was_recorded(
+    folder: Path, case: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = (folder / case["config"]).parent
+    model = ScriptedModel.from_entries(*script_entries(case["script"]))
+    settings = TreeSettings(model_name="fake")
+    project = load_adk_project(path, model, InProcessPool(adk_runtime(path)), settings)
+
+    trace = await record_trace(project, case["turns"], case.get("initial_state"))
+
+    for key in ("events", "model_calls", "state"):
+        assert comparable(trace[key]) == comparable(case[key]), key
+    if "stdout" in case:
+        printed = [line for line in capsys.readouterr().out.split("\n") if '"logger"' not in line]
+        assert printed == case["stdout"]
+
+
+async def test_what_code_prints_is_in_the_trace_when_it_runs_in_a_process() -> None:
+    from callagent.workers import ProcessPool
+
+    path = PROJECTS / "adk_desk"
+    model = ScriptedModel.from_entries({"calls": [{"name": "break_down", "arguments": {}}]})
+    project = load_adk_project(path, model, ProcessPool(adk_runtime(path)))
+    try:
+        trace = await record_trace(project, ["hello"])
+    finally:
+        await project.close()
+    assert trace["events"][-1] == {"EXC": "RuntimeError: the telephone is on fire"}

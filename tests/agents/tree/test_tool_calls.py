@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from callagent.agents.action import FunctionEnded
+from callagent.agents.tree.tool_calls import as_result, parse_arguments
+from tests.agents.adk.support import words
+from tests.agents.flows.support import of
+from tests.agents.tree.support import Functions, code_tool, driven, llm
+from tests.virtual_time import run
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('{"a": 1}', {"a": 1}),
+        ("", {}),
+        ("[1]", {"invalid_arguments": [1]}),
+        ("{a", {"invalid_arguments": "{a"}),
+    ],
+)
+def test_arguments_are_an_object_whatever_the_model_wrote(text: str, expected: dict[str, Any]) -> None:
+    assert parse_arguments(text) == expected
+
+
+@pytest.mark.parametrize(("returned", "expected"), [({"a": 1}, {"a": 1}), ({}, {}), (None, {"result": None})])
+def test_a_result_that_is_no_map_is_put_into_one(returned: Any, expected: dict[str, Any]) -> None:
+    assert as_result(returned) == expected
+
+
+def test_the_model_goes_on_while_an_asynchronous_tool_runs_and_learns_the_result_later() -> None:
+    async def search(arguments: dict[str, Any]) -> str:
+        await asyncio.sleep(30)
+        return "found"
+
+    async def scene() -> None:
+        root = llm("root", tools=(code_tool("search", asynchronous=True),))
+        code = Functions(named={"search": search})
+        entries = ({"calls": [{"name": "search"}]}, {"text": "I am searching."}, {"text": "Wait."}, {"text": "Here."})
+        async with driven(root, *entries, code=code) as tree:
+            actions = await tree.says("find it")
+            assert words(actions) == ["I am searching."]
+            assert of(FunctionEnded, actions) == []
+            assert "running" in str(tree.model.messages())
+
+            assert words(await tree.says("and?")) == ["Wait."]
+            await asyncio.sleep(31)
+            actions = await tree.says("and now?")
+
+            assert of(FunctionEnded, actions)[0].result == "found"
+            assert "running" not in str(tree.model.messages())
+            assert "found" in str(tree.model.messages())
+
+    run(scene())
+
+
+async def test_an_asynchronous_tool_ends_with_the_call() -> None:
+    async def search(arguments: dict[str, Any]) -> None:
+        await asyncio.Event().wait()
+
+    root = llm("root", tools=(code_tool("search", asynchronous=True),))
+    code = Functions(named={"search": search})
+    async with driven(root, {"calls": [{"name": "search"}]}, {"text": "Searching."}, code=code) as tree:
+        await tree.says("find it")
+    assert code.seen == ["search", "closed"]

@@ -1,0 +1,20 @@
+"""The engine's benchmark measures something and says it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from callagent.cli import main
+from tests.agents.flows.support import FERRY
+
+
+def test_the_figures_of_a_project(capsys: pytest.CaptureFixture[str]):
+    assert main(["bench", "engine", str(FERRY), "--turns", "12", "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert figures["turn_ms"]["count"] == figures["function_call_ms"]["count"] == 12
+    assert 0 < figures["function_overhead_ms"]["p50"] < figures["function_call_ms"]["max"]
+    assert figures["request_characters"] > 0
+    assert main(["bench", "engine", str(FERRY), "--turns", "1"]) == 0
+    assert "engine, a turn" in capsys.readouterr().out

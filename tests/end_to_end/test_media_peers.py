@@ -1,0 +1,165 @@
+"""Media against a softphone: every codec, with and without encryption, heard on both sides."""
+
+from __future__ import annotations
+
+import asyncio
+import audioop
+import math
+import struct
+import wave
+from collections.abc import AsyncIterator, Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from callagent.call_info import EndReason
+from callagent.legs import SipLeg, SipLegs
+from callagent.legs.leg import DigitPressed, LegEvent
+from callagent.legs.sip_media import TrunkMedia
+from callagent.rtp import Pump, RtpPorts
+from callagent.rtp.in_band_digits import _energy
+from callagent.sip import Encryption, UserAgentSettings
+from tests.end_to_end.baresip import BARESIP, baresip
+
+PATIENCE = 20.0
+pytestmark = [pytest.mark.end_to_end, pytest.mark.skipif(BARESIP is None, reason="baresip is not installed")]
+
+THEIR_HERTZ, OUR_HERTZ = 697, 1209
+CODECS = {
+    "PCMU": ("PCMU/8000/1", 8000, "PCMU/8000"),
+    "PCMA": ("PCMA/8000/1", 8000, "PCMA/8000"),
+    "G722": ("G722/16000/1", 16000, "G722/8000"),
+    "OPUS": ("opus/48000/2", 48000, "OPUS/48000"),
+}
+
+
+def write_tone(path: Path, rate: int) -> Path:
+    with wave.open(str(path), "wb") as out:
+        out.setnchannels(1)
+        out.setsampwidth(2)
+        out.setframerate(rate)
+        samples = (int(8000 * math.sin(2 * math.pi * THEIR_HERTZ * n / rate)) for n in range(rate))
+        # Longer than any test: the phone hangs up at the end of its file.
+        out.writeframes(b"".join(struct.pack("<h", sample) for sample in samples) * int(PATIENCE))
+    return path
+
+
+def tone() -> Iterator[bytes]:
+    for index in count():
+        start = index * 160
+        yield struct.pack(
+            "<160h", *(int(8000 * math.sin(2 * math.pi * OUR_HERTZ * (start + n) / 8000)) for n in range(160))
+        )
+
+
+def is_tone(frame: bytes, hertz: int) -> bool:
+    """Whether the frame is loud, and mostly at this frequency."""
+    return audioop.rms(frame, 2) > 2000 and _energy(frame, hertz) > 0.8 * audioop.rms(frame, 2) ** 2
+
+
+class Server:
+    """Answers every call, listens for the phone's tone and plays its own."""
+
+    def __init__(self) -> None:
+        self.legs: asyncio.Queue[SipLeg] = asyncio.Queue()
+        self.events: asyncio.Queue[LegEvent] = asyncio.Queue()
+        self.clear_frames = 0
+
+    async def take(self) -> SipLeg:
+        leg = await self.legs.get()
+        leg.listen(self.events.put_nowait)
+        frames = tone()
+        media = await leg.answer()
+        media.start(self._hear, lambda: next(frames))
+        return leg
+
+    async def hear(self, frames: int = 100) -> None:
+        self.clear_frames = 0
+        while self.clear_frames < frames:
+            await asyncio.sleep(0.02)
+
+    def _hear(self, frame: bytes, now: float) -> None:
+        self.clear_frames += is_tone(frame, THEIR_HERTZ)
+
+
+@pytest.fixture
+def media(request: pytest.FixtureRequest) -> TrunkMedia:
+    return getattr(request, "param", TrunkMedia())
+
+
+@pytest.fixture
+async def served(media: TrunkMedia) -> AsyncIterator[tuple[Server, str]]:
+    pump = Pump()
+    pump.start()
+    server = Server()
+    ports = RtpPorts("127.0.0.1", 24000, 26998, rest_seconds=0.0)
+    legs = SipLegs(ports, pump, server.legs.put_nowait, media=lambda trunk: media)
+    _, port = await legs.open("127.0.0.1", 0, UserAgentSettings(admit=lambda host: "local"))
+    yield server, f"sip:agent@127.0.0.1:{port}"
+    await legs.close()
+    pump.stop()
+
+
+def heard_clearly(recording: Path) -> float:
+    """The share of the phone's recorded frames that are our tone."""
+    with wave.open(str(recording)) as file:
+        rate, pcm = file.getframerate(), file.readframes(file.getnframes())
+        if file.getnchannels() == 2:
+            pcm = audioop.tomono(pcm, 2, 0.5, 0.5)
+    if rate != 8000:
+        pcm, _ = audioop.ratecv(pcm, 2, 1, rate, 8000, None)
+    frames = [pcm[at : at + 320] for at in range(0, len(pcm) - 320, 320)]
+    return sum(is_tone(frame, OUR_HERTZ) for frame in frames) / len(frames)
+
+
+@pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "srtp"])
+@pytest.mark.parametrize("name", CODECS)
+async def test_both_sides_hear_each_other(
+    name: str, encrypted: bool, served: tuple[Server, str], tmp_path: Path
+) -> None:
+    server, address = served
+    codecs, rate, agreed = CODECS[name]
+    more = ";mediaenc=srtp-mand" if encrypted else ""
+    microphone = write_tone(tmp_path / "tone.wav", rate)
+    with baresip(tmp_path / "phone", microphone, codecs=codecs, rate=rate, more=more) as phone:
+        async with asyncio.timeout(PATIENCE):
+            phone.command("dial", address)
+            leg = await server.take()
+            await server.hear()
+            phone.command("sndcode", "7")
+            assert await server.events.get() == DigitPressed("7")
+            await server.hear()
+            statistics = leg._session.statistics()
+            await leg.hang_up(EndReason.AGENT_HANGUP)
+    assert statistics.codec == agreed
+    assert bool(statistics.encryption) is encrypted
+    # The phone's first packet leaves before it has keys.
+    assert statistics.packets_refused <= encrypted
+    assert statistics.packets_lost == 0
+    assert heard_clearly(phone.heard()[-1]) > 0.6
+
+
+@pytest.mark.parametrize("media", [TrunkMedia(encryption=Encryption.REQUIRED)], indirect=True)
+async def test_where_encryption_is_required_a_plain_call_is_refused(served: tuple[Server, str], tmp_path: Path) -> None:
+    _, address = served
+    with baresip(tmp_path / "phone", write_tone(tmp_path / "tone.wav", 8000)) as phone:
+        phone.command("dial", address)
+        closed = await asyncio.to_thread(phone.wait_for, "CALL_CLOSED")
+    assert "488" in closed["param"]
+
+
+async def test_encryption_goes_on_after_hold_and_resume(served: tuple[Server, str], tmp_path: Path) -> None:
+    server, address = served
+    microphone = write_tone(tmp_path / "tone.wav", 8000)
+    with baresip(tmp_path / "phone", microphone, more=";mediaenc=srtp-mand", mux=True) as phone:
+        async with asyncio.timeout(PATIENCE):
+            phone.command("dial", address)
+            leg = await server.take()
+            await server.hear(50)
+            phone.command("hold")
+            await asyncio.sleep(0.5)
+            phone.command("resume")
+            await server.hear(50)
+            assert leg._session.statistics().encryption
+            await leg.hang_up(EndReason.AGENT_HANGUP)

@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import asyncio
+import math
+import struct
+import wave
+from collections.abc import AsyncIterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from callagent.call_info import FRAME_BYTES, SAMPLE_RATE
+from callagent.errors import UserError
+from callagent.phone.mouth import Mouth, synthesised, wav_file
+from callagent.speech.protocol import SpeechChunk, VoiceSettings
+
+LOUD = b"\x10\x20" * (FRAME_BYTES // 2)
+
+
+class Voice:
+    async def speak(self, text: str, settings: VoiceSettings) -> AsyncIterator[SpeechChunk]:
+        for word in text.split():
+            yield SpeechChunk(word.encode())
+
+    async def close(self) -> None:
+        return None
+
+
+def tone(path: Path, rate: int, width: int, channels: int, seconds: float = 0.5) -> Path:
+    """440 Hz at half of full scale, the same in every channel."""
+    data = bytearray()
+    for index in range(int(rate * seconds)):
+        value = 0.5 * math.sin(2 * math.pi * 440 * index / rate)
+        whole = int(value * (1 << (8 * width - 1)))
+        sample = bytes([128 + whole]) if width == 1 else whole.to_bytes(width, "little", signed=True)
+        data += sample * channels
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(channels)
+        file.setsampwidth(width)
+        file.setframerate(rate)
+        file.writeframes(bytes(data))
+    return path
+
+
+def peak(pcm: bytes) -> int:
+    return max(abs(sample) for sample in struct.unpack(f"<{len(pcm) // 2}h", pcm))
+
+
+def crossings(pcm: bytes) -> int:
+    samples = struct.unpack(f"<{len(pcm) // 2}h", pcm)
+    return sum(a < 0 <= b for a, b in pairwise(samples))
+
+
+@pytest.mark.parametrize("channels", [1, 2])
+@pytest.mark.parametrize("width", [1, 2, 3, 4])
+@pytest.mark.parametrize("rate", [8000, 11025, 16000, 44100, 48000])
+def test_a_wav_file_of_any_kind_becomes_telephone_audio(rate: int, width: int, channels: int, tmp_path: Path) -> None:
+    pcm = wav_file(tone(tmp_path / "a.wav", rate, width, channels))
+    assert len(pcm) / 2 / SAMPLE_RATE == pytest.approx(0.5, abs=0.01)
+    assert peak(pcm) == pytest.approx(16384, rel=0.1)
+    assert crossings(pcm) == pytest.approx(220, abs=3)
+
+
+def test_files_that_cannot_be_played(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"nowhere\.wav: cannot be played: No such file or directory"):
+        wav_file(tmp_path / "nowhere.wav")
+    with pytest.raises(UserError, match="cannot be played: Is a directory"):
+        wav_file(tmp_path)
+    for number, content in enumerate((b"", b"ID3 and so on, but no WAV", b"RIFF\x04\0\0\0WAVE")):
+        path = tmp_path / f"{number}.wav"
+        path.write_bytes(content)
+        with pytest.raises(UserError, match=r"cannot be played: .*; a PCM WAV file, mono or stereo, is needed"):
+            wav_file(path)
+    with pytest.raises(UserError, match="it has 6 channels"):
+        wav_file(tone(tmp_path / "surround.wav", 8000, 2, 6, 0.1))
+
+
+def test_formats_other_than_pcm_are_refused(tmp_path: Path) -> None:
+    path = tone(tmp_path / "a.wav", 8000, 2, 1, 0.1)
+    data = bytearray(path.read_bytes())
+    data[20:22] = (7).to_bytes(2, "little")
+    path.write_bytes(bytes(data))
+    with pytest.raises(UserError, match="unknown format: 7"):
+        wav_file(path)
+
+
+def test_a_file_that_breaks_off_is_played_as_far_as_it_goes(tmp_path: Path) -> None:
+    path = tone(tmp_path / "a.wav", 8000, 2, 2, 0.5)
+    path.write_bytes(path.read_bytes()[:-1001])
+    assert len(wav_file(path)) / 2 / SAMPLE_RATE == pytest.approx(0.47, abs=0.03)
+
+
+async def test_speaking_ends_when_the_last_frame_has_left() -> None:
+    mouth = Mouth()
+    speaking = asyncio.create_task(mouth.speak(LOUD * 2 + b"\x10\x20"))
+    await asyncio.sleep(0)
+    assert mouth.next_frame() == LOUD
+    assert await asyncio.to_thread(mouth.next_frame) == LOUD, "the wire has a thread of its own"
+    assert not speaking.done()
+    assert mouth.next_frame() == b"\x10\x20" + bytes(FRAME_BYTES - 2)
+    await speaking
+    assert mouth.next_frame() is None
+
+
+async def test_silence_does_not_move_the_end_of_speech() -> None:
+    mouth = Mouth()
+    speaking = asyncio.create_task(mouth.speak(LOUD + bytes(FRAME_BYTES)))
+    await asyncio.sleep(0)
+    mouth.next_frame()
+    voiced = mouth.last_voiced
+    assert voiced > 0
+    mouth.next_frame()
+    assert mouth.last_voiced == voiced
+    await speaking
+
+
+async def test_nothing_to_say_is_said_at_once() -> None:
+    async with asyncio.timeout(1):
+        await Mouth().speak(b"")
+
+
+async def test_a_voice_as_pcm() -> None:
+    assert await synthesised(Voice(), "one two") == b"onetwo"

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import pytest
+
+from callagent.records import CallRecord, FunctionRecord, TurnEntry
+from callagent.records.metrics import Counter, Metrics
+from tests.records.synthetic import synthetic_records
+
+parser = pytest.importorskip("prometheus_client.parser")
+
+
+def samples(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    found = {}
+    for family in parser.text_string_to_metric_families(text):
+        assert family.documentation
+        for sample in family.samples:
+            key = (sample.name, frozenset(sample.labels.items()))
+            assert key not in found
+            found[key] = sample.value
+    return found
+
+
+def test_a_fresh_server_has_text_that_prometheus_reads() -> None:
+    found = samples(Metrics().text({"callagent_calls_live": ("Calls that are on.", 3.0)}))
+    assert found["callagent_calls_live", frozenset()] == 3
+    assert found["callagent_response_seconds_count", frozenset()] == 0
+
+
+def test_ended_calls_are_counted_by_what_happened_in_them() -> None:
+    metrics = Metrics()
+    records = list(synthetic_records(50))
+    for record in records:
+        metrics.ended(record)
+    found = samples(metrics.text({}))
+    reasons = {one.end_reason for one in records}
+    for reason in reasons:
+        number = found["callagent_calls_ended_total", frozenset({("reason", str(reason))})]
+        assert number == sum(one.end_reason == reason for one in records)
+    turns = sum(len(one.turns) for one in records)
+    assert found["callagent_response_seconds_count", frozenset()] == turns
+    assert found["callagent_response_seconds_bucket", frozenset({("le", "+Inf")})] == turns
+    assert found["callagent_project_metrics_total", frozenset({("name", "PARCEL_FOUND")})] == 50
+    below = [value for (name, _), value in found.items() if name == "callagent_response_seconds_bucket"]
+    assert below == sorted(below)
+    functions = frozenset({("function", "look_up_parcel"), ("le", "0.05")})
+    assert found["callagent_function_seconds_bucket", functions] == turns
+
+
+def test_media_transfers_and_errors_are_counted() -> None:
+    metrics = Metrics()
+    record = CallRecord(id="c", end_reason="error", in_progress=False)
+    record.media = {"packets_received": 100, "packets_lost": 2, "jitter_ms": 3.0, "send_lateness_max_ms": 1.5}
+    record.transfers = [{"method": "refer", "status": "refused"}]
+    record.errors = [{"what": "model", "detail": "x", "at": 0.0}]
+    record.turns = [TurnEntry(1, functions=[FunctionRecord(1, "f", {}, error="it failed")])]
+    metrics.ended(record)
+    found = samples(metrics.text({}))
+    assert found["callagent_rtp_packets_total", frozenset({("kind", "lost")})] == 2
+    assert found["callagent_rtp_jitter_milliseconds_sum", frozenset()] == 3
+    assert found["callagent_transfers_total", frozenset({("method", "refer"), ("outcome", "refused")})] == 1
+    assert found["callagent_errors_total", frozenset({("what", "model")})] == 1
+    assert found["callagent_function_errors_total", frozenset({("function", "f"), ("kind", "error")})] == 1
+
+
+def test_hostile_names_are_values_and_their_number_is_bounded() -> None:
+    metrics = Metrics()
+    names = ['a"} 1\nfake_metric 5\n', "\\", "x" * 500, *(f"n{number}" for number in range(2000))]
+    for name in names:
+        metrics.ended(CallRecord(id="c", metrics=[{"name": name, "value": 1}]))
+    found = samples(metrics.text({}))
+    assert not any(name.startswith("fake") for name, _ in found)
+    written = [labels for name, labels in found if name == "callagent_project_metrics_total"]
+    assert len(written) <= 501
+    assert found["callagent_project_metrics_total", frozenset({("name", "other")})] == 2003 - 500
+
+
+def test_a_counter_without_labels_begins_at_nought() -> None:
+    assert list(Counter("n", "text").lines()) == ["n 0"]

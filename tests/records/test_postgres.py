@@ -1,0 +1,196 @@
+"""Against a real PostgreSQL."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from callagent.records import CallRecord, Store
+from callagent.records.query import CallFilter
+from callagent.records.reader import Reader, SqliteDatabase
+from callagent.records.reading_process import ReadingProcess, StoreUnavailable
+from callagent.records.retention import delete_caller
+from tests.records.postgres_server import PostgresServer, binaries, postgres
+from tests.records.synthetic import synthetic_records
+from tests.records.test_reader import p95
+
+asyncpg = pytest.importorskip("asyncpg")
+from callagent.records.postgres import Outbox, PostgresDatabase, deliver, migrate, numbered, pack  # noqa: E402
+
+pytestmark = pytest.mark.skipif(binaries() is None, reason="no PostgreSQL here")
+
+
+@pytest.fixture
+def server() -> Iterator[PostgresServer]:
+    with postgres() as server:
+        yield server
+
+
+@asynccontextmanager
+async def shipping(store: Store, url: str) -> AsyncIterator[Outbox]:
+    outbox = Outbox(store, url)
+    task = asyncio.create_task(outbox.run())
+    try:
+        yield outbox
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def arrived(store: Store, seconds: float = 60.0) -> None:
+    async with asyncio.timeout(seconds):
+        while (await asyncio.to_thread(pack, store.path)).lines:
+            await asyncio.sleep(0.05)
+
+
+async def value(url: str, sql: str) -> object:
+    connection = await asyncpg.connect(url)
+    try:
+        return await connection.fetchval(sql)
+    finally:
+        await connection.close()
+
+
+def test_values_are_numbered() -> None:
+    assert numbered("a = ? AND b IN (?, ?)") == "a = $1 AND b IN ($2, $3)"
+
+
+async def test_what_pages_read_is_the_same_from_both_databases(tmp_path: Path, server: PostgresServer) -> None:
+    store = Store(tmp_path / "c.db", outbox=True)
+    records = list(synthetic_records(40))
+    records[3].turns[1].user_input = "nul \0 and half a pair \ud800"
+    async with shipping(store, server.url):
+        for record in records:
+            await store.opened(CallRecord(id=record.id, wire="sip", started_at=record.started_at))
+            await store.metric(record.id, 1, "PARCEL_FOUND", True)
+            await store.end_attempted(record.id, 1)
+            await store.ended(record)
+        await arrived(store)
+    process = ReadingProcess()
+    here = Reader(SqliteDatabase(store.path, process), process)
+    there = Reader(PostgresDatabase(server.url), process)
+    try:
+        for asked in (
+            CallFilter(),
+            CallFilter(search="parcel fri"),
+            CallFilter(search="1555"),
+            CallFilter(end_reason="handoff", handoff=True),
+            CallFilter(start_time=records[20].started_at, wire="sip"),
+        ):
+            assert await there.calls(asked, limit=7) == await here.calls(asked, limit=7)
+        cursor = (await there.calls(CallFilter(), limit=7)).next_cursor
+        assert await there.calls(CallFilter(), cursor=cursor) == await here.calls(CallFilter(), cursor=cursor)
+        for record in records[:5]:
+            assert await there.call(record.id) == await here.call(record.id)
+        assert await there.overview(31) == await here.overview(31)
+        assert await there.traffic("parcels", 31) == await here.traffic("parcels", 31)
+    finally:
+        await there.close()
+        await here.close()
+        await store.close()
+
+
+async def test_while_the_database_is_away_nothing_is_lost_or_doubled(tmp_path: Path, server: PostgresServer) -> None:
+    store = Store(tmp_path / "c.db", outbox=True)
+    written = 0
+
+    async def write(seconds: float) -> None:
+        nonlocal written
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            written += 1
+            await store.metric(f"c{written % 7}", written, "N", written)
+            await asyncio.sleep(0.005)
+
+    async with shipping(store, server.url):
+        await write(1.0)
+        await asyncio.to_thread(server.stop)
+        await write(1.0)
+        await asyncio.to_thread(server.start)
+        await write(1.0)
+        await asyncio.to_thread(server.stop)
+        await asyncio.to_thread(server.start)
+        await arrived(store)
+    assert await value(server.url, "SELECT count(*) FROM metrics") == written
+    assert await value(server.url, "SELECT count(DISTINCT value) FROM metrics") == written
+    await store.close()
+
+
+async def test_a_parcel_that_arrives_twice_changes_nothing(tmp_path: Path, server: PostgresServer) -> None:
+    store = Store(tmp_path / "c.db", outbox=True)
+    for record in synthetic_records(5):
+        await store.ended(record)
+        await store.metric(record.id, 1, "N", 1)
+    connection = await asyncpg.connect(server.url)
+    await migrate(connection)
+    await migrate(connection)
+    parcel = pack(store.path)
+    counts = []
+    for _ in range(2):
+        await deliver(connection, parcel)
+        tables = ("calls", "turns", "metrics")
+        counts.append([await connection.fetchval(f"SELECT count(*) FROM {table}") for table in tables])
+    assert counts[0] == counts[1]
+    assert counts[0][0] == 5
+    await connection.close()
+    await store.close()
+
+
+async def test_a_deletion_reaches_the_database(tmp_path: Path, server: PostgresServer) -> None:
+    store = Store(tmp_path / "c.db", outbox=True)
+    records = list(synthetic_records(4))
+    async with shipping(store, server.url):
+        for record in records:
+            await store.ended(record)
+            await store.metric(record.id, 1, "N", 1)
+        await delete_caller(store, records[0].from_number or "")
+        await arrived(store)
+    assert await value(server.url, "SELECT count(*) FROM calls") == 3
+    assert await value(server.url, "SELECT count(*) FROM metrics") == 3
+    assert await value(server.url, f"SELECT count(*) FROM turns WHERE call_id = '{records[0].id}'") == 0
+    await store.close()
+
+
+async def test_a_database_that_is_away_is_said_so_to_who_reads() -> None:
+    database = PostgresDatabase("postgresql://nobody@127.0.0.1:1/none")
+    with pytest.raises(StoreUnavailable):
+        await database.fetch([])
+    await database.close()
+
+
+@pytest.mark.acceptance
+async def test_a_hundred_thousand_calls_stay_quick(tmp_path: Path, server: PostgresServer) -> None:
+    store = Store(tmp_path / "c.db", outbox=True)
+    records = list(synthetic_records(100_000))
+
+    async def put(some: list[CallRecord]) -> None:
+        for record in some:
+            await store.ended(record)
+            await store.metric(record.id, 1, "PARCEL_FOUND", True)
+
+    async with shipping(store, server.url):
+        await asyncio.gather(*(put(records[start::200]) for start in range(200)))
+        await arrived(store, 900)
+    connection = await asyncpg.connect(server.url)
+    await connection.execute("VACUUM ANALYZE")
+    await connection.close()
+    process = ReadingProcess()
+    reader = Reader(PostgresDatabase(server.url), process)
+    questions: dict[str, Callable[[], Awaitable[object]]] = {
+        "list": lambda: reader.calls(CallFilter()),
+        "filtered": lambda: reader.calls(CallFilter(end_reason="error", wire="sip")),
+        "search_common": lambda: reader.calls(CallFilter(search="parcel friday")),
+        "search_rare": lambda: reader.calls(CallFilter(search="15551")),
+        "overview": lambda: reader.overview(30),
+        "traffic": lambda: reader.traffic("parcels", 30),
+    }
+    figures = {name: await p95(ask) for name, ask in questions.items()}
+    print({name: round(value, 1) for name, value in figures.items()})  # noqa: T201
+    await reader.close()
+    await store.close()
+    assert max(figures.values()) <= 500

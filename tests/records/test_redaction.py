@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import json
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+from callagent.records import CallRecord, FunctionRecord, Redaction, Spoken, Store, TurnEntry
+from callagent.records.redaction import luhn
+from callagent.records.webhooks import Receiver
+
+REDACTION = Redaction(("card", "email", "phone"))
+CARDS = ("4111 1111 1111 1111", "5500-0000-0000-0004", "378282246310005", "6011000990139424")
+WORDS = dict(
+    zip("0123456789", ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"], strict=True)
+)
+
+
+@pytest.mark.parametrize("card", CARDS)
+def test_card_numbers_are_taken_out_however_they_are_said(card: str) -> None:
+    digits = "".join(digit for digit in card if digit.isdigit())
+    spoken = " ".join(WORDS[digit] for digit in digits)
+    for said in (card, digits, spoken, ", ".join(digits), " ".join(digits), spoken.replace("zero", "oh")):
+        assert REDACTION.text(f"my card is {said} thanks") == "my card is [card number] thanks"
+
+
+@pytest.mark.parametrize(
+    "phone",
+    [
+        "+1 555 010 0199", "(555) 010-0199", "555-0100", "+44 20 7946 0958", "5550100199", "555.010.0199",
+        "five five five oh one oh oh one nine nine", "double five five zero one double zero",
+    ],
+)  # fmt: skip
+def test_phone_numbers_are_taken_out(phone: str) -> None:
+    redacted = REDACTION.text(f"call me at {phone} please")
+    assert "[phone number]" in redacted
+    assert "55" not in redacted
+    assert "five" not in redacted
+
+
+@pytest.mark.parametrize(
+    "email", ["ann.lee@example.com", "ANN+x@mail.example.co.uk", "ann dot lee at example dot com", "ann at example.com"]
+)
+def test_e_mail_addresses_are_taken_out(email: str) -> None:
+    redacted = REDACTION.text(f"it is {email} okay")
+    assert "[email]" in redacted
+    assert "ann" not in redacted.lower()
+    assert "example" not in redacted.lower()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "My tracking number is 84276", "order 5550100 please", "on 2026-01-02 at 10:30", "12/24/2026",
+        "I have two of them",
+        "one or two days", "it costs 19.99", "2026-01-02T03:04:05.678Z", "one", "meet me at noon", "room 12, floor 3",
+    ],
+)  # fmt: skip
+def test_other_words_stay(text: str) -> None:
+    assert REDACTION.text(text) == text
+
+
+def test_only_what_is_asked_for_is_taken_out() -> None:
+    assert Redaction(("email",)).text("4111111111111111 ann@example.com") == "4111111111111111 [email]"
+
+
+def test_data_of_projects_is_redacted_with_its_names() -> None:
+    data = {"number": 4111111111111111, "at": "4111111111111111", "ann@example.com": [5550100199.0, True, None, 84276]}
+    redacted = REDACTION.value(data)
+    assert redacted == {"number": "[card number]", "at": "[card number]", "[email]": [5550100199.0, True, None, 84276]}
+
+
+async def test_nothing_of_it_is_in_the_files_of_the_store(tmp_path: Path) -> None:
+    chance = random.Random(3)
+    secrets = []
+    store = Store(tmp_path / "c.db", redact=("card", "email", "phone"))
+    for number in range(40):
+        card = _card(chance)
+        phone = f"+1{chance.randrange(2 * 10**9, 10**10)}"
+        email = f"user{chance.randrange(10**6)}@mail{number}.example.com"
+        secrets += [card, phone, email]
+        said = f"card {card} phone {phone} mail {email}"
+        record = CallRecord(id=f"c{number}", wire="sip", started_at="2026-01-02T03:04:05.678Z", in_progress=False)
+        record.turns = [
+            TurnEntry(
+                number=1,
+                user_input=said,
+                user_input_dtmf=card,
+                agent_response=said,
+                functions=[
+                    FunctionRecord(1, "pay", {"card": int(card), "to": [email]}, said, said, logs=[{"m": said}])
+                ],
+                spoken=[Spoken(said, "speech", 1.0, 2.0, said)],
+            )
+        ]  # fmt: skip
+        record.digits = [{"digit": digit, "at": 1.0} for digit in card]
+        record.state = {"card": card, "nested": {"phone": phone}}
+        record.metrics = [{"name": "MAIL", "value": email}]
+        record.errors = [{"what": "model", "detail": said, "at": 2.0}]
+        record.handoff_reason = said
+        await store.opened(record)
+        await store.metric(record.id, 1, "CARD", card)
+        await store.metric(record.id, 2, "MAIL", {"x": email})
+        await store.ended(record)
+    await store.close()
+    written = b"".join(file.read_bytes() for file in tmp_path.iterdir())
+    assert b"[card number]" in written
+    assert [secret for secret in secrets if secret.encode() in written] == []
+
+
+def test_a_long_text_is_redacted_in_time() -> None:
+    for text in ("1 " * 50_000, "a." * 50_000, "one " * 50_000, "x at " * 20_000, "a dot " * 10_000, "4" * 100_000):
+        begun = time.perf_counter()
+        REDACTION.text(text)
+        assert time.perf_counter() - begun < 5
+
+
+def test_the_check_digit() -> None:
+    assert luhn("4111111111111111")
+    assert not luhn("4111111111111112")
+
+
+def test_a_receivers_secret_is_not_in_its_text() -> None:
+    assert "hush" not in repr(Receiver("http://127.0.0.1", "hush"))
+
+
+def _card(chance: random.Random) -> str:
+    digits = "4" + "".join(str(chance.randrange(10)) for _ in range(14))
+    return next(digits + str(check) for check in range(10) if luhn(digits + str(check)))
+
+
+def test_a_record_keeps_its_structure() -> None:
+    record = CallRecord(id="c1", from_number="+15550100199", started_at="2026-01-02T03:04:05.678Z").to_json()
+    assert json.loads(json.dumps(REDACTION.record(record))) == record

@@ -1,0 +1,222 @@
+"""Calls of ours: other servers, redirections, longer sessions, reliable provisional responses."""
+
+from __future__ import annotations
+
+import pytest
+
+from callagent.sip import (
+    CallAnswered,
+    CallEnded,
+    CallRinging,
+    EndCause,
+    Event,
+    Headers,
+    Hop,
+    InviteReceived,
+    Negotiation,
+    Request,
+    Response,
+    Way,
+    parse_message,
+)
+from callagent.sip.responses import respond_to
+from tests.sip.pair import SERVER, Pair, settings
+
+GONE = Hop("192.0.2.9", 5060)
+
+
+def answer_at_once(pair: Pair) -> None:
+    def on_event(event: Event) -> None:
+        if isinstance(event, InviteReceived):
+            event.call.ring(pair.now)
+            event.call.answer(pair.answer_to(event.call), pair.now)
+
+    pair.server.on_event = on_event
+
+
+def answered_by_hand(pair: Pair, number: int, status: int, tag: str = "far", body: bytes = b"", **headers: str) -> None:
+    """Answer the server's nth INVITE as a peer of our making."""
+    invite = pair.server.requests("INVITE")[number]
+    extra = [(name.replace("_", "-"), value) for name, value in headers.items()]
+    extra.append(("Contact", f"<sip:{SERVER[0]}>")) if "Contact" not in headers else None
+    pair.send(bytes(respond_to(invite, status, tag=tag, headers=extra, body=body)), to="phone")
+    pair.run(0.1)
+
+
+def by_hand() -> Pair:
+    """A server that never answers by itself."""
+    return Pair(server=settings(admit=lambda host: None))
+
+
+def heard(pair: Pair, method: str) -> list[Request]:
+    return pair.server.requests(method)
+
+
+def test_the_next_server_is_called_when_the_first_does_not_answer() -> None:
+    pair = Pair()
+    answer_at_once(pair)
+    pair.dial(way=Way((GONE, Hop(*SERVER))))
+    pair.run(31.0)
+    assert not pair.server.calls
+    pair.run(3.0)
+    assert len(pair.phone.of(CallAnswered)) == 1
+    assert len(pair.server.calls) == 1
+
+
+def test_the_next_server_is_called_at_once_when_there_is_no_connection() -> None:
+    pair = Pair()
+    answer_at_once(pair)
+    gone = Hop("192.0.2.9", 5060, "tcp")
+    pair.dial(way=Way((gone, Hop(*SERVER))))
+    pair.phone.core.fail(gone, pair.now)
+    pair.run(0.5)
+    assert len(pair.phone.of(CallAnswered)) == 1
+
+
+def test_a_server_that_is_busy_sends_us_to_the_next_and_the_last_one_ends_the_call() -> None:
+    pair = Pair(server=settings(busy=lambda: 5))
+    pair.dial(way=Way((Hop(*SERVER), Hop(*SERVER))))
+    pair.run()
+    assert pair.phone.statuses("INVITE").count(503) == 2
+    (ended,) = pair.phone.of(CallEnded)
+    assert ended.status == 503
+    assert pair.idle()
+
+
+def test_hanging_up_stops_the_search() -> None:
+    pair = Pair(server=settings(busy=lambda: 5))
+    ours = pair.dial(way=Way((GONE, Hop(*SERVER))))
+    ours.hang_up(pair.now)
+    pair.run()
+    assert not pair.server.heard
+    assert pair.phone.of(CallEnded)[0].cause is EndCause.LOCAL
+    assert pair.idle()
+
+
+def test_a_redirection_within_the_host_is_followed_and_another_host_is_not() -> None:
+    pair = by_hand()
+    pair.dial()
+    pair.run(0.1)
+    answered_by_hand(pair, 0, 302, Contact="<sip:desk@198.51.100.1>, <sip:desk@192.0.2.2>")
+    assert str(heard(pair, "INVITE")[-1].uri) == "sip:desk@192.0.2.2"
+    answered_by_hand(pair, -1, 302, Contact="<sip:desk@198.51.100.1>")
+    (ended,) = pair.phone.of(CallEnded)
+    assert (ended.status, ended.cause) == (302, EndCause.REFUSED)
+    assert "198.51.100.1" in (ended.headers.get("Contact") or "")
+
+
+def test_redirections_in_a_circle_end() -> None:
+    pair = by_hand()
+    pair.dial()
+    pair.run(0.1)
+    for _ in range(10):
+        if not pair.phone.of(CallEnded):
+            answered_by_hand(pair, -1, 301, Contact="<sip:round@192.0.2.2>")
+    assert pair.phone.of(CallEnded)
+
+
+def test_a_session_that_is_too_short_for_the_peer_is_asked_for_again_once() -> None:
+    pair = by_hand()
+    pair.dial()
+    pair.run(0.1)
+    answered_by_hand(pair, 0, 422, Min_SE="3600")
+    again = heard(pair, "INVITE")[-1]
+    assert (again.headers.get("Min-SE"), again.headers.get("Session-Expires")) == ("3600", "3600")
+    assert again.cseq.number == 2
+    answered_by_hand(pair, -1, 422, Min_SE="7200")
+    assert pair.phone.of(CallEnded)[0].status == 422
+
+
+# Reliable provisional responses (RFC 3262)
+
+
+def answer_sdp() -> bytes:
+    return Negotiation(SERVER[0], 5000, 2, loopback=False).offer()
+
+
+def test_a_reliable_183_is_acknowledged_once_and_its_answer_stands() -> None:
+    pair = by_hand()
+    ours = pair.dial()
+    pair.run(0.1)
+    for _ in range(2):
+        answered_by_hand(pair, 0, 183, body=answer_sdp(), Require="100rel", RSeq="7")
+    (prack,) = heard(pair, "PRACK")
+    assert prack.headers.get("RAck") == "7 1 INVITE"
+    assert prack.cseq.number == 2
+    assert [event.status for event in pair.phone.of(CallRinging)] == [183]
+    assert b"m=audio" in pair.phone.of(CallRinging)[0].body
+    answered_by_hand(pair, 0, 200)
+    assert b"m=audio" in pair.phone.of(CallAnswered)[0].body
+    ours.hang_up(pair.now)
+    pair.run(0.1)
+    assert heard(pair, "BYE")[0].cseq.number > prack.cseq.number
+
+
+def test_each_branch_of_a_fork_counts_for_itself() -> None:
+    pair = by_hand()
+    pair.dial()
+    pair.run(0.1)
+    answered_by_hand(pair, 0, 180, tag="one", Require="100rel", RSeq="1")
+    answered_by_hand(pair, 0, 180, tag="two", Require="100rel", RSeq="90")
+    answered_by_hand(pair, 0, 183, tag="two", Require="100rel", RSeq="91")
+    answered_by_hand(pair, 0, 183, tag="two", Require="100rel", RSeq="93")
+    assert [(p.recipient.tag, p.headers.get("RAck")) for p in heard(pair, "PRACK")] == [
+        ("one", "1 1 INVITE"), ("two", "90 1 INVITE"), ("two", "91 1 INVITE"),
+    ]  # fmt: skip
+
+
+def reliable_caller() -> tuple[Pair, Request]:
+    pair = Pair()
+    invite = pair.dial(headers={"Require": "100rel"}).invite
+    pair.run(0.2)
+    return pair, invite
+
+
+def test_our_ringing_is_repeated_until_it_is_acknowledged() -> None:
+    lost = iter([True, True])
+    pair, _ = reliable_caller()
+    pair.lose = lambda number, data: data.startswith(b"PRACK") and next(lost, False)
+    theirs = pair.server.calls[0]
+    theirs.ring(pair.now)
+    pair.run(10.0)
+    assert pair.phone.statuses("INVITE").count(180) > 1
+    assert len(pair.server.requests("PRACK")) == 1
+    assert pair.phone.statuses("PRACK") == [200]
+    ringing = pair.phone.statuses("INVITE").count(180)
+    pair.run(10.0)
+    assert pair.phone.statuses("INVITE").count(180) == ringing
+    theirs.answer(pair.answer_to(theirs), pair.now)
+    pair.run(1.0)
+    assert theirs.established
+
+
+def test_a_caller_that_never_acknowledges_is_refused() -> None:
+    pair, _ = reliable_caller()
+    pair.lose = lambda number, data: data.startswith(b"PRACK")
+    pair.server.calls[0].ring(pair.now)
+    pair.run(40.0)
+    assert pair.phone.of(CallEnded)[0].status == 504
+    pair.lose = lambda number, data: False
+    pair.run()
+    assert pair.idle()
+
+
+@pytest.mark.parametrize("rack", ["1 1 INVITE", "x", ""])
+def test_a_prack_of_something_else_is_refused(rack: str) -> None:
+    pair, invite = reliable_caller()
+    theirs = pair.server.calls[0]
+    assert theirs.dialog is not None
+    headers = Headers([("Via", "SIP/2.0/UDP 192.0.2.1:5060;branch=z9hG4bKp"), ("RAck", rack), ("CSeq", "2 PRACK")])
+    for name, value in (("From", invite.headers.get("From")), ("To", str(theirs.dialog.local))):
+        headers.add(name, value or "")
+    headers.add("Call-ID", invite.call_id)
+    pair.send(bytes(Request(headers, method="PRACK", uri=invite.uri)))
+    pair.run(0.1)
+    assert pair.phone.statuses("PRACK") == [481]
+
+
+def test_a_message_of_ours_is_read_back() -> None:
+    pair = Pair()
+    invite = parse_message(bytes(pair.dial().invite))
+    assert not isinstance(invite, Response)
+    assert invite.headers.tokens("Supported") == ["100rel", "replaces", "norefersub", "timer"]

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from callagent.config import Config, ModelFallback, ModelSection, load_config
+from callagent.errors import ConfigError, ProjectError, UserError
+from callagent.models import FailoverModel, NamedModels, open_model
+from callagent.projects import check, flow_settings, open_language_model, open_project
+
+MILL = Path(__file__).parent / "projects" / "mill"
+
+
+async def opened(path: Path) -> str:
+    config = Config()
+    project = await open_project(path, open_model("rules"), config, flow_settings(config, "sandbox"))
+    try:
+        return project.name
+    finally:
+        await project.close()
+
+
+async def test_a_sound_project_opens() -> None:
+    assert await opened(MILL)
+
+
+async def test_what_is_no_project_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is not a folder"):
+        await opened(tmp_path / "nowhere")
+    with pytest.raises(UserError, match="holds no agent project"):
+        await opened(tmp_path)
+
+
+async def test_mistakes_are_told_with_file_and_line(tmp_path: Path) -> None:
+    project = Path(shutil.copytree(MILL, tmp_path / "mill"))
+    (project / "functions" / "weigh.py").write_text("def weigh(conv:\n")
+    with pytest.raises(ProjectError, match=r"functions/weigh\.py:1: Syntax error"):
+        await opened(project)
+
+
+@pytest.mark.parametrize("name", ["gpt", "openai", "openai/", "script:", "rules/x", ""])
+def test_a_model_that_nobody_knows_is_refused(name: str) -> None:
+    with pytest.raises(UserError, match="unknown model"):
+        open_language_model(Config(model=ModelSection(name=name)))
+
+
+def test_openai_itself_wants_a_key_and_a_server_of_ones_own_does_not() -> None:
+    with pytest.raises(ConfigError, match="OPENAI_API_KEY"):
+        open_language_model(Config(model=ModelSection(name="openai/gpt-4.1")))
+    local = ModelSection(name="openai/qwen", base_url="http://127.0.0.1:8000/v1")
+    assert open_language_model(Config(model=local))
+
+
+def test_models_that_are_asked_where_the_first_fails() -> None:
+    spare = ModelFallback(name="openai/qwen", base_url="http://127.0.0.1:8000/v1")
+    with pytest.raises(ConfigError, match=r"'openai/gpt-4\.1' needs a key"):
+        open_language_model(Config(model=ModelSection(name="openai/gpt-4.1", fallbacks=(spare,))))
+    section = ModelSection(name="openai/gpt-4.1", api_key="secret", fallbacks=(spare, ModelFallback(name="rules")))
+    model = open_language_model(Config(model=section))
+    assert isinstance(model, FailoverModel)
+    assert [(member.name, member.embedded) for member in model.lineup.members] == [
+        ("openai/gpt-4.1", False),
+        ("openai/qwen", False),
+        ("rules", True),
+    ]
+
+
+def test_check_tells_of_functions_that_cannot_be_imported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    project = Path(shutil.copytree(MILL, tmp_path / "mill"))
+    with (project / "functions" / "weigh.py").open("a") as file:
+        file.write("import a_module_that_nobody_has\n")
+    assert check(project, as_json=True) == 0
+    (warning,) = json.loads(capsys.readouterr().out)["warnings"]
+    assert warning["file"] == "functions/weigh.py"
+    assert "a_module_that_nobody_has" in warning["message"]
+    assert check(project, as_json=False) == 0
+    assert capsys.readouterr().out.endswith("0 errors, 1 warnings\n")
+
+
+def test_each_provider_has_its_own_key_and_gets_no_other() -> None:
+    keys = {"OPENAI_API_KEY": "for-openai", "GOOGLE_API_KEY": "for-speech", "GEMINI_API_KEY": "for-gemini"}
+    config = load_config(None, keys | {"CALLAGENT_MODEL__NAME": "gemini/flash"})
+    assert open_language_model(config)._settings.api_key == "for-gemini"  # type: ignore[attr-defined]
+    with pytest.raises(ConfigError, match="'anthropic/x' needs a key: set ANTHROPIC_API_KEY"):
+        open_language_model(load_config(None, keys | {"CALLAGENT_MODEL__NAME": "anthropic/x"}))
+
+
+def test_names_of_a_platform_lead_to_models_of_ours(tmp_path: Path) -> None:
+    (tmp_path / "callagent.toml").write_text(
+        '[model]\nname = "openai/small"\nbase_url = "http://127.0.0.1:9/v1"\n'
+        '[model.names]\n"raven-3" = "openai/large"\n"*" = "openai/small"\nfast = "rules"\n'
+    )
+    config = load_config(tmp_path / "callagent.toml", {})
+    model = open_language_model(config)
+    assert isinstance(model, NamedModels)
+    assert model.others.keys() == {"openai/large", "openai/small", "rules"}
+    assert model.others["openai/small"] is model.configured
+    assert model.others["openai/large"]._base_url == "http://127.0.0.1:9/v1"  # type: ignore[attr-defined]
+    names = flow_settings(config, "sandbox").models
+    assert [names.get(name, "") for name in ("raven-3", "gpt-4o", "fast", "")] == [
+        "openai/large",
+        "openai/small",
+        "rules",
+        "",
+    ]

@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+from callagent.breaker import Lineup, Member
+from callagent.errors import ProviderRefused
+from callagent.provider_metrics import provider_metrics
+
+
+def test_failures_open_breakers_and_outages_are_told() -> None:
+    lineup = Lineup("voice", [Member("deepgram", 1), Member("azure", 2), Member("local", 3, embedded=True)])
+    lineup.members[0].breaker.fail(ProviderRefused("bad key", 401), 0.0)
+    lineup.outages = 2
+    values = [line for line in provider_metrics([lineup]) if not line.startswith("#")]
+    assert values == [
+        'callagent_provider_failures_total{role="voice",provider="deepgram"} 1',
+        'callagent_provider_failures_total{role="voice",provider="azure"} 0',
+        'callagent_provider_resting{role="voice",provider="deepgram"} 1',
+        'callagent_provider_resting{role="voice",provider="azure"} 0',
+        'callagent_provider_outages_total{role="voice"} 2',
+    ]
+    assert provider_metrics([]) == []

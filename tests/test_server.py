@@ -1,0 +1,204 @@
+"""The server process: who is let in, which project answers, and how it stops."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import socket
+import sqlite3
+import urllib.error
+import urllib.request
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from callagent.call_info import EndReason
+from callagent.errors import UserError
+from tests.end_to_end.scripted import MILL, scripts, talker, until
+from tests.end_to_end.server_process import ServerProcess, serve
+
+pytestmark = pytest.mark.end_to_end
+
+FERRY = MILL.parent / "ferry"
+THOUGHTS = [{"calls": [{"name": "weigh"}]}, {"text": "It is noted."}] * 3
+
+
+def quick(folder: Path) -> dict[str, str]:
+    return scripts(folder, ["weigh it"] * 3, THOUGHTS)
+
+
+def configured(folder: Path, text: str) -> tuple[str, str]:
+    (folder / "callagent.toml").write_text(text)
+    return "--config", str(folder / "callagent.toml")
+
+
+def invite(server: ServerProcess, user: str = "agent") -> str:
+    """The final response to an INVITE without an offer, as text; acknowledged."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
+        peer.bind(("127.0.0.1", 0))
+        peer.settimeout(5)
+        here = f"127.0.0.1:{peer.getsockname()[1]}"
+        branch, call = f"z9hG4bK{uuid4().hex}", uuid4().hex
+
+        def send(method: str, to_tag: str = "") -> None:
+            lines = [
+                f"{method} sip:{user}@{server.sip} SIP/2.0",
+                f"Via: SIP/2.0/UDP {here};branch={branch}",
+                f"From: <sip:+15550100@{here}>;tag=1",
+                f"To: <sip:{user}@{server.sip}>{to_tag}",
+                f"Call-ID: {call}",
+                f"CSeq: 1 {method}",
+                f"Contact: <sip:+15550100@{here}>",
+                "Max-Forwards: 70",
+                "Content-Length: 0",
+            ]
+            peer.sendto("\r\n".join([*lines, "", ""]).encode(), ("127.0.0.1", server.sip_port))
+
+        send("INVITE")
+        while True:
+            response = peer.recv(65536).decode()
+            if not response.startswith("SIP/2.0 1"):
+                break
+        to = next(line for line in response.split("\r\n") if line.startswith("To:"))
+        send("ACK", ";tag=" + to.rpartition(";tag=")[2])
+        return response
+
+
+def status(port: int, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as response:
+            return response.status, response.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+async def exit_status(server: ServerProcess) -> int:
+    return await asyncio.to_thread(server.process.wait, 30)
+
+
+async def test_a_signal_lets_running_calls_finish_and_takes_no_new_ones(tmp_path: Path) -> None:
+    with serve(tmp_path, "--http", "127.0.0.1:0", project=MILL, **quick(tmp_path)) as server:
+        async with talker(server.sip) as caller:
+            await caller.listen(1)
+            assert (await asyncio.to_thread(status, server.http_port, "/ready"))[0] == 200
+            server.process.send_signal(signal.SIGTERM)
+            await until(lambda: any(line["event"] == "draining" for line in server.log()), 10)
+            response = await asyncio.to_thread(invite, server)
+            assert response.startswith("SIP/2.0 503 ")
+            assert "\r\nRetry-After: " in response
+            assert (await asyncio.to_thread(status, server.http_port, "/ready"))[0] == 503
+            assert (await asyncio.to_thread(status, server.http_port, "/health"))[0] == 200
+            await caller.say()
+            await caller.listen(2)
+        assert await exit_status(server) == 0
+        (record,) = server.records()
+    assert (record["end_reason"], record["end_function"]) == ("caller_hangup", "done")
+    assert record["turns"][1]["agent_response"] == "It is noted."
+
+
+async def test_a_second_signal_ends_the_calls_with_their_end_functions(tmp_path: Path) -> None:
+    with serve(tmp_path, project=MILL, **quick(tmp_path)) as server:
+        async with talker(server.sip) as one, talker(server.sip, "+15550101") as other:
+            await one.listen(1)
+            await other.listen(1)
+            server.process.send_signal(signal.SIGTERM)
+            await until(lambda: any(line["event"] == "draining" for line in server.log()), 10)
+            server.process.send_signal(signal.SIGTERM)
+            assert [await one.ended(), await other.ended()] == ["the server hung up"] * 2
+        assert await exit_status(server) == 0
+        records = server.records()
+    assert [record["end_reason"] for record in records] == [EndReason.DRAIN.value] * 2
+    assert [record["metrics"] for record in records] == [[{"name": "ENDED", "value": 0}]] * 2
+
+
+async def test_one_call_more_than_the_limit_is_sent_elsewhere(tmp_path: Path) -> None:
+    with serve(tmp_path, project=MILL, LIMITS__CALLS="1", **quick(tmp_path)) as server:
+        async with talker(server.sip) as caller:
+            await caller.listen(1)
+            response = await asyncio.to_thread(invite, server)
+            assert response.startswith("SIP/2.0 503 ")
+            assert "\r\nRetry-After: " in response
+            with pytest.raises(UserError, match="503"):
+                async with talker(server.sip, "+15550101"):
+                    pass
+        await asyncio.to_thread(server.wait_for_records, 1)
+        async with talker(server.sip, "+15550102") as caller:
+            await caller.listen(1)
+        assert len(await asyncio.to_thread(server.wait_for_records, 2)) == 2
+
+
+async def test_each_number_has_its_project_and_others_are_refused(tmp_path: Path) -> None:
+    text = f"""
+        [[numbers]]
+        number = "100"
+        project = {json.dumps(str(MILL))}
+        [[numbers]]
+        number = "3*"
+        project = {json.dumps(str(FERRY))}
+        environment = "live"
+    """
+    with serve(tmp_path, *configured(tmp_path, text), **quick(tmp_path)) as server:
+        for user in ("100", "345"):
+            async with talker(server.sip, user=user) as caller:
+                await caller.listen(1)
+        with pytest.raises(UserError, match="did not answer: 603"):
+            async with talker(server.sip, user="200"):
+                pass
+        records = await asyncio.to_thread(server.wait_for_records, 2)
+        assert [line["callee"] for line in server.log() if line["event"] == "number_not_routed"] == ["200"]
+    assert [(record["environment"], record["to_number"]) for record in records] == [("sandbox", "100"), ("live", "345")]
+    greetings = [record["turns"][0]["agent_response"] for record in records]
+    assert greetings[0] == "This is the mill."
+    assert "Ferries" in greetings[1]
+
+
+async def test_a_handoff_that_leads_nowhere_brings_the_caller_back(tmp_path: Path) -> None:
+    thoughts = [
+        {"calls": [{"name": "person_wanted"}]},
+        {"text": "The miller cannot come. What else?"},
+        {"calls": [{"name": "weigh"}]},
+        {"text": "It is noted."},
+    ]
+    with serve(tmp_path, project=MILL, **scripts(tmp_path, ["a person", "weigh it"], thoughts)) as server:
+        async with talker(server.sip) as caller:
+            await caller.listen(1)
+            await caller.say()
+            await caller.listen(2)
+            await caller.say()
+            await caller.listen(3)
+        (record,) = await asyncio.to_thread(server.wait_for_records, 1)
+    assert record["handoff_outcome"] == "refused"
+    assert record["end_reason"] == "caller_hangup"
+    assert record["state"]["sacks"] == 1
+    assert [error["detail"] for error in record["errors"]] == [
+        "handoff 'miller' is not a configured target; add [[targets]] name = \"miller\" with its uri to callagent.toml"
+    ]
+
+
+async def test_a_caller_whom_nobody_knows_gets_no_answer(tmp_path: Path) -> None:
+    text = '[[sip.trunks]]\nname = "carrier"\nsources = ["192.0.2.0/24"]\n'
+    arguments = configured(tmp_path, text)
+    with serve(tmp_path, *arguments, project=MILL, **quick(tmp_path)) as server, pytest.raises(TimeoutError):
+        await asyncio.to_thread(invite, server)
+
+
+async def test_http_alone_serves_health_and_metrics(tmp_path: Path) -> None:
+    with serve(tmp_path, "--http", "127.0.0.1:0", project=MILL, **quick(tmp_path)) as server:
+        assert status(server.http_port, "/health")[0] == 200
+        assert "callagent_calls_live 0" in status(server.http_port, "/metrics")[1]
+        assert status(server.http_port, "/twilio/voice")[0] in (404, 405)
+
+
+async def test_a_store_that_is_locked_for_a_while_delays_no_conversation(tmp_path: Path) -> None:
+    with serve(tmp_path, project=MILL, **quick(tmp_path)) as server:
+        with sqlite3.connect(server.store, isolation_level=None) as locker:
+            locker.execute("BEGIN EXCLUSIVE")
+            async with talker(server.sip) as caller:
+                await caller.listen(1, 3)
+                locker.execute("ROLLBACK")
+        locker.close()
+        (record,) = await asyncio.to_thread(server.wait_for_records, 1)
+    assert record["end_function"] == "done"

@@ -1,0 +1,107 @@
+"""API and dashboard on loopback, over a store of made-up calls."""
+
+from __future__ import annotations
+
+import wave
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from callagent.call_info import EndReason
+from callagent.call_state import CallState
+from callagent.records import CallRecord, Spoken, Store, TurnEntry
+from callagent.records.reader import Reader, SqliteDatabase
+from callagent.records.reading_process import ReadingProcess
+from callagent.records.retention import delete_caller
+from callagent.turns import FloorState
+from callagent.web import ServerHooks, make_app
+from callagent.web.accounts import Account, Accounts
+from callagent.web.api import Dashboard
+from tests.records.synthetic import synthetic_records
+
+HOOKS = ServerHooks(lambda leg: None, lambda: True, lambda: False, lambda: "")
+
+
+@dataclass
+class LiveCall:
+    """What a watcher sees of a call that is on."""
+
+    record: CallRecord
+    state: Enum = CallState.TALKING
+    floor: Enum = FloorState.LISTENING
+    ended: list[EndReason] = field(default_factory=list)
+
+    def end(self, reason: EndReason) -> None:
+        self.ended.append(reason)
+
+
+@dataclass
+class Served:
+    url: str
+    store: Store
+    records: list[CallRecord]
+    calls: dict[str, Any]
+
+
+def live_call(call_id: str = "live1") -> LiveCall:
+    record = CallRecord(
+        id=call_id, wire="sip", project_id="parcels", from_number="+15550100", started_at="2026-01-02T03:04:05Z"
+    )
+    record.turns = [
+        TurnEntry(number=0, spoken=[Spoken("Hello, how can I help?", "speech", 0.5, 2.0)]),
+        TurnEntry(number=1, user_input="where is my parcel", flow="parcel_service", step="welcome"),
+    ]
+    return LiveCall(record)
+
+
+def write_recording(path: Path, seconds: float = 2.0) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(2)
+        file.setsampwidth(2)
+        file.setframerate(8000)
+        half = int(8000 * seconds / 2)
+        file.writeframes(b"\x00\x40\x00\x00" * half + b"\x00\x00\x00\x20" * half)
+
+
+@asynccontextmanager
+async def serve_dashboard(
+    folder: Path,
+    accounts: Sequence[Account] = (),
+    *,
+    count: int = 30,
+    projects: Sequence[Any] = (),
+    change: Any = None,
+) -> AsyncIterator[Served]:
+    records = list(synthetic_records(count))
+    recording = folder / "recordings" / f"{records[-1].id}.wav"
+    write_recording(recording)
+    records[-1].recording = str(recording)
+    if change:
+        change(records)
+    store = Store(folder / "calls.db")
+    for record in records:
+        await store.ended(record)
+        await store.metric(record.id, 1, "PARCEL_FOUND", True)
+    process = ReadingProcess()
+    reader = Reader(SqliteDatabase(store.path, process), process)
+    calls: dict[str, Any] = {}
+
+    async def forget(number: str) -> int:
+        return await delete_caller(store, number)
+
+    dashboard = Dashboard(reader, lambda: calls, lambda: projects, folder / "recordings", Accounts(accounts), forget)
+    runner = web.AppRunner(make_app(None, HOOKS, dashboard), access_log=None, shutdown_timeout=2.0)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield Served(f"http://127.0.0.1:{runner.addresses[0][1]}", store, records, calls)
+    finally:
+        await runner.cleanup()
+        await reader.close()
+        await store.close()
