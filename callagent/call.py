@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from typing import Any
 
 from callagent.agents.action import (
     Action,
@@ -33,12 +32,12 @@ from callagent.agents.action import (
     WaitStarted,
 )
 from callagent.call_info import EndReason
+from callagent.call_keeping import Keeping
 from callagent.call_media import RecordedMedia
 from callagent.call_record import Recorder
 from callagent.call_reply import Replies
 from callagent.call_state import (
     ANSWERING,
-    END_FUNCTION_ATTEMPTS,
     TRANSITIONS,
     Acted,
     AnswerDue,
@@ -101,7 +100,6 @@ class Call:
     ) -> None:
         self.leg = leg
         self._project = project
-        self._store = services.store
         self._resolve = services.resolve_target
         self._has_voice = services.has_voice
         self._speaking = VoiceSettings()
@@ -116,10 +114,10 @@ class Call:
         self._recording: StereoRecording | None = None
         self._replies = Replies(self._inbox.put_nowait)
         self._leaving: asyncio.Task[None] | None = None
-        self._metrics_written = 0
         self._digits_hidden = False
         self._log = log.bind(call=leg.info.call_id)
         self._recorder = Recorder(leg.info, project.name, settings.environment, self._loop.time())
+        self._keeping = Keeping(services.store, self._recorder, settings, self._log)
 
     @property
     def state(self) -> CallState:
@@ -145,8 +143,7 @@ class Call:
     async def run(self) -> CallRecord:
         info = self.leg.info
         self._log.info("call_started", wire=info.wire, caller=info.caller, callee=info.callee)
-        # A disk that stalls delays the record, not the caller; the write itself goes on.
-        await self._bounded("record", self._store.opened(self._recorder.record), self._settings.first_record)
+        await self._keeping.opened()
         timer = self._loop.call_later(self._settings.longest_call, self.end, EndReason.MAX_DURATION)
         try:
             async with AsyncExitStack() as stack:
@@ -166,7 +163,7 @@ class Call:
     async def _live(self, stack: AsyncExitStack) -> None:
         self.leg.listen(self._inbox.put_nowait)
         self.leg.ring()
-        self._agent = await self._project.open(self.leg.info, self._write_metric)
+        self._agent = await self._project.open(self.leg.info, self._keeping.metric)
         await stack.enter_async_context(self._taker)
         self._replies.begin(self._agent.start())
         backlog = await self._ring()
@@ -257,7 +254,7 @@ class Call:
             case CallerTurnEnded(text=text, alternatives=alternatives, digits=digits):
                 hidden, now = event.is_pii, self._loop.time()
                 self._recorder.caller_turn(event.record, text, digits, hidden=hidden, now=now)
-                self._store.progressed(self._recorder.record)
+                self._keeping.progressed()
                 self._reply_to(CallerTurn(text, alternatives, digits))
             case NoInput(record=record):
                 self._recorder.caller_turn(record, "", "", hidden=False, now=self._loop.time())
@@ -425,45 +422,19 @@ class Call:
         self._state = CallState.ENDED
         if self._media:
             self._recorder.media(self._media.statistics())
-        await self._bounded("hang_up", self.leg.hang_up(self._end_reason), self._settings.closing)
+        keeping, closing = self._keeping, self._settings.closing
+        await keeping.bounded("hang_up", self.leg.hang_up(self._end_reason), closing)
         await self._stop_tasks()
         self._recorder.finish(self._end_reason, self._loop.time())
         if self._agent:
-            await self._end_function(self._agent)
+            await keeping.end_function(self._agent, self._end_reason)
             self._recorder.agent(self._agent.record())
-            await self._bounded("agent_close", self._agent.close(), self._settings.closing)
+            await keeping.bounded("agent_close", self._agent.close(), closing)
         if self._recording:
-            await self._bounded("recording", asyncio.to_thread(self._recording.close), self._settings.closing)
-        await self._bounded("record", self._store.ended(self._recorder.record), self._settings.closing)
+            await keeping.bounded("recording", asyncio.to_thread(self._recording.close), closing)
+        await keeping.ended()
         record = self._recorder.record
         self._log.info("call_ended", reason=record.end_reason, seconds=record.total_duration, turns=record.num_turns)
-
-    async def _end_function(self, agent: Agent) -> None:
-        """Started for every call whose start function began; again only if the attempt before did not reach its end."""
-        self._recorder.record.end_function = "failed"
-        for attempt in range(1, END_FUNCTION_ATTEMPTS + 1):
-            attempted = self._store.end_attempted(self.leg.info.call_id, attempt)
-            await self._bounded("end_attempt", attempted, self._settings.first_record)
-            try:
-                async with asyncio.timeout(self._settings.end_function):
-                    done = await agent.end(self._end_reason, attempt)
-            except TimeoutError:
-                done = False
-            if done:
-                self._recorder.record.end_function = "done"
-                return
-            self._log.warning("end_function_failed", attempt=attempt)
-
-    async def _bounded(self, what: str, closing: Any, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await closing
-        except TimeoutError:
-            self._log.error("took_too_long", what=what, seconds=seconds)
-
-    async def _write_metric(self, name: str, value: Any) -> None:
-        self._metrics_written += 1
-        await self._store.metric(self.leg.info.call_id, self._metrics_written, name, value)
 
     @property
     def _the_agent(self) -> Agent:

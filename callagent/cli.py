@@ -75,7 +75,8 @@ _BENCH_EXAMPLES = """\
   callagent bench calls --calls 50 --seconds 30
   callagent bench media --calls 100
   callagent bench conversation --trials 100 --json
-  callagent bench speech --corpus recordings/"""
+  callagent bench speech --corpus recordings/
+  callagent bench models --model openai/gpt-4.1-mini"""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -103,7 +104,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"callagent {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for add in (_add_serve, _add_check, _add_chat, _add_test, _add_functions, _add_call, _add_calls, _add_bench):
+    agent = (_add_serve, _add_check, _add_chat, _add_test, _add_functions)
+    for add in (*agent, _add_call, _add_calls, _add_password, _add_bench):
         add(commands)
     return parser
 
@@ -176,7 +178,11 @@ def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument(
         "--http", metavar="HOST:PORT", help="where HTTP listens; 'off' for no HTTP (default: 127.0.0.1:8080)"
     )
-    parser.add_argument("--model", metavar="NAME", help="rules, openai/MODEL or script:FILE (default: rules)")
+    parser.add_argument(
+        "--model",
+        metavar="NAME",
+        help="rules, embedded, openai/MODEL, anthropic/MODEL, gemini/MODEL … (default: rules)",
+    )
     parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), help="default: info")
 
 
@@ -220,7 +226,11 @@ def _add_chat(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     )
     parser.add_argument("--input-file", type=Path, metavar="FILE", help="one message a line")
     parser.add_argument("--json", action="store_true", help="one JSON object a turn, then the record")
-    parser.add_argument("--model", metavar="NAME", help="rules, openai/MODEL or script:FILE (default: rules)")
+    parser.add_argument(
+        "--model",
+        metavar="NAME",
+        help="rules, embedded, openai/MODEL, anthropic/MODEL, gemini/MODEL … (default: rules)",
+    )
     parser.add_argument("--caller", metavar="NUMBER", help="who calls (default: withheld)")
     parser.add_argument("--callee", metavar="NUMBER", help="the number called")
     parser.add_argument(
@@ -343,10 +353,17 @@ def _add_calls(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     showing.add_argument("--json", action="store_true", help="the whole record as JSON")
     showing.set_defaults(run=_calls_show)
     exporting = actions.add_parser(
-        "export", help="every record as JSON Lines", description="Every record, a line each."
+        "export", help="every record as JSON Lines or CSV", description="Every record, a line each."
     )
+    exporting.add_argument("--format", choices=("jsonl", "csv"), default="jsonl", help="default: jsonl")
+    exporting.add_argument("--caller", metavar="NUMBER", help="only the calls of this number")
     exporting.set_defaults(run=_calls_export)
-    for action in (listing, showing, exporting):
+    deleting = actions.add_parser(
+        "delete", help="delete a caller's calls", description="Every ended call of a number, with its recording."
+    )
+    deleting.add_argument("number", help="the caller's number as `calls list` shows it")
+    deleting.set_defaults(run=_calls_delete)
+    for action in (listing, showing, exporting, deleting):
         # Without a default of its own an action leaves alone what stood before it.
         action.add_argument("--config", type=Path, metavar="FILE", default=argparse.SUPPRESS, help="settings")
 
@@ -375,12 +392,38 @@ def _calls_show(options: argparse.Namespace) -> int:
 
 
 def _calls_export(options: argparse.Namespace) -> int:
-    import json
+    from callagent.records import export
 
-    from callagent.records import read_records
+    export(Path(_config_of(options).records.path), options.format, sys.stdout, caller=options.caller)
+    return 0
 
-    for record in read_records(Path(_config_of(options).records.path)):
-        print(json.dumps(record, ensure_ascii=False))
+
+def _calls_delete(options: argparse.Namespace) -> int:
+    from callagent.records import delete_of_caller
+
+    records = _config_of(options).records
+    deleted = delete_of_caller(Path(records.path), options.number, outbox=bool(records.database.get_secret_value()))
+    print(f"{deleted} calls deleted")
+    return 0
+
+
+# password ---------------------------------------------------------------------------------------------------------
+
+
+def _add_password(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    what = "hash a password for the setting users.password"
+    _command(commands, "password", what, _password, "  callagent password     asks for it, prints its hash")
+
+
+def _password(_: argparse.Namespace) -> int:
+    from getpass import getpass
+
+    from callagent.web.accounts import hash_password
+
+    password = getpass("Password: ") if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
+    if not password:
+        raise UserError("an empty password lets everybody in; choose another")
+    print(hash_password(password))
     return 0
 
 
@@ -414,6 +457,7 @@ def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     engine.add_argument("--json", action="store_true", help="one JSON object")
     engine.set_defaults(run=_bench_engine)
     _add_bench_speech(benches)
+    _add_bench_models(benches)
 
 
 def _add_bench_speech(benches: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -430,6 +474,19 @@ def _add_bench_speech(benches: argparse._SubParsersAction[argparse.ArgumentParse
     speech.add_argument("--details", type=Path, metavar="FILE", help="write what was heard of each, as JSON Lines")
     speech.add_argument("--json", action="store_true", help="one JSON object")
     speech.set_defaults(run=_bench_speech)
+
+
+def _add_bench_models(benches: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    models = benches.add_parser("models", help="a language model's speed, and whether it chooses the right function")
+    _add_config(models)
+    models.add_argument("--model", metavar="NAME", help="which one (default: as configured)")
+    models.add_argument(
+        "--utterances", type=Path, metavar="FILE", help="what callers say and which calls are expected (default: 60)"
+    )
+    models.add_argument("--limit", type=_count, metavar="N", help="only the first N utterances")
+    models.add_argument("--details", type=Path, metavar="FILE", help="write every answer, as JSON Lines")
+    models.add_argument("--json", action="store_true", help="one JSON object")
+    models.set_defaults(run=_bench_models)
 
 
 def _bench_calls(options: argparse.Namespace) -> int:
@@ -455,6 +512,13 @@ def _bench_conversation(options: argparse.Namespace) -> int:
     from callagent.bench.conversation import bench_conversation
 
     return bench_conversation(options)
+
+
+def _bench_models(options: argparse.Namespace) -> int:
+    from callagent.bench.models import bench_models
+
+    _log_to_stderr()
+    return bench_models(_config_of(options), options)
 
 
 def _bench_speech(options: argparse.Namespace) -> int:

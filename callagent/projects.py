@@ -6,13 +6,24 @@ import argparse
 import asyncio
 import json
 import sys
-from dataclasses import replace
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from callagent.agents.action import AgentProject
+from callagent.agents.adk import (
+    TreeSettings,
+    adk_runtime,
+    check_adk_imports,
+    check_adk_project,
+    is_adk_project,
+    load_adk_project,
+)
+from callagent.agents.cx import check_cx_app, check_cx_imports, cx_runtime, is_cx_app, load_cx_app
 from callagent.agents.flows import (
+    CheckReport,
     FileMemory,
     Finding,
     FlowSettings,
@@ -41,11 +52,37 @@ from callagent.models import (
     ProviderSettings,
     open_model,
 )
-from callagent.workers import ProcessPool, WorkerSettings
+from callagent.workers import ProcessPool, ProjectRuntime, WorkerPool, WorkerSettings
 
 if TYPE_CHECKING:
     from callagent.text_chat import ChatOptions
 
+
+@dataclass(frozen=True, slots=True)
+class ProjectKind:
+    """One published format, by the functions of its package."""
+
+    recognises: Callable[[Path], bool]
+    check: Callable[[Path], CheckReport]
+    check_imports: Callable[[WorkerPool], Awaitable[list[Finding]]]
+    runtime: Callable[[Path], ProjectRuntime]
+    load: Callable[[Path, LanguageModel, WorkerPool, FlowSettings], AgentProject]
+
+
+def _load_tree(path: Path, model: LanguageModel, pool: WorkerPool, settings: FlowSettings) -> AgentProject:
+    return load_adk_project(path, model, pool, TreeSettings(function_timeout=settings.function_timeout))
+
+
+def _load_app(path: Path, model: LanguageModel, pool: WorkerPool, settings: FlowSettings) -> AgentProject:
+    return load_cx_app(path, model, pool, TreeSettings(function_timeout=settings.function_timeout))
+
+
+# In this order: a folder with functions/ is a flow project unless its files say otherwise.
+KINDS = (
+    ProjectKind(is_adk_project, check_adk_project, check_adk_imports, adk_runtime, _load_tree),
+    ProjectKind(is_cx_app, check_cx_app, check_cx_imports, cx_runtime, _load_app),
+    ProjectKind(is_flow_project, check_project, check_imports, project_runtime, load_flow_project),
+)
 
 _KEY_VARIABLES = {"anthropic": "ANTHROPIC_API_KEY", "gemini": "GEMINI_API_KEY", "openai": "OPENAI_API_KEY"}
 
@@ -95,12 +132,12 @@ def _open_one_model(asked: ModelFallback, section: ModelSection) -> LanguageMode
 
 async def open_project(path: Path, model: LanguageModel, config: Config, settings: FlowSettings) -> AgentProject:
     """The project in `path` with its workers running. Raises `ProjectError`."""
-    _recognise(path)
+    kind = _kind_of(path)
     limits = config.limits
     workers = WorkerSettings(environment=function_environment(config), memory=limits.worker_memory_mb << 20)
-    pool = ProcessPool(project_runtime(path), workers)
+    pool = ProcessPool(kind.runtime(path), workers)
     try:
-        project = load_flow_project(path, model, pool, settings)
+        project = kind.load(path, model, pool, settings)
         await pool.start()
     except UserError:
         await pool.close()
@@ -127,29 +164,29 @@ def flow_settings(config: Config, environment: str) -> FlowSettings:
 
 def check(path: Path, *, as_json: bool) -> int:
     """Print what is wrong with the project; exit status 1 when something is."""
-    _recognise(path)
-    report = check_project(path)
+    kind = _kind_of(path)
+    report = kind.check(path)
     warnings = list(report.warnings)
     if not report.errors:
-        warnings += asyncio.run(_imports(path))
+        warnings += asyncio.run(_imports(kind, path))
     found = {
-        kind: [{"file": one.file, "line": one.line, "message": one.message} for one in findings]
-        for kind, findings in (("errors", report.errors), ("warnings", warnings))
+        name: [{"file": one.file, "line": one.line, "message": one.message} for one in findings]
+        for name, findings in (("errors", report.errors), ("warnings", warnings))
     }
     if as_json:
         print(json.dumps(found, ensure_ascii=False, indent=2))  # noqa: T201
     else:
-        for kind, findings in found.items():
+        for name, findings in found.items():
             for one in findings:
-                print(f"{one['file']}:{one['line']}: {kind[:-1]}: {one['message']}")  # noqa: T201
+                print(f"{one['file']}:{one['line']}: {name[:-1]}: {one['message']}")  # noqa: T201
         print(f"{len(found['errors'])} errors, {len(found['warnings'])} warnings")  # noqa: T201
     return 1 if found["errors"] else 0
 
 
-async def _imports(path: Path) -> list[Finding]:
-    pool = ProcessPool(project_runtime(path))
+async def _imports(kind: ProjectKind, path: Path) -> list[Finding]:
+    pool = ProcessPool(kind.runtime(path))
     try:
-        return await check_imports(pool)
+        return await kind.check_imports(pool)
     finally:
         await pool.close()
 
@@ -206,13 +243,17 @@ def _lines(path: Path) -> list[str]:
         raise UserError(f"--input-file {path}: not UTF-8: {error}") from None
 
 
-def _recognise(path: Path) -> None:
+def _kind_of(path: Path) -> ProjectKind:
+    """Raises `UserError` where there is no project."""
     if not path.is_dir():
         raise UserError(f"'{path}' is not a folder; give the folder of an agent project")
-    if not is_flow_project(path):
-        raise UserError(
-            f"'{path.resolve()}' holds no agent project: project.yaml, flows/ or agent_settings/ is expected there"
-        )
+    for kind in KINDS:
+        if kind.recognises(path):
+            return kind
+    raise UserError(
+        f"'{path.resolve()}' holds no agent project: project.yaml, flows/ or agent_settings/ of a flow project, or "
+        "root_agent.yaml of an agent tree, is expected there"
+    )
 
 
 def instant(text: str | None) -> datetime | None:

@@ -21,6 +21,8 @@ from callagent.agents.action import (
     Listen,
     ListenSettings,
     Say,
+    SetLanguage,
+    SetVoice,
     WaitEnded,
     WaitStarted,
 )
@@ -89,13 +91,13 @@ class Scene:
         self.leg.media.speech = self.speech
         for seconds, what in self.plan:
             loop.call_later(seconds, what, self.leg)
-        ears_voice = ScriptedVoice()
+        self.voice = ScriptedVoice()
 
         def make_taker(emit: Any) -> TurnTaker:
             ears = Ears(ScriptedRecognizer(list(self.words)), LoudnessActivity())
-            return TurnTaker(ears, ears_voice, emit, TurnSettings())
+            return TurnTaker(ears, self.voice, emit, TurnSettings())
 
-        services = CallServices(self.store, self._resolve)  # type: ignore[arg-type]
+        services = CallServices(self.store, self._resolve, lambda provider, name: provider == "elevenlabs")  # type: ignore[arg-type]
         return await Call(self.leg, FakeProject(self.agent), make_taker, services, settings).run()
 
     def _resolve(self, handoff: Handoff) -> TransferTarget:
@@ -124,6 +126,26 @@ def test_a_call_from_ringing_to_the_record() -> None:
     assert record.turns[1].latency["response"] == pytest.approx(0.6, abs=0.25)
     assert record.state == {"x": 1}
     assert scene.store.records == [record]
+
+
+def test_voice_and_language_change_from_one_utterance_to_the_next() -> None:
+    actions = [
+        Say("One."),
+        SetVoice("elevenlabs", "xyz"),
+        Say("Two."),
+        SetVoice("playht", "abc"),
+        SetLanguage("de-DE"),
+        Say("Drei."),
+        HangUp(),
+    ]
+    scene = Scene(FakeAgent([says(*actions)]), ["hi"])
+    scene.caller_speaks(2.0)
+    record = scene.play()
+    asked = dict(zip(scene.voice.spoken, scene.voice.settings, strict=True))
+    assert asked["One."].name == ""
+    assert (asked["Two."].name, asked["Two."].language) == ("elevenlabs/xyz", "en-US")
+    assert (asked["Drei."].name, asked["Drei."].language) == ("elevenlabs/xyz", "de-DE")
+    assert "voice 'playht/abc' is not available" in str(record.errors)
 
 
 def test_the_last_words_are_played_before_the_hang_up() -> None:

@@ -156,7 +156,7 @@ def test_check_of_a_sound_project(capsys: pytest.CaptureFixture[str]) -> None:
         ('[speech]\nvoice = "alto"\n', ["the voice 'alto' is not known: 'local', 'none' or 'script:FILE'"]),
         ('[records]\npath = "/proc/nowhere/calls.db"\n', ["records.path '/proc/nowhere/calls.db' cannot be opened"]),
         ('[records]\nrecordings = "/proc/nowhere"\n', ["records.recordings '/proc/nowhere' cannot be made"]),
-        ('[model]\nname = "gpt"\n', ["unknown model 'gpt'; known: rules, script:FILE, openai/MODEL"]),
+        ('[model]\nname = "gpt"\n', ["unknown model 'gpt'; known: rules, embedded, script:FILE, openai/MODEL"]),
         ('[model]\nname = "script:nowhere.yaml"\n', ["script nowhere.yaml cannot be read"]),
         ('[model]\nname = "openai/gpt-4.1"\n', ["needs a key: set OPENAI_API_KEY, or model.base_url"]),
     ],

@@ -31,7 +31,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "call_record": {"legs", "turns", "agents", "records"},
     "call_media": {"legs", "records"},
     "call_state": {"legs", "turns", "agents", "records"},
-    "call": {"call_reply", 
+    "call_reply": {"agents", "call_state"},
+    "call_keeping": {"agents", "call_record", "call_state", "records"},
+    "call": {
+        "call_keeping",
+        "call_reply",
         "call_media",
         "call_record",
         "call_state",

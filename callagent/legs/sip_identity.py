@@ -15,7 +15,8 @@ _PROTOCOL = frozenset(
         "accept", "accept-encoding", "accept-language", "allow", "allow-events", "authorization", "call-id", "contact",
         "content-disposition", "content-encoding", "content-language", "content-length", "content-type", "cseq", "date",
         "expires", "from", "max-forwards", "mime-version", "min-se", "p-early-media", "proxy-authorization",
-        "proxy-require", "record-route", "replaces", "require", "route", "rseq", "session-expires", "supported", "timestamp", "to",
+        "proxy-require", "record-route", "replaces", "require", "route", "rseq", "session-expires", "supported",
+        "timestamp", "to",
         "user-agent", "via",
     )
 )  # fmt: skip

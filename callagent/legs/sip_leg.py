@@ -203,8 +203,9 @@ class SipLeg:
                     self._accept(body)
             case CallReplaced(by=by):
                 self._move(self._call.successor(by))
-            case CallRinging(body=body):
-                self._hear_early(body)
+            case CallRinging(body=body) if body and self.on_early_media is not None:
+                self._accept(body)
+                self.on_early_media(self._session)
             case OfferReceived(body=body):
                 self._renegotiate(body)
             case OfferAnswered(body=body):
@@ -254,12 +255,6 @@ class SipLeg:
             self._connect(agreement)
         call.answer(body)
         old.hang_up()
-
-    def _hear_early(self, body: bytes) -> None:
-        if not body or self.on_early_media is None or self._state is not LegState.RINGING:
-            return
-        self._accept(body)
-        self.on_early_media(self._session)
 
     def _accept(self, answer: bytes) -> None:
         try:

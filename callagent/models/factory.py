@@ -32,6 +32,12 @@ def _open_rules(rest: str, settings: ProviderSettings) -> LanguageModel:
     return RulesModel()
 
 
+def _open_embedded(rest: str, settings: ProviderSettings) -> LanguageModel:
+    from callagent.models.embedded import EmbeddedModel, NeedlePool, find_weights
+
+    return EmbeddedModel(NeedlePool(find_weights()))
+
+
 def _open_script(rest: str, settings: ProviderSettings) -> LanguageModel:
     from callagent.models.scripted import ScriptedModel
 
@@ -70,12 +76,21 @@ def _open_gemini(rest: str, settings: ProviderSettings) -> LanguageModel:
     return GeminiModel(rest, settings)
 
 
-PROVIDERS = ("rules", "script:FILE", "openai/MODEL", "anthropic/MODEL", "gemini/MODEL", "functiongemma/ENGINE")
+PROVIDERS = (
+    "rules",
+    "embedded",
+    "script:FILE",
+    "openai/MODEL",
+    "anthropic/MODEL",
+    "gemini/MODEL",
+    "functiongemma/ENGINE",
+)
 """The forms that `open_model` takes, for help texts."""
 
 # Kind -> (the separator that a name follows, "" for none; what opens it).
 _KINDS: dict[str, tuple[str, Callable[[str, ProviderSettings], LanguageModel]]] = {
     "rules": ("", _open_rules),
+    "embedded": ("", _open_embedded),
     "script": (":", _open_script),
     "openai": ("/", _open_openai),
     "anthropic": ("/", _open_anthropic),

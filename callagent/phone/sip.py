@@ -12,7 +12,7 @@ from callagent.errors import UserError
 from callagent.legs import LegGone, Media, SipLeg, SipLegs
 from callagent.legs.leg import CallerHungUp, LegEvent, LegFailed
 from callagent.rtp import PortsExhausted, Pump, RtpPorts
-from callagent.sip import Uri, UserAgentSettings
+from callagent.sip import Uri, UserAgentSettings, transport_of
 
 ANSWER_SECONDS = 30.0
 _PORTS = (30000, 39999)
@@ -48,7 +48,7 @@ class SipLine:
 async def dial_sip(target: str, caller: str) -> AsyncIterator[SipLine]:
     """Call a SIP URI; the line once it is answered. Raises `UserError` when it is not."""
     host = _local_host(target)
-    if host != "0.0.0.0":
+    if host != "0.0.0.0" and transport_of(Uri.parse(target)) == "udp":
         _expect_listener(host, target)
     pump = Pump()
     pump.start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from callagent.records.commands import delete_of_caller, export
 from callagent.records.format import format_call, format_calls
 from callagent.records.read import read_call, read_calls, read_records
 from callagent.records.recording import StereoRecording
@@ -17,6 +18,8 @@ __all__ = [
     "StereoRecording",
     "Store",
     "TurnEntry",
+    "delete_of_caller",
+    "export",
     "format_call",
     "format_calls",
     "read_call",

@@ -179,7 +179,7 @@ def _search(dialect: Dialect, text: str, *, alone: bool) -> tuple[str, str]:
         newest = f" ORDER BY rowid DESC LIMIT {_SEARCHED}" if alone else ""
         condition = f"number IN (SELECT rowid FROM calls_words WHERE calls_words MATCH ?{newest})"
         return condition, " ".join(f'"{word}"*' for word in words)
-    return "to_tsvector('simple', words) @@ to_tsquery('simple', ?)", " & ".join(f"'{word}':*" for word in words)
+    return "tokens @@ to_tsquery('simple', ?)", " & ".join(f"'{word}':*" for word in words)
 
 
 def _parse_cursor(cursor: str) -> list[str]:

@@ -52,7 +52,9 @@ POSTGRES: Final = (
         for table in (CALLS, TURNS, METRICS)
     ),
     *INDICES,
-    "CREATE INDEX IF NOT EXISTS calls_by_words ON calls USING gin (to_tsvector('simple', words))",
+    "ALTER TABLE calls ADD COLUMN IF NOT EXISTS tokens tsvector "
+    "GENERATED ALWAYS AS (to_tsvector('simple', words)) STORED",
+    "CREATE INDEX IF NOT EXISTS calls_by_words ON calls USING gin (tokens)",
     "CREATE TABLE IF NOT EXISTS callagent_schema (version BIGINT NOT NULL)",
 )
 

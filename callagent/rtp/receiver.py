@@ -69,6 +69,11 @@ class RtpReceiver:
         return self._named
 
     @property
+    def jitter(self) -> float:
+        """Seconds (RFC 3550 §6.4.1)."""
+        return self.reception.jitter / self._codec.clock_rate
+
+    @property
     def refused_total(self) -> int:
         return self.refused + self._source.refused
 

@@ -11,6 +11,7 @@ import contextlib
 import secrets
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from callagent.call_info import FRAME_BYTES, FRAME_SECONDS, MediaStatistics
 from callagent.log import get_logger
@@ -83,10 +84,7 @@ class RtpSession:
     # What the leg asks.
 
     def connect(self, remote: tuple[str, int], parameters: RtpParameters) -> None:
-        """What the offer and answer agreed on; again after a re-INVITE.
-
-        Raises `ValueError` for a host name or a key that is not valid.
-        """
+        """What the offer and answer agreed on, also later. Raises `ValueError` for a host name or a wrong key."""
         now = time.monotonic()
         first = self._destination is None
         secure = _secure_sender(parameters.keys, self._secure)
@@ -137,17 +135,11 @@ class RtpSession:
                 await self._pressed.wait()
 
     def statistics(self) -> MediaStatistics:
-        receiver, buffer, reception = self._receiver, self._receiver.buffer, self._receiver.reception
-        return MediaStatistics(
+        return replace(
+            _received(self._receiver),
             codec=str(self._parameters.codec),
             encryption=self._parameters.keys.send_suite if self._parameters.keys else "",
-            packets_received=receiver.packets,
             packets_sent=self._sender.packets,
-            packets_lost=buffer.lost,
-            packets_late=buffer.late,
-            packets_duplicate=buffer.duplicates,
-            packets_refused=receiver.refused_total,
-            jitter_ms=reception.jitter / self._parameters.codec.clock_rate * 1000,
             send_lateness_max_ms=self._lateness * 1000,
             peer_packets_lost=self._reports.peer_lost,
             round_trip_ms=self._reports.round_trip * 1000,
@@ -290,14 +282,23 @@ class RtpSession:
         host, port = self._destination or ("", 0)
         control = self._parameters.control
         muxed = control is not None and control == self._receiver.named
-        opened = self._socket if muxed else self._control
-        if opened is None:
-            return
         target = (host, port) if muxed else control or (host, port + 1)
         try:
-            opened.sendto(report if self._secure is None else self._secure.protect_rtcp(report), target)
+            if (opened := self._socket if muxed else self._control) is not None:
+                opened.sendto(report if self._secure is None else self._secure.protect_rtcp(report), target)
         except (OSError, OverflowError):
             self.send_errors += 1
+
+
+def _received(receiver: RtpReceiver) -> MediaStatistics:
+    return MediaStatistics(
+        packets_received=receiver.packets,
+        packets_lost=receiver.buffer.lost,
+        packets_late=receiver.buffer.late,
+        packets_duplicate=receiver.buffer.duplicates,
+        packets_refused=receiver.refused_total,
+        jitter_ms=receiver.jitter * 1000,
+    )
 
 
 def _secure_sender(keys: SrtpKeys | None, present: SrtpSender | None) -> SrtpSender | None:

@@ -4,7 +4,7 @@ from callagent.sip.address import Address
 from callagent.sip.authenticator import Account, DigestSettings
 from callagent.sip.connections import StreamLimits
 from callagent.sip.dialling import Way
-from callagent.sip.dialog import Dialog
+from callagent.sip.dialog import Dialog, transport_of
 from callagent.sip.digest import Credentials
 from callagent.sip.endpoint import Endpoint
 from callagent.sip.endpoint_call import EndpointCall
@@ -87,5 +87,6 @@ __all__ = [
     "escape_user",
     "host_reference",
     "parse_message",
+    "transport_of",
     "trunk_metrics",
 ]

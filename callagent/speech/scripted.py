@@ -138,6 +138,8 @@ class ScriptedVoice:
         self._script = script or VoiceScript()
         self.spoken: list[str] = []
         """Every text asked for, in order."""
+        self.settings: list[VoiceSettings] = []
+        """How each was to be spoken."""
 
     @classmethod
     def read(cls, path: Path) -> ScriptedVoice:
@@ -146,6 +148,7 @@ class ScriptedVoice:
 
     async def speak(self, text: str, settings: VoiceSettings) -> AsyncIterator[SpeechChunk]:
         self.spoken.append(text)
+        self.settings.append(settings)
         script = self._script
         fails = any(re.search(pattern, text) for pattern in script.failing)
         start = 0.0

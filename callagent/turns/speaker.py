@@ -34,7 +34,8 @@ class Speaker:
         self._voice_wait = voice_wait
         self._failed = failed
         self._ended = ended
-        self._waiting: deque[tuple[Utterance, bytes | None]] = deque()
+        self._waiting: deque[tuple[Utterance, bytes | None, Voice, VoiceSettings]] = deque()
+        """Each with the voice that it was to be said with when it was queued."""
         self._task: asyncio.Task[None] | None = None
         self._current: Utterance | None = None
         """The one synthesised last."""
@@ -52,7 +53,7 @@ class Speaker:
         if len(self._waiting) >= MOST_WAITING:
             self._failed(utterance, f"{MOST_WAITING} utterances are waiting")
             return
-        self._waiting.append((utterance, pcm))
+        self._waiting.append((utterance, pcm, self.voice, self.settings))
         if self._task is None:
             self._start()
 
@@ -108,10 +109,10 @@ class Speaker:
             await self._wait_for_room()
             if not self._waiting:
                 break
-            utterance, pcm = self._waiting.popleft()
+            utterance, pcm, voice, settings = self._waiting.popleft()
             self._current = utterance
             if pcm is None:
-                await self._synthesise(utterance)
+                await self._synthesise(utterance, voice, settings)
             else:
                 self._playout.begin(utterance)
                 _Framer(self._playout, utterance).finish(pcm)
@@ -122,11 +123,11 @@ class Speaker:
             self._room.clear()
             await self._room.wait()
 
-    async def _synthesise(self, utterance: Utterance) -> None:
+    async def _synthesise(self, utterance: Utterance, voice: Voice, settings: VoiceSettings) -> None:
         self._playout.begin(utterance)
         framer = _Framer(self._playout, utterance)
         # speak() is an async generator in all but its declared type: closing it stops the provider's work.
-        source = self.voice.speak(utterance.text, self.settings)
+        source = voice.speak(utterance.text, settings)
         try:
             async with aclosing(source):  # type: ignore[type-var]
                 while chunk := await self._next_chunk(source):

@@ -19,8 +19,8 @@ def few() -> argparse.Namespace:
 def test_a_few_calls_are_measured_beside_the_echo_in_c() -> None:
     result = measure(4, 1.0, rounds=1)
     assert result["heard_share"] > 0.8
-    assert 1 < result["plain_us"]
-    assert 1 < result["resampling_us"]
+    assert result["plain_us"] > 1
+    assert result["resampling_us"] > 1
     if shutil.which("cc") or shutil.which("gcc"):
         assert 0 < result["c_echo_us"] < result["resampling_us"]
     else:

@@ -74,10 +74,22 @@ class Server:
 @asynccontextmanager
 async def serving(settings: UserAgentSettings) -> AsyncIterator[Server]:
     served = Server()
-    served.endpoint = await Endpoint.open("127.0.0.1", 0, settings, served.accept)
-    await served.endpoint.listen("tcp", "127.0.0.1", served.endpoint.local_address[1])
+    served.endpoint = await _on_one_port(settings, served)
     yield served
     await served.endpoint.close()
+
+
+async def _on_one_port(settings: UserAgentSettings, served: Server) -> Endpoint:
+    """UDP and TCP on the same port, which may take a few tries."""
+    for _ in range(20):
+        endpoint = await Endpoint.open("127.0.0.1", 0, settings, served.accept)
+        try:
+            await endpoint.listen("tcp", "127.0.0.1", endpoint.local_address[1])
+        except OSError:
+            await endpoint.close()
+        else:
+            return endpoint
+    raise TimeoutError
 
 
 @pytest.fixture

@@ -30,8 +30,8 @@ def test_script_is_read(tmp_path: Path) -> None:
         ("OpenAI/gpt", "did you mean 'openai/MODEL'"),
         ("openai", "did you mean 'openai/MODEL'"),
         ("rules/x", "did you mean 'rules'"),
-        ("", "known: rules, script:FILE, openai/MODEL"),
-        ("wizard", "known: rules, script:FILE, openai/MODEL"),
+        ("", "known: rules, embedded, script:FILE, openai/MODEL"),
+        ("wizard", "known: rules, embedded, script:FILE, openai/MODEL"),
     ],
 )
 def test_unknown_name_is_answered_with_a_suggestion(name: str, hint: str) -> None:

@@ -47,7 +47,8 @@ class Sprayer:
     def __init__(self) -> None:
         self.sockets = [self._open(SPRAYER) for _ in range(4)]
         self.sent = 0
-        self.came_back = 0
+        self.answered: set[int] = set()
+        """Ports that something came back from."""
 
     @staticmethod
     def _open(host: str) -> socket.socket:
@@ -90,10 +91,10 @@ class Sprayer:
         for each in self.sockets:
             while True:
                 try:
-                    each.recv(2048)
+                    _, source = each.recvfrom(2048)
                 except (BlockingIOError, ConnectionRefusedError):
                     break
-                self.came_back += 1
+                self.answered.add(source[1])
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -116,6 +117,7 @@ async def test_a_sprayer_on_every_port_hears_nothing_and_is_heard_by_nobody() ->
     await spraying
     await until(lambda: all(len(call.heard) > 20 for call in calls))
     await sprayer.spray([session.local_port for call in calls for session in (call.ours, call.peers)], 3)
+    ours = {session.local_port + odd for call in calls for session in (call.ours, call.peers) for odd in (0, 1)}
     statistics = [session.statistics() for call in calls for session in (call.ours, call.peers)]
     for call in calls:
         call.close()
@@ -123,7 +125,8 @@ async def test_a_sprayer_on_every_port_hears_nothing_and_is_heard_by_nobody() ->
     await asyncio.sleep(0.05)
     sprayer.close()
     assert sprayer.sent > 5000
-    assert sprayer.came_back == 0
+    # Other programs of this machine may have ports in the range, and answer for themselves.
+    assert sprayer.answered.isdisjoint(ours)
     spoken = PCMU.decode(PCMU.encode(SPEECH))
     injected = PCMU.decode(INJECTED)[:2]
     for call in calls:

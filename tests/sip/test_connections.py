@@ -248,3 +248,37 @@ async def test_old_tls_is_refused(tmp_path: Path) -> None:
         output, _ = await process.communicate()
     assert b"BEGIN CERTIFICATE" not in output
     await endpoint.close()
+
+
+async def test_hundreds_of_idle_connections_do_not_keep_calls_out_and_are_closed(
+    server: tuple[Endpoint, int, Answering],
+) -> None:
+    endpoint, port, _ = server
+    idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(300)]
+    phone = await Endpoint.open("127.0.0.1", 0, SETTINGS)
+    for target in (f"sip:a@127.0.0.1:{endpoint.local_address[1]}", f"sip:a@127.0.0.1:{port};transport=tcp"):
+        assert isinstance((await call_and_hang_up(phone, target))[0], CallAnswered)
+    await phone.close()
+    async with asyncio.timeout(20):
+        for reader, writer in idle:
+            assert await reader.read() == b""
+            writer.close()
+        while len(endpoint._connections):
+            await asyncio.sleep(0.01)
+
+
+async def test_a_peer_that_never_reads_is_cut_off(server: tuple[Endpoint, int, Answering]) -> None:
+    _, writer = await asyncio.open_connection("127.0.0.1", server[1])
+    writer.transport.pause_reading()  # type: ignore[attr-defined]
+    number = 0
+    async with asyncio.timeout(30):
+        while not writer.transport.is_closing() and len(server[0]._connections):
+            writer.write(b"".join(options(f"flood{number + step}") for step in range(200)))
+            number += 200
+            await asyncio.sleep(0)
+            if writer.transport.get_write_buffer_size() > 4_000_000:
+                await asyncio.sleep(0.05)
+            if number > 40_000:
+                break
+    assert not len(server[0]._connections)
+    writer.transport.abort()

@@ -22,6 +22,7 @@ from callagent.sip import (
     Request,
     Response,
     Uri,
+    UserAgent,
     parse_message,
 )
 from callagent.sip.message import CSeq, Headers
@@ -601,3 +602,44 @@ def test_headers_that_would_break_a_message_change_nothing() -> None:
         with pytest.raises(ValueError, match="not valid"):
             call.hang_up(pair.now, headers={"X-A": "1\r\nX-B: 2"})
         assert call.established
+
+
+def test_whom_we_call_is_heard_within_the_call_and_not_beyond() -> None:
+    pair = Pair(phone=settings(admit=lambda host: None))
+    ours, theirs = pair.establish()
+    assert ours.established
+    pair.send(outside("OPTIONS"), to="phone")
+    pair.send(outside("INVITE"), to="phone")
+    pair.run(0.5)
+    assert not pair.server.statuses("OPTIONS")
+    assert not pair.phone.calls
+    theirs.hang_up(pair.now)
+    pair.run()
+    assert pair.server.statuses("BYE") == [200]
+    assert pair.idle()
+    pair.send(outside("BYE", To="<sip:a@b>;tag=1"), to="phone")
+    pair.run(0.5)
+    assert pair.server.statuses("BYE") == [200]
+
+
+def test_a_phone_behind_a_translator_is_answered_where_it_speaks_from() -> None:
+    agent = UserAgent(settings(), lambda peer: ("203.0.113.9", 5060))
+    hidden = outside("INVITE", Contact="<sip:a@10.0.0.5:5060>", Via="SIP/2.0/UDP 10.0.0.5:5060;branch=z9hG4bKn;rport")
+    agent.receive_datagram(hidden, ("8.8.8.8", 40_000), 0.0)
+    (call,) = agent.calls
+    assert call.dialog is not None
+    hop = call.dialog.next_hop()
+    assert (hop.host, hop.port) == ("8.8.8.8", 40_000)
+
+
+def test_an_offer_beside_other_parts_is_an_offer() -> None:
+    pair = Pair()
+    body = (
+        b"--x\r\nContent-Type: application/pidf+xml\r\n\r\n<presence/>\r\n"
+        b"--x\r\nContent-Type: application/sdp\r\n\r\nv=0\r\n--x--\r\n"
+    )
+    request = parse_message(outside("INVITE", Content_Type="multipart/mixed;boundary=x"))
+    request.body = body
+    pair.send(bytes(request))
+    pair.run(0.1)
+    assert pair.server.calls[0].invite.body == b"v=0"

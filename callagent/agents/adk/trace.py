@@ -11,7 +11,9 @@ A turn is a text, or a content. A script has one entry per request to the model:
 from __future__ import annotations
 
 import copy
+import io
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
 from datetime import UTC, datetime
 from typing import Any
 
@@ -40,16 +42,17 @@ def script_entries(script: Sequence[Any]) -> list[dict[str, Any]]:
 async def record_trace(
     project: AdkProject, turns: Sequence[Turn], state: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Run the turns as one call and tell what happened."""
+    """Run the turns as one call and tell what happened. Output is that of code which runs in this process."""
     requests: list[dict[str, Any]] = []
     info = CallInfo("trace", "inbound", "u", None, "text", datetime.now(UTC))
     agent = await project.open_observed(info, lambda request: requests.append(_request(request)))
     agent.conversation.state.apply(state or {})
     events: list[dict[str, Any]] = []
-    output: list[str] = []
+    output = io.StringIO()
     try:
         for turn in turns:
-            events += await _run(agent, text_content("user", turn) if isinstance(turn, str) else turn, output)
+            with redirect_stdout(output):
+                events += await _run(agent, text_content("user", turn) if isinstance(turn, str) else turn)
         values = copy.deepcopy(agent.conversation.state.values)
     finally:
         await agent.close()
@@ -58,17 +61,14 @@ async def record_trace(
         "events": events,
         "model_calls": requests,
         "state": values,
-        "stdout": "\n".join([*output, ""]).split("\n"),
+        "stdout": output.getvalue().split("\n"),
     }
 
 
-async def _run(agent: TreeAgent, content: Content, output: list[str]) -> list[dict[str, Any]]:
-    from callagent.agents.action import FunctionEnded
-
+async def _run(agent: TreeAgent, content: Content) -> list[dict[str, Any]]:
     before = len(agent.conversation.events)
-    async for action in agent.answer(content):
-        if isinstance(action, FunctionEnded):
-            output += [str(entry["text"]) for entry in action.logs if "text" in entry]
+    async for _ in agent.answer(content):
+        pass
     happened = [_event(event) for event in agent.conversation.events[before:] if event.author != USER]
     if agent.failure is not None:
         happened.append({"EXC": str(agent.failure)})

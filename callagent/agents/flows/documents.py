@@ -159,13 +159,13 @@ def read_text(root: Path, file: str, findings: Findings) -> str | None:
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return None
     except (OSError, UnicodeDecodeError) as error:
-        findings.error(file, 1, f"The file cannot be read: {error}. Save it as UTF-8.")
+        findings.unreadable(file, 1, f"The file cannot be read: {error}. Save it as UTF-8.")
         return None
     text = text.replace("\r\n", "\n")
     conflict = _CONFLICT.search(text)
     if conflict and "<<<<<<< " in text and ">>>>>>> " in text:
         line = text.count("\n", 0, conflict.start()) + 1
-        findings.error(file, line, "The file holds merge conflict markers. Resolve the conflict.")
+        findings.unreadable(file, line, "The file holds merge conflict markers. Resolve the conflict.")
         return None
     return text
 
@@ -187,10 +187,10 @@ def parse_yaml(text: str, file: str, findings: Findings) -> Document | None:
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problem = (error.problem or str(error)).splitlines()[0]
-        findings.error(file, mark.line + 1 if mark else 1, f"Not valid YAML: {problem}.")
+        findings.unreadable(file, mark.line + 1 if mark else 1, f"Not valid YAML: {problem}.")
         return None
     except (YAMLError, ValueError) as error:
-        findings.error(file, 1, f"Not valid YAML: {error}.")
+        findings.unreadable(file, 1, f"Not valid YAML: {error}.")
         return None
     lines: dict[Path_, int] = {(): 1}
     if node is not None:

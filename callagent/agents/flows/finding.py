@@ -43,8 +43,17 @@ class Findings:
 
     errors: list[Finding] = field(default_factory=list)
     warnings: list[Finding] = field(default_factory=list)
+    _unreadable: set[str] = field(default_factory=set)
+
+    def unreadable(self, file: str, line: int, message: str) -> None:
+        """The error that makes a file's every other one a mere consequence."""
+        self._unreadable.add(file)
+        self.errors = [each for each in self.errors if each.file != file]
+        self.errors.append(Finding(file, line, message))
 
     def error(self, file: str, line: int, message: str) -> None:
+        if file in self._unreadable:
+            return
         self.errors.append(Finding(file, line, message))
 
     def warning(self, file: str, line: int, message: str) -> None:

@@ -77,7 +77,8 @@ def read_function(root: Path, file: str, kind: str, flow: str | None, findings: 
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError) as error:
-        findings.error(file, getattr(error, "lineno", None) or 1, f"Syntax error in function code: {error}")
+        what = error.msg if isinstance(error, SyntaxError) else str(error)
+        findings.unreadable(file, getattr(error, "lineno", None) or 1, f"Syntax error in function code: {what}")
         return None
     definition = next(
         (n for n in tree.body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef) and n.name == name), None

@@ -263,14 +263,13 @@ class Turn:
                 return
 
     async def _call_tool(self, call: ToolCall, toolset: Toolset) -> Actions:
-        arguments = _arguments(call)
-        target = toolset.find(call.name)
+        arguments, target, history = _arguments(call), toolset.find(call.name), self._conversation.history
         if arguments is None:
-            self._refuse(call, "Error: the arguments are not a JSON object.")
+            history.answered(call.id, "Error: the arguments are not a JSON object.")
         elif target is None:
             log.warning("function_not_found", name=call.name)
             experimental = self._conversation.project.experimental
-            self._refuse(call, experimental.prompt("function_not_found", DEFAULT_FUNCTION_NOT_FOUND))
+            history.answered(call.id, experimental.prompt("function_not_found", DEFAULT_FUNCTION_NOT_FOUND))
         elif isinstance(target, ProjectFunction):
             async with aclosing(self.call_function(target, arguments, call.id)) as actions:
                 async for action in actions:
@@ -278,13 +277,10 @@ class Turn:
         else:
             decision = await implicit_decision(self._dialogue, target, arguments)
             self._dialogue.apply_decision(decision)
-            self._conversation.history.answered(call.id, decision.content)
+            history.answered(call.id, decision.content)
             async with aclosing(self.carry_out(decision)) as actions:
                 async for action in actions:
                     yield action
-
-    def _refuse(self, call: ToolCall, content: str) -> None:
-        self._conversation.history.answered(call.id, content)
 
 
 def _arguments(call: ToolCall) -> dict[str, Any] | None:

@@ -117,7 +117,7 @@ async def _request(run: Run, node: LlmNode) -> ModelRequest:
 
 
 async def _before_model(run: Run, node: LlmNode, request: ModelRequest, actions: Actions) -> Content | None:
-    """What a callback says in the model's place."""
+    """What a callback says in the model's place; `partial` words are said before the model's."""
     if not node.callbacks.get(Point.BEFORE_MODEL):
         return None
     answer = await held(
@@ -125,8 +125,11 @@ async def _before_model(run: Run, node: LlmNode, request: ModelRequest, actions:
     )
     actions.take(answer.actions)
     raise_error(answer)
-    if answer.returned:
+    if answer.returned and not answer.returned.get("partial"):
         return _with_ids(run, answer.returned)
+    if answer.returned:
+        # Said at once, to cover the wait; the model is asked all the same.
+        await run.append(Event(node.name, _with_ids(run, answer.returned)))
     request.take(answer.subject.get("llm_request") or request.as_plain())
     return None
 

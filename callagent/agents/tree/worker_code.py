@@ -13,8 +13,8 @@ index `events_from` on. An answer is `{"returned", "subject", "actions": {"state
 "transfer_to_agent", "escalate", "skip_summarization", "other"}, "error": None | [kind, text], "duration_ms", "logs"}`.
 
 An agent made of code sends its events as messages `{"type": "event", "event": …, "ask": True}`. To run an agent below
-it, it sends `{"type": "run_agent", "agent": number, "actions": …, "ask": True}`. It gets `{"request": request}` when that
-agent needs code, to be answered by `{"type": "answers", "answers": …, "ask": True}`, and in the end
+it, it sends `{"type": "run_agent", "agent": number, "actions": …, "ask": True}`. It gets `{"request": request}` when
+that agent needs code, to be answered by `{"type": "answers", "answers": …, "ask": True}`, and in the end
 `{"error": None | [kind, text], "escalated", "state", "events_from", "events"}`.
 """
 

@@ -18,10 +18,10 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import date
 
 from callagent.models.protocol import Delta, Message, ModelSettings, Tool, ToolCall
-from callagent.models.rules.choice import Call, choose
+from callagent.models.rules.choice import Call, Speak, choose
 from callagent.models.rules.situation import Situation
 
-__all__ = ["RulesModel"]
+__all__ = ["Call", "RulesModel", "Situation", "Speak", "choose"]
 
 
 class RulesModel:

@@ -82,6 +82,8 @@ _INSTRUCTS = re.compile(
 @dataclass(frozen=True, slots=True)
 class Speak:
     text: str
+    understood: bool = field(default=True, compare=False)
+    """False: the words are for a caller whose own words fitted nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +138,8 @@ def _react(situation: Situation, tools: Sequence[Tool], today: date) -> Choice:
         return _follow(topic, situation, candidates)
     if answer and situation.say:
         return Speak(situation.say)
-    return _save_words(situation, tools) or Speak(situation.otherwise or situation.say or _NOT_UNDERSTOOD)
+    words = situation.otherwise or situation.say or _NOT_UNDERSTOOD
+    return _save_words(situation, tools) or Speak(words, understood=False)
 
 
 def _after_results(situation: Situation, tools: Sequence[Tool], today: date) -> Choice:

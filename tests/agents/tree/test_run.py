@@ -142,6 +142,15 @@ async def test_the_model_is_not_asked_when_a_callback_answers_and_its_calls_are_
         assert responses["parts"][0]["function_response"]["response"] == {"result": 2}
 
 
+async def test_partial_words_of_a_callback_are_said_before_the_models() -> None:
+    root = llm("root", callbacks={Point.BEFORE_MODEL: 1})
+    code = Functions(
+        at={("root", Point.BEFORE_MODEL): lambda scene, subject: CodeAnswer({**said("One moment."), "partial": True})}
+    )
+    async with driven(root, {"text": "Here."}, code=code) as tree:
+        assert words(await tree.says("go")) == ["One moment.", "Here."]
+
+
 async def test_a_callback_that_answers_for_ever_is_stopped() -> None:
     called = {"parts": [{"function_call": {"name": "unknown", "args": {}}}]}
     root = llm("root", callbacks={Point.BEFORE_MODEL: 1})

@@ -57,8 +57,8 @@ folder. `conv` is a snapshot; a key that is absent keeps its value of the run be
      "duration_ms": float, "checkpoint": {key: bytes | None}}
 
 `destination` of a handoff is a name of the project: `conv.call_handoff` has resolved case and `default`.
-The effects hold although `error` is set: what the function did before it failed stands. The engine keeps state, metrics,
-logs, messages and topics of a failed function and follows none of its transitions: the model is told of the error.
+The effects hold although `error` is set: what the function did before it failed stands. The engine keeps state,
+metrics, logs, messages and topics of a failed function and follows none of its transitions: the model is told of it.
 
 Messages while a function runs (`OnMessage`); `"ask": True` waits for the awaitable's result::
 

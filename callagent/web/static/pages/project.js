@@ -44,7 +44,7 @@ function draw(flow, edges, visits) {
   const drawing = s(
     "svg",
     { class: "graph", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${flow.name}: ${inside.map((edge) => `${edge.source} to ${edge.target}, ${edge.turns} turns`).join("; ")}` },
-    s("defs", {}, s("marker", { id: "tip", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" }, s("path", { d: "M0 0 L8 4 L0 8 Z", class: "c-wait" }))),
+    s("defs", {}, s("marker", { id: "tip", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 10, markerHeight: 10, markerUnits: "userSpaceOnUse", orient: "auto" }, s("path", { d: "M0 0 L8 4 L0 8 Z", class: "c-wait" }))),
     inside.map((edge) => line(edge, places)),
     flow.steps.map((step) => node(step, places.get(step.id), visits.get(step.id) ?? 0)),
   );

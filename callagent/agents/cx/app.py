@@ -1,0 +1,119 @@
+"""An exported app as declared: agents, tools, toolsets, guardrails, variables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from callagent.agents.cx.files import AppFiles
+
+POINTS = {
+    "before_agent": "beforeAgentCallbacks",
+    "after_agent": "afterAgentCallbacks",
+    "before_model": "beforeModelCallbacks",
+    "after_model": "afterModelCallbacks",
+    "before_tool": "beforeToolCallbacks",
+    "after_tool": "afterToolCallbacks",
+}
+"""Point -> key of an agent's file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """Python of the app."""
+
+    file: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class AgentConfig:
+    name: str
+    """Of the folder."""
+    display_name: str
+    data: Mapping[str, Any]
+    instruction: str
+    file: str
+    callbacks: Mapping[str, Sequence[Code]]
+    """By point, without those that are disabled."""
+    tools: Sequence[str]
+    toolsets: Sequence[tuple[str, Sequence[str] | None]]
+    """Name and the operations it may use; None: all."""
+    children: Sequence[str]
+    guardrails: Sequence[str]
+    conditions: Mapping[int, Code] = field(default_factory=dict)
+    """Python of transfer rules by the rule's index."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolConfig:
+    name: str
+    display_name: str
+    data: Mapping[str, Any]
+    file: str
+    kind: str
+    """Which of the one-of keys it has: `pythonFunction`, `openApiTool` …; empty: none."""
+    code: Code | None = None
+    function: str = ""
+    """The function's name; empty: the first one in the file."""
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolsetConfig:
+    name: str
+    display_name: str
+    data: Mapping[str, Any]
+    file: str
+    schema: Mapping[str, Any] | None
+    """OpenAPI; None: a toolset of another kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class GuardrailConfig:
+    name: str
+    data: Mapping[str, Any]
+    file: str
+    callbacks: Mapping[str, Code] = field(default_factory=dict)
+    """By point."""
+
+
+@dataclass(frozen=True, slots=True)
+class CxApp:
+    files: AppFiles
+    name: str
+    data: Mapping[str, Any]
+    root_agent: str
+    global_instruction: str
+    agents: Mapping[str, AgentConfig]
+    tools: Mapping[str, ToolConfig]
+    toolsets: Mapping[str, ToolsetConfig]
+    guardrails: Mapping[str, GuardrailConfig]
+    variables: Mapping[str, Any]
+    """Name -> default."""
+
+    @property
+    def language(self) -> str:
+        settings = self.data.get("languageSettings") or {}
+        return str(settings.get("defaultLanguageCode") or "")
+
+    def agent_named(self, name: str) -> str | None:
+        """The folder name of an agent by its folder, its display name or its resource name."""
+        wanted = name.rsplit("/", 1)[-1]
+        if wanted in self.agents:
+            return wanted
+        return next((each.name for each in self.agents.values() if each.display_name == wanted), None)
+
+    def tool_named(self, name: str) -> str | None:
+        wanted = name.rsplit("/", 1)[-1]
+        if wanted in self.tools:
+            return wanted
+        return next((each.name for each in self.tools.values() if each.display_name == wanted), None)
+
+
+def tool_name(tool: ToolConfig) -> str:
+    """How models and code call it."""
+    if tool.kind == "pythonFunction" and tool.function and not tool.display_name.isidentifier():
+        return tool.function
+    return tool.display_name if tool.display_name.isidentifier() else tool.name

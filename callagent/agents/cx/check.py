@@ -1,0 +1,170 @@
+"""What is wrong with an app: by its files alone, and with its Python run in a worker."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from callagent.agents.cx.app import AgentConfig, Code, CxApp
+from callagent.agents.cx.expression import Expression
+from callagent.agents.cx.files import read_files
+from callagent.agents.cx.guardrails import ENFORCED
+from callagent.agents.cx.load import AppReader
+from callagent.agents.flows.finding import CheckReport, Finding, Findings
+from callagent.errors import ProjectError
+from callagent.workers.protocol import Plain, WorkerPool
+
+DESCRIBE_TIMEOUT = 60.0
+"""Seconds for a worker to run the app's files and describe its tools."""
+AVAILABLE = ("pythonFunction", "agentTool", "systemTool")
+_LIMITS = (("agents", 100), ("tools", 200), ("variables", 100))
+_TOOLS_PER_AGENT, _CALLBACKS_PER_AGENT = 100, 50
+_ARGUMENTS = {
+    "before_agent": {"callback_context"},
+    "after_agent": {"callback_context"},
+    "before_model": {"callback_context", "llm_request"},
+    "after_model": {"callback_context", "llm_response"},
+    "before_tool": {"tool", "input", "callback_context"},
+    "after_tool": {"tool", "input", "callback_context", "tool_response"},
+}
+
+
+def check_cx_app(path: Path) -> CheckReport:
+    """Everything that the files show; no code of the app is run."""
+    findings = Findings()
+    try:
+        reader = AppReader(read_files(path), findings)
+        app = reader.read(path.stem)
+    except ProjectError as error:
+        findings.error(path.name, 1, str(error))
+        return findings.report()
+    if app is not None:
+        _Checker(app, reader).check()
+    return findings.report()
+
+
+async def check_cx_imports(pool: WorkerPool) -> list[Finding]:
+    """Errors that show when the app's Python runs."""
+    return (await read_description(pool))[1]
+
+
+async def read_description(pool: WorkerPool) -> tuple[Mapping[str, Any], list[Finding]]:
+    """The app's Python tools as models see them, and what is wrong with its Python. Raises `WorkerError`."""
+    lease = await pool.lease({})
+    try:
+        answer = await lease.run({"op": "describe"}, timeout=DESCRIBE_TIMEOUT, on_message=_pass_over)
+    finally:
+        await lease.close()
+    return answer["tools"], [Finding(each["file"], each["line"], each["message"]) for each in answer["errors"]]
+
+
+def _pass_over(message: Plain) -> None:
+    """What files print while they are run."""
+
+
+class _Checker:
+    def __init__(self, app: CxApp, reader: AppReader) -> None:
+        self._app = app
+        self._reader = reader
+
+    def check(self) -> None:
+        app = self._app
+        app_file = app.files.app_file
+        counts = {"agents": len(app.agents), "tools": len(app.tools), "variables": len(app.variables)}
+        for name, limit in _LIMITS:
+            if counts[name] > limit:
+                self._reader.warning(app_file, name, f"{counts[name]} {name}; the platform takes {limit}")
+        for agent in app.agents.values():
+            self._agent(agent)
+        self._tools()
+        for toolset in app.toolsets.values():
+            if toolset.schema is None:
+                self._reader.warning(toolset.file, toolset.name, "only OpenAPI toolsets work here")
+        for guardrail in app.guardrails.values():
+            kinds = [key for key in ("contentFilter", "llmPromptSecurity", "llmPolicy", "modelSafety", "codeCallback")
+                     if key in guardrail.data]  # fmt: skip
+            for kind in kinds:
+                if kind not in ENFORCED:
+                    self._reader.warning(guardrail.file, kind, f"guardrails of the kind '{kind}' are not enforced here")
+
+    def _agent(self, agent: AgentConfig) -> None:
+        if "remoteDialogflowAgent" in agent.data:
+            self._reader.error(agent.file, "remoteDialogflowAgent", "remote agents cannot be run here")
+        if len(agent.tools) > _TOOLS_PER_AGENT:
+            self._reader.warning(agent.file, "tools", f"{len(agent.tools)} tools; the platform takes 100 per agent")
+        if sum(len(row) for row in agent.callbacks.values()) > _CALLBACKS_PER_AGENT:
+            self._reader.warning(agent.file, "name", "more than 50 callbacks; the platform takes 50 per agent")
+        for point, row in agent.callbacks.items():
+            for code in row:
+                self._callback(code, point)
+        if "{%" in agent.instruction:
+            named = str(agent.data.get("instruction"))
+            file = named if named in self._app.files.contents else agent.file
+            line = agent.instruction[: agent.instruction.index("{%")].count("\n") + 1 if file == named else 1
+            self._reader.findings.warning(file, line, "'{% … %}' is not worked out here: the model sees it as it is")
+        for rule in agent.data.get("transferRules") or ():
+            condition = (rule.get("deterministicTransfer") or {}).get("expressionCondition") or {}
+            self._expression(agent, str(condition.get("expression") or ""))
+
+    def _expression(self, agent: AgentConfig, expression: str) -> None:
+        try:
+            Expression(expression)
+        except ValueError as error:
+            self._reader.error(agent.file, "expression", f"'{expression}': {error}")
+
+    def _callback(self, code: Code, point: str) -> None:
+        name = f"{point}_callback"
+        tree = self._parsed(code)
+        if tree is None:
+            return
+        functions = [each for each in tree.body if isinstance(each, ast.FunctionDef) and each.name == name]
+        if not functions:
+            self._reader.findings.error(code.file, 1, f"there is no function '{name}'")
+            return
+        taken = functions[-1].args
+        required = len(taken.args) - len(taken.defaults)
+        unknown = [each.arg for each in taken.args[:required] if each.arg not in _ARGUMENTS[point]]
+        if unknown:
+            message = f"{name} is called with {', '.join(sorted(_ARGUMENTS[point]))}, not with {', '.join(unknown)}"
+            self._reader.findings.error(code.file, functions[-1].lineno, message)
+
+    def _tools(self) -> None:
+        for tool in self._app.tools.values():
+            if tool.kind and tool.kind not in AVAILABLE:
+                message = f"tools of the kind '{tool.kind}' do not work here: models are not offered them"
+                self._reader.warning(tool.file, tool.kind, message)
+            if tool.data.get("executionType") == "ASYNCHRONOUS":
+                self._reader.warning(tool.file, "executionType", "the model waits for asynchronous tools here")
+            if tool.code is None or (tree := self._parsed(tool.code)) is None:
+                continue
+            for each in ast.walk(tree):
+                if isinstance(each, ast.FunctionDef) and each.name in (tool.function, tool.name) and each.args.kwarg:
+                    self._reader.findings.error(tool.code.file, each.lineno, f"'{each.name}' may not take **kwargs")
+
+    def _parsed(self, code: Code) -> ast.Module | None:
+        try:
+            tree = ast.parse(code.source)
+        except (SyntaxError, ValueError) as error:
+            line = error.lineno or 1 if isinstance(error, SyntaxError) else 1
+            self._reader.findings.error(code.file, line, f"not valid Python: {getattr(error, 'msg', error)}")
+            return None
+        self._imports(code, tree)
+        if "from_audio" in code.source:
+            line = next(number for number, text in enumerate(code.source.splitlines(), 1) if "from_audio" in text)
+            self._reader.findings.warning(code.file, line, "recorded audio is not played here")
+        return tree
+
+    def _imports(self, code: Code, tree: ast.Module) -> None:
+        from callagent.agents.cx.runtime.imports import may_import
+
+        for each in ast.walk(tree):
+            names = [alias.name for alias in each.names] if isinstance(each, ast.Import) else []
+            if isinstance(each, ast.ImportFrom):
+                names = [f"{each.module}.{alias.name}" if each.module == "google" else str(each.module)
+                         for alias in each.names]  # fmt: skip
+            for name in dict.fromkeys(names):
+                if not may_import(name):
+                    message = f"'{name}' may not be imported: the standard library, pydantic, numpy and protobuf may"
+                    self._reader.findings.error(code.file, getattr(each, "lineno", 1), message)

@@ -1,0 +1,129 @@
+"""The agent of one call of an app."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from callagent.agents.action import (
+    Action,
+    AgentRecord,
+    CallerTurn,
+    Handoff,
+    HandoffFailed,
+    HangUp,
+    Listen,
+)
+from callagent.agents.cx.app import CxApp
+from callagent.agents.cx.cx_code import CxCode
+from callagent.agents.cx.stage import MarkedOutbox, Stage
+from callagent.agents.cx.telephony import LIVE_AGENT, as_bool
+from callagent.agents.tree import Conversation, ModelRequest, TreeAgent, TreeSettings
+from callagent.agents.tree.content import Content, text_content
+from callagent.agents.tree.outbox import Outbox
+from callagent.agents.tree.run import Ending
+from callagent.models.protocol import LanguageModel
+
+SESSION_START = "<event>session start</event>"
+NO_ACTIVITY = "<context>no user activity detected for {seconds} seconds.</context>"
+_DEFAULT_INACTIVITY = 10.0
+"""Seconds of silence until a silent turn, where the app says nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallSettings:
+    """What an app says of its calls."""
+
+    inactivity: float
+    barge_in: bool | None
+    """None: the call's default."""
+    fallback: str
+    """What is said when a turn fails; empty: our own."""
+    max_fallbacks: int
+    """Failed turns in a row; one more ends the call. 0: no limit."""
+    ends_on_error: bool
+    escalates_on_error: bool
+
+
+def call_settings(app: CxApp) -> CallSettings:
+    audio = app.data.get("audioProcessingConfig") or {}
+    errors = app.data.get("errorHandlingSettings") or {}
+    fallback = errors.get("fallbackResponseConfig") or {}
+    messages: Mapping[str, Any] = fallback.get("customFallbackMessages") or {}
+    strategy = str(errors.get("errorHandlingStrategy") or "")
+    barge_in = audio.get("bargeInConfig") or {}
+    return CallSettings(
+        inactivity=seconds_of(audio.get("inactivityTimeout")) or _DEFAULT_INACTIVITY,
+        barge_in=False if as_bool(barge_in.get("disableBargeIn")) else None,
+        fallback=str(messages.get(app.language) or next(iter(messages.values()), "")),
+        max_fallbacks=int(fallback.get("maxFallbackAttempts") or 0) if strategy == "FALLBACK_RESPONSE" else 0,
+        ends_on_error=strategy == "END_SESSION",
+        escalates_on_error=as_bool((errors.get("endSessionConfig") or {}).get("escalateSession")),
+    )
+
+
+def seconds_of(value: Any) -> float:
+    """Of a duration as `5s` or a number; 0: none."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*s?\s*", str(value)) if value is not None else None
+    return float(found[1]) if found else 0.0
+
+
+class CxAgent(TreeAgent):
+    """Implements `agents.action.Agent`."""
+
+    def __init__(
+        self,
+        app: CxApp,
+        conversation: Conversation,
+        code: CxCode,
+        stage: Stage,
+        model: LanguageModel,
+        settings: TreeSettings,
+        observe: Callable[[ModelRequest], None] | None = None,
+    ) -> None:
+        more: dict[str, Any] = {} if observe is None else {"observe": observe}
+        super().__init__(app.name, conversation, code, model, settings, **more)
+        self._stage = stage
+        self._tools = code
+        self._call = call_settings(app)
+        self._failures = 0
+
+    async def start(self) -> AsyncIterator[Action]:
+        """The app hears that the session starts; what it answers is the greeting."""
+        async for action in self.answer(text_content("user", SESSION_START)):
+            yield action
+
+    async def run_tool(self, name: str, arguments: Mapping[str, Any]) -> Any:
+        """A tool's result outside of any turn; None: there is no such tool that is code."""
+        return await self._tools.run_tool(name, arguments)
+
+    def record(self) -> AgentRecord:
+        record = super().record()
+        record.metrics = list(self._stage.metrics)
+        return record
+
+    def _words(self, turn: CallerTurn | HandoffFailed) -> Content:
+        content = super()._words(turn)
+        if isinstance(turn, HandoffFailed) or turn.text or turn.digits:
+            return content
+        return text_content("user", NO_ACTIVITY.format(seconds=f"{self._call.inactivity:g}"))
+
+    async def _run(self, outbox: Outbox, invocation: str, content: Content, decide: Callable[[Ending], None]) -> None:
+        self._stage.open(outbox, decide)
+        await super()._run(MarkedOutbox(outbox, self._stage), invocation, content, decide)
+        self._failures = self._failures + 1 if self.failure is not None else 0
+        spent = 0 < self._call.max_fallbacks < self._failures
+        if self.failure is not None and (self._call.ends_on_error or spent):
+            escalates = self._call.ends_on_error and self._call.escalates_on_error
+            decide(Handoff(LIVE_AGENT, "error", "bye") if escalates else HangUp())
+
+    def _ending(self) -> Ending:
+        ending = super()._ending()
+        if not isinstance(ending, Listen):
+            return ending
+        given = ending.settings
+        silence = self._call.inactivity if given.no_input_timeout is None else given.no_input_timeout
+        barge_in = self._call.barge_in if given.barge_in is None else given.barge_in
+        return Listen(replace(given, no_input_timeout=silence, barge_in=barge_in))

@@ -1,0 +1,134 @@
+"""A loaded app: makes one agent per call."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from callagent.agents.action import MetricWriter
+from callagent.agents.cx.app import CxApp
+from callagent.agents.cx.check import read_description
+from callagent.agents.cx.cx_agent import CxAgent, call_settings
+from callagent.agents.cx.cx_code import CxCode
+from callagent.agents.cx.load import read_cx_app
+from callagent.agents.cx.stage import Stage
+from callagent.agents.cx.telephony import read_uui
+from callagent.agents.cx.tree import app_tools, build_tree
+from callagent.agents.tree import (
+    Conversation,
+    LlmNode,
+    ModelRequest,
+    SharedState,
+    State,
+    Tool,
+    TreeSettings,
+    WorkerCode,
+)
+from callagent.call_info import CallInfo
+from callagent.errors import ProjectError
+from callagent.models.protocol import LanguageModel, for_call
+from callagent.workers.protocol import ProjectRuntime, WorkerPool
+
+RUNTIME = "callagent.agents.cx.runtime:CxRuntime"
+
+
+class CxProject:
+    """Implements `agents.action.AgentProject`. It closes the pool, which serves it alone; the model is shared."""
+
+    def __init__(self, app: CxApp, model: LanguageModel, pool: WorkerPool, settings: TreeSettings) -> None:
+        self.name = app.name
+        self.app = app
+        self._model = model
+        self._pool = pool
+        own = call_settings(app)
+        self._settings = replace(
+            settings,
+            parallel_tools=app.data.get("toolExecutionMode") != "SEQUENTIAL",
+            fallback_utterance=own.fallback or settings.fallback_utterance,
+        )
+        self._root: LlmNode | None = None
+        self._tools: Mapping[str, Tool] = {}
+        self._preparing = asyncio.Lock()
+
+    async def prepare(self) -> LlmNode:
+        """The tree, with the app's Python run once. Raises `ProjectError` and `WorkerError`."""
+        async with self._preparing:
+            if self._root is None:
+                described, errors = await read_description(self._pool)
+                if errors:
+                    listed = "\n".join(f"  {error}" for error in errors)
+                    raise ProjectError(f"The app '{self.name}' cannot be loaded:\n{listed}")
+                self._tools = app_tools(self.app, described)
+                self._root = build_tree(self.app, described)
+            return self._root
+
+    def phrases(self) -> Sequence[str]:
+        texts = (self._settings.fallback_utterance, self._settings.hangup_utterance)
+        return [text for text in texts if text]
+
+    def pronounce(self, text: str, language: str | None) -> str:
+        """The format has no rules of pronunciation."""
+        return text
+
+    async def open(self, info: CallInfo, write_metric: MetricWriter) -> CxAgent:
+        return await self.open_with(info, write_metric)
+
+    async def open_with(
+        self,
+        info: CallInfo,
+        write_metric: MetricWriter,
+        *,
+        variables: Mapping[str, Any] | None = None,
+        observe: Callable[[ModelRequest], None] | None = None,
+    ) -> CxAgent:
+        """As `open`, with variables of the session; `observe` is told of every request to the model."""
+        root = await self.prepare()
+        context = {"session_id": info.call_id, "app_id": self.name, "language_code": self.app.language}
+        lease = await self._pool.lease(context)
+        state = State({**copy.deepcopy(dict(self.app.variables)), **telephony_variables(info), **(variables or {})})
+        conversation = Conversation(root, state, SharedState(), "")
+        stage = Stage(write_metric)
+        settings = self._settings
+        worker = WorkerCode(lease, conversation, settings.function_timeout, settings.agent_timeout)
+        code = CxCode(self.app, worker, conversation, stage, self._tools)
+        return CxAgent(self.app, conversation, code, stage, for_call(self._model), settings, observe)
+
+    @asynccontextmanager
+    async def alone(self, variables: Mapping[str, Any]) -> AsyncIterator[CxAgent]:
+        """An agent for a test: nobody calls."""
+
+        async def write_metric(name: str, value: Any) -> None:
+            """A test has no store."""
+
+        info = CallInfo("test", "inbound", None, None, "text", datetime.now(UTC))
+        agent = await self.open_with(info, write_metric, variables=variables)
+        try:
+            yield agent
+        finally:
+            await agent.close()
+
+    async def close(self) -> None:
+        await self._pool.close()
+
+
+def telephony_variables(info: CallInfo) -> dict[str, Any]:
+    """What the platform tells an app of its caller."""
+    x_headers = {name: value for name, value in info.headers.items() if name.lower().startswith("x-")}
+    uui = next((value for name, value in info.headers.items() if name.lower() == "user-to-user"), "")
+    return {"telephony-caller-id": info.caller or "", "x-headers": x_headers, "uui-headers": read_uui(uui)}
+
+
+def cx_runtime(path: Path) -> ProjectRuntime:
+    """What a worker pool for the app in `path` loads."""
+    return ProjectRuntime(RUNTIME, path)
+
+
+def load_cx_app(path: Path, model: LanguageModel, pool: WorkerPool, settings: TreeSettings | None = None) -> CxProject:
+    """Raises `ProjectError` listing everything that is wrong with the app's files."""
+    return CxProject(read_cx_app(path), model, pool, settings or TreeSettings())

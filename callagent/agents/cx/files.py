@@ -1,0 +1,124 @@
+"""The files of an exported app, from a folder or a zip; kept byte for byte so that they can be written back."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from callagent.errors import ProjectError
+
+APP_FILES = ("app.json", "app.yaml", "app.yml")
+MAX_FILES = 10_000
+MAX_BYTES = 64 * 1024 * 1024
+"""Of all files together, unpacked."""
+
+
+@dataclass(frozen=True, slots=True)
+class AppFiles:
+    root: str
+    """The app's folder in the zip; empty: there is none."""
+    contents: Mapping[str, bytes]
+    """By path below the root, with forward slashes."""
+
+    @property
+    def app_file(self) -> str:
+        """Raises `ProjectError` when there is none."""
+        for name in APP_FILES:
+            if name in self.contents:
+                return name
+        raise ProjectError("an exported app has an app.json or app.yaml; there is none here")
+
+    def text(self, path: str) -> str | None:
+        """None: there is no such file. Raises `ProjectError` when it is not UTF-8."""
+        raw = self.contents.get(PurePosixPath(path).as_posix())
+        if raw is None:
+            return None
+        try:
+            return raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise ProjectError(f"{path}: not UTF-8 text: {error.reason}") from None
+
+    def write(self, path: Path) -> None:
+        """The same files into a folder, or into a zip when the name ends so."""
+        if path.suffix.lower() == ".zip":
+            root = f"{self.root or path.stem}/"
+            with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+                for name, raw in sorted(self.contents.items()):
+                    archive.writestr(f"{root}{name}", raw)
+            return
+        for name, raw in self.contents.items():
+            place = path / name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(raw)
+
+
+def read_files(path: Path) -> AppFiles:
+    """Raises `ProjectError` when it cannot be read or is larger than an app may be."""
+    try:
+        return _read_folder(path) if path.is_dir() else _read_zip(path)
+    except (OSError, zipfile.BadZipFile, RuntimeError) as error:
+        raise ProjectError(f"{path} cannot be read: {error}") from None
+
+
+def is_cx_app(path: Path) -> bool:
+    """Whether the folder or zip looks like an exported app: an app file with a root agent or agents beside it."""
+    if path.is_dir():
+        found = next((path / name for name in APP_FILES if (path / name).is_file()), None)
+        if found is None:
+            return False
+        return (path / "agents").is_dir() or b"rootAgent" in found.read_bytes()[:MAX_BYTES]
+    if path.suffix.lower() != ".zip" or not path.is_file():
+        return False
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return any(len(PurePosixPath(name).parts) <= 2 and PurePosixPath(name).name in APP_FILES
+                       for name in archive.namelist())  # fmt: skip
+    except (OSError, zipfile.BadZipFile):
+        return False
+
+
+def _read_folder(path: Path) -> AppFiles:
+    contents: dict[str, bytes] = {}
+    left = MAX_BYTES
+    for place in sorted(path.rglob("*")):
+        name = place.relative_to(path)
+        if not place.is_file() or "__pycache__" in name.parts or name.parts[0].startswith("."):
+            continue
+        # A link may lead out of the app: its own files only.
+        if not place.resolve().is_relative_to(path.resolve()):
+            raise ProjectError(f"{name.as_posix()}: leads out of the app's folder")
+        left -= place.stat().st_size
+        _check_size(left, len(contents))
+        contents[name.as_posix()] = place.read_bytes()
+    return AppFiles("", contents)
+
+
+def _read_zip(path: Path) -> AppFiles:
+    contents: dict[str, bytes] = {}
+    left = MAX_BYTES
+    with zipfile.ZipFile(path) as archive:
+        for entry in archive.infolist():
+            if entry.is_dir():
+                continue
+            if PurePosixPath(entry.filename).is_absolute() or ".." in PurePosixPath(entry.filename).parts:
+                raise ProjectError(f"{entry.filename}: leads out of the app's folder")
+            left -= entry.file_size
+            _check_size(left, len(contents))
+            contents[entry.filename] = archive.read(entry)
+    root = _root_of(contents)
+    return AppFiles(root, {name.removeprefix(f"{root}/") if root else name: raw for name, raw in contents.items()})
+
+
+def _root_of(contents: Mapping[str, bytes]) -> str:
+    """The one folder that everything is in; empty: none."""
+    if any(name in contents for name in APP_FILES):
+        return ""
+    tops = {name.partition("/")[0] for name in contents}
+    return tops.pop() if len(tops) == 1 else ""
+
+
+def _check_size(left: int, count: int) -> None:
+    if left < 0 or count >= MAX_FILES:
+        raise ProjectError(f"an app has at most {MAX_FILES} files of {MAX_BYTES >> 20} MiB together")

@@ -1,0 +1,102 @@
+"""Checks of what the caller said and of what the model answered."""
+
+from __future__ import annotations
+
+import random
+import re
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from callagent.agents.cx.app import AgentConfig, Code, CxApp, GuardrailConfig
+
+ENFORCED = ("contentFilter", "codeCallback")
+"""Kinds that work here; the others are reported by the check."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guardrail:
+    name: str
+    filter: Mapping[str, Any]
+    callbacks: Mapping[str, Code]
+    action: Mapping[str, Any]
+
+    @property
+    def checks_answers(self) -> bool:
+        return bool(self._banned("bannedContentsInAgentResponse")) or "after_model" in self.callbacks
+
+    def bans_input(self, text: str) -> bool:
+        return self._matches(text, self._banned("bannedContentsInUserInput"))
+
+    def bans_answer(self, text: str) -> bool:
+        return self._matches(text, self._banned("bannedContentsInAgentResponse"))
+
+    def answer(self, app: CxApp) -> dict[str, Any] | None:
+        """What is said or done in the model's place; None: the model answers with another instruction."""
+        responses = (self.action.get("respondImmediately") or {}).get("responses") or ()
+        texts = [str(each.get("text")) for each in responses if each.get("text") and not each.get("disabled")]
+        if texts:
+            return {"role": "model", "parts": [{"text": random.choice(texts)}]}
+        target = app.agent_named(str((self.action.get("transferAgent") or {}).get("agent") or ""))
+        if target is not None:
+            call = {"name": "transfer_to_agent", "args": {"agent_name": target}}
+            return {"role": "model", "parts": [{"function_call": call}]}
+        return None if self.prompt else {"role": "model", "parts": []}
+
+    @property
+    def prompt(self) -> str:
+        return str((self.action.get("generativeAnswer") or {}).get("prompt") or "")
+
+    def _banned(self, key: str) -> list[str]:
+        return [str(each) for each in (*(self.filter.get("bannedContents") or ()), *(self.filter.get(key) or ()))]
+
+    def _matches(self, text: str, banned: list[str]) -> bool:
+        kind = str(self.filter.get("matchType") or "SIMPLE_STRING_MATCH")
+        plain = bool(self.filter.get("disregardDiacritics"))
+        said = _without_marks(text) if plain else text
+        for each in banned:
+            wanted = _without_marks(each) if plain else each
+            pattern = wanted if kind == "REGEXP_MATCH" else re.escape(wanted)
+            if kind == "WORD_BOUNDARY_STRING_MATCH":
+                pattern = rf"(?<!\w){pattern}(?!\w)"
+            if re.search(pattern, said, re.IGNORECASE):
+                return True
+        return False
+
+
+def guardrails_of(app: CxApp, agent: AgentConfig) -> list[Guardrail]:
+    """The app's, then the agent's, without those that are switched off."""
+    names = dict.fromkeys(str(each).rsplit("/", 1)[-1] for each in (*(app.data.get("guardrails") or ()),
+                                                                  *agent.guardrails))  # fmt: skip
+    found = [app.guardrails[name] for name in names if name in app.guardrails]
+    return [_guardrail(each) for each in found if each.data.get("enabled", True)]
+
+
+def bad_patterns(data: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Regular expressions that cannot be used, with the reason."""
+    given = data.get("contentFilter") or {}
+    if given.get("matchType") != "REGEXP_MATCH":
+        return []
+    bad = []
+    for key in ("bannedContents", "bannedContentsInUserInput", "bannedContentsInAgentResponse"):
+        for each in given.get(key) or ():
+            try:
+                re.compile(str(each))
+            except re.error as error:
+                bad.append((str(each), str(error)))
+    return bad
+
+
+def _guardrail(config: GuardrailConfig) -> Guardrail:
+    given = config.data.get("contentFilter")
+    return Guardrail(
+        name=config.name,
+        filter=given if isinstance(given, Mapping) else {},
+        callbacks=config.callbacks,
+        action=config.data.get("action") or {},
+    )
+
+
+def _without_marks(text: str) -> str:
+    return "".join(each for each in unicodedata.normalize("NFD", text) if not unicodedata.combining(each))

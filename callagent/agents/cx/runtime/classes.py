@@ -1,0 +1,260 @@
+"""The classes that an app's code finds among its globals: contents, requests, answers, events.
+
+Every model takes camelCase names too and passes over fields it does not know.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from enum import StrEnum
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+PAYLOAD = "application/json"
+AUDIO = "application/json+audio"
+CUSTOMIZED = "application/json+agentResponse"
+
+
+class CesModel(BaseModel):
+    model_config = ConfigDict(
+        alias_generator=to_camel, populate_by_name=True, extra="ignore", arbitrary_types_allowed=True
+    )
+
+
+class Blob(CesModel):
+    display_name: str | None = None
+    data: bytes | None = None
+    """Base64."""
+    mime_type: str | None = None
+    transcript_text: str | None = Field(default=None, alias="transcript")
+
+    @property
+    def raw_data(self) -> bytes | None:
+        """The decoded data; what is not base64 comes as it is."""
+        if self.data is None:
+            return None
+        try:
+            return base64.b64decode(self.data, validate=True)
+        except binascii.Error:
+            return self.data
+
+    @raw_data.setter
+    def raw_data(self, value: bytes) -> None:
+        self.data = base64.b64encode(value)
+
+    def transcript(self) -> str | None:
+        return self.transcript_text
+
+    @classmethod
+    def from_json(cls, data: str) -> Blob:
+        return cls._of(PAYLOAD, data)
+
+    @classmethod
+    def _of(cls, mime_type: str, text: str) -> Blob:
+        return cls(data=base64.b64encode(text.encode()), mime_type=mime_type)
+
+
+class FunctionCall(CesModel):
+    id: str | None = None
+    name: str | None = None
+    args: dict[str, Any] | None = None
+
+
+class FunctionResponse(CesModel):
+    id: str | None = None
+    name: str | None = None
+    response: dict[str, Any] | None = None
+    will_continue: bool | None = None
+
+
+class Part(CesModel):
+    """One of its fields is set."""
+
+    text: str | None = None
+    inline_data: Blob | None = None
+    function_call: FunctionCall | None = None
+    function_response: FunctionResponse | None = None
+    is_partial: bool | None = Field(default=None, alias="partial")
+
+    def text_or_transcript(self) -> str | None:
+        if self.text is None and self.inline_data is not None:
+            return self.inline_data.transcript()
+        return self.text
+
+    def has_function_call(self, name: str) -> bool:
+        return self.function_call is not None and self.function_call.name == name
+
+    def has_function_response(self, name: str) -> bool:
+        return self.function_response is not None and self.function_response.name == name
+
+    @classmethod
+    def from_text(cls, text: str, partial: bool | None = None) -> Part:
+        return cls(text=text, is_partial=partial)
+
+    @classmethod
+    def from_function_call(cls, name: str, args: dict[str, Any] | None = None) -> Part:
+        return cls(function_call=FunctionCall(name=name, args=args or {}))
+
+    @classmethod
+    def from_function_response(cls, name: str, response: dict[str, Any]) -> Part:
+        return cls(function_response=FunctionResponse(name=name, response=response))
+
+    @classmethod
+    def from_inline_data(cls, data: bytes, mime_type: str) -> Part:
+        return cls(inline_data=Blob(data=data, mime_type=mime_type))
+
+    @classmethod
+    def from_json(cls, data: str) -> Part:
+        return cls(inline_data=Blob.from_json(data))
+
+    @classmethod
+    def from_audio(cls, audio_uri: str, cancellable: bool = False, interruptable: bool = True) -> Part:
+        audio = {"audioUri": audio_uri, "cancellable": cancellable, "interruptable": interruptable}
+        return cls(inline_data=Blob._of(AUDIO, json.dumps(audio)))
+
+    @classmethod
+    def from_agent_transfer(cls, agent: str) -> Part:
+        return cls.from_function_call("transfer_to_agent", {"agent_name": agent})
+
+    @classmethod
+    def from_end_session(cls, *, reason: str, escalated: bool = False) -> Part:
+        return cls.from_function_call("end_session", {"reason": reason, "session_escalated": escalated})
+
+    @classmethod
+    def from_customized_response(
+        cls,
+        *,
+        content: str = "",
+        disable_barge_in: bool = False,
+        enable_dtmf: bool = False,
+        dtmf_finish_digit: str = "#",
+        dtmf_endpointing_timeout: int = 3,
+    ) -> Part:
+        response = {
+            "content": content,
+            "disableBargeIn": disable_barge_in,
+            "enableDtmf": enable_dtmf,
+            "dtmfFinishDigit": dtmf_finish_digit,
+            "dtmfEndpointingTimeout": dtmf_endpointing_timeout,
+        }
+        return cls(inline_data=Blob._of(CUSTOMIZED, json.dumps(response)))
+
+
+class Content(CesModel):
+    parts: list[Part] | None = None
+    role: str | None = None
+
+    def is_user(self) -> bool:
+        return self.role == "user"
+
+    def is_model(self) -> bool:
+        return self.role in ("model", "agent")
+
+
+class EventActions(CesModel):
+    skip_summarization: bool | None = None
+    state_delta: dict[str, Any] = Field(default_factory=dict)
+    artifact_delta: dict[str, Any] = Field(default_factory=dict)
+    transfer_to_agent: str | None = None
+    escalate: bool | None = None
+    requested_auth_configs: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    end_invocation: bool | None = None
+
+
+class Event(CesModel):
+    id: str = ""
+    invocation_id: str = ""
+    author: str = ""
+    timestamp: int = 0
+    content: Content | None = None
+    actions: EventActions = Field(default_factory=EventActions)
+    long_running_tool_ids: set[str] | None = None
+    partial: bool | None = None
+    turn_complete: bool | None = None
+    error_code: str | None = None
+    error_message: str | None = None
+    interrupted: bool | None = None
+    branch: str | None = None
+    grounding_metadata: Any = None
+
+    def is_user(self) -> bool:
+        return self.author == "user"
+
+    def is_agent(self, agent_name: str | None = None) -> bool:
+        return self.author != "user" if agent_name is None else self.author == agent_name
+
+    def has_error(self) -> bool:
+        return self.error_code is not None
+
+    def parts(self) -> list[Part]:
+        return (self.content.parts if self.content else None) or []
+
+
+class Tool(CesModel):
+    name: str
+    description: str = ""
+
+
+class FunctionDeclaration(CesModel):
+    name: str | None = None
+
+
+class ToolDeclaration(CesModel):
+    function_declarations: list[FunctionDeclaration] | None = None
+
+
+class GenerateContentConfig(CesModel):
+    system_instruction: Content | None = None
+    tools: list[ToolDeclaration] | None = None
+    excluded_tools: list[str] | None = None
+    """Wins over `tools`."""
+
+    def hide_tool(self, tool_name: str) -> None:
+        self.excluded_tools = [*(self.excluded_tools or ()), tool_name]
+
+
+class LlmRequest(CesModel):
+    model: str | None = None
+    contents: list[Content] = Field(default_factory=list)
+    config: GenerateContentConfig | None = None
+
+
+class LlmResponse(CesModel):
+    content: Content | None = None
+    partial: bool | None = None
+    """The caller hears it at once, and the model is asked all the same."""
+    turn_complete: bool | None = None
+
+    @classmethod
+    def from_parts(cls, parts: list[Part]) -> LlmResponse:
+        return cls(content=Content(parts=parts, role="model"))
+
+
+class HttpMethod(StrEnum):
+    GET = "GET"
+    POST = "POST"
+    PUT = "PUT"
+    DELETE = "DELETE"
+    PATCH = "PATCH"
+    HEAD = "HEAD"
+    OPTIONS = "OPTIONS"
+
+
+def plain(model: CesModel) -> dict[str, Any]:
+    """JSON data without what is not set; bytes are base64 text already, or become it."""
+    dumped: dict[str, Any] = model.model_dump(exclude_none=True)
+    return _text_of_bytes(dumped)  # type: ignore[no-any-return]
+
+
+def _text_of_bytes(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _text_of_bytes(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set):
+        return [_text_of_bytes(item) for item in value]
+    if isinstance(value, bytes):
+        return value.decode("ascii") if value.isascii() else base64.b64encode(value).decode("ascii")
+    return value

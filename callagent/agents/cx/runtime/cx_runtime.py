@@ -1,0 +1,42 @@
+"""One app, read and compiled once per process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+from callagent.agents.cx.app import Code, CxApp
+from callagent.agents.cx.load import read_cx_app
+from callagent.agents.cx.runtime.session import CxSession
+from callagent.workers.runtime import Channel
+
+
+class CxRuntime:
+    def __init__(self, project: Path) -> None:
+        self._app = read_cx_app(Path(project))
+        self._compiled = {code.file: _compiled(code) for code in codes_of(self._app)}
+
+    def open(self, context: dict[str, Any], checkpoint: Mapping[str, bytes], channel: Channel) -> CxSession:
+        """A call's session; with a checkpoint it goes on where another worker stopped."""
+        return CxSession(self._app, self._compiled, context, checkpoint, channel)
+
+
+def codes_of(app: CxApp) -> list[Code]:
+    """All Python of an app."""
+    found = [tool.code for tool in app.tools.values() if tool.code is not None]
+    for agent in app.agents.values():
+        found += [code for row in agent.callbacks.values() for code in row]
+        found += agent.conditions.values()
+    for guardrail in app.guardrails.values():
+        found += guardrail.callbacks.values()
+    return found
+
+
+def _compiled(code: Code) -> CodeType | SyntaxError:
+    """What is wrong with a file shows when it is used, and in `describe`."""
+    try:
+        return compile(code.source, code.file, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError) as error:
+        return error if isinstance(error, SyntaxError) else SyntaxError(str(error))

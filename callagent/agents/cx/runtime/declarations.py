@@ -1,0 +1,64 @@
+"""A Python function as a tool: its JSON schema from hints and docstring."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pydantic import TypeAdapter
+from pydantic.errors import PydanticUserError
+
+_ARGUMENT = re.compile(r"\s*\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)")
+_HEADING = re.compile(r"\s*(Args|Arguments|Parameters|Returns?|Raises|Yields|Examples?|Notes?)\s*:\s*")
+
+
+def declare(function: Callable[..., Any], description: str) -> dict[str, Any]:
+    """`{"description", "parameters"}`; what the docstring says when the configuration says nothing."""
+    text, arguments = read_docstring(inspect.getdoc(function) or "")
+    try:
+        hints = typing.get_type_hints(function)
+    except (NameError, TypeError, AttributeError):
+        hints = {}
+    properties: dict[str, Any] = {}
+    required: list[str] = []
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
+            continue
+        schema = _schema(hints.get(parameter.name, Any))
+        if parameter.name in arguments:
+            schema = {**schema, "description": arguments[parameter.name]}
+        if parameter.default is parameter.empty:
+            required.append(parameter.name)
+        properties[parameter.name] = schema
+    parameters = {"type": "object", "properties": properties, **({"required": required} if required else {})}
+    return {"description": description or text, "parameters": parameters if properties else None}
+
+
+def read_docstring(text: str) -> tuple[str, Mapping[str, str]]:
+    """What it says of the whole, and of each argument."""
+    said: list[str] = []
+    arguments: dict[str, str] = {}
+    section, name = "", ""
+    for line in text.splitlines():
+        if found := _HEADING.fullmatch(line):
+            section, name = found.group(1), ""
+        elif not section:
+            said.append(line)
+        elif section in ("Args", "Arguments", "Parameters"):
+            if found := _ARGUMENT.fullmatch(line):
+                name = found.group(1)
+                arguments[name] = found.group(2).strip()
+            elif name and line.strip():
+                arguments[name] = f"{arguments[name]} {line.strip()}".strip()
+    return "\n".join(said).strip(), arguments
+
+
+def _schema(hint: Any) -> dict[str, Any]:
+    try:
+        return TypeAdapter(hint).json_schema()
+    except PydanticUserError:
+        # A type that has no schema: anything may come.
+        return {}

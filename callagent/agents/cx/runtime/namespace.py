@@ -1,0 +1,84 @@
+"""The globals of an app's code, and the functions in it."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from types import CodeType
+from typing import Any
+
+from callagent.agents.cx.runtime import classes, contexts, http
+from callagent.agents.cx.runtime.imports import code_builtins
+
+CLASSES: Mapping[str, type] = {
+    each.__name__: each
+    for each in (
+        classes.Blob, classes.Content, classes.Event, classes.EventActions, classes.FunctionCall,
+        classes.FunctionDeclaration, classes.FunctionResponse, classes.GenerateContentConfig, classes.HttpMethod,
+        classes.LlmRequest, classes.LlmResponse, classes.Part, classes.Tool, classes.ToolDeclaration,
+        contexts.CallbackContext, contexts.ToolContext, http.ExternalResponse, http.Requests, http.StatusError,
+    )
+}  # fmt: skip
+# Published code annotates with these and does not import them.
+_TYPING = ("Any", "Callable", "Dict", "Iterable", "Iterator", "List", "Literal", "Optional", "Set", "Tuple", "Union")
+
+
+class _CesPublic:
+    """`ces_public.Part` and the like: the same classes under a name of their own."""
+
+    def __init__(self) -> None:
+        for name, each in CLASSES.items():
+            setattr(self, name, each)
+
+
+class Namespaces:
+    """The modules of one call: each file runs once, when it is first needed."""
+
+    def __init__(self, compiled: Mapping[str, CodeType | SyntaxError], platform: Mapping[str, Any]) -> None:
+        self._compiled = compiled
+        self._platform = platform
+        self._made: dict[str, dict[str, Any]] = {}
+        self._typing = {name: getattr(typing, name) for name in _TYPING}
+
+    def get(self, file: str) -> dict[str, Any]:
+        """Raises what the file raises."""
+        if file in self._made:
+            return self._made[file]
+        code = self._compiled[file]
+        if isinstance(code, SyntaxError):
+            raise code
+        names = {
+            **self._typing,
+            **CLASSES,
+            "ces_public": _CesPublic(),
+            **self._platform,
+            "__name__": file.rpartition("/")[2].removesuffix(".py"),
+            "__file__": file,
+            "__builtins__": code_builtins(),
+        }
+        exec(code, names)
+        self._made[file] = names
+        return names
+
+    def function(self, file: str, name: str) -> Callable[..., Any]:
+        """`name`, or the first function of the file when it is empty. Raises LookupError."""
+        names = self.get(file)
+        if name:
+            found = names.get(name)
+            if not callable(found):
+                raise LookupError(f"{file} has no function '{name}'")
+            return found  # type: ignore[no-any-return]
+        own = (each for each in names.values() if inspect.isfunction(each) and each.__code__.co_filename == file)
+        first = next(own, None)
+        if first is None:
+            raise LookupError(f"{file} has no function")
+        return first
+
+
+def call_by_name(function: Callable[..., Any], named: Mapping[str, Any]) -> Any:
+    """Call with those of the arguments that the function takes, by keyword."""
+    parameters = inspect.signature(function).parameters
+    if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+        return function(**named)
+    return function(**{name: value for name, value in named.items() if name in parameters})

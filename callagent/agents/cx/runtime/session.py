@@ -1,0 +1,277 @@
+"""One call of an app in a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import CodeType
+from typing import Any
+
+from callagent.agents.cx.app import CxApp, tool_name
+from callagent.agents.cx.runtime.classes import (
+    CesModel,
+    Content,
+    Event,
+    FunctionDeclaration,
+    GenerateContentConfig,
+    LlmRequest,
+    LlmResponse,
+    Part,
+    Tool,
+    ToolDeclaration,
+    plain,
+)
+from callagent.agents.cx.runtime.contexts import CallbackContext, ToolContext
+from callagent.agents.cx.runtime.declarations import declare
+from callagent.agents.cx.runtime.http import Requests
+from callagent.agents.cx.runtime.namespace import Namespaces, call_by_name
+from callagent.agents.cx.runtime.tools import AsyncTools, Toolbox, Tools, with_context
+from callagent.agents.flows.runtime.tracebacks import error_message
+from callagent.agents.tree.runtime import LiveConversation, Subject, TreeSession
+from callagent.workers.runtime import Channel
+
+_ALONE = "alone"
+"""A call outside of any turn."""
+_RETURNS = {
+    "before_agent": Content,
+    "after_agent": Content,
+    "before_model": LlmResponse,
+    "after_model": LlmResponse,
+    "before_tool": dict,
+    "after_tool": dict,
+}
+
+
+class CxSubject(Subject):
+    def __init__(
+        self,
+        named: Mapping[str, Any],
+        as_plain: Callable[[], dict[str, Any]],
+        functions: Sequence[Callable[..., Any]] | None = None,
+    ) -> None:
+        self.named = named
+        self.functions = functions
+        """Instead of the agent's own at this point: a guardrail's, or a transfer rule's."""
+        self._as_plain = as_plain
+
+    def as_plain(self) -> dict[str, Any]:
+        return self._as_plain()
+
+
+class CxSession(TreeSession):
+    def __init__(
+        self,
+        app: CxApp,
+        compiled: Mapping[str, CodeType | SyntaxError],
+        context: Mapping[str, Any],
+        checkpoint: Mapping[str, bytes],
+        channel: Channel,
+    ) -> None:
+        super().__init__(checkpoint, channel)
+        self._app = app
+        self._agents = [app.agents[name] for name in sorted(app.agents)]
+        self._displayed = {agent.name: agent.display_name for agent in self._agents}
+        self._call = {key: str(context.get(key) or "") for key in ("session_id", "app_id", "language_code")}
+        self._context = CallbackContext()
+        requests = Requests()
+        platform: dict[str, Any] = {
+            "context": None,
+            "ces_requests": requests,
+            "get_variable": self._get_variable,
+            "set_variable": self._set_variable,
+            "remove_variable": self._remove_variable,
+            "Tools": Tools,
+            "AsyncTools": AsyncTools,
+        }
+        self._namespaces = Namespaces(compiled, platform)
+        self._toolbox = Toolbox(app, self._namespaces, requests)
+        platform["tools"] = Tools(self._toolbox, lambda: self._context)
+        platform["async_tools"] = AsyncTools(self._toolbox, lambda: self._context)
+
+    def _get_variable(self, key: str) -> Any:
+        return self._context.get_variable(key)
+
+    def _set_variable(self, key: str, value: Any) -> None:
+        self._context.set_variable(key, value)
+
+    def _remove_variable(self, key: str) -> None:
+        self._context.remove_variable(key)
+
+    # What the tree asks ---------------------------------------------------------------------------------------------
+
+    def functions(self, agent: int, point: str) -> Sequence[Callable[..., Any]]:
+        name = f"{point}_callback"
+        return [self._namespaces.function(code.file, name) for code in self._agents[agent].callbacks[point]]
+
+    def event(self, plain: Mapping[str, Any]) -> Event:
+        event = Event.model_validate(dict(plain))
+        event.author = self._displayed.get(event.author, event.author)
+        return event
+
+    def context(self, live: LiveConversation, request: Mapping[str, Any], call_id: str | None) -> CallbackContext:
+        scene = request["scene"]
+        content = scene.get("user_content")
+        turn = str(scene.get("invocation_id") or "").removeprefix("turn-")
+        more: dict[str, Any] = {
+            **self._call,
+            "state": live.state,
+            "events": live.events,
+            "user_content": Content.model_validate(content) if content else None,
+            "invocation_id": scene.get("invocation_id") or "",
+            "agent_name": self._agents[request["agent"]].display_name,
+            "turn_index": int(turn) if turn.isdigit() else 0,
+        }
+        made = CallbackContext(**more) if call_id is None else ToolContext(function_call_id=call_id, **more)
+        self._context = made
+        return made
+
+    def context_actions(self, context: CallbackContext) -> dict[str, Any]:
+        return {"transfer_to_agent": context.actions.transfer_to_agent}
+
+    def subject(self, point: str, context: Any, plain: Mapping[str, Any], agent: int) -> CxSubject:
+        if "code" in plain:
+            function = self._namespaces.function(plain["code"], str(plain.get("function") or ""))
+            inner = self._subject(point, plain)
+            return CxSubject(inner.named, inner.as_plain, [function])
+        return self._subject(point, plain)
+
+    def _subject(self, point: str, plain: Mapping[str, Any]) -> CxSubject:
+        if point == "before_model" and "llm_request" in plain:
+            request = _request(plain["llm_request"])
+            return CxSubject({"llm_request": request}, lambda: {"llm_request": _changed(plain["llm_request"], request)})
+        if point == "after_model" and "llm_response" in plain:
+            response = LlmResponse(content=Content.model_validate(plain["llm_response"]["content"]))
+            return CxSubject({"llm_response": response}, lambda: {"llm_response": _response(response)})
+        if point not in ("before_tool", "after_tool"):
+            return CxSubject({}, dict)
+        described, arguments = plain["tool"], plain["args"]
+        tool = Tool(name=described["name"], description=str(described.get("description") or ""))
+        named: dict[str, Any] = {"tool": tool, "input": arguments}
+        if point == "after_tool":
+            given = plain.get("tool_response")
+            named["tool_response"] = given if isinstance(given, dict) else {"result": given}
+        return CxSubject(named, lambda: {"args": arguments})
+
+    async def run_row(self, agent: int, point: str, context: Any, subject: Subject) -> Any:
+        """As the tree's, but a guardrail's or a rule's function stands for the agent's, and kinds are checked."""
+        own = subject.functions if isinstance(subject, CxSubject) else None
+        for function in self.functions(agent, point) if own is None else own:
+            self._context = context
+            returned = self.call(function, context, subject, point)
+            if returned is not None:
+                return returned if own is not None else _checked(point, function, returned)
+        return None
+
+    def call(self, function: Callable[..., Any], context: Any, subject: Subject, point: str) -> Any:
+        named = {"callback_context": context, **subject.named}
+        return with_context(function, context, lambda: call_by_name(function, named))
+
+    def is_result(self, point: str, returned: Any) -> bool:
+        return returned is not None
+
+    def returned(self, value: Any) -> Any:
+        if isinstance(value, LlmResponse):
+            content = value.content or Content(parts=[], role="model")
+            return {**_content(content), "partial": bool(value.partial)}
+        if isinstance(value, Content):
+            return _content(value)
+        return plain(value) if isinstance(value, CesModel) else value
+
+    async def _around_tool(self, request: dict[str, Any], call: dict[str, Any], context: Any) -> Any:
+        if call["id"] == _ALONE:
+            return await self.run_tool(request["agent"], call["tool"], call["args"], context)
+        return await super()._around_tool(request, call, context)
+
+    async def run_tool(self, agent: int, name: str, arguments: dict[str, Any], context: Any) -> Any:
+        self._context = context
+        return self._toolbox.run(name, arguments, context)
+
+    async def run_agent(self, agent: int, live: LiveConversation, request: Mapping[str, Any]) -> None:
+        raise LookupError("an app has no agents made of code")
+
+    async def make_instruction(self, agent: int, context: Any) -> str:
+        return self._agents[agent].instruction
+
+    # What check asks ------------------------------------------------------------------------------------------------
+
+    def describe(self) -> dict[str, Any]:
+        tools: dict[str, Any] = {}
+        errors: list[dict[str, Any]] = []
+        for tool in self._app.tools.values():
+            if tool.code is None:
+                continue
+            try:
+                tools[tool_name(tool)] = declare(self._toolbox.function(tool), tool.description)
+            except BaseException as error:  # the edge of project code
+                errors.append(_finding(tool.code.file, error))
+        for agent in self._agents:
+            for point, row in agent.callbacks.items():
+                for code in row:
+                    try:
+                        self._namespaces.function(code.file, f"{point}_callback")
+                    except BaseException as error:  # as above
+                        errors.append(_finding(code.file, error))
+        return {"tools": tools, "errors": errors}
+
+
+def _finding(file: str, error: BaseException) -> dict[str, Any]:
+    line = error.lineno or 1 if isinstance(error, SyntaxError) else 1
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == file:
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return {"file": file, "line": line, "message": f"{type(error).__name__}: {error_message(error)}"}
+
+
+def _checked(point: str, function: Callable[..., Any], returned: Any) -> Any:
+    expected = _RETURNS[point]
+    if not isinstance(returned, expected):
+        name, kind = getattr(function, "__name__", point), type(returned).__name__
+        raise TypeError(f"{name} returned {kind}; {expected.__name__} or None is expected")
+    return returned
+
+
+def _content(content: Content) -> dict[str, Any]:
+    parts = [_part(part) for part in content.parts or ()]
+    return {"role": content.role or "model", "parts": parts}
+
+
+def _part(part: Part) -> dict[str, Any]:
+    made = plain(part)
+    call = made.get("function_call")
+    if call is not None:
+        call.setdefault("args", {})
+    return made
+
+
+def _request(given: Mapping[str, Any]) -> LlmRequest:
+    declared = [FunctionDeclaration(name=each["name"]) for each in given["tools"]]
+    config = GenerateContentConfig(
+        system_instruction=Content(role="user", parts=[Part(text=given["system_instruction"])]),
+        tools=[ToolDeclaration(function_declarations=[each]) for each in declared],
+    )
+    contents = [Content.model_validate(each) for each in given["contents"]]
+    return LlmRequest(model=given["model"], contents=contents, config=config)
+
+
+def _changed(given: Mapping[str, Any], request: LlmRequest) -> dict[str, Any]:
+    """The request as code left it."""
+    config = request.config or GenerateContentConfig()
+    system: Any = config.system_instruction
+    excluded = set(config.excluded_tools or ())
+    names = [each.name for tool in config.tools or () for each in tool.function_declarations or ()]
+    return {
+        **given,
+        "model": request.model,
+        "contents": [_content(content) | {"role": content.role or "user"} for content in request.contents],
+        "system_instruction": system if isinstance(system, str) else _text(system),
+        "tools": [{"name": name} for name in names if name not in excluded],
+    }
+
+
+def _text(content: Content | None) -> str:
+    return "\n".join(part.text or "" for part in (content.parts if content else None) or ())
+
+
+def _response(response: LlmResponse) -> dict[str, Any]:
+    return {"content": _content(response.content) if response.content is not None else None}

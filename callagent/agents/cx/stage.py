@@ -1,0 +1,115 @@
+"""What an app's code does to the running turn beside what the tree knows: marked words, how the turn is to end."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from callagent.agents.action import Action, DigitSettings, Listen, ListenSettings, MetricWriter, MetricWritten, Say
+from callagent.agents.tree.outbox import Outbox
+from callagent.agents.tree.run import Ending
+
+_CUSTOMIZED = "application/json+agentResponse"
+ENDPOINTING_MODES = {"short": 1.0, "mid": 3.0, "long": 5.0}
+"""Seconds of silence after which an entry on the keys is done."""
+_FIRST_DIGIT = 10.0
+"""Seconds until the first key."""
+
+
+class Stage:
+    """One per call; opened for each turn."""
+
+    def __init__(self, write_metric: MetricWriter) -> None:
+        self.metrics: list[dict[str, Any]] = []
+        self._write_metric = write_metric
+        self._outbox: Outbox | None = None
+        self._decide: Callable[[Ending], None] | None = None
+        self._uninterruptible: set[str] = set()
+
+    def open(self, outbox: Outbox, decide: Callable[[Ending], None]) -> None:
+        self._outbox, self._decide = outbox, decide
+        self._uninterruptible.clear()
+
+    def decide(self, ending: Ending) -> None:
+        if self._decide is not None:
+            self._decide(ending)
+
+    async def say(self, text: str, *, interruptible: bool = True) -> None:
+        if self._outbox is not None and text.strip():
+            await self._outbox.put(Say(text.strip(), interruptible))
+
+    async def write(self, name: str, value: Any) -> None:
+        """A metric of the call."""
+        self.metrics.append({"name": name, "value": value})
+        await self._write_metric(name, value)
+        if self._outbox is not None:
+            await self._outbox.put(MetricWritten(name, value))
+
+    def marked(self, action: Action) -> Action:
+        """Words of a response that the caller may not interrupt are marked so."""
+        if isinstance(action, Say) and action.text in self._uninterruptible:
+            return Say(action.text, interruptible=False)
+        return action
+
+    def spoken(self, content: Mapping[str, Any]) -> dict[str, Any]:
+        """A content as the tree says it: customized responses become texts, what only a screen shows is left out."""
+        kept, silent = [], False
+        for part in content.get("parts") or ():
+            blob = part.get("inline_data")
+            if not blob:
+                kept.append(part)
+                continue
+            data = _decoded(blob) if blob.get("mime_type") == _CUSTOMIZED else None
+            if data is None:
+                silent = True
+                continue
+            text = str(data.get("content") or "").strip()
+            self._customize(text, data)
+            if text:
+                kept.append({"text": text})
+        if silent and not kept:
+            self.decide(Listen())
+        return {**content, "parts": kept}
+
+    def _customize(self, text: str, data: Mapping[str, Any]) -> None:
+        if data.get("disableBargeIn"):
+            self._uninterruptible.add(text)
+        if data.get("enableDtmf"):
+            timeout = float(data.get("dtmfEndpointingTimeout") or ENDPOINTING_MODES["mid"])
+            finish = data.get("dtmfFinishDigit")
+            self.collect_digits("#" if finish is None else str(finish), timeout)
+        else:
+            self.decide(Listen())
+
+    def collect_digits(self, finish: str, timeout: float) -> None:
+        """The next turn may be key presses, ended by a key or by seconds of silence."""
+        digits = DigitSettings(
+            end_key=finish, first_digit_timeout=_FIRST_DIGIT, inter_digit_timeout=timeout, while_speaking=True
+        )
+        self.decide(Listen(ListenSettings(digits=digits)))
+
+
+class MarkedOutbox(Outbox):
+    """Passes everything on to the turn's outbox, marked."""
+
+    def __init__(self, inner: Outbox, stage: Stage) -> None:
+        super().__init__()
+        self._inner = inner
+        self._stage = stage
+
+    async def put(self, action: Action) -> None:
+        await self._inner.put(self._stage.marked(action))
+
+    async def finish(self) -> None:
+        await self._inner.finish()
+
+
+def _decoded(blob: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    try:
+        data = json.loads(base64.b64decode(str(blob.get("data") or ""), validate=True))
+    except (ValueError, binascii.Error):
+        return None
+    return data if isinstance(data, dict) else None

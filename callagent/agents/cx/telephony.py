@@ -1,0 +1,90 @@
+"""What `end_session` means on the telephone: hanging up, or giving the call to somebody else and how."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from callagent.agents.action import Handoff, HangUp
+
+LIVE_AGENT = "live_agent"
+"""The destination of an escalation that names no number: whoever takes the call after our BYE."""
+_UUI_END = ";encoding=hex;purpose=Goog-Session-Param"
+
+
+def session_end(arguments: Mapping[str, Any], variables: Mapping[str, Any]) -> tuple[str, HangUp | Handoff]:
+    """What is said before the end, and the end. `params` of the call win over the variables of the same names."""
+    params = as_map(arguments.get("params"))
+    escalated = as_bool(arguments.get("session_escalated"))
+
+    def given(key: str) -> Any:
+        return params.get(key) if key in params else variables.get(key) if escalated else None
+
+    gateway, handoff = as_map(given("PHONE_GATEWAY_TRANSFER")), as_map(given("LIVE_AGENT_HANDOFF"))
+    message = str(given("ESCALATION_MESSAGE") or "")
+    reason = str(arguments.get("reason") or "")
+    headers = transfer_headers(handoff)
+    partner = as_map(handoff.get("PARTNER"))
+    number = str(gateway.get("phone_number") or gateway.get("phoneNumber") or partner.get("sip_uri") or "")
+    refer = as_bool(_either(handoff, "sip-refer", "sipRefer")) or as_bool(partner.get("sip_refer"))
+    if number:
+        headers |= {str(name): str(value) for name, value in as_map(partner.get("sip_parameters")).items()}
+        return message, Handoff(number, reason or number, "refer" if refer else "invite", number, headers)
+    if escalated or handoff:
+        return message, Handoff(LIVE_AGENT, reason or LIVE_AGENT, "bye", None, headers)
+    return message, HangUp()
+
+
+def transfer_headers(handoff: Mapping[str, Any]) -> dict[str, str]:
+    """`x-headers` as they are, `uui-headers` as one User-to-User header (RFC 7433)."""
+    x_headers = as_map(_either(handoff, "x-headers", "xHeaders"))
+    headers = {str(name): str(value) for name, value in x_headers.items()}
+    pairs = list(_pairs(_either(handoff, "uui-headers", "uuiHeaders")))
+    if pairs:
+        text = ";".join(f"{key}={value}" for key, value in pairs)
+        headers["User-to-User"] = text.encode().hex() + _UUI_END
+    return headers
+
+
+def read_uui(value: str) -> list[dict[str, str]]:
+    """The `uui-headers` variable from a User-to-User header; empty when it is not in the form that we send."""
+    data = value.partition(";")[0].strip()
+    try:
+        text = bytes.fromhex(data).decode("utf-8")
+    except ValueError:
+        return []
+    return [{key: item} for pair in text.split(";") for key, found, item in (pair.partition("="),) if found]
+
+
+def as_map(value: Any) -> dict[str, Any]:
+    """An object, also one that is kept as JSON text; anything else is empty."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return {}
+    return dict(value) if isinstance(value, Mapping) else {}
+
+
+def as_bool(value: Any) -> bool:
+    """Variables of some apps are texts."""
+    return value.strip().lower() == "true" if isinstance(value, str) else bool(value)
+
+
+def _either(data: Mapping[str, Any], *keys: str) -> Any:
+    return next((data[key] for key in keys if key in data), None)
+
+
+def _pairs(value: Any) -> list[tuple[str, str]]:
+    """From a list of `{"key", "value"}` or `{name: value}`, or one map."""
+    rows = [value] if isinstance(value, Mapping) else value if isinstance(value, list) else []
+    pairs: list[tuple[str, str]] = []
+    for row in rows:
+        if not isinstance(row, Mapping):
+            continue
+        if row.keys() == {"key", "value"}:
+            pairs.append((str(row["key"]), str(row["value"])))
+        else:
+            pairs += [(str(key), str(item)) for key, item in row.items()]
+    return pairs

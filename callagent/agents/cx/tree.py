@@ -1,0 +1,144 @@
+"""An app's agents as a tree that the engine runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from callagent.agents.cx.app import AgentConfig, CxApp, ToolConfig, tool_name
+from callagent.agents.cx.guardrails import guardrails_of
+from callagent.agents.cx.load import SYSTEM_TOOLS
+from callagent.agents.cx.openapi import operations
+from callagent.agents.tree import LlmNode, Point, Tool, ToolKind
+
+END_SESSION, CUSTOMIZE_RESPONSE = "end_session", "customize_response"
+_SYSTEM: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    END_SESSION: (
+        "End the conversation, or give it to a person.",
+        {
+            "type": "object",
+            "properties": {
+                "reason": {"type": "string", "description": "Why the conversation ends."},
+                "session_escalated": {"type": "boolean", "description": "True: a person goes on."},
+                "params": {"type": "object", "description": "What whoever goes on is told."},
+            },
+            "required": ["reason"],
+        },
+    ),
+    CUSTOMIZE_RESPONSE: (
+        "Say something that the caller cannot interrupt, or that asks for an entry on the telephone's keys.",
+        {
+            "type": "object",
+            "properties": {
+                "content": {"type": "string", "description": "What is said."},
+                "enable_dtmf": {"type": "boolean"},
+                "dtmf_endpointing_timeout_modes": {"type": "string", "enum": ["short", "mid", "long"]},
+                "dtmf_finish_digit": {"type": "string"},
+                "disable_barge_in": {"type": "boolean"},
+            },
+            "required": ["content"],
+        },
+    ),
+}
+
+
+def build_tree(app: CxApp, described: Mapping[str, Any]) -> LlmNode:
+    """The root. `described`: the worker's declarations of Python tools by name."""
+    return _TreeBuilder(app, described).node(app.root_agent)
+
+
+def agent_numbers(app: CxApp) -> dict[str, int]:
+    """As the worker counts them."""
+    return {name: number for number, name in enumerate(sorted(app.agents))}
+
+
+def app_tools(app: CxApp, described: Mapping[str, Any]) -> dict[str, Tool]:
+    """Everything that code may have called, also what no agent lists."""
+    builder = _TreeBuilder(app, described)
+    tools = [builder.system(name) for name in _SYSTEM]
+    tools += [made for tool in app.tools.values() if tool.kind == "pythonFunction" and (made := builder.python(tool))]
+    for toolset in app.toolsets:
+        tools += builder.toolset(toolset, None)
+    return {tool.name: tool for tool in tools}
+
+
+class _TreeBuilder:
+    def __init__(self, app: CxApp, described: Mapping[str, Any]) -> None:
+        self._app = app
+        self._described = described
+        self._numbers = agent_numbers(app)
+        self._inside: set[str] = set()
+
+    def node(self, name: str) -> LlmNode:
+        agent = self._app.agents[name]
+        # An agent tool may lead back to an agent around it; it is built no further there.
+        self._inside.add(name)
+        children = [found for each in agent.children if (found := self._app.agent_named(each))]
+        settings = agent.data.get("modelSettings") or self._app.data.get("modelSettings") or {}
+        made = LlmNode(
+            name=name,
+            description=str(agent.data.get("description") or ""),
+            children=tuple(self.node(child) for child in children),
+            callbacks=self._callbacks(agent),
+            code=self._numbers[name],
+            instruction=None,
+            model=str(settings.get("model") or ""),
+            temperature=settings.get("temperature"),
+            can_transfer_to_peers=False,
+            tools=tuple({tool.name: tool for tool in self._tools(agent)}.values()),
+        )
+        self._inside.discard(name)
+        return made
+
+    def _callbacks(self, agent: AgentConfig) -> dict[Point, int]:
+        """Before the model and before tools the engine always looks in: guardrails, rules and names are its own."""
+        counts = {Point(point): len(row) for point, row in agent.callbacks.items() if row}
+        counts |= {Point.BEFORE_MODEL: 1, Point.BEFORE_TOOL: 1}
+        if any(each.checks_answers for each in guardrails_of(self._app, agent)):
+            counts[Point.AFTER_MODEL] = 1
+        return counts
+
+    def _tools(self, agent: AgentConfig) -> list[Tool]:
+        tools: list[Tool] = []
+        for named in agent.tools:
+            name = named.rsplit("/", 1)[-1]
+            found = self._app.tool_named(name)
+            config = self._app.tools[found] if found else None
+            if config is None or config.kind == "systemTool":
+                tools += [self.system(name)] if name in _SYSTEM else []
+            elif config.kind == "pythonFunction":
+                tools += [made] if (made := self.python(config)) else []
+            elif config.kind == "agentTool":
+                tools += [made] if (made := self._agent_tool(config)) else []
+        for toolset, operation_names in agent.toolsets:
+            tools += self.toolset(toolset, operation_names)
+        return tools
+
+    def system(self, name: str) -> Tool:
+        assert name in SYSTEM_TOOLS
+        description, parameters = _SYSTEM[name]
+        return Tool(name, ToolKind.CODE, description, parameters)
+
+    def python(self, config: ToolConfig) -> Tool | None:
+        name = tool_name(config)
+        described = self._described.get(name)
+        if described is None:
+            return None
+        return Tool(name, ToolKind.CODE, str(described.get("description") or ""), described.get("parameters"))
+
+    def toolset(self, name: str, operation_names: Any) -> list[Tool]:
+        toolset = self._app.toolsets[name]
+        wanted = None if operation_names is None else {str(each) for each in operation_names}
+        return [
+            Tool(f"{toolset.display_name}_{each.name}", ToolKind.CODE, each.description, each.schema())
+            for each in operations(toolset.schema or {})
+            if wanted is None or each.name in wanted
+        ]
+
+    def _agent_tool(self, config: ToolConfig) -> Tool | None:
+        own = config.data["agentTool"]
+        target = self._app.agent_named(str(own.get("rootAgent") or own.get("agent") or ""))
+        if target is None or target in self._inside:
+            return None
+        request = {"type": "object", "properties": {"request": {"type": "string"}}, "required": ["request"]}
+        return Tool(tool_name(config), ToolKind.AGENT, config.description, request, agent=self.node(target))

@@ -1,0 +1,66 @@
+"""What a call leaves behind: its row, its metrics, its end function's run. Each write is bounded in time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any
+
+from callagent.agents.action import Agent
+from callagent.call_info import EndReason
+from callagent.call_record import Recorder
+from callagent.call_state import END_FUNCTION_ATTEMPTS, CallSettings
+from callagent.log import Logger
+from callagent.records import Store
+
+
+class Keeping:
+    """One call's ties to the store."""
+
+    def __init__(self, store: Store, recorder: Recorder, settings: CallSettings, log: Logger) -> None:
+        self._store = store
+        self._recorder = recorder
+        self._settings = settings
+        self._log = log
+        self._metrics = 0
+
+    async def opened(self) -> None:
+        """A disk that stalls delays the record, not the caller; the write itself goes on."""
+        await self.bounded("record", self._store.opened(self._recorder.record), self._settings.first_record)
+
+    async def metric(self, name: str, value: Any) -> None:
+        """Durable when it returns."""
+        self._metrics += 1
+        await self._store.metric(self._recorder.record.id, self._metrics, name, value)
+
+    def progressed(self) -> None:
+        """A turn is over: what is known so far is written when there is time."""
+        self._store.progressed(self._recorder.record)
+
+    async def end_function(self, agent: Agent, reason: EndReason) -> None:
+        """Started for every call whose start function began; again only if the attempt before did not reach its end."""
+        self._recorder.record.end_function = "failed"
+        for attempt in range(1, END_FUNCTION_ATTEMPTS + 1):
+            attempted = self._store.end_attempted(self._recorder.record.id, attempt)
+            await self.bounded("end_attempt", attempted, self._settings.first_record)
+            try:
+                async with asyncio.timeout(self._settings.end_function):
+                    done = await agent.end(reason, attempt)
+            except TimeoutError:
+                done = False
+            if done:
+                self._recorder.record.end_function = "done"
+                return
+            self._log.warning("end_function_failed", attempt=attempt)
+
+    async def ended(self) -> None:
+        """The record as it is now is final."""
+        await self.bounded("record", self._store.ended(self._recorder.record), self._settings.closing)
+
+    async def bounded(self, what: str, step: Awaitable[object], seconds: float) -> None:
+        """Wait for `step`, but no longer than that: whatever it was, the next step of the call comes."""
+        try:
+            async with asyncio.timeout(seconds):
+                await step
+        except TimeoutError:
+            self._log.error("took_too_long", what=what, seconds=seconds)

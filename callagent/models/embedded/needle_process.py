@@ -1,0 +1,69 @@
+"""The small model's own process: `python -I needle_process.py LIBRARY WEIGHTS SHA256`. Standard library only.
+
+Requests and answers are lines of JSON. `{"number", "system", "tools"}` prepares a set of tools, `{"number", "text"}`
+asks with the set that was prepared last, `{"number", "answer"}` and `{"number", "error"}` come back in order.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+_ANSWER_BYTES = 1 << 16
+_MAX_TOKENS = 192
+
+
+class Engine:
+    """The library, which holds one set of tools."""
+
+    def __init__(self, library: str, weights: str, sha256: str) -> None:
+        data = Path(weights).read_bytes()
+        if hashlib.sha256(data).hexdigest() != sha256:
+            raise ValueError(f"{weights} is not the file that callagent was tested with")
+        self._library = ctypes.CDLL(library)
+        self._library.needle_load.argtypes = [ctypes.c_char_p, ctypes.c_uint64]
+        self._library.needle_init.argtypes = [ctypes.c_char_p] * 3
+        self._library.needle_complete.argtypes = [ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_int]
+        # The library may keep pointers into what it was given.
+        self._weights = data
+        self._answer = ctypes.create_string_buffer(_ANSWER_BYTES)
+        if self._library.needle_load(self._weights, len(self._weights)) < 0:
+            raise ValueError(f"{weights} cannot be loaded")
+
+    def prepare(self, system: str, tools: str) -> None:
+        if self._library.needle_init(system.encode(), tools.encode(), None) < 0:
+            raise ValueError("the tools were refused")
+
+    def complete(self, text: str) -> Any:
+        # What one caller said is nothing to the next.
+        self._library.needle_reset()
+        if self._library.needle_complete(text.encode(), _MAX_TOKENS, self._answer, _ANSWER_BYTES) < 0:
+            raise ValueError("the words were refused")
+        return json.loads(self._answer.value)
+
+
+def main(library: str, weights: str, sha256: str) -> None:
+    # The library may print; standard output is ours.
+    answers = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
+    os.dup2(2, 1)
+    engine = Engine(library, weights, sha256)
+    for line in sys.stdin.buffer:
+        request = json.loads(line)
+        answer: dict[str, Any] = {"number": request["number"]}
+        try:
+            if "tools" in request:
+                engine.prepare(request["system"], request["tools"])
+            else:
+                answer["answer"] = engine.complete(request["text"])
+        except ValueError as error:
+            answer["error"] = str(error)
+        answers.write(json.dumps(answer) + "\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:4])

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from callagent.errors import UserError
+from callagent.records import CallRecord, Store, delete_of_caller, export
+
+
+def filled(folder: Path) -> Path:
+    async def fill() -> None:
+        store = Store(folder / "c.db")
+        for call_id, caller in (("c1", "+15550100"), ("c2", "=cmd|' /C calc'!A0"), ("c3", "+15550100")):
+            started = f"2026-01-0{call_id[1]}T00:00:00Z"
+            await store.ended(CallRecord(call_id, from_number=caller, started_at=started, ended_at=started))
+            await store.metric(call_id, 1, "N", 5)
+        await store.close()
+
+    asyncio.run(fill())
+    return folder / "c.db"
+
+
+def test_a_caller_is_deleted_and_the_others_stay(tmp_path: Path) -> None:
+    path = filled(tmp_path)
+    assert delete_of_caller(path, "+15550100", outbox=False) == 2
+    lines = io.StringIO()
+    export(path, "jsonl", lines)
+    assert [json.loads(line)["id"] for line in lines.getvalue().splitlines()] == ["c2"]
+
+
+def test_an_export_of_one_caller_holds_no_other(tmp_path: Path) -> None:
+    lines = io.StringIO()
+    export(filled(tmp_path), "jsonl", lines, caller="+15550100")
+    assert [json.loads(line)["id"] for line in lines.getvalue().splitlines()] == ["c1", "c3"]
+
+
+def test_no_cell_of_a_table_is_a_formula(tmp_path: Path) -> None:
+    file = io.StringIO()
+    export(filled(tmp_path), "csv", file)
+    rows = list(csv.DictReader(io.StringIO(file.getvalue())))
+    assert [row["from_number"] for row in rows] == ["'+15550100", "'=cmd|' /C calc'!A0", "'+15550100"]
+    assert json.loads(rows[0]["metrics"]) == {"N": 5}
+
+
+def test_deleting_where_nothing_was_recorded_says_so(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no call has been recorded"):
+        delete_of_caller(tmp_path / "none.db", "x", outbox=False)
