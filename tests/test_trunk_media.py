@@ -24,8 +24,7 @@ def settings(folder: Path, more: str = "") -> Path:
 
 def test_every_setting_reaches_the_calls_of_its_trunk(tmp_path: Path) -> None:
     more = (
-        'codecs = ["OPUS", "PCMA"]\nencryption = "required"\n'
-        'media_sources = ["198.51.100.0/24"]\nin_band_digits = true'
+        'codecs = ["OPUS", "PCMA"]\nencryption = "required"\nmedia_sources = ["198.51.100.0/24"]\nin_band_digits = true'
     )
     media = media_settings_of(load_config(settings(tmp_path, more), {}).sip)
     network = ip_network("198.51.100.0/24")

@@ -181,8 +181,19 @@ class SetLanguage:
 
 
 Action = (
-    Say | Listen | FunctionStarted | FunctionEnded | StepEntered | MetricWritten | ModelAnswered | Handoff | HangUp
-    | SetVoice | SetLanguage | WaitStarted | WaitEnded
+    Say
+    | Listen
+    | FunctionStarted
+    | FunctionEnded
+    | StepEntered
+    | MetricWritten
+    | ModelAnswered
+    | Handoff
+    | HangUp
+    | SetVoice
+    | SetLanguage
+    | WaitStarted
+    | WaitEnded
 )
 
 

@@ -54,9 +54,7 @@ ctrl_tcp_listen 127.0.0.1:{control}
 snd_path {recordings}
 menu_bell no
 """
-_ACCOUNT = (
-    "<sip:user@127.0.0.1:{sip};transport=udp>;regint=0;answermode=auto;audio_codecs={codecs};ptime=20{more}\n"
-)
+_ACCOUNT = "<sip:user@127.0.0.1:{sip};transport=udp>;regint=0;answermode=auto;audio_codecs={codecs};ptime=20{more}\n"
 
 
 class Baresip:

@@ -63,12 +63,19 @@ def processes() -> dict[int, int]:
 
 
 def descendants() -> set[int]:
-    """Every process below this one, zombies included."""
+    """Every process below this one, zombies included; not what multiprocessing keeps for the whole run."""
     parents = processes()
     found = {os.getpid()}
     while new := {pid for pid, parent in parents.items() if parent in found} - found:
         found |= new
-    return found - {os.getpid()}
+    return {pid for pid in found - {os.getpid()} if not _is_resource_tracker(pid)}
+
+
+def _is_resource_tracker(pid: int) -> bool:
+    try:
+        return b"multiprocessing.resource_tracker" in Path("/proc", str(pid), "cmdline").read_bytes()
+    except OSError:
+        return False
 
 
 def open_descriptors() -> int:

@@ -1,0 +1,67 @@
+"""What the commands share."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from callagent.config import Config
+
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+    Command = Callable[[argparse.Namespace], int]
+
+
+def add_command(commands: Commands, name: str, text: str, run: Command, examples: str) -> argparse.ArgumentParser:
+    parser = commands.add_parser(
+        name,
+        help=text,
+        description=text[0].upper() + text[1:] + ".",
+        epilog=f"examples:\n{examples}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(run=run)
+    return parser
+
+
+def count(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not int(text):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number from 1 on")
+    return int(text)
+
+
+def seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds <= 86400:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of seconds up to 86400")
+    return seconds
+
+
+def log_to_stderr() -> None:
+    """Standard output belongs to what the command prints."""
+    from callagent import log
+
+    log.configure("warning")
+
+
+def add_project(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "project", nargs="?", type=Path, default=Path(), help="folder of the agent project (default: .)"
+    )
+
+
+def add_config(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="settings (default: callagent.toml, if there is one)"
+    )
+
+
+def config_of(options: argparse.Namespace) -> Config:
+    from callagent.config import find_config, load_config
+
+    return load_config(options.config or find_config(getattr(options, "project", Path())))

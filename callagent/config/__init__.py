@@ -1,0 +1,45 @@
+"""Settings: callagent.toml, overridden by the environment. Nothing else in callagent reads either.
+
+`CALLAGENT_SECTION__KEY` overrides one key (`CALLAGENT_SIP__LISTEN`). Secrets go by their usual names
+(`TWILIO_AUTH_TOKEN`, `OPENAI_API_KEY`), from the environment, from `.env` beside the file, or from the file that
+`<NAME>_FILE` names.
+"""
+
+from __future__ import annotations
+
+from callagent.config.load import find_config, function_environment, load_config, override
+from callagent.config.sections import (
+    Config,
+    ModelFallback,
+    ModelProviderSettings,
+    ModelSection,
+    Number,
+    SipSettings,
+    SpeechProviderSettings,
+    SpeechSettings,
+    Target,
+    Trunk,
+    User,
+    Webhook,
+)
+from callagent.config.values import Address
+
+__all__ = [
+    "Address",
+    "Config",
+    "ModelFallback",
+    "ModelProviderSettings",
+    "ModelSection",
+    "Number",
+    "SipSettings",
+    "SpeechProviderSettings",
+    "SpeechSettings",
+    "Target",
+    "Trunk",
+    "User",
+    "Webhook",
+    "find_config",
+    "function_environment",
+    "load_config",
+    "override",
+]

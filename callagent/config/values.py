@@ -1,0 +1,74 @@
+"""Kinds of values that settings have, checked when they are read."""
+
+from __future__ import annotations
+
+import re
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
+
+Network = IPv4Network | IPv6Network
+
+
+class Address(str):
+    """`HOST:PORT` or `[HOST]:PORT`."""
+
+    @property
+    def host(self) -> str:
+        return self.rpartition(":")[0].strip("[]")
+
+    @property
+    def port(self) -> int:
+        return int(self.rpartition(":")[2])
+
+
+def _address(value: object) -> Address:
+    text = str(value)
+    host, _, port = text.rpartition(":")
+    if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise ValueError(f"'{text}' is not HOST:PORT")
+    return Address(text)
+
+
+def _network(value: object) -> Network:
+    try:
+        return ip_network(str(value))
+    except ValueError as error:
+        raise ValueError(f"'{value}' is not an address or network: {error}") from None
+
+
+def _port_range(value: object) -> tuple[int, int]:
+    if isinstance(value, tuple):
+        value = "{}-{}".format(*value)
+    match = re.fullmatch(r"(\d{1,5})-(\d{1,5})", str(value))
+    if not match or not 1024 <= int(match[1]) < int(match[2]) <= 65535:
+        raise ValueError(f"'{value}' is not a range such as 10000-20000")
+    return int(match[1]), int(match[2])
+
+
+def _url(value: object) -> str:
+    text = str(value).rstrip("/")
+    if text and not re.fullmatch(r"https?://[^\s/]+(/\S*)?", text):
+        raise ValueError(f"'{value}' is not a URL such as https://phone.example.com")
+    return text
+
+
+def plain_address(text: str) -> IPv4Address | IPv6Address:
+    """An IPv4 address in IPv6 clothes is the IPv4 address."""
+    address = ip_address(text)
+    return address.ipv4_mapped or address if isinstance(address, IPv6Address) else address
+
+
+def _names(value: object) -> object:
+    """One name, several with commas between them, or a list."""
+    if not isinstance(value, str):
+        return value
+    return (value,) if value.startswith("script:") else tuple(name.strip() for name in value.split(","))
+
+
+AddressSetting = Annotated[Address, BeforeValidator(_address)]
+NamesSetting = Annotated[tuple[str, ...], BeforeValidator(_names), Field(min_length=1)]
+UrlSetting = Annotated[str, BeforeValidator(_url)]
+NetworkSetting = Annotated[Any, BeforeValidator(_network)]
+PortRangeSetting = Annotated[Any, BeforeValidator(_port_range)]
