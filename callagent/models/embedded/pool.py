@@ -103,8 +103,10 @@ class NeedlePool:
     async def close(self) -> None:
         places, self._places = self._places, {}
         for place in places.values():
-            await place.process.close()
+            # First what may be starting the process, then the process: the other way round it would outlive us.
+            place.preparing.cancel()
             await asyncio.gather(place.preparing, return_exceptions=True)
+            await place.process.close()
 
     def _place(self, tools: ToolSet) -> _Place:
         place = self._places.pop(tools, None)
