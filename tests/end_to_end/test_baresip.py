@@ -225,8 +225,12 @@ async def test_calls_both_ways_over_a_connection(transport: str, tmp_path: Path)
             await server.heard.wait()
         # Our BYE goes to where the phone called from.
         await leg.hang_up(EndReason.AGENT_HANGUP)
+        server.heard.clear()
         phone.command("dial", target)
         await server.take()
+        # A phone that has our answer sends audio; one that has not would cancel instead of hanging up.
+        async with asyncio.timeout(PATIENCE):
+            await server.heard.wait()
         phone.command("hangup")
         assert await server.next_event() == CallerHungUp(EndReason.CALLER_HANGUP)
         ours = await legs.dial(phone.uri)
