@@ -33,6 +33,8 @@ from callagent.rtp import PCMU, Pump, RtpPacket, RtpSender
 SO_TIMESTAMPNS = 35
 _TIMESPEC = struct.Struct("@qq")
 _CLOCK_RATE = 8000
+_RTCP_TYPES = range(192, 224)
+"""The second octet of what is RTCP where both share a port (RFC 5761 §4)."""
 _RECEIVE_BUFFER = 1 << 20
 _SETTLE_SECONDS = 0.2
 """For what is still on its way at the end."""
@@ -110,6 +112,8 @@ class LoadStream:
         while True:
             try:
                 data, control, _, _ = self.socket.recvmsg(2048, 64)
+                if len(data) > 1 and data[1] in _RTCP_TYPES:
+                    continue
                 packet = RtpPacket.parse(data)
             except OSError:
                 return
