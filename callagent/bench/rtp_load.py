@@ -28,13 +28,11 @@ from pathlib import Path
 from typing import Any
 
 from callagent.bench.figures import percentiles
-from callagent.rtp import PCMU, Pump, RtpPacket, RtpSender
+from callagent.rtp import PCMU, Pump, RtpPacket, RtpSender, is_rtcp
 
 SO_TIMESTAMPNS = 35
 _TIMESPEC = struct.Struct("@qq")
 _CLOCK_RATE = 8000
-_RTCP_TYPES = range(192, 224)
-"""The second octet of what is RTCP where both share a port (RFC 5761 §4)."""
 _RECEIVE_BUFFER = 1 << 20
 _SETTLE_SECONDS = 0.2
 """For what is still on its way at the end."""
@@ -112,7 +110,7 @@ class LoadStream:
         while True:
             try:
                 data, control, _, _ = self.socket.recvmsg(2048, 64)
-                if len(data) > 1 and data[1] in _RTCP_TYPES:
+                if is_rtcp(data):
                     continue
                 packet = RtpPacket.parse(data)
             except OSError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from callagent.rtp.codec import PCMA, PCMU, Codec, available_codecs, open_codec
-from callagent.rtp.packet import RtpPacket
+from callagent.rtp.packet import RtpPacket, is_rtcp
 from callagent.rtp.parameters import RtpParameters
 from callagent.rtp.ports import PortsExhausted, RtpPorts
 from callagent.rtp.pump import Pump, PumpHandle
@@ -28,5 +28,6 @@ __all__ = [
     "RtpSettings",
     "SrtpKeys",
     "available_codecs",
+    "is_rtcp",
     "open_codec",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from callagent.agents.flows.documents import Document, Path_
+from callagent.agents.flows.documents import Document, Path_, yaml_problem
 from callagent.agents.flows.finding import Findings
 
 _DEEPEST = 50
@@ -14,7 +14,7 @@ _DEEPEST = 50
 def parse_yaml(text: str, file: str, findings: Findings) -> Document | None:
     """None, with an error, when it is not valid."""
     from ruamel.yaml import YAML
-    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+    from ruamel.yaml.error import YAMLError
 
     yaml = YAML(typ="safe", pure=True)
     yaml.version = "1.1"
@@ -22,13 +22,8 @@ def parse_yaml(text: str, file: str, findings: Findings) -> Document | None:
         node = yaml.compose(text)
         _keep_letters(node, 0)
         data = None if node is None else yaml.constructor.construct_document(node)
-    except MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        problem = (error.problem or str(error)).splitlines()[0]
-        findings.error(file, mark.line + 1 if mark else 1, f"Not valid YAML: {problem}.")
-        return None
     except (YAMLError, ValueError) as error:
-        findings.error(file, 1, f"Not valid YAML: {error}.")
+        findings.error(file, *yaml_problem(error))
         return None
     lines: dict[Path_, int] = {(): 1}
     if node is not None:

@@ -178,24 +178,28 @@ def read_yaml(root: Path, file: str, findings: Findings) -> Document | None:
 
 def parse_yaml(text: str, file: str, findings: Findings) -> Document | None:
     from ruamel.yaml import YAML
-    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+    from ruamel.yaml.error import YAMLError
 
     yaml = YAML(typ="safe", pure=True)
     try:
         node = yaml.compose(text)
         data = None if node is None else yaml.constructor.construct_document(node)
-    except MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        problem = (error.problem or str(error)).splitlines()[0]
-        findings.unreadable(file, mark.line + 1 if mark else 1, f"Not valid YAML: {problem}.")
-        return None
     except (YAMLError, ValueError) as error:
-        findings.unreadable(file, 1, f"Not valid YAML: {error}.")
+        findings.unreadable(file, *yaml_problem(error))
         return None
     lines: dict[Path_, int] = {(): 1}
     if node is not None:
         _note_lines(node, (), lines)
     return Document(file, _stripped(data), lines, findings)
+
+
+def yaml_problem(error: Any) -> tuple[int, str]:
+    """The line, and what is wrong there."""
+    if not hasattr(error, "problem_mark"):
+        return 1, f"Not valid YAML: {error}."
+    mark = error.problem_mark or error.context_mark
+    problem = (error.problem or str(error)).splitlines()[0]
+    return (mark.line + 1 if mark else 1), f"Not valid YAML: {problem}."
 
 
 def _note_lines(node: Any, path: Path_, lines: dict[Path_, int]) -> None:
