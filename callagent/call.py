@@ -16,6 +16,7 @@ from callagent.agents.action import (
     Agent,
     AgentProject,
     CallerTurn,
+    ControlRecording,
     FunctionEnded,
     FunctionStarted,
     Handoff,
@@ -31,7 +32,7 @@ from callagent.agents.action import (
     WaitEnded,
     WaitStarted,
 )
-from callagent.call_info import EndReason
+from callagent.call_info import EndReason, RecordingWish
 from callagent.call_keeping import Keeping
 from callagent.call_media import RecordedMedia
 from callagent.call_record import Recorder
@@ -302,6 +303,9 @@ class Call:
                 if error:
                     self._recorder.error("model", error, now)
                 return
+            case ControlRecording(wish=wish):
+                self.control_recording(wish)
+                return
             case MetricWritten():
                 return
         if number != self._replies.number or self._state is not CallState.TALKING:
@@ -315,7 +319,7 @@ class Call:
             case WaitStarted(number=wait, latency=latency):
                 self._taker.function_started(wait, latency)
             case Listen(settings=settings):
-                self._digits_hidden = settings.digits is not None and settings.digits.is_pii
+                self._hide_digits(settings.digits is not None and settings.digits.is_pii)
                 self._taker.listen(settings)
             case HangUp() | Handoff():
                 self._change(CallInput.LEAVE)
@@ -330,6 +334,20 @@ class Call:
                 self._taker.set_language(code)
                 self._speaking = replace(self._speaking, language=code)
                 self._taker.set_voice(self._speaking)
+
+    def control_recording(self, wish: RecordingWish) -> None:
+        """Nothing happens where the call is not recorded."""
+        if self._recording is None:
+            return
+        self._recording.control(wish)
+        self._log.info("recording_control", wish=wish)
+        if self._recording.discarded:
+            self._recorder.record.recording = None
+
+    def _hide_digits(self, hidden: bool) -> None:
+        self._digits_hidden = hidden
+        if self._recording:
+            self._recording.caller_hidden = hidden
 
     def _say(self, text: str, interruptible: bool, channel: str) -> None:
         if channel == "dtmf":

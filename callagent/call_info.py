@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 from types import MappingProxyType
+from typing import Literal
 
 SAMPLE_RATE = 8000
 """Hertz of every frame between a leg and the turn-taker."""
@@ -14,6 +15,8 @@ FRAME_SECONDS = 0.02
 FRAME_SAMPLES = 160
 FRAME_BYTES = 320
 """20 ms of 16-bit little-endian mono PCM at 8 kHz."""
+
+RecordingWish = Literal["pause", "resume", "discard"]
 
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 

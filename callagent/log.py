@@ -6,7 +6,11 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, cast
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, cast
+
+_THEIR_WORDS: Final = ("error", "traceback", "text", "detail", "returned", "message", "reason", "what", "exception")
 
 
 class Logger:
@@ -61,6 +65,13 @@ class _StandardError:
         sys.stderr.flush()
 
 
+def _redacted(redact: Callable[[Any], Any], _: object, __: str, fields: dict[str, Any]) -> dict[str, Any]:
+    for name in _THEIR_WORDS:
+        if value := fields.get(name):
+            fields[name] = redact(value)
+    return fields
+
+
 class _State:
     configured = False
     debug = False
@@ -73,8 +84,11 @@ def get_logger(name: str) -> Logger:
     return Logger({"logger": name.removeprefix("callagent.")})
 
 
-def configure(level: str = "info", *, json: bool | None = None) -> None:
-    """Set level (`debug`, `info`, `warning`, `error`) and form; JSON unless standard error is a terminal."""
+def configure(level: str = "info", *, json: bool | None = None, redact: Callable[[Any], Any] | None = None) -> None:
+    """Set level (`debug`, `info`, `warning`, `error`) and form; JSON unless standard error is a terminal.
+
+    `redact` is put over what project code and peers say in their own words.
+    """
     import logging
 
     import structlog
@@ -82,14 +96,19 @@ def configure(level: str = "info", *, json: bool | None = None) -> None:
     _state.configured = True
     _state.debug = level == "debug"
     as_json = not sys.stderr.isatty() if json is None else json
-    renderer: Any = structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer()
+    # Never with the values of variables: they may be secrets or what a caller said.
+    plain = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+    renderer: Any = structlog.processors.JSONRenderer() if as_json else plain
     processors: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     if as_json:
-        processors.append(structlog.processors.dict_tracebacks)
+        without_values = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+        processors.append(structlog.processors.ExceptionRenderer(without_values))
+    if redact:
+        processors.append(partial(_redacted, redact))
     structlog.configure(
         processors=[*processors, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),

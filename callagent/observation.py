@@ -15,6 +15,7 @@ from callagent.config import Config
 from callagent.errors import UserError
 from callagent.log import get_logger
 from callagent.records import CallRecord, Redaction, Store
+from callagent.records.conversion import Conversion, expect_converter
 from callagent.records.metrics import Metrics
 from callagent.records.retention import delete_caller, keep_to
 from callagent.records.rows import dumps
@@ -34,8 +35,9 @@ class Observation:
     def __init__(self, config: Config, store: Store) -> None:
         self._config = config
         self.store = store
-        self._redaction = Redaction(config.records.redact)
+        self._redaction = redaction_of(config)
         self._outbox: Outbox | None = None
+        self._conversion: Conversion | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._webhooks = Webhooks(
             [Receiver(one.url, one.secret.get_secret_value(), one.events) for one in config.webhooks]
@@ -45,6 +47,7 @@ class Observation:
     @classmethod
     async def open(cls, config: Config, store: Store, stack: AsyncExitStack) -> Observation:
         """Close what a killed server left open, then begin. Raises `UserError`."""
+        expect_converter(config.records.recording_format)
         observation = cls(config, store)
         await store.recover()
         await observation._webhooks.start()
@@ -56,6 +59,9 @@ class Observation:
         if url := records.database.get_secret_value():
             observation._outbox = open_outbox(store, url)
             observation._run(observation._outbox.run())
+        if records.recordings and records.recording_format != "wav":
+            observation._conversion = Conversion(store, records.recording_format)
+            observation._run(observation._conversion.run())
         return observation
 
     def started(self, info: CallInfo) -> None:
@@ -67,6 +73,8 @@ class Observation:
 
     async def ended(self, record: CallRecord) -> None:
         self.metrics.ended(record)
+        if self._conversion and record.recording:
+            self._conversion.add(record.id, Path(record.recording))
         data = self._redaction.record(record.to_json())
         self._webhooks.send("call.ended", data)
         if self._config.records.json_lines:
@@ -126,6 +134,11 @@ class Observation:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def redaction_of(config: Config) -> Redaction:
+    """What the settings take out of records."""
+    return Redaction(config.records.redact, config.records.redact_entities)
 
 
 def open_outbox(store: Store, url: str) -> Outbox:

@@ -22,7 +22,7 @@ from callagent.carriers import TwilioSettings
 from callagent.config import Address, Config
 from callagent.errors import ProviderError, UserError
 from callagent.legs.leg import CallLeg, TransferTarget
-from callagent.observation import Observation
+from callagent.observation import Observation, redaction_of
 from callagent.projects import open_language_model
 from callagent.provider_metrics import provider_metrics
 from callagent.records import Store
@@ -56,7 +56,7 @@ CLOSING_SECONDS = 45.0
 
 def run(config: Config, project: Path) -> int:
     """Run `callagent serve` until a signal ends it; the exit status."""
-    logs.configure(config.log.level, json=config.log.json_lines)
+    logs.configure(config.log.level, json=config.log.json_lines, redact=redaction_of(config).value)
     sys.setswitchinterval(SWITCH_INTERVAL)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(serve(config, project))
@@ -108,7 +108,7 @@ class Server:
             _expect_folder(Path(config.records.recordings))
         records = config.records
         outbox = bool(records.database.get_secret_value())
-        store = Store(Path(records.path), redact=records.redact, outbox=outbox)
+        store = Store(Path(records.path), redaction=redaction_of(config), outbox=outbox)
         stack.push_async_callback(store.close)
         observation = await Observation.open(config, store, stack)
         model = open_language_model(config)

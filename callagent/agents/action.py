@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from callagent.call_info import NO_HEADERS, CallInfo, EndReason
+from callagent.call_info import NO_HEADERS, CallInfo, EndReason, RecordingWish
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +170,13 @@ class HangUp:
 
 
 @dataclass(frozen=True, slots=True)
+class ControlRecording:
+    """Of this call; it holds even if the caller has interrupted the reply."""
+
+    wish: RecordingWish
+
+
+@dataclass(frozen=True, slots=True)
 class SetVoice:
     provider: str
     name: str
@@ -190,6 +197,7 @@ Action = (
     | ModelAnswered
     | Handoff
     | HangUp
+    | ControlRecording
     | SetVoice
     | SetLanguage
     | WaitStarted

@@ -38,9 +38,9 @@ def add_calls(commands: Commands) -> None:
     showing.add_argument("--json", action="store_true", help="the whole record as JSON")
     showing.set_defaults(run=_calls_show)
     exporting = actions.add_parser(
-        "export", help="every record as JSON Lines or CSV", description="Every record, a line each."
+        "export", help="every record as JSON Lines, CSV or Parquet", description="Every record, a line each."
     )
-    exporting.add_argument("--format", choices=("jsonl", "csv"), default="jsonl", help="default: jsonl")
+    exporting.add_argument("--format", choices=("jsonl", "csv", "parquet"), default="jsonl", help="default: jsonl")
     exporting.add_argument("--caller", metavar="NUMBER", help="only the calls of this number")
     exporting.set_defaults(run=_calls_export)
     deleting = actions.add_parser(

@@ -251,12 +251,16 @@ class RecordSettings(Section):
     path: str = "var/callagent.db"
     recordings: str = ""
     """Folder for stereo recordings; empty: calls are not recorded."""
+    recording_format: Literal["wav", "opus", "mp3"] = "wav"
+    """What a recording is made after its call; all but `wav` need ffmpeg."""
     memory: str = "var/memory"
     """Folder for what a project keeps of a caller for the next call; empty: nothing is kept."""
     database: SecretStr = SecretStr("")
     """`postgresql://…`: records are carried there from `path`, and pages read them there."""
     redact: tuple[Literal["card", "email", "phone"], ...] = ("card", "email", "phone")
     """What is taken out of words and data before they are written; the caller's own number is kept."""
+    redact_entities: tuple[str, ...] = ()
+    """Entities of projects, such as `customer_name`, whose values are taken out wherever a record holds them."""
     keep_days: int = Field(default=0, ge=0)
     """After so many days a call is deleted with its recording; 0: never."""
     keep_recording_days: int = Field(default=0, ge=0)

@@ -43,7 +43,7 @@ _CALL = _upsert(
     "(id) DO UPDATE SET " + ", ".join(f"{column} = excluded.{column}" for column in _SHIPPED_CALL[1:]),
 )
 _TURN = _upsert("turns", TURN_COLUMNS, "(call_id, number) DO NOTHING")
-_METRIC = _upsert("metrics", METRIC_COLUMNS, "(call_id, sequence) DO NOTHING")
+_METRIC = _upsert("metrics", METRIC_COLUMNS, "(call_id, sequence) DO UPDATE SET value = excluded.value")
 
 
 class PostgresDatabase:

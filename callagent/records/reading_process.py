@@ -11,9 +11,11 @@ import wave
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from io import BytesIO
 from pathlib import Path
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import IO, Any, Final, ParamSpec, TypeVar
 
+from callagent.call_info import SAMPLE_RATE
 from callagent.errors import CallagentError
 from callagent.records.query import Statement
 
@@ -136,7 +138,7 @@ def waveform(path: Path, points: int) -> dict[str, Any]:
 
     caller, agent = [], []
     try:
-        with wave.open(str(path), "rb") as file:
+        with wave.open(_wav(path), "rb") as file:
             frames, rate = file.getnframes(), file.getframerate()
             part = max(1, -(-frames // points))
             while pcm := file.readframes(part):
@@ -145,3 +147,21 @@ def waveform(path: Path, points: int) -> dict[str, Any]:
     except (wave.Error, EOFError) as error:
         raise OSError(f"{path.name} is no recording: {error}") from None
     return {"seconds": frames / rate, "caller": caller, "agent": agent}
+
+
+def _wav(path: Path) -> IO[bytes]:
+    """The recording as a WAV file; others are decoded by ffmpeg."""
+    if path.suffix == ".wav":
+        return path.open("rb")
+    from pydub import AudioSegment
+    from pydub.exceptions import PydubException
+
+    try:
+        with path.open("rb") as encoded:
+            decoded = AudioSegment.from_file(encoded, format="ogg" if path.suffix == ".opus" else path.suffix[1:])
+    except PydubException as error:
+        raise OSError(f"{path.name} is no recording: {error}") from None
+    file = BytesIO()
+    decoded.set_sample_width(2).set_frame_rate(SAMPLE_RATE).export(file, format="wav")
+    file.seek(0)
+    return file

@@ -11,7 +11,7 @@ import threading
 import wave
 from pathlib import Path
 
-from callagent.call_info import FRAME_BYTES, FRAME_SECONDS, SAMPLE_RATE
+from callagent.call_info import FRAME_BYTES, FRAME_SECONDS, SAMPLE_RATE, RecordingWish
 from callagent.log import get_logger
 
 log = get_logger(__name__)
@@ -38,12 +38,16 @@ class StereoRecording:
         self._next = [0, 0]
         self.dropped = 0
         """Frames that the disk was too slow for."""
+        self.caller_hidden = False
+        """The caller keys what must not be kept: the tones are in the audio too."""
+        self.discarded = False
+        self._paused = False
         self._thread = threading.Thread(target=self._write, name="recording", daemon=True)
         self._thread.start()
 
     def left(self, pcm: bytes, now: float) -> None:
         """A frame of the caller, received at `now`."""
-        self._put(0, pcm, now)
+        self._put(0, _SILENCE if self.caller_hidden else pcm, now)
 
     def right(self, pcm: bytes, now: float) -> None:
         """A frame of the agent, sent at `now`."""
@@ -54,11 +58,22 @@ class StereoRecording:
         self._frames.put(None)
         self._thread.join(10.0)
 
+    def control(self, wish: RecordingWish) -> None:
+        """While it pauses, the time passes as silence; what is discarded stays so."""
+        match wish:
+            case "pause" | "resume":
+                self._paused = wish == "pause"
+            case "discard":
+                self.discarded = True
+                self._put(0, _SILENCE, self._started)
+
     def _put(self, side: int, pcm: bytes, now: float) -> None:
         due = int((now - self._started) / FRAME_SECONDS)
         # Frames that follow each other stay gapless; only a real pause (three frames) moves the place.
         place = self._next[side] if abs(due - self._next[side]) <= 3 else max(due, self._next[side])
         self._next[side] = place + 1
+        if self._paused:
+            pcm = _SILENCE
         try:
             self._frames.put_nowait((place, side, pcm))
         except queue.Full:
@@ -69,12 +84,18 @@ class StereoRecording:
         written = 0
         try:
             while (item := self._frames.get()) is not None:
+                if self.discarded:
+                    self.path.unlink(missing_ok=True)
+                    continue
                 place, side, pcm = item
                 if written <= place < written + _LONGEST_GAP_FRAMES:
                     held.setdefault(place, [_SILENCE, _SILENCE])[side] = pcm
                 while place - written > _HOLD_FRAMES:
                     self._file.writeframes(_interleave(*held.pop(written, (_SILENCE, _SILENCE))))
                     written += 1
+            if self.discarded:
+                self.path.unlink(missing_ok=True)
+                return
             for place in range(written, max(held, default=written - 1) + 1):
                 self._file.writeframes(_interleave(*held.pop(place, (_SILENCE, _SILENCE))))
         except OSError as error:

@@ -52,16 +52,32 @@ _CONTENT: Final = frozenset({"arguments", "result", "error", "logs", "state_chan
 
 
 class Redaction:
-    """Takes out what `kinds` names; the text around it stays."""
+    """Takes out what `kinds` names, and the values of `entities` wherever they stand; the text around stays."""
 
-    def __init__(self, kinds: Collection[str]) -> None:
+    def __init__(self, kinds: Collection[str], entities: Collection[str] = ()) -> None:
         self._kinds = frozenset(kinds)
+        self._entities = frozenset(entities)
+        self._names: Mapping[str, str] = {}
+        self._values: re.Pattern[str] | None = None
 
     def record(self, record: Mapping[str, Any]) -> dict[str, Any]:
         """The record without what is not to be kept."""
-        redacted: dict[str, Any] = self._structure(record)
-        redacted["digits"] = self._keys(record["digits"])
+        known = self.knowing(record["entities"])
+        redacted: dict[str, Any] = known._structure(record)
+        redacted["digits"] = known._keys(record["digits"])
         return redacted
+
+    def knowing(self, entities: Mapping[str, Any]) -> Redaction:
+        """For one call, whose entities have these values."""
+        told = {name: str(entities[name]).strip() for name in self._entities & entities.keys()}
+        names = {value.lower(): name for name, value in told.items() if len(value) > 1}
+        if not names:
+            return self
+        longest_first = sorted(names, key=len, reverse=True)
+        redaction = Redaction(self._kinds)
+        redaction._names = names
+        redaction._values = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, longest_first))})(?!\w)", re.I)
+        return redaction
 
     def value(self, value: Any) -> Any:
         """JSON data, every text and number in it redacted."""
@@ -82,6 +98,8 @@ class Redaction:
                 return self.text(str(value))
 
     def text(self, text: str) -> str:
+        if self._values:
+            text = self._values.sub(lambda match: f"[{self._names.get(match.group().lower(), 'entity')}]", text)
         if "email" in self._kinds:
             text = _SPOKEN_EMAIL.sub("[email]", _EMAIL.sub("[email]", text))
         if "card" in self._kinds or "phone" in self._kinds:

@@ -12,7 +12,7 @@ import os
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -59,12 +59,12 @@ class _Write:
 
 
 class Store:
-    """Every method is for the event loop. `redact` names what never reaches the disk: `card`, `email`, `phone`."""
+    """Every method is for the event loop. What `redaction` takes out never reaches the disk."""
 
-    def __init__(self, path: Path, *, redact: Sequence[str] = (), outbox: bool = False) -> None:
+    def __init__(self, path: Path, *, redaction: Redaction | None = None, outbox: bool = False) -> None:
         """Open or create the store at `path`. Raises `UserError` where that cannot be."""
         self.path = path
-        self._redaction = Redaction(redact) if redact else None
+        self._redaction = redaction
         self._outbox = outbox
         self._owner = owner_of(os.getpid())
         try:
@@ -157,6 +157,7 @@ class Store:
 
     def _write_call(self, connection: sqlite3.Connection, data: dict[str, Any]) -> None:
         if self._redaction:
+            self._redact_metrics(connection, data)
             data = self._redaction.record(data)
         number, words = connection.execute(_CALL, call_row(data, self._owner)).fetchone()
         connection.execute("DELETE FROM calls_words WHERE rowid = ?", (number,))
@@ -164,6 +165,18 @@ class Store:
         connection.execute("DELETE FROM turns WHERE call_id = ?", (data["id"],))
         connection.executemany(_TURN, turn_rows(data))
         self.note(connection, "call", data["id"])
+
+    def _redact_metrics(self, connection: sqlite3.Connection, data: Mapping[str, Any]) -> None:
+        """A metric is kept at once; that it holds an entity's value may be known only later."""
+        if self._redaction is None or (known := self._redaction.knowing(data["entities"])) is self._redaction:
+            return
+        rows = connection.execute("SELECT sequence, value FROM metrics WHERE call_id = ?", (data["id"],)).fetchall()
+        for sequence, text in rows:
+            kept = dumps(known.value(json.loads(text)))
+            if kept != text:
+                key = (data["id"], sequence)
+                connection.execute("UPDATE metrics SET value = ? WHERE call_id = ? AND sequence = ?", (kept, *key))
+                self.note(connection, "metric", *key)
 
     def _refill(self, connection: sqlite3.Connection) -> None:
         """Rows of the first version's calls."""

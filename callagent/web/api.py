@@ -31,6 +31,7 @@ log = get_logger(__name__)
 MAX_DAYS: Final = 366
 MAX_POINTS: Final = 2000
 _TEXT_BOUND = 200
+_AUDIO: Final = {".wav": "audio/wav", ".opus": "audio/ogg", ".mp3": "audio/mpeg"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +129,12 @@ class Api:
 
     async def recording(self, request: web.Request) -> web.FileResponse:
         path = await self._recording_path(request)
-        return web.FileResponse(path, headers={"Content-Type": "audio/wav", "Cache-Control": "private, no-store"})
+        headers = {
+            "Content-Type": _AUDIO[path.suffix],
+            "Content-Disposition": f'inline; filename="{path.name}"',
+            "Cache-Control": "private, no-store",
+        }
+        return web.FileResponse(path, headers=headers)
 
     async def waveform(self, request: web.Request) -> web.Response:
         points = _number(request.query, "points", 600, 10, MAX_POINTS)

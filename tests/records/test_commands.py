@@ -4,6 +4,10 @@ import asyncio
 import csv
 import io
 import json
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -50,3 +54,24 @@ def test_no_cell_of_a_table_is_a_formula(tmp_path: Path) -> None:
 def test_deleting_where_nothing_was_recorded_says_so(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no call has been recorded"):
         delete_of_caller(tmp_path / "none.db", "x", outbox=False)
+
+
+def test_a_table_in_parquet_has_types_and_the_whole_record(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "calls.parquet"
+    with path.open("w") as file:
+        export(filled(tmp_path), "parquet", file)
+    rows = parquet.read_table(path).to_pylist()
+    assert [row["id"] for row in rows] == ["c1", "c2", "c3"]
+    assert rows[1]["from_number"] == "=cmd|' /C calc'!A0"
+    assert rows[0]["started_at"] == datetime(2026, 1, 1, tzinfo=UTC)
+    assert json.loads(rows[0]["metrics"]) == {"N": 5}
+    assert json.loads(rows[2]["record"])["id"] == "c3"
+
+
+def test_parquet_goes_through_a_pipe(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    command = [sys.executable, "-m", "callagent", "calls", "export", "--format", "parquet"]
+    environment = {**os.environ, "CALLAGENT_RECORDS__PATH": str(filled(tmp_path))}
+    done = subprocess.run(command, env=environment, capture_output=True, timeout=60)
+    assert parquet.read_table(io.BytesIO(done.stdout)).num_rows == 3

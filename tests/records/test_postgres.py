@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import statistics
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -119,6 +120,63 @@ async def test_while_the_database_is_away_nothing_is_lost_or_doubled(tmp_path: P
         await arrived(store)
     assert await value(server.url, "SELECT count(*) FROM metrics") == written
     assert await value(server.url, "SELECT count(DISTINCT value) FROM metrics") == written
+    await store.close()
+
+
+class Load:
+    """Twenty calls a second, each with its metrics; how long a call waits for the store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.calls = 0
+        self.waits: list[float] = []
+
+    async def go_on(self, seconds: float) -> list[float]:
+        """The waits of the calls of that time."""
+        self.waits = []
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            self.calls += 1
+            self._tasks.add(asyncio.create_task(self._call(f"load{self.calls}")))
+            await asyncio.sleep(0.05)
+        await asyncio.gather(*self._tasks)
+        self._tasks.clear()
+        return self.waits
+
+    async def _call(self, call_id: str) -> None:
+        record = CallRecord(call_id, started_at="2026-01-01T00:00:00Z")
+        await self._timed(self._store.opened(record))
+        for number in range(5):
+            await self._timed(self._store.metric(call_id, number, "N", number))
+            await asyncio.sleep(0.02)
+        record.ended_at, record.in_progress = record.started_at, False
+        await self._timed(self._store.ended(record))
+
+    async def _timed(self, write: Awaitable[None]) -> None:
+        began = time.perf_counter()
+        await write
+        self.waits.append(time.perf_counter() - began)
+
+
+@pytest.mark.acceptance
+async def test_calls_do_not_notice_a_minute_without_the_database(tmp_path: Path, server: PostgresServer) -> None:
+    store = Store(tmp_path / "c.db", outbox=True)
+    load = Load(store)
+    async with shipping(store, server.url):
+        await load.go_on(5.0)
+        before = await load.go_on(60.0)
+        await asyncio.to_thread(server.stop)
+        away = await load.go_on(60.0)
+        await asyncio.to_thread(server.start)
+        after = await load.go_on(20.0)
+        await arrived(store)
+    p99 = [round(statistics.quantiles(waits, n=100)[98] * 1000, 2) for waits in (before, away, after)]
+    print({"calls": load.calls, "p99_ms_before_away_after": p99})  # noqa: T201
+    assert await value(server.url, "SELECT count(*) FROM calls WHERE ended_at IS NOT NULL") == load.calls
+    assert await value(server.url, "SELECT count(*) FROM metrics") == load.calls * 5
+    assert await value(server.url, "SELECT count(DISTINCT (call_id, sequence)) FROM metrics") == load.calls * 5
+    assert p99[1] <= 1.2 * p99[0]
     await store.close()
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import struct
+import time
 import wave
 from pathlib import Path
 
@@ -47,3 +48,40 @@ def test_a_long_call_is_written_as_it_goes(tmp_path: Path) -> None:
     recording.close()
     assert len(levels(tmp_path / "call.wav")) == 300
     assert recording.dropped == 0
+
+
+def test_a_pause_passes_as_silence(tmp_path: Path) -> None:
+    recording = StereoRecording(tmp_path / "call.wav", started=0.0)
+    for n in range(6):
+        if n in (2, 4):
+            recording.control("pause" if n == 2 else "resume")
+        recording.left(frame(9), n * 0.02)
+        recording.right(frame(5), n * 0.02)
+    recording.close()
+    assert levels(tmp_path / "call.wav") == [(9, 5), (9, 5), (0, 0), (0, 0), (9, 5), (9, 5)]
+
+
+def test_keys_that_must_not_be_kept_are_not_heard(tmp_path: Path) -> None:
+    recording = StereoRecording(tmp_path / "call.wav", started=0.0)
+    for n in range(3):
+        recording.caller_hidden = n == 1
+        recording.left(frame(9), n * 0.02)
+        recording.right(frame(5), n * 0.02)
+    recording.close()
+    assert levels(tmp_path / "call.wav") == [(9, 5), (0, 5), (9, 5)]
+
+
+def test_a_discarded_recording_is_gone_before_the_call_ends(tmp_path: Path) -> None:
+    path = tmp_path / "call.wav"
+    recording = StereoRecording(path, started=0.0)
+    for n in range(200):
+        recording.left(frame(9), n * 0.02)
+    recording.control("discard")
+    deadline = time.monotonic() + 20
+    while path.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not path.exists()
+    recording.control("resume")
+    recording.left(frame(9), 4.0)
+    recording.close()
+    assert not path.exists()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from callagent.records import CallRecord, FunctionRecord, Redaction, Spoken, Store, TurnEntry
+from callagent.records import CallRecord, FunctionRecord, Redaction, Spoken, Store, TurnEntry, read_call
 from callagent.records.redaction import luhn
 from callagent.records.webhooks import Receiver
 
@@ -75,7 +75,7 @@ def test_data_of_projects_is_redacted_with_its_names() -> None:
 async def test_nothing_of_it_is_in_the_files_of_the_store(tmp_path: Path) -> None:
     chance = random.Random(3)
     secrets = []
-    store = Store(tmp_path / "c.db", redact=("card", "email", "phone"))
+    store = Store(tmp_path / "c.db", redaction=REDACTION)
     for number in range(40):
         card = _card(chance)
         phone = f"+1{chance.randrange(2 * 10**9, 10**10)}"
@@ -134,3 +134,24 @@ def _card(chance: random.Random) -> str:
 def test_a_record_keeps_its_structure() -> None:
     record = CallRecord(id="c1", from_number="+15550100199", started_at="2026-01-02T03:04:05.678Z").to_json()
     assert json.loads(json.dumps(REDACTION.record(record))) == record
+
+
+async def test_values_of_named_entities_are_nowhere_in_the_store(tmp_path: Path) -> None:
+    path = tmp_path / "c.db"
+    store = Store(path, redaction=Redaction((), ("customer_name", "town")))
+    record = CallRecord("c1", entities={"customer_name": "Ann Lee", "town": "York", "size": "large"})
+    await store.opened(CallRecord("c1"))
+    await store.metric("c1", 1, "GREETED", {"who": "ANN LEE", "size": "large"})
+    turn = TurnEntry(1, user_input="I am ann lee from New York", agent_response="Hello Ann Lee, Yorkshire pudding?")
+    turn.functions.append(FunctionRecord(1, "greet", {"name": "Ann Lee"}, result={"content": "Ann Lee: large"}))
+    record.turns.append(turn)
+    record.state = {"name": "Ann Lee"}
+    await store.ended(record)
+    await store.close()
+    found = read_call(path, "c1")
+    assert found is not None
+    assert found["metrics"] == [{"name": "GREETED", "value": {"who": "[customer_name]", "size": "large"}}]
+    assert found["entities"] == {"customer_name": "[customer_name]", "town": "[town]", "size": "large"}
+    assert found["turns"][0]["user_input"] == "I am [customer_name] from New [town]"
+    assert found["turns"][0]["agent_response"] == "Hello [customer_name], Yorkshire pudding?"
+    assert "ann lee" not in json.dumps(found).lower()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from callagent.agents.action import (
+    ControlRecording,
     DelayResponse,
     FunctionEnded,
     FunctionStarted,
@@ -241,6 +242,8 @@ class Dialogue:
         if bias is not None:
             conversation.keywords = tuple(str(word) for word in bias.get("keywords") or ())
         conversation.queue_messages(effects)
+        if effects.get("discard_recording"):
+            conversation.events.append(ControlRecording("discard"))
 
 
 def _place(conversation: Conversation) -> tuple[str | None, str | None]:

@@ -47,7 +47,7 @@ export async function player(call) {
       }
     });
   };
-  const key = h("ul", { class: "key" }, h("li", {}, h("span", { class: "c-caller" }), "caller, above"), h("li", {}, h("span", { class: "c-agent" }), "agent, below"), h("li", {}, clock(shape.seconds)), h("li", {}, h("a", { href: `${path}/recording`, download: `${call.id}.wav` }, "Download")));
+  const key = h("ul", { class: "key" }, h("li", {}, h("span", { class: "c-caller" }), "caller, above"), h("li", {}, h("span", { class: "c-agent" }), "agent, below"), h("li", {}, clock(shape.seconds)), h("li", {}, h("a", { href: `${path}/recording`, download: "" }, "Download")));
   return { element: h("div", {}, wave, audio, key), seek, follow, stop: () => audio.pause() };
 }
 

@@ -1,0 +1,81 @@
+"""What of a call is on its recording: real files, in real time, the calls all at once."""
+
+from __future__ import annotations
+
+import asyncio
+import wave
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from callagent.agents.action import Action, ControlRecording, DigitSettings, HangUp, Listen, ListenSettings, Say
+from callagent.call_state import CallSettings
+from callagent.records import CallRecord
+from tests.fakes import FakeAgent, says
+from tests.test_call import Scene
+
+SECRET = Listen(ListenSettings(digits=DigitSettings(max_digits=4, is_pii=True)))
+GREETING = (Say("Hello."), Listen())
+GO_ON = (Say("Go on."), Listen())
+GOODBYE = (Say("Goodbye."), HangUp())
+SPOKEN = (2.0, 5.0)
+
+
+@dataclass(frozen=True)
+class Recorded:
+    record: CallRecord
+    files: list[Path]
+
+    def speech(self) -> list[bool]:
+        """Of the caller's two utterances, which are on it."""
+        assert self.record.recording
+        with wave.open(self.record.recording) as file:
+            caller = memoryview(file.readframes(file.getnframes())).cast("h")[0::2].tolist()
+        heard = [round((at + 0.3) * 8000) for at in SPOKEN]
+        return [max(map(abs, caller[at : at + 800]), default=0) > 500 for at in heard]
+
+
+async def recorded(folder: Path, greeting: Sequence[Action], second: Sequence[Action]) -> Recorded:
+    scene = Scene(FakeAgent([says(*second), says(*GOODBYE)], greeting), ["one", "two"])
+    for at in SPOKEN:
+        scene.caller_speaks(at, 0.8)
+    record = await scene._play(CallSettings(recordings=folder))
+    return Recorded(record, list(folder.iterdir()) if folder.exists() else [])
+
+
+@pytest.fixture(scope="module")
+def calls(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Recorded]:
+    scenes: dict[str, tuple[Sequence[Action], Sequence[Action]]] = {
+        "whole": (GREETING, GO_ON),
+        "secret": (GREETING, (Say("Your PIN."), SECRET)),
+        "paused": ((ControlRecording("pause"), *GREETING), (ControlRecording("resume"), *GO_ON)),
+        "discarded": (GREETING, (ControlRecording("discard"), *GO_ON)),
+        "unwanted": ((ControlRecording("discard"), *GREETING), GO_ON),
+    }
+
+    async def play() -> list[Recorded]:
+        folders = [tmp_path_factory.mktemp(name) for name in scenes]
+        return await asyncio.gather(*map(recorded, folders, *zip(*scenes.values(), strict=True)))
+
+    return dict(zip(scenes, asyncio.run(play()), strict=True))
+
+
+def test_both_utterances_are_recorded(calls: dict[str, Recorded]) -> None:
+    assert calls["whole"].speech() == [True, True]
+    assert [path.name for path in calls["whole"].files] == ["c1.wav"]
+
+
+def test_what_is_heard_while_secret_keys_are_taken_is_not(calls: dict[str, Recorded]) -> None:
+    assert calls["secret"].speech() == [True, False]
+
+
+def test_a_paused_recording_goes_on_where_it_was_resumed(calls: dict[str, Recorded]) -> None:
+    assert calls["paused"].speech() == [False, True]
+
+
+@pytest.mark.parametrize("scene", ["discarded", "unwanted"])
+def test_a_discarded_recording_leaves_nothing(calls: dict[str, Recorded], scene: str) -> None:
+    assert calls[scene].record.recording is None
+    assert calls[scene].files == []
