@@ -298,8 +298,8 @@ class Call:
             case StepEntered():
                 self._recorder.step_entered(action)
                 return
-            case ModelAnswered(first_token=first_token, error=error):
-                self._recorder.model_answered(first_token)
+            case ModelAnswered(error=error):
+                self._recorder.model_answered(action)
                 if error:
                     self._recorder.error("model", error, now)
                 return

@@ -6,10 +6,10 @@ from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from callagent.agents.action import AgentRecord, FunctionEnded, FunctionStarted, StepEntered
+from callagent.agents.action import AgentRecord, FunctionEnded, FunctionStarted, ModelAnswered, StepEntered
 from callagent.call_info import CallInfo, EndReason
 from callagent.legs.leg import MediaStatistics, TransferOutcome, TransferTarget
-from callagent.records import CallRecord, FunctionRecord, Spoken, TurnEntry
+from callagent.records import CallRecord, FunctionRecord, RequestRecord, Spoken, TurnEntry
 from callagent.turns import Span, TurnRecord, Utterance, UtteranceKind
 
 _HIDDEN = "[hidden]"
@@ -87,9 +87,23 @@ class Recorder:
         self._turn.flow = action.flow
         self._turn.step = action.step
 
-    def model_answered(self, first_token: float | None) -> None:
+    def model_answered(self, action: ModelAnswered) -> None:
         if self._instants:
-            self._instants[-1][1].first_token = first_token
+            self._instants[-1][1].first_token = action.first_token
+        turn = self._turn
+        kept = ("name",) if turn.user_input_dtmf == _HIDDEN else ("name", "arguments")
+        turn.requests.append(
+            RequestRecord(
+                turn.flow,
+                turn.step,
+                self._at(action.requested),
+                round((action.finished - action.requested) * 1000, 1),
+                action.input_tokens,
+                action.output_tokens,
+                [{key: call[key] for key in kept} for call in action.calls],
+                action.error,
+            )
+        )
 
     def utterance_started(self, utterance: Utterance, at: float) -> None:
         kind = "filler" if utterance.kind is UtteranceKind.FILLER else "speech"

@@ -70,11 +70,15 @@ class ProjectKind:
 
 
 def _load_tree(path: Path, model: LanguageModel, pool: WorkerPool, settings: FlowSettings) -> AgentProject:
-    return load_adk_project(path, model, pool, TreeSettings(function_timeout=settings.function_timeout))
+    return load_adk_project(path, model, pool, _tree_settings(settings))
 
 
 def _load_app(path: Path, model: LanguageModel, pool: WorkerPool, settings: FlowSettings) -> AgentProject:
-    return load_cx_app(path, model, pool, TreeSettings(function_timeout=settings.function_timeout))
+    return load_cx_app(path, model, pool, _tree_settings(settings))
+
+
+def _tree_settings(settings: FlowSettings) -> TreeSettings:
+    return TreeSettings(function_timeout=settings.function_timeout, models=settings.models)
 
 
 # In this order: a folder with functions/ is a flow project unless its files say otherwise.
@@ -120,6 +124,7 @@ def _open_one_model(asked: ModelFallback, section: ModelSection) -> LanguageMode
         reasoning_effort=section.reasoning_effort,
         first_token_timeout=section.first_token_timeout,
         total_timeout=section.total_timeout,
+        fallback=_open_larger_model(section) if kind == "functiongemma" else None,
     )
     model = open_model(asked.name, settings)
     if kind in REMOTE and not key and (not base_url or "//api.openai.com" in base_url):
@@ -128,6 +133,14 @@ def _open_one_model(asked: ModelFallback, section: ModelSection) -> LanguageMode
             "or model.base_url to a server that needs none"
         )
     return model
+
+
+def _open_larger_model(section: ModelSection) -> LanguageModel | None:
+    """What answers where FunctionGemma does not."""
+    name = section.functiongemma.fallback
+    if name.startswith("functiongemma/"):
+        raise ConfigError(f"model.functiongemma.fallback '{name}': another model is needed")
+    return _open_one_model(ModelFallback(name=name), section) if name else None
 
 
 async def open_project(path: Path, model: LanguageModel, config: Config, settings: FlowSettings) -> AgentProject:

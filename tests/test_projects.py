@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from callagent.config import Config, ModelFallback, ModelSection, load_config
+from callagent.config import Config, FunctionGemmaSettings, ModelFallback, ModelSection, load_config
 from callagent.errors import ConfigError, ProjectError, UserError
 from callagent.models import FailoverModel, NamedModels, open_model
+from callagent.models.rules import RulesModel
 from callagent.projects import check, flow_settings, open_language_model, open_project
 
 MILL = Path(__file__).parent / "projects" / "mill"
@@ -88,6 +89,20 @@ def test_each_provider_has_its_own_key_and_gets_no_other() -> None:
         open_language_model(load_config(None, keys | {"CALLAGENT_MODEL__NAME": "anthropic/x"}))
 
 
+def test_where_functiongemma_calls_nothing_the_configured_fallback_answers() -> None:
+    def fallback(name: str) -> object:
+        section = ModelSection(name="functiongemma/llamacpp", functiongemma=FunctionGemmaSettings(fallback=name))
+        return open_language_model(Config(model=section))._fallback  # type: ignore[attr-defined]
+
+    plain = open_language_model(Config(model=ModelSection(name="functiongemma/llamacpp")))
+    assert isinstance(plain._fallback, RulesModel)  # type: ignore[attr-defined]
+    assert fallback("") is None
+    with pytest.raises(ConfigError, match="OPENAI_API_KEY"):
+        fallback("openai/gpt-4.1-mini")
+    with pytest.raises(ConfigError, match="another model is needed"):
+        fallback("functiongemma/vllm")
+
+
 def test_names_of_a_platform_lead_to_models_of_ours(tmp_path: Path) -> None:
     (tmp_path / "callagent.toml").write_text(
         '[model]\nname = "openai/small"\nbase_url = "http://127.0.0.1:9/v1"\n'
@@ -106,3 +121,14 @@ def test_names_of_a_platform_lead_to_models_of_ours(tmp_path: Path) -> None:
         "rules",
         "",
     ]
+
+
+@pytest.mark.parametrize("kind", ["adk_desk", "cx_desk"])
+async def test_names_of_models_hold_for_agent_trees_too(kind: str) -> None:
+    config = Config(model=ModelSection(name="rules", names={"gemini-2.5-flash": "rules"}))
+    path = MILL.parent / kind
+    project = await open_project(path, open_model("rules"), config, flow_settings(config, "sandbox"))
+    try:
+        assert project._settings.models["gemini-2.5-flash"] == "rules"  # type: ignore[attr-defined]
+    finally:
+        await project.close()

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Protocol
 
+from callagent.agents.place import Place
 from callagent.call_info import NO_HEADERS, CallInfo, EndReason, RecordingWish
 
 
@@ -146,6 +148,8 @@ class ModelAnswered:
     output_tokens: int = 0
     error: str | None = None
     """The provider failed: the class of the error and its text."""
+    calls: Sequence[Mapping[str, Any]] = ()
+    """What the model asked for, `{"name", "arguments"}` each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,6 +292,9 @@ class AgentProject(Protocol):
 
     def pronounce(self, text: str, language: str | None) -> str:
         """The text as a voice should read it; transcript and history keep it as it is."""
+
+    async def places(self, at: datetime | None = None, state: Mapping[str, Any] | None = None) -> list[Place]:
+        """Where the project asks its model, as a call sees it that takes place `at` and has this state."""
 
     async def open(self, info: CallInfo, write_metric: MetricWriter) -> Agent: ...
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from callagent.config.load import find_config, function_environment, load_config, override
 from callagent.config.sections import (
     Config,
+    FunctionGemmaSettings,
     ModelFallback,
     ModelProviderSettings,
     ModelSection,
@@ -27,6 +28,7 @@ from callagent.config.values import Address
 __all__ = [
     "Address",
     "Config",
+    "FunctionGemmaSettings",
     "ModelFallback",
     "ModelProviderSettings",
     "ModelSection",

@@ -216,6 +216,12 @@ class ModelProviders(Section):
     openai: ModelProviderSettings = ModelProviderSettings()
 
 
+class FunctionGemmaSettings(Section):
+    fallback: str = "rules"
+    """The model that answers where FunctionGemma calls no function: `rules` says what the step's prompt says
+    (`Otherwise say: …`), a larger model what it thinks. Empty: FunctionGemma's own words are spoken."""
+
+
 class ModelSection(Section):
     name: str = "rules"
     """`rules`, `embedded`, `openai/MODEL`, `anthropic/MODEL`, `gemini/MODEL`, `functiongemma/ENGINE`, `script:FILE`."""
@@ -230,6 +236,7 @@ class ModelSection(Section):
     first_token_timeout: float = Field(default=8.0, gt=0)
     total_timeout: float = Field(default=30.0, gt=0)
     fallbacks: tuple[ModelFallback, ...] = ()
+    functiongemma: FunctionGemmaSettings = FunctionGemmaSettings()
 
 
 class MessageSettings(Section):

@@ -23,6 +23,8 @@ _MAX_TOKENS = 1024
 """The API wants a limit; a phone answer is far shorter."""
 _JSON_ONLY = "Answer with one JSON object and nothing else."
 _MOST_CALLS = 64
+_BELOW_LOW = ("none", "minimal")
+"""Efforts that the API does not have: it gets the least that it has."""
 
 
 @dataclass(slots=True)
@@ -38,9 +40,9 @@ class _ToolUse:
 
 @dataclass(slots=True)
 class Answer:
-    """One answer, put together from the stream's events. No I/O."""
+    """As `model_server.Answer`."""
 
-    finished: bool = False
+    over: bool = False
     _calls: dict[int, _ToolUse] = field(default_factory=dict)
     _input_tokens: int = 0
     _output_tokens: int = 0
@@ -59,14 +61,16 @@ class Answer:
                 case "message_delta":
                     self._count(data.get("usage") or {})
                 case "message_stop":
-                    self.finished = True
+                    self.over = True
                 # New kinds of events may come at any time, and "ping" says nothing.
         except (ValueError, TypeError, LookupError, AttributeError) as error:
             raise not_of(_PROTOCOL, event) from error
         return ""
 
     def rest(self) -> Iterator[Delta]:
-        """What is passed on at the end: tool calls in their order, usage."""
+        """Tool calls in their order, usage."""
+        if not self.over:
+            raise ProviderError("the model's server ended the answer before it was whole")
         for call in self._calls.values():
             yield Delta(tool_call=ToolCall(call.id, call.name, call.fragments or call.whole))
         if self._input_tokens or self._output_tokens:
@@ -106,18 +110,9 @@ class AnthropicModel:
         deadlines = Deadlines.begin(self._settings.first_token_timeout, self._settings.total_timeout)
         headers = {"x-api-key": self._settings.api_key, "anthropic-version": _VERSION}
         request = Request(self._url, headers, self._body(messages, tools, settings))
-        answer = Answer()
-        async with aclosing(self._server.events(request, deadlines)) as events:
-            async for event in events:
-                if text := answer.take(event):
-                    deadlines.answered = True
-                    yield Delta(text=text)
-                if answer.finished:
-                    break
-        if not answer.finished:
-            raise ProviderError("the model's server ended the answer before it was whole")
-        for delta in answer.rest():
-            yield delta
+        async with aclosing(self._server.deltas(request, deadlines, Answer())) as deltas:
+            async for delta in deltas:
+                yield delta
 
     async def close(self) -> None:
         await self._server.close()
@@ -137,6 +132,8 @@ class AnthropicModel:
         temperature = settings.temperature if settings.temperature is not None else self._settings.temperature
         if temperature is not None:
             body["temperature"] = min(temperature, 1.0)
+        if effort := self._settings.reasoning_effort:
+            body["output_config"] = {"effort": "low" if effort in _BELOW_LOW else effort}
         return body
 
 

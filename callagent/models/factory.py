@@ -24,6 +24,8 @@ class ProviderSettings:
     """Seconds from the request to the first token."""
     total_timeout: float = 30.0
     """Seconds from the request to the end of the answer."""
+    fallback: LanguageModel | None = None
+    """Of FunctionGemma: answers where it calls no function."""
 
 
 def _open_rules(rest: str, settings: ProviderSettings) -> LanguageModel:
@@ -61,7 +63,7 @@ def _open_functiongemma(rest: str, settings: ProviderSettings) -> LanguageModel:
         first_token_timeout=settings.first_token_timeout,
         total_timeout=settings.total_timeout,
     )
-    return open_functiongemma(rest, engine)
+    return open_functiongemma(rest, engine, settings.fallback)
 
 
 def _open_anthropic(rest: str, settings: ProviderSettings) -> LanguageModel:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,8 +31,11 @@ _BUDGETS = {"none": 0, "minimal": 512, "low": 1024, "medium": 8192, "high": 2457
 
 @dataclass(slots=True)
 class Answer:
-    """One answer, put together from the stream's events. No I/O."""
+    """As `model_server.Answer`."""
 
+    name_call: Callable[[Mapping[str, Any]], ToolCall]
+    """Makes the call of a part that has one."""
+    over: bool = False
     calls: list[Mapping[str, Any]] = field(default_factory=list)
     """Parts with a function call, as they came."""
     spoken: bool = False
@@ -55,12 +58,16 @@ class Answer:
         except (ValueError, TypeError, LookupError, AttributeError) as error:
             raise not_of(_PROTOCOL, event) from error
 
-    def check(self) -> None:
-        """Raises `ProviderError` where the answer is not whole or of no use."""
+    def rest(self) -> Iterator[Delta]:
+        """Calls in their order, usage."""
         if not self.end:
             raise ProviderError("the model's server ended the answer before it was whole")
         if self.end not in _FINE and not self.spoken:
             raise ProviderError(f"the model gave no answer: {self.end}")
+        for part in self.calls:
+            yield Delta(tool_call=self.name_call(part))
+        if self.usage:
+            yield Delta(usage=self.usage)
 
     def _take_candidate(self, candidate: Mapping[str, Any]) -> str:
         text = ""
@@ -93,17 +100,10 @@ class GeminiModel:
         self, messages: Sequence[Message], tools: Sequence[Tool], settings: ModelSettings
     ) -> AsyncIterator[Delta]:
         deadlines = Deadlines.begin(self._settings.first_token_timeout, self._settings.total_timeout)
-        answer = Answer()
-        async with aclosing(self._server.events(self._request(messages, tools, settings), deadlines)) as events:
-            async for event in events:
-                if text := answer.take(event):
-                    deadlines.answered = True
-                    yield Delta(text=text)
-        answer.check()
-        for part in answer.calls:
-            yield Delta(tool_call=self._call(part))
-        if answer.usage:
-            yield Delta(usage=answer.usage)
+        request, answer = self._request(messages, tools, settings), Answer(self._call)
+        async with aclosing(self._server.deltas(request, deadlines, answer)) as deltas:
+            async for delta in deltas:
+                yield delta
 
     async def close(self) -> None:
         await self._server.close()

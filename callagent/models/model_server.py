@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
 
 from callagent.errors import ProviderError, ProviderRefused, ProviderTimeout
 from callagent.log import get_logger
+from callagent.models.protocol import Delta
 from callagent.models.sse import EventParser
 
 if TYPE_CHECKING:
@@ -17,9 +19,11 @@ if TYPE_CHECKING:
 
 log = get_logger(__name__)
 
-_EVENT_LIMIT = 1 << 16
+EVENT_LIMIT = 1 << 16
 """Bytes; a longer JSON text would hold up the media loop."""
 _BODY_LIMIT = 4 << 20
+_OPTIONAL = {"temperature": "temperature", "reasoning_effort": "reasoning_effort", "output_config": "effort"}
+"""Fields that not every model takes -> the word by which a refusal (400) names them."""
 _ERROR_BODY_LIMIT = 4096
 
 
@@ -54,28 +58,66 @@ class Request:
     body: Mapping[str, Any]
 
 
+class Splitter(Protocol):
+    """How a stream's bytes become events."""
+
+    def feed(self, chunk: bytes) -> list[str]:
+        """The events that the chunk completes. Raises `ValueError`."""
+
+
+class Answer(Protocol):
+    """One answer in a provider's protocol, put together from the stream's events. No I/O."""
+
+    @property
+    def over(self) -> bool:
+        """No further event is of interest."""
+
+    def take(self, event: str) -> str:
+        """The text that an event adds. Raises `ProviderError` for an error event and for what is no event."""
+
+    def rest(self) -> Iterable[Delta]:
+        """What is passed on at the end: tool calls, usage. Raises `ProviderError` where the answer is not whole."""
+
+
 class ModelServer:
     """The connections to one provider; `close()` ends them."""
 
     def __init__(self) -> None:
         self._session: aiohttp.ClientSession | None = None
-        self._fixed_temperature: set[str] = set()
-        """Models that refuse to be given one: those that reason."""
+        self._refused: set[tuple[str, str]] = set()
+        """Models, and the field that they refuse: a temperature where they reason, an effort where they do not."""
 
-    async def events(self, request: Request, deadlines: Deadlines) -> AsyncGenerator[str, None]:
-        """The data of the answer's server-sent events. Closing the generator closes the socket.
+    async def deltas(self, request: Request, deadlines: Deadlines, answer: Answer) -> AsyncGenerator[Delta, None]:
+        """The answer, its text as it comes. Closing the generator closes the socket; raises as `events` does."""
+        async with aclosing(self.events(request, deadlines)) as events:
+            async for event in events:
+                if text := answer.take(event):
+                    deadlines.answered = True
+                    yield Delta(text=text)
+                if answer.over:
+                    break
+        for delta in answer.rest():
+            yield delta
+
+    async def events(
+        self, request: Request, deadlines: Deadlines, splitter: Splitter | None = None
+    ) -> AsyncGenerator[str, None]:
+        """The events of the answer, server-sent unless `splitter` knows others. Closing it closes the socket.
 
         Raises `ProviderError`; `ProviderRefused` with the status for 4xx.
         """
         response = await self._answered(request, deadlines)
         try:
-            parser, received = EventParser(_EVENT_LIMIT), 0
+            parser, received = splitter or EventParser(EVENT_LIMIT), 0
             while chunk := await _chunk(response, deadlines):
                 received += len(chunk)
                 if received > _BODY_LIMIT:
                     raise ProviderError(f"the model's answer is longer than {_BODY_LIMIT} bytes")
                 for event in _split(parser, chunk):
                     yield event
+            # A last line may come without its end.
+            for event in _split(parser, b"\n\n"):
+                yield event
         finally:
             # A stream that was not read to its end is no use to the next request; one that was goes back by itself.
             response.close()
@@ -86,19 +128,18 @@ class ModelServer:
             self._session = None
 
     async def _answered(self, request: Request, deadlines: Deadlines) -> aiohttp.ClientResponse:
-        """The response; asked for once more where only the temperature was wrong."""
+        """The response; asked for once more without each field that the model knows nothing of."""
         model = str(request.body.get("model"))
-        plain = {key: value for key, value in request.body.items() if key != "temperature"}
-        without = Request(request.url, request.headers, plain)
-        if model in self._fixed_temperature:
-            return await self._post(without, deadlines)
-        try:
-            return await self._post(request, deadlines)
-        except ProviderRefused as refusal:
-            if refusal.status != 400 or "temperature" not in str(refusal) or "temperature" not in request.body:
-                raise
-        self._fixed_temperature.add(model)
-        return await self._post(without, deadlines)
+        while True:
+            body = {key: value for key, value in request.body.items() if (model, key) not in self._refused}
+            try:
+                return await self._post(replace(request, body=body), deadlines)
+            except ProviderRefused as refusal:
+                refused = next((key for key, word in _OPTIONAL.items() if key in body and word in str(refusal)), None)
+                if refusal.status != 400 or refused is None:
+                    raise
+                log.warning("model_setting_refused", model=model, setting=refused)
+            self._refused.add((model, refused))
 
     async def _post(self, request: Request, deadlines: Deadlines) -> aiohttp.ClientResponse:
         """The response with status 200, its body unread."""
@@ -169,7 +210,7 @@ async def _chunk(response: aiohttp.ClientResponse, deadlines: Deadlines) -> byte
         raise ProviderError(f"the connection to the model's server was cut: {error}") from error
 
 
-def _split(parser: EventParser, chunk: bytes) -> list[str]:
+def _split(parser: Splitter, chunk: bytes) -> list[str]:
     try:
         return parser.feed(chunk)
     except ValueError as error:

@@ -35,17 +35,18 @@ class _Fragments:
 
 @dataclass(slots=True)
 class Answer:
-    """One answer, put together from the stream's events. No I/O."""
+    """As `model_server.Answer`."""
 
+    over: bool = False
     finished: bool = False
-    """The server said that the answer is whole."""
+    """The server said that the answer is whole; its usage may follow."""
     _calls: dict[str, _Fragments] = field(default_factory=dict)
     _usage: Usage | None = None
 
     def take(self, event: str) -> str:
         """The text that an event adds. Raises `ProviderError` for an error event and for what is no event."""
         if event == _DONE:
-            self.finished = True
+            self.over = self.finished = True
             return ""
         try:
             data = read_event(event, _PROTOCOL)
@@ -56,7 +57,9 @@ class Answer:
             raise not_of(_PROTOCOL, event) from error
 
     def rest(self) -> Iterator[Delta]:
-        """What is passed on at the end: tool calls in their order, usage."""
+        """Tool calls in their order, usage."""
+        if not self.finished:
+            raise ProviderError("the model's server ended the answer before it was whole")
         for number, call in enumerate(self._calls.values(), 1):
             if not call.name:
                 raise ProviderError("the model's server sent a tool call without a name")
@@ -109,18 +112,9 @@ class OpenAIModel:
         key = self._settings.api_key
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         request = Request(f"{self._base_url}/chat/completions", headers, self._body(messages, tools, settings))
-        answer = Answer()
-        async with aclosing(self._server.events(request, deadlines)) as events:
-            async for event in events:
-                if text := answer.take(event):
-                    deadlines.answered = True
-                    yield Delta(text=text)
-                if event == _DONE:
-                    break
-        if not answer.finished:
-            raise ProviderError("the model's server ended the answer before it was whole")
-        for delta in answer.rest():
-            yield delta
+        async with aclosing(self._server.deltas(request, deadlines, Answer())) as deltas:
+            async for delta in deltas:
+                yield delta
 
     async def close(self) -> None:
         await self._server.close()

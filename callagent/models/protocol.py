@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -18,6 +19,14 @@ class ToolCall:
     name: str
     arguments: str
     """JSON as the model wrote it; it may be invalid."""
+
+    def as_plain(self) -> dict[str, Any]:
+        """Name and arguments as JSON data; arguments that are no JSON stay the text that they are."""
+        try:
+            arguments = json.loads(self.arguments or "{}")
+        except (ValueError, RecursionError):
+            arguments = self.arguments
+        return {"name": self.name, "arguments": arguments}
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,13 @@ from callagent.records.read import read_call, read_calls, read_records
 from callagent.records.recording import StereoRecording
 from callagent.records.redaction import Redaction
 from callagent.records.store import Store
-from callagent.records.types import CallRecord, FunctionRecord, Spoken, TurnEntry
+from callagent.records.types import CallRecord, FunctionRecord, RequestRecord, Spoken, TurnEntry
 
 __all__ = [
     "CallRecord",
     "FunctionRecord",
     "Redaction",
+    "RequestRecord",
     "Spoken",
     "StereoRecording",
     "Store",

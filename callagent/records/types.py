@@ -24,6 +24,23 @@ class FunctionRecord:
 
 
 @dataclass(slots=True)
+class RequestRecord:
+    """One request to the language model and what came of it."""
+
+    flow: str | None
+    step: str | None
+    """Where the call stood when the model was asked."""
+    requested_at: float
+    duration_ms: float
+    input_tokens: int = 0
+    """Zero where the provider does not count."""
+    output_tokens: int = 0
+    calls: list[dict[str, Any]] = field(default_factory=list)
+    """`{"name", "arguments"}`; without arguments where the caller's key presses are not to be kept."""
+    error: str | None = None
+
+
+@dataclass(slots=True)
 class Spoken:
     """One utterance of the agent, as the caller got it."""
 
@@ -57,6 +74,7 @@ class TurnEntry:
     instants: dict[str, float | None] = field(default_factory=dict)
     """Seconds since the call began."""
     functions: list[FunctionRecord] = field(default_factory=list)
+    requests: list[RequestRecord] = field(default_factory=list)
     spoken: list[Spoken] = field(default_factory=list)
     pauses: list[dict[str, Any]] = field(default_factory=list)
     """Playout pauses: `{"at", "ended_at", "resumed"}`."""

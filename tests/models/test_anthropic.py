@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -108,6 +109,24 @@ async def test_model_that_takes_no_temperature_is_asked_without_it_from_then_on(
         assert (await ask(model))[0] == Delta("Hi")
         assert (await ask(model))[0] == Delta("Hi")
     assert ["temperature" in request for request in server.requests] == [True, False, False]
+
+
+@pytest.mark.parametrize(("effort", "asked"), [("none", "low"), ("minimal", "low"), ("low", "low"), ("high", "high")])
+async def test_effort_goes_with_the_request(effort: str, asked: str) -> None:
+    server = ProviderServer(sends(START, *words("Hi"), ended(), STOP))
+    async with server.model(NAME, reasoning_effort=effort) as model:
+        await ask(model)
+    assert server.requests[0]["output_config"] == {"effort": asked}
+
+
+async def test_model_without_efforts_is_asked_without_one_from_then_on() -> None:
+    reason = {"type": "invalid_request_error", "message": "This model does not support the effort parameter."}
+    refused = refuses(400, json.dumps({"type": "error", "error": reason}))
+    server = ProviderServer(refused, sends(START, *words("Hi"), ended(), STOP))
+    async with server.model(NAME, reasoning_effort="low", temperature=0.2) as model:
+        assert (await ask(model))[0] == (await ask(model))[0] == Delta("Hi")
+    assert ["output_config" in request for request in server.requests] == [True, False, False]
+    assert [request["temperature"] for request in server.requests] == [0.2] * 3
 
 
 def test_conversation_of_a_call_becomes_alternating_turns() -> None:

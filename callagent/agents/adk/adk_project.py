@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from callagent.agents.action import MetricWriter
 from callagent.agents.adk.check import read_description
 from callagent.agents.adk.config import AgentConfig, load_config
 from callagent.agents.adk.tree import build_tree
 from callagent.agents.flows.finding import Findings
+from callagent.agents.place import Place
 from callagent.agents.tree import (
     Conversation,
     ModelRequest,
@@ -20,6 +23,7 @@ from callagent.agents.tree import (
     TreeAgent,
     TreeSettings,
     WorkerCode,
+    tree_places,
 )
 from callagent.call_info import CallInfo
 from callagent.errors import ProjectError
@@ -64,6 +68,9 @@ class AdkProject:
     def pronounce(self, text: str, language: str | None) -> str:
         """The format has no rules of pronunciation."""
         return text
+
+    async def places(self, at: datetime | None = None, state: Mapping[str, Any] | None = None) -> list[Place]:
+        return list(tree_places(await self.prepare(), state or {}))
 
     async def open(self, info: CallInfo, write_metric: MetricWriter) -> TreeAgent:
         return await self.open_observed(info, None)

@@ -16,10 +16,12 @@ from callagent.agents.cx.app import CxApp
 from callagent.agents.cx.check import read_description
 from callagent.agents.cx.cx_agent import CxAgent, call_settings
 from callagent.agents.cx.cx_code import CxCode
+from callagent.agents.cx.instruction import render
 from callagent.agents.cx.load import read_cx_app
 from callagent.agents.cx.stage import Stage
 from callagent.agents.cx.telephony import read_uui
 from callagent.agents.cx.tree import app_tools, build_tree
+from callagent.agents.place import Place
 from callagent.agents.tree import (
     Conversation,
     LlmNode,
@@ -29,6 +31,7 @@ from callagent.agents.tree import (
     Tool,
     TreeSettings,
     WorkerCode,
+    tree_places,
 )
 from callagent.call_info import CallInfo
 from callagent.errors import ProjectError
@@ -75,6 +78,10 @@ class CxProject:
     def pronounce(self, text: str, language: str | None) -> str:
         """The format has no rules of pronunciation."""
         return text
+
+    async def places(self, at: datetime | None = None, state: Mapping[str, Any] | None = None) -> list[Place]:
+        variables = {**self.app.variables, **(state or {})}
+        return list(tree_places(await self.prepare(), variables, lambda node: render(self.app, node.name, variables)))
 
     async def open(self, info: CallInfo, write_metric: MetricWriter) -> CxAgent:
         return await self.open_with(info, write_metric)

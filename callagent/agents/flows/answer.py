@@ -42,7 +42,13 @@ class Answer:
     def answered(self, now: float) -> ModelAnswered:
         usage = self._usage or Usage(0, 0)
         return ModelAnswered(
-            self.requested, self._first_token, now, usage.input_tokens, usage.output_tokens, self.error
+            self.requested,
+            self._first_token,
+            now,
+            usage.input_tokens,
+            usage.output_tokens,
+            self.error,
+            [call.as_plain() for call in self.calls],
         )
 
     def _filtered(self, sentences: list[str]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from callagent.agents.flows.fillers import filler_phrases
 from callagent.agents.flows.functions import ProjectFunction
 from callagent.agents.flows.load import load_project
 from callagent.agents.flows.memory import CallerMemory
+from callagent.agents.flows.places import flow_places
 from callagent.agents.flows.project import Project
 from callagent.agents.flows.real_time import RealTimeConfiguration
 from callagent.agents.flows.references import Scope, resolve_text
@@ -24,6 +26,7 @@ from callagent.agents.flows.runner import FunctionAnswer, FunctionRunner
 from callagent.agents.flows.settings import FlowSettings
 from callagent.agents.flows.transitions import Position
 from callagent.agents.flows.voice import pronounce
+from callagent.agents.place import Place
 from callagent.call_info import CallInfo
 from callagent.errors import ProjectError
 from callagent.models.protocol import LanguageModel, for_call
@@ -70,6 +73,9 @@ class FlowProject:
         resolved = dict.fromkeys(resolve_text(text, scope) for text in texts if text)
         # What still holds a variable is only known in the call.
         return [text for text in resolved if "$" not in text and "{{" not in text]
+
+    async def places(self, at: datetime | None = None, state: Mapping[str, Any] | None = None) -> list[Place]:
+        return list(flow_places(self.project, self._settings, at, state or {}))
 
     async def open(self, info: CallInfo, write_metric: MetricWriter) -> Agent:
         settings = self._settings

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from callagent.agents.tree.failure import RunFailed
     from callagent.agents.tree.node import CodeNode, LlmNode, LoopNode, Node, ParallelNode, Point, SequentialNode
     from callagent.agents.tree.phone import phone_tool
+    from callagent.agents.tree.places import tree_places
     from callagent.agents.tree.project_code import CodeAnswer, CodeCall, ProjectCode, Scene
     from callagent.agents.tree.request import ModelRequest
     from callagent.agents.tree.settings import TreeSettings
@@ -47,6 +48,7 @@ _MODULES = {
     "TreeSettings": "settings",
     "WorkerCode": "worker_code",
     "phone_tool": "phone",
+    "tree_places": "places",
 }
 
 __all__ = [
@@ -74,6 +76,7 @@ __all__ = [
     "TreeSettings",
     "WorkerCode",
     "phone_tool",
+    "tree_places",
 ]
 
 

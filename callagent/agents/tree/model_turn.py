@@ -58,6 +58,12 @@ class Answer:
     def content(self) -> Content:
         return {"role": "model", "parts": self.parts or [{"text": ""}]}
 
+    @property
+    def calls(self) -> list[dict[str, Any]]:
+        """Name and arguments of what the model asked for."""
+        asked = [part["function_call"] for part in self.parts if "function_call" in part]
+        return [{"name": call["name"], "arguments": call["args"]} for call in asked]
+
 
 async def run_llm(run: Run, node: LlmNode) -> Outcome:
     """Raises `RunFailed`."""
@@ -178,9 +184,8 @@ async def _stream(run: Run, request: ModelRequest, answer: Answer) -> None:
         error = raised
     text = f"{type(error).__name__}: {error}" if error else None
     usage = answer.usage
-    await run.emit(
-        ModelAnswered(answer.requested, answer.first_token, loop.time(), usage.input_tokens, usage.output_tokens, text)
-    )
+    tokens = usage.input_tokens, usage.output_tokens
+    await run.emit(ModelAnswered(answer.requested, answer.first_token, loop.time(), *tokens, text, answer.calls))
     if error is not None:
         raise RunFailed(type(error).__name__, str(error))
 

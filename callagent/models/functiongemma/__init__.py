@@ -22,6 +22,7 @@ from callagent.models.functiongemma.output import Delta, ParsedOutput, Problem, 
 from callagent.models.functiongemma.prompt import render_prompt
 from callagent.models.functiongemma.schema import coerce_arguments
 from callagent.models.functiongemma.tokens import FUNCTIONGEMMA, GEMMA4, TokenSet, neutralise
+from callagent.models.functiongemma.training import TrainingRow, split_rows, training_row
 from callagent.models.functiongemma.values import format_value
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
     "Problem",
     "StreamParser",
     "TokenSet",
+    "TrainingRow",
     "coerce_arguments",
     "declaration_from_function",
     "format_value",
@@ -49,4 +51,6 @@ __all__ = [
     "parse_output",
     "render_declaration",
     "render_prompt",
+    "split_rows",
+    "training_row",
 ]

@@ -24,7 +24,16 @@ from callagent.models.functiongemma.output import Delta as ParsedDelta
 from callagent.models.functiongemma.output import Problem, StreamParser
 from callagent.models.functiongemma.prompt import render_prompt
 from callagent.models.functiongemma.tokens import FUNCTIONGEMMA, TokenSet
-from callagent.models.protocol import Delta, LanguageModel, Message, ModelSettings, Tool, ToolCall, Usage
+from callagent.models.protocol import (
+    Delta,
+    LanguageModel,
+    Message,
+    ModelSettings,
+    Tool,
+    ToolCall,
+    Usage,
+    for_call,
+)
 
 log = get_logger(__name__)
 
@@ -84,37 +93,51 @@ class FunctionGemmaModel:
         self._fallback = fallback
         self._temperature = temperature
 
+    def for_call(self) -> LanguageModel:
+        if self._fallback is None:
+            return self
+        return FunctionGemmaModel(
+            self._engine, tokens=self._tokens, fallback=for_call(self._fallback), temperature=self._temperature
+        )
+
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[Tool], settings: ModelSettings
     ) -> AsyncIterator[Delta]:
         answer = _Answer()
-        routed = one_utterance(messages)
-        if self._fallback is not None and not tools:
-            async with aclosing(cast("Any", self._fallback.stream(messages, tools, settings))) as deltas:
-                async for delta in deltas:
-                    yield delta
-            return
-        async with aclosing(self._words(answer, routed, tools, settings)) as words:
-            async for text in words:
-                yield Delta(text=text)
+        if tools or self._fallback is None:
+            async with aclosing(self._words(answer, one_utterance(messages), tools, settings)) as words:
+                async for text in words:
+                    yield Delta(text=text)
         for number, call in enumerate(answer.calls, 1):
             arguments = json.dumps(call.arguments, ensure_ascii=False)
             yield Delta(tool_call=ToolCall(f"call_{number}", call.name, arguments))
-        if answer.output_tokens:
+        if not answer.calls and not answer.spoken:
+            # What the other model is called is not ours to know.
+            others = self._other_words(answer, messages, tools, replace(settings, model=""))
+            async with aclosing(others) as deltas:
+                async for delta in deltas:
+                    yield delta
+        if answer.input_tokens or answer.output_tokens:
             yield Delta(usage=Usage(answer.input_tokens, answer.output_tokens))
-        if answer.calls or answer.spoken:
-            return
-        if self._fallback is None:
-            reason = answer.lost.reason if answer.lost else "it neither spoke nor called a function"
-            raise ProviderError(f"the model's answer is of no use: {reason}")
-        async with aclosing(cast("Any", self._fallback.stream(messages, tools, settings))) as deltas:
-            async for delta in deltas:
-                yield delta
 
     async def close(self) -> None:
         await self._engine.close()
         if self._fallback is not None:
             await self._fallback.close()
+
+    async def _other_words(
+        self, answer: _Answer, messages: Sequence[Message], tools: Sequence[Tool], settings: ModelSettings
+    ) -> AsyncGenerator[Delta, None]:
+        """The fallback's answer; what it used is counted with our own."""
+        if self._fallback is None:
+            reason = answer.lost.reason if answer.lost else "it neither spoke nor called a function"
+            raise ProviderError(f"the model's answer is of no use: {reason}")
+        async with aclosing(cast("Any", self._fallback.stream(messages, tools, settings))) as deltas:
+            async for delta in deltas:
+                if delta.usage:
+                    answer.count(delta.usage)
+                if delta.text or delta.tool_call:
+                    yield replace(delta, usage=None)
 
     async def _words(
         self, answer: _Answer, messages: list[Message], tools: Sequence[Tool], settings: ModelSettings
@@ -172,7 +195,8 @@ class FunctionGemmaModel:
             stops=tokens.stops,
             special=tokens.control,
             max_tokens=settings.max_tokens or _MAX_TOKENS,
-            temperature=self._temperature if settings.temperature is None else settings.temperature,
+            # A project's temperature is for a model that talks; whoever calls functions takes the likeliest.
+            temperature=self._temperature,
             model=settings.model,
             grammar=rules,
         )

@@ -6,23 +6,18 @@ because a parallel one may follow, and every one is told to leave the control to
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from callagent.errors import ProviderError
+from callagent.models import model_server
 from callagent.models.functiongemma.engine import CompletionRequest, Piece
+from callagent.models.model_server import EVENT_LIMIT, Splitter
 from callagent.models.protocol import Usage
 from callagent.models.sse import EventParser
 
-_EVENT_LIMIT = 1 << 16
+_PROTOCOL = "completion"
 _DONE = "[DONE]"
-
-
-class Splitter(Protocol):
-    def feed(self, chunk: bytes) -> list[str]:
-        """The events that the chunk completes. Raises `ValueError`."""
 
 
 class Wire(Protocol):
@@ -84,7 +79,7 @@ class LlamaCppWire:
         return body | ({"grammar": request.grammar} if request.grammar else {})
 
     def splitter(self) -> Splitter:
-        return EventParser(_EVENT_LIMIT)
+        return EventParser(EVENT_LIMIT)
 
     def piece(self, event: Mapping[str, Any]) -> Piece:
         if not event.get("stop"):
@@ -118,7 +113,7 @@ class OllamaWire:
         }
 
     def splitter(self) -> Splitter:
-        return LineSplitter(_EVENT_LIMIT)
+        return LineSplitter(EVENT_LIMIT)
 
     def piece(self, event: Mapping[str, Any]) -> Piece:
         if not event.get("done"):
@@ -154,7 +149,7 @@ class VllmWire:
         }
 
     def splitter(self) -> Splitter:
-        return EventParser(_EVENT_LIMIT)
+        return EventParser(EVENT_LIMIT)
 
     def piece(self, event: Mapping[str, Any]) -> Piece:
         text, finished = "", False
@@ -172,17 +167,9 @@ def read_event(wire: Wire, event: str) -> Piece | None:
     if event == _DONE:
         return None
     try:
-        data = json.loads(event)
-        if error := data.get("error"):
-            raise ProviderError(f"the model's server reported: {error_text(error)}")
-        return wire.piece(data)
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
-        raise ProviderError(f"the model's server sent what is no completion: {event[:200]!r}") from error
-
-
-def error_text(error: object) -> str:
-    message = error.get("message") if isinstance(error, Mapping) else error
-    return str(message or "")[:500]
+        return wire.piece(model_server.read_event(event, _PROTOCOL))
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        raise model_server.not_of(_PROTOCOL, event) from error
 
 
 def _usage(prompt: object, answer: object) -> Usage | None:

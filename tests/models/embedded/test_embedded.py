@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -13,22 +14,25 @@ from typing import Any
 
 import pytest
 
-from callagent.errors import ProviderError, UserError
+from callagent.errors import ProviderError, ProviderTimeout, UserError
 from callagent.models import Delta, ModelSettings
 from callagent.models.embedded import EmbeddedModel, NeedlePool, find_weights
+from callagent.models.embedded import pool as embedded_pool
 from callagent.models.embedded import process as embedded_process
 from callagent.models.embedded.pool import ToolSet
 from callagent.models.embedded.weights import NeedleFiles
 
 TODAY = date(2026, 11, 21)
 CHILD = """
-import json, sys
+import json, sys, time
 tools = []
 for line in sys.stdin:
     request = json.loads(line)
     answer = {"number": request["number"]}
     if "tools" in request:
         tools = json.loads(request["tools"])
+    elif "sleep" in request["text"]:
+        time.sleep(60)
     elif "die" in request["text"]:
         sys.exit()
     else:
@@ -108,6 +112,20 @@ async def test_a_process_that_dies_is_followed_by_another(pool: NeedlePool) -> N
     assert (await pool.read(tools, "four")).name == "a"
 
 
+async def test_a_process_that_is_too_slow_is_not_started_again_at_once(
+    pool: NeedlePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tools, other = ToolSet.of([tool("a")], TODAY), ToolSet.of([tool("b")], TODAY)
+    await pool.read(tools, "four")
+    monkeypatch.setattr(embedded_pool, "ANSWER_SECONDS", 0.1)
+    with pytest.raises(ProviderTimeout, match="in time"):
+        await pool.read(tools, "sleep")
+    with pytest.raises(ProviderError, match="too slow lately"):
+        await pool.read(tools, "four")
+    pool.prepare(other)
+    assert pool.tool_sets == ()
+
+
 async def test_closing_ends_every_process(pool: NeedlePool) -> None:
     await pool.read(ToolSet.of([tool("a")], TODAY), "four")
     (pid,) = pool.processes
@@ -142,12 +160,20 @@ def test_it_answers_in_an_empty_network_namespace_and_leaves_nothing_at_home(tmp
     command = ["unshare", "-rn", sys.executable, "-I", str(child), str(files.library), str(files.weights)]
     if subprocess.run(["unshare", "-rn", "true"], check=False, capture_output=True).returncode:
         pytest.skip("no namespaces here")
+    size = {"type": "object", "properties": {"size": {"type": "integer"}}, "required": ["size"]}
+    table = json.dumps([{"name": "book_table", "description": "Book a table.", "parameters": size}])
+    asked = [
+        {"number": 1, "system": "date: 2026-11-21 Sat", "tools": table},
+        {"number": 2, "text": "a table for four people please"},
+    ]
     result = subprocess.run(
         [*command, files.sha256],
-        input='{"number": 1, "system": "date: 2026-11-21 Sat", "tools": "[]"}\n',
-        env={"HOME": str(tmp_path)}, capture_output=True, text=True, timeout=60, check=True,
+        input="".join(json.dumps(line) + "\n" for line in asked),
+        env={"HOME": str(tmp_path)}, capture_output=True, text=True, timeout=300, check=True,
     )  # fmt: skip
-    assert '"number": 1' in result.stdout
+    prepared, answered = map(json.loads, result.stdout.splitlines())
+    assert prepared == {"number": 1}
+    assert answered["answer"]["function_calls"][0]["name"] == "book_table"
     assert list(tmp_path.iterdir()) == []
 
 

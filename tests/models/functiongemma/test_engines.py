@@ -82,7 +82,8 @@ async def test_server_gets_our_prompt_and_leaves_the_control_tokens_in(dialect: 
     assert all(turn in body["prompt"] for turn in turns)
     options = body.get("options", body)
     assert options["stop"] == ["<end_of_turn>", "<eos>", "<start_function_response>"]
-    assert options["temperature"] == 0.5
+    # A request's temperature is meant for models that talk.
+    assert options["temperature"] == 0.0
     assert body["stream"] is True
     match dialect:
         case "llamacpp":

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from callagent.errors import ProviderError
-from callagent.models import Delta, ModelSettings
+from callagent.models import Delta, ModelSettings, Usage
 from callagent.models.functiongemma import CompletionRequest, FunctionGemmaModel, Piece
 from callagent.models.functiongemma.model import one_utterance
+from callagent.models.rules import RulesModel
 from callagent.models.scripted import ScriptedModel
 from tests.models.functiongemma.gbnf_matcher import Grammar
 
@@ -135,6 +136,39 @@ async def test_words_without_a_call_are_spoken() -> None:
 async def test_irrelevant_utterance_goes_to_the_fallback() -> None:
     engine, larger = ScriptedEngine("I can only set timers."), ScriptedModel.from_entries({"text": "Good evening."})
     assert await ask(FunctionGemmaModel(engine, fallback=larger)) == ("Good evening.", [])
+
+
+async def test_fallback_is_asked_by_its_own_name_and_both_are_counted() -> None:
+    class Counting(ScriptedEngine):
+        async def complete(self, request: CompletionRequest) -> AsyncIterator[Piece]:
+            yield Piece("I cannot.")
+            yield Piece(usage=Usage(40, 3), finished=True)
+
+    class Larger:
+        async def stream(self, messages: Any, tools: Any, settings: ModelSettings) -> AsyncIterator[Delta]:
+            assert settings.model == ""
+            yield Delta("Good evening.")
+            yield Delta(usage=Usage(100, 5))
+
+        async def close(self) -> None:
+            pass
+
+    model = FunctionGemmaModel(Counting(), fallback=Larger())
+    deltas = [delta async for delta in model.stream(MESSAGES, TOOLS, ModelSettings(model="gemma"))]
+    assert deltas == [Delta("Good evening."), Delta(usage=Usage(140, 8))]
+
+
+async def test_where_there_is_nothing_larger_the_step_says_what_follows() -> None:
+    model = FunctionGemmaModel(ScriptedEngine("I cannot do that."), fallback=RulesModel())
+    step = {"role": "system", "content": "Say: For how long?\nOtherwise say: I only set timers."}
+    said = [step, {"role": "user", "content": "what is love"}]
+    assert await ask(model, said) == ("I only set timers.", [])
+
+
+async def test_each_call_has_its_own_view_of_the_fallback() -> None:
+    model = FunctionGemmaModel(ScriptedEngine("No.", "No."), fallback=ScriptedModel.from_entries({"text": "Hello."}))
+    for _ in range(2):
+        assert await ask(model.for_call()) == ("Hello.", [])
 
 
 async def test_fallback_is_not_asked_where_a_function_is_called() -> None:

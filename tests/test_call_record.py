@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from callagent.agents.action import ModelAnswered, StepEntered
+from callagent.call_info import CallInfo
+from callagent.call_record import Recorder
+from callagent.turns import TurnRecord
+
+INFO = CallInfo("1", "inbound", "+15550100", "42", "sip", datetime(2026, 3, 2, tzinfo=UTC))
+SAVED = {"name": "save_entities", "arguments": {"pin": "1234"}}
+
+
+def recorder() -> Recorder:
+    return Recorder(INFO, "ferry", "sandbox", began=100.0)
+
+
+def test_a_request_to_the_model_is_kept_with_its_place_its_tokens_and_its_calls() -> None:
+    kept = recorder()
+    kept.step_entered(StepEntered("Booking", "Confirm"))
+    kept.model_answered(ModelAnswered(101.0, 101.2, 101.5, 40, 3, None, [SAVED]))
+    (request,) = kept.record.turns[0].requests
+    assert (request.flow, request.step, request.requested_at, request.duration_ms) == ("Booking", "Confirm", 1.0, 500.0)
+    assert (request.input_tokens, request.output_tokens, request.calls, request.error) == (40, 3, [SAVED], None)
+
+
+def test_of_hidden_key_presses_the_models_arguments_are_not_kept() -> None:
+    kept = recorder()
+    kept.caller_turn(TurnRecord(), "", "1234", hidden=True, now=101.0)
+    kept.model_answered(ModelAnswered(101.0, None, 101.5, calls=[SAVED]))
+    assert kept.record.turns[1].requests[0].calls == [{"name": "save_entities"}]
