@@ -26,6 +26,7 @@ from callagent.agents.action import (
     MetricWritten,
     ModelAnswered,
     Say,
+    SetBackground,
     SetLanguage,
     SetVoice,
     StepEntered,
@@ -116,6 +117,7 @@ class Call:
         self._replies = Replies(self._inbox.put_nowait)
         self._leaving: asyncio.Task[None] | None = None
         self._digits_hidden = False
+        self._fallback = settings.fallback
         self._log = log.bind(call=leg.info.call_id)
         self._recorder = Recorder(leg.info, project.name, settings.environment, self._loop.time())
         self._keeping = Keeping(services.store, self._recorder, settings, self._log)
@@ -321,9 +323,12 @@ class Call:
             case Listen(settings=settings):
                 self._hide_digits(settings.digits is not None and settings.digits.is_pii)
                 self._taker.listen(settings)
+            case HangUp(reason=EndReason.ERROR):
+                self._depart(self._to_fallback() or action)
             case HangUp() | Handoff():
-                self._change(CallInput.LEAVE)
-                self._leaving = asyncio.create_task(self._last_words(action))
+                self._depart(action)
+            case SetBackground(name=name):
+                self._log.warning("background_not_played", name=name)
             case SetVoice(provider=provider, name=name):
                 if self._has_voice(provider, name):
                     self._speaking = replace(self._speaking, name=f"{provider}/{name}")
@@ -365,7 +370,9 @@ class Call:
         if error is None or number != self._replies.number:
             return
         self._recorder.error("agent", error, self._loop.time())
-        if self._state is CallState.TALKING:
+        if self._state is CallState.TALKING and (fallback := self._to_fallback()) is not None:
+            self._depart(fallback)
+        elif self._state is CallState.TALKING:
             self._end(EndReason.ERROR)
 
     def _interrupt(self, heard: str) -> None:
@@ -376,6 +383,15 @@ class Call:
         self._the_agent.heard(heard, cut=True)
 
     # Leaving ----------------------------------------------------------------------------------------------------------
+
+    def _depart(self, leaving: HangUp | Handoff) -> None:
+        self._change(CallInput.LEAVE)
+        self._leaving = asyncio.create_task(self._last_words(leaving))
+
+    def _to_fallback(self) -> Handoff | None:
+        """Where the number's calls go when the agent cannot go on; once, then None."""
+        fallback, self._fallback = self._fallback, ""
+        return Handoff(fallback, "agent_failed", "refer") if fallback else None
 
     async def _last_words(self, leaving: HangUp | Handoff) -> None:
         try:

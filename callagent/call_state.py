@@ -32,6 +32,8 @@ class CallSettings:
     closing: float = 10.0
     """For everything that is closed at the end, the end function apart."""
     recordings: Path | None = None
+    fallback: str = ""
+    """Name of the target that takes the call when the agent cannot go on; empty: the call ends."""
 
 
 class CallState(Enum):

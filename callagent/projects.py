@@ -26,7 +26,9 @@ from callagent.agents.flows import (
     CheckReport,
     FileMemory,
     Finding,
+    FlowProject,
     FlowSettings,
+    Outside,
     check_imports,
     check_project,
     is_flow_project,
@@ -42,6 +44,7 @@ from callagent.config import (
     override,
 )
 from callagent.errors import ConfigError, ProjectError, UserError, WorkerError
+from callagent.log import get_logger
 from callagent.messaging import message_senders
 from callagent.models import (
     REMOTE,
@@ -50,12 +53,16 @@ from callagent.models import (
     ModelNames,
     NamedModels,
     ProviderSettings,
+    open_embedder,
     open_model,
 )
 from callagent.workers import ProcessPool, ProjectRuntime, WorkerPool, WorkerSettings
 
 if TYPE_CHECKING:
     from callagent.text_chat import ChatOptions
+
+
+log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +159,9 @@ async def open_project(path: Path, model: LanguageModel, config: Config, setting
     try:
         project = kind.load(path, model, pool, settings)
         await pool.start()
+        if isinstance(project, FlowProject):
+            await project.prepare()
+        await _tell_import_failures(kind, pool, project.name)
     except UserError:
         await pool.close()
         raise
@@ -161,8 +171,14 @@ async def open_project(path: Path, model: LanguageModel, config: Config, setting
     return project
 
 
-def flow_settings(config: Config, environment: str) -> FlowSettings:
-    """The engine's part of the settings."""
+async def _tell_import_failures(kind: ProjectKind, pool: WorkerPool, name: str) -> None:
+    """A function whose file cannot be imported fails when it is called; whoever serves the project hears of it now."""
+    for finding in await kind.check_imports(pool):
+        log.error("function_not_imported", project=name, file=finding.file, line=finding.line, error=finding.message)
+
+
+def flow_settings(config: Config, environment: str, outside: Outside | None = None) -> FlowSettings:
+    """The engine's part of the settings; `outside`: a server's, for all its projects."""
     limits = config.limits
     return FlowSettings(
         environment=environment,
@@ -170,6 +186,8 @@ def flow_settings(config: Config, environment: str) -> FlowSettings:
         slow_function_timeout=limits.slow_function_seconds,
         end_timeout=limits.end_function_seconds,
         models=ModelNames(config.model.names),
+        embedder=open_embedder(),
+        outside=outside or Outside(),
         senders=message_senders(config),
         memory=FileMemory(Path(config.records.memory)) if config.records.memory else None,
     )

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from callagent.agents.action import AgentProject
+from callagent.agents.flows import OptOuts, Outside
 from callagent.config import Config, Number
+from callagent.errors import ConfigError
 from callagent.models import LanguageModel
 from callagent.projects import flow_settings, open_project
 
@@ -17,38 +19,58 @@ from callagent.projects import flow_settings, open_project
 class Route:
     project: AgentProject
     environment: str
+    fallback: str = ""
+    """Name of a target for calls that the agent cannot go on with."""
 
 
 class Router:
     """The projects of a server, opened once each and environment."""
 
-    def __init__(self, numbers: Sequence[Number], projects: Mapping[tuple[Path, str], AgentProject]) -> None:
+    def __init__(
+        self, numbers: Sequence[Number], projects: Mapping[tuple[Path, str], AgentProject], outside: Outside
+    ) -> None:
         self._numbers = numbers
         self._projects = projects
+        self.outside = outside
+        """Where outside programs reach the calls of these projects."""
 
     @classmethod
     async def open(cls, config: Config, project: Path, model: LanguageModel, stack: AsyncExitStack) -> Router:
         """Load what the settings name, else `project` for every number. Raises `ProjectError`."""
         numbers = config.numbers or (Number(project=str(project)),)
+        _expect_targets(config)
+        kept = Path(config.records.memory) / "opted_out" if config.records.memory else None
+        outside = Outside(opt_outs=OptOuts(kept))
         projects: dict[tuple[Path, str], AgentProject] = {}
         for number in numbers:
             key = _key(number)
             if key not in projects:
-                settings = flow_settings(config, number.environment)
+                settings = flow_settings(config, number.environment, outside)
                 projects[key] = await open_project(Path(number.project), model, config, settings)
                 stack.push_async_callback(projects[key].close)
-        return cls(numbers, projects)
+        return cls(numbers, projects, outside)
 
     def route(self, callee: str | None) -> Route | None:
         """The first number of the settings that matches; None: nobody answers this number."""
         for number in self._numbers:
             if number.matches(callee or ""):
                 project = self._projects[_key(number)]
-                return Route(project, number.environment)
+                return Route(project, number.environment, number.fallback)
         return None
 
     def projects(self) -> Sequence[AgentProject]:
         return list(self._projects.values())
+
+
+def _expect_targets(config: Config) -> None:
+    """Raise `ConfigError` for a fallback that leads nowhere: the first call that needs it is too late to know."""
+    known = {target.name.casefold() for target in config.targets if target.name}
+    for number in config.numbers:
+        if number.fallback and number.fallback.casefold() not in known:
+            raise ConfigError(
+                f"number '{number.number}': fallback '{number.fallback}' is no target; "
+                f'add [[targets]] name = "{number.fallback}" with its uri'
+            )
 
 
 def _key(number: Number) -> tuple[Path, str]:

@@ -205,6 +205,7 @@ class Server:
         recordings = Path(config.records.recordings) if config.records.recordings else None
         settings = CallSettings(
             environment=route.environment,
+            fallback=route.fallback,
             answer_after=config.limits.start_function_seconds,
             longest_call=config.limits.call_seconds,
             end_function=config.limits.end_function_seconds,
@@ -249,7 +250,7 @@ class Server:
         from aiohttp import web
 
         http = self._config.http
-        hooks = ServerHooks(self.take, self.admit, lambda: self._draining, self.metrics)
+        hooks = ServerHooks(self.take, self.admit, lambda: self._draining, self.metrics, self._router.outside)
         dashboard = self._observation.dashboard(self.live_calls, self._router.projects, stack)
         https = http.public_url.startswith("https://")
         runner = web.AppRunner(make_app(self._twilio(), hooks, dashboard, https=https), access_log=None)

@@ -16,6 +16,7 @@ from callagent.agents.action import (
     Action,
     Agent,
     AgentProject,
+    Attach,
     CallerTurn,
     FunctionEnded,
     FunctionStarted,
@@ -54,6 +55,8 @@ class _Turn:
     functions: list[FunctionEnded] = field(default_factory=list)
     listen: Mapping[str, Any] | None = None
     ended: dict[str, Any] | None = None
+    shown: dict[str, list[Any]] = field(default_factory=dict)
+    """For a screen: attachments, suggestions, call actions."""
     sentences: int = 0
     """Said since the last function or answer of the model: the sentences of one streamed answer."""
 
@@ -146,6 +149,10 @@ class TextCall:
                 turn.functions.append(action)
             case Listen(settings):
                 turn.listen = asdict(settings)
+            case Attach():
+                for name, values in asdict(action).items():
+                    if values:
+                        turn.shown.setdefault(name, []).extend(values)
             case HangUp(reason):
                 turn.ended = {"reason": reason.value, "handoff": None}
             case Handoff():
@@ -283,6 +290,7 @@ def _as_json(turn: _Turn, flow: str | None, step: str | None) -> dict[str, Any]:
         ],
         "listen": turn.listen,
         "ended": turn.ended,
+        **turn.shown,
     }
 
 

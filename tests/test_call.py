@@ -393,3 +393,30 @@ def test_every_state_can_be_left_for_the_end_and_is_reached() -> None:
     assert reached == set(CallState)
     for state in set(CallState) - {CallState.ENDED}:
         assert TRANSITIONS[state, CallInput.END] is CallState.ENDED
+
+
+def test_a_call_that_the_agent_cannot_go_on_with_goes_to_the_fallback_of_its_number() -> None:
+    async def broken(turn: Any) -> AsyncIterator[Action]:
+        raise ProviderError("out of order")
+        yield Say("never")
+
+    gives_up = says(Say("I cannot help you."), HangUp(EndReason.ERROR))
+    for reply in (broken, gives_up):
+        scene = Scene(FakeAgent([reply]), ["hello"])
+        scene.caller_speaks(2.0)
+        record = scene.play(fallback="desk")
+        assert (record.end_reason, record.handoff_destination, record.handoff_reason) == (
+            "handoff",
+            "desk",
+            "agent_failed",
+        )
+        assert scene.leg.did[-2:] == ["transfer refer sip:support@192.0.2.1", "hang up handoff"]
+
+
+def test_a_fallback_that_does_not_answer_is_not_tried_twice() -> None:
+    gives_up = says(Say("I cannot help you."), HangUp(EndReason.ERROR))
+    scene = Scene(FakeAgent([gives_up, gives_up]), ["hello"])
+    scene.caller_speaks(2.0)
+    record = scene.play(fallback="forbidden")
+    assert record.end_reason == "error"
+    assert isinstance(scene.agent.turns[-1], HandoffFailed)

@@ -422,3 +422,17 @@ def test_help_is_quick() -> None:
         subprocess.run([sys.executable, "-m", "callagent.cli", "--help"], capture_output=True, cwd=ROOT, check=True)
         times.append(time.monotonic() - begun)
     assert min(times) < 0.3
+
+
+@pytest.mark.parametrize("command", [["chat"], ["test"], ["functions", "execute", "x"]])
+def test_an_environment_that_is_none_is_refused(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as refused:
+        main([*command, "--env", "moon"])
+    assert refused.value.code == 2
+    assert "invalid choice: 'moon'" in capsys.readouterr().err
+
+
+def test_a_language_that_the_project_does_not_have_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    ferry = Path(__file__).parent / "projects" / "ferry"
+    assert main(["chat", str(ferry), "--lang", "xx-XX", "-m", "hello"]) != 0
+    assert "There is no language 'xx-XX'" in capsys.readouterr().err

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -121,6 +122,26 @@ def test_names_of_a_platform_lead_to_models_of_ours(tmp_path: Path) -> None:
         "rules",
         "",
     ]
+
+
+async def test_who_opens_a_project_hears_of_functions_that_cannot_be_imported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project = Path(shutil.copytree(MILL, tmp_path / "mill"))
+    with (project / "functions" / "weigh.py").open("a") as file:
+        file.write("import a_module_that_nobody_has\n")
+    assert await opened(project)
+    told = capsys.readouterr()
+    line = next(each for each in (told.out + told.err).splitlines() if "function_not_imported" in each)
+    for expected in ("functions/weigh.py", "line", "8", "a_module_that_nobody_has"):
+        assert expected in line
+
+
+async def test_a_language_that_the_project_does_not_have_is_refused() -> None:
+    config = Config()
+    settings = replace(flow_settings(config, "sandbox"), language="xx-XX")
+    with pytest.raises(ProjectError, match=r"There is no language 'xx-XX'\. The project has: "):
+        await open_project(MILL, open_model("rules"), config, settings)
 
 
 @pytest.mark.parametrize("kind", ["adk_desk", "cx_desk"])

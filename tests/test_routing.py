@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from callagent.config import Config, Number
+from callagent.config import Config, Number, Target
 from callagent.errors import ProjectError, UserError
 from callagent.models import open_model
 from callagent.routing import Router
@@ -69,3 +69,15 @@ async def test_a_project_that_cannot_be_opened_stops_the_server_and_frees_the_ot
     async with AsyncExitStack() as stack:
         with pytest.raises(UserError, match="is not a folder"):
             await opened(stack, project=tmp_path / "nowhere")
+
+
+async def test_a_number_has_a_fallback_that_is_a_target() -> None:
+    number = Number(number="1", project=str(MILL), fallback="desk")
+    desk = Target(name="Desk", uri="sip:desk@192.0.2.1")
+    async with AsyncExitStack() as stack:
+        router = await Router.open(Config(numbers=(number,), targets=(desk,)), MILL, open_model("rules"), stack)
+        route = router.route("1")
+        assert route
+        assert route.fallback == "desk"
+        with pytest.raises(UserError, match=r"number '1': fallback 'desk' is no target"):
+            await opened(stack, number)

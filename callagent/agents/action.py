@@ -62,6 +62,8 @@ class ListenSettings:
     """False: only key presses."""
     endpointing: float | None = None
     """Seconds of silence that end the caller's turn."""
+    longest_turn: float | None = None
+    """Seconds after which the caller's turn is taken, though the caller goes on."""
     expected: str = ""
     """An example of the expected answer, for recognisers that take one."""
     keywords: tuple[str, ...] = ()
@@ -191,6 +193,26 @@ class SetLanguage:
     code: str
 
 
+@dataclass(frozen=True, slots=True)
+class SetBackground:
+    """A sound under the whole call from now on; an empty name ends it."""
+
+    name: str
+    """As the project calls it: `office-ambiance`, `restaurant-ambiance`, `whitenoise-subtle` …"""
+    loudness: float
+    """dB under full scale, from -70 to -20."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attach:
+    """What goes with the turn's words where there is a screen; on the telephone nobody sees it."""
+
+    attachments: Sequence[Mapping[str, Any]] = ()
+    suggestions: Sequence[str] = ()
+    """Answers that the caller may choose from."""
+    call_actions: Sequence[Mapping[str, Any]] = ()
+
+
 Action = (
     Say
     | Listen
@@ -204,6 +226,8 @@ Action = (
     | ControlRecording
     | SetVoice
     | SetLanguage
+    | SetBackground
+    | Attach
     | WaitStarted
     | WaitEnded
 )

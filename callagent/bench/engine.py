@@ -23,6 +23,7 @@ from callagent.agents.flows import FlowProject, FlowSettings, load_flow_project,
 from callagent.bench.figures import percentiles
 from callagent.call_info import CallInfo
 from callagent.errors import UserError
+from callagent.models import open_embedder
 from callagent.models.protocol import Delta, Message, ModelSettings, Tool
 from callagent.workers import ProcessPool
 
@@ -61,7 +62,20 @@ def bench_engine(options: argparse.Namespace) -> int:
     print(f"engine, a turn     p50 {turns['p50']:.2f} ms   p99 {turns['p99']:.2f} ms   ({turns['count']} turns)")
     print(f"function call      p50 {functions['p50']:.2f} ms   p99 {functions['p99']:.2f} ms   (the start function)")
     print(f"  outside of it    p50 {own['p50']:.2f} ms   p99 {own['p99']:.2f} ms")
+    if meaning := figures["turn_by_meaning_ms"]:
+        print(f"turn, embeddings   p50 {meaning['p50']:.2f} ms   p99 {meaning['p99']:.2f} ms   (topics by meaning)")
     return 0
+
+
+async def _by_meaning(path: Path, pool: ProcessPool, model: _InstantModel, turns: int) -> list[float]:
+    """The same turns with topics found by their meaning; nothing where no engine is installed."""
+    embedder = open_embedder()
+    if embedder is None:
+        return []
+    settings = FlowSettings(environment="sandbox", embedder=embedder)
+    project = load_flow_project(path, model, pool, settings)
+    await project.prepare()
+    return await _turns(project, turns)
 
 
 async def _measure(path: Path, turns: int) -> dict[str, Any]:
@@ -72,6 +86,7 @@ async def _measure(path: Path, turns: int) -> dict[str, Any]:
         await pool.start()
         turn_times = await _turns(project, turns)
         whole, own = await _functions(project, turns)
+        by_meaning = await _by_meaning(path, pool, model, turns)
     finally:
         await pool.close()
     return {
@@ -83,6 +98,7 @@ async def _measure(path: Path, turns: int) -> dict[str, Any]:
         "turn_ms": percentiles(turn_times),
         "function_call_ms": percentiles(whole),
         "function_overhead_ms": percentiles(own),
+        "turn_by_meaning_ms": percentiles(by_meaning) if by_meaning else None,
     }
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from callagent.commands.common import (
+    ENVIRONMENTS,
     add_command,
     add_config,
     add_project,
@@ -65,7 +66,7 @@ def add_chat(commands: Commands) -> None:
     parser.add_argument("--lang", metavar="CODE", help="language such as en-US (default: the project's)")
     parser.add_argument("--channel", choices=("voice", "webchat"), default="voice", help="default: voice")
     parser.add_argument(
-        "--env", default="sandbox", metavar="NAME", help="sandbox, pre-release or live (default: sandbox)"
+        "--env", choices=ENVIRONMENTS, default="sandbox", help="which settings of the project hold (default: sandbox)"
     )
     parser.add_argument("--at", metavar="ISO8601", help="the time the conversation takes place (default: now)")
 

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     Command = Callable[[argparse.Namespace], int]
 
 
+ENVIRONMENTS = ("draft", "sandbox", "pre-release", "live")
+
+
 def add_command(commands: Commands, name: str, text: str, run: Command, examples: str) -> argparse.ArgumentParser:
     parser = commands.add_parser(
         name,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from callagent.commands.common import (
+    ENVIRONMENTS,
     add_command,
     add_config,
     add_project,
@@ -45,7 +46,7 @@ def add_test(commands: Commands) -> None:
     parser.add_argument(
         "--simulator", metavar="NAME", help="the model that plays the caller and judges (default: the agent's)"
     )
-    parser.add_argument("--env", default="sandbox", metavar="NAME", help="sandbox, pre-release or live")
+    parser.add_argument("--env", choices=ENVIRONMENTS, default="sandbox", help="default: sandbox")
     parser.add_argument("--junit", type=Path, metavar="FILE", help="write the results as JUnit XML")
     parser.add_argument("--json", action="store_true", help="one JSON object: every test with its conversation")
 
@@ -70,7 +71,7 @@ def add_functions(commands: Commands) -> None:
     executing.add_argument("--state", metavar="JSON", help="what conv.state holds before, as a JSON object")
     executing.add_argument("--caller", metavar="NUMBER", help="conv.caller_number (default: withheld)")
     executing.add_argument("--variant", metavar="NAME", help="the project's variant (default: the project decides)")
-    executing.add_argument("--env", default="sandbox", metavar="NAME", help="sandbox, pre-release or live")
+    executing.add_argument("--env", choices=ENVIRONMENTS, default="sandbox", help="default: sandbox")
     executing.add_argument("--at", metavar="ISO8601", help="the time (default: now)")
     executing.add_argument("--model", metavar="NAME", help="the model that prompt_llm asks (default: as configured)")
     executing.set_defaults(run=_functions_execute)

@@ -119,7 +119,7 @@ class Number(Section):
     number: str = "*"
     """E.164 or user part; `*` at the end matches any rest."""
     project: str = "."
-    environment: str = "sandbox"
+    environment: Literal["draft", "sandbox", "pre-release", "live"] = "sandbox"
     fallback: str = ""
     """Name of a target for calls that the agent cannot go on with."""
 

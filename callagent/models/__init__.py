@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from callagent.models.embedding import open_embedder
 from callagent.models.factory import PROVIDERS, ProviderSettings, open_model
 from callagent.models.failover import REMOTE, FailoverModel
 from callagent.models.names import ModelNames, NamedModels
 from callagent.models.protocol import (
     Delta,
+    Embedder,
     LanguageModel,
     Message,
     ModelSettings,
@@ -21,6 +23,7 @@ __all__ = [
     "PROVIDERS",
     "REMOTE",
     "Delta",
+    "Embedder",
     "FailoverModel",
     "LanguageModel",
     "Message",
@@ -33,5 +36,6 @@ __all__ = [
     "ToolCall",
     "Usage",
     "for_call",
+    "open_embedder",
     "open_model",
 ]

@@ -64,6 +64,16 @@ class LanguageModel(Protocol):
     async def close(self) -> None: ...
 
 
+Vector = Any
+"""A numpy array of float32 of length one."""
+
+
+class Embedder(Protocol):
+    """Texts to vectors whose product says how alike the texts are; shared by all calls."""
+
+    async def embed(self, texts: Sequence[str]) -> list[Vector]: ...
+
+
 @runtime_checkable
 class PerCallModel(Protocol):
     """A model that keeps something per call: a script's position."""

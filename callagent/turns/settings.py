@@ -50,7 +50,7 @@ class TurnSettings:
             final_wait=self.final_wait,
             resume_after=self.resume_after,
             noise_limit=self.noise_limit,
-            longest_turn=self.longest_turn,
+            longest_turn=self.longest_turn if listen.longest_turn is None else listen.longest_turn,
             inter_digit=(listen.digits.inter_digit_timeout if listen.digits else 0.0) or INTER_DIGIT,
         )
 

@@ -11,6 +11,7 @@ from callagent.web.access import guard
 from callagent.web.accounts import Accounts
 from callagent.web.api import Api, Dashboard, unavailable_is_503
 from callagent.web.hooks import ServerHooks
+from callagent.web.outside import EVENTS_PATH, OutsideRoutes
 from callagent.web.pages import Pages
 from callagent.web.twilio import SIGNED_PATHS, TwilioRoutes
 
@@ -25,7 +26,7 @@ def make_app(
 
     `https`: browsers reach the dashboard that way.
     """
-    open_paths = HEALTH_PATHS | (SIGNED_PATHS if twilio else frozenset())
+    open_paths = HEALTH_PATHS | {EVENTS_PATH} | (SIGNED_PATHS if twilio else frozenset())
     accounts = dashboard.accounts if dashboard else Accounts(())
     middlewares = [guard(open_paths, accounts), unavailable_is_503]
     app = web.Application(middlewares=middlewares, client_max_size=MAX_BODY)
@@ -33,6 +34,7 @@ def make_app(
     app.router.add_get("/health", routes.health)
     app.router.add_get("/ready", routes.ready)
     app.router.add_get("/metrics", routes.metrics)
+    OutsideRoutes(hooks.outside).register(app)
     if twilio:
         TwilioRoutes(twilio, hooks).register(app)
     if dashboard:

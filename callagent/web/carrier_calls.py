@@ -32,6 +32,7 @@ from callagent.web.hooks import ServerHooks
 
 VOICE_PATH: Final = "/twilio/voice"
 MEDIA_PATH: Final = "/twilio/media"
+SMS_PATH: Final = "/twilio/sms"
 TRANSFER_PATH: Final = "/twilio/transfer-status"
 MAX_ENDED: Final = 4096
 _CALL_SID = re.compile(r"[A-Za-z0-9_-]{1,64}")

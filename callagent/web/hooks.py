@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from callagent.agents.flows import Outside
 from callagent.legs.carrier_leg import CarrierLeg
 
 
@@ -19,3 +20,5 @@ class ServerHooks:
     draining: Callable[[], bool]
     metrics: Callable[[], str]
     """Prometheus text."""
+    outside: Outside = field(default_factory=Outside)
+    """Where outside programs reach calls."""

@@ -42,6 +42,12 @@ def description() -> dict[str, Any]:
         "/api/callers/{number}": {
             "delete": _operation("Delete what is kept of a caller.", [_parameter("number", "path")])
         },
+        "/api/handoffs": _get(
+            "What a project leaves for who takes a call over.", [_parameter("id"), _parameter("shared_id")]
+        ),
+        "/external-events": {
+            "post": _operation("An event for a call that waits for it.", [_parameter("id")], status="202")
+        },
         "/api/openapi.json": _get("This description."),
     }
     return {

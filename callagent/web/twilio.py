@@ -12,7 +12,7 @@ from aiohttp import web
 
 from callagent.carriers import MAX_MESSAGE_BYTES, SIGNATURE_HEADER, DialectError, SignatureChecker, TwilioSettings
 from callagent.log import get_logger
-from callagent.web.carrier_calls import MEDIA_PATH, TRANSFER_PATH, VOICE_PATH, CarrierCalls, Draining, Refused
+from callagent.web.carrier_calls import MEDIA_PATH, SMS_PATH, TRANSFER_PATH, VOICE_PATH, CarrierCalls, Draining, Refused
 from callagent.web.hooks import ServerHooks
 from callagent.web.media_socket import CLOSE_SECONDS, MediaSocket
 from callagent.web.stream import Stream
@@ -22,7 +22,7 @@ START_SECONDS: Final = 10.0
 MAX_STRANGERS: Final = 50
 """Sockets from one address that have not proved yet whose they are."""
 NORMAL, GOING_AWAY, PROTOCOL_ERROR, POLICY, SERVER_ERROR = 1000, 1001, 1002, 1008, 1011
-SIGNED_PATHS: Final = frozenset({VOICE_PATH, MEDIA_PATH, TRANSFER_PATH})
+SIGNED_PATHS: Final = frozenset({VOICE_PATH, MEDIA_PATH, TRANSFER_PATH, SMS_PATH})
 
 log = get_logger(__name__)
 
@@ -42,6 +42,7 @@ class TwilioRoutes:
         app.router.add_post(VOICE_PATH, self.voice)
         app.router.add_get(MEDIA_PATH, self.media, allow_head=False)
         app.router.add_post(TRANSFER_PATH, self.transfer_status)
+        app.router.add_post(SMS_PATH, self.text_message)
         app.on_startup.append(self._start)
         app.on_shutdown.append(self._stop)
         app.on_cleanup.append(self._close)
@@ -66,6 +67,12 @@ class TwilioRoutes:
             return _twiml(self.calls.transfer_reported(form))
         except Refused as error:
             raise web.HTTPForbidden(text=str(error)) from None
+
+    async def text_message(self, request: web.Request) -> web.Response:
+        """A text message to one of our numbers: STOP and START are heeded, the rest is not for us."""
+        form = await self._signed_form(request, SMS_PATH)
+        await asyncio.to_thread(self._hooks.outside.opt_outs.take, form.get("From", ""), form.get("Body", ""))
+        return _twiml("<Response/>")
 
     async def media(self, request: web.Request) -> web.StreamResponse:
         signatures = self._signatures

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
+from callagent.agents.flows import Outside
 from callagent.carriers import TwilioSettings
 from callagent.legs.carrier_leg import CarrierLeg
 from callagent.web import ServerHooks, make_app
@@ -29,6 +30,7 @@ class Server:
     on_leg: Callable[[CarrierLeg], None] = lambda leg: None
     admits: bool = True
     drains: bool = False
+    outside: Outside = field(default_factory=Outside)
 
     def take(self, leg: CarrierLeg) -> None:
         self.legs.append(leg)
@@ -46,7 +48,8 @@ async def serve(api_url: str = "http://127.0.0.1:9", public_path: str = "") -> A
     port = socket.addresses[0][1]
     await socket.cleanup()
     server.url = f"http://127.0.0.1:{port}"
-    hooks = ServerHooks(server.take, lambda: server.admits, lambda: server.drains, lambda: "calls_active 0\n")
+    admits, drains, metrics = (lambda: server.admits), (lambda: server.drains), (lambda: "calls_active 0\n")
+    hooks = ServerHooks(server.take, admits, drains, metrics, server.outside)
     app = make_app(TwilioSettings(ACCOUNT_SID, AUTH_TOKEN, server.url + public_path, api_url), hooks)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()

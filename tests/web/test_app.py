@@ -58,7 +58,7 @@ async def test_names_of_this_machine_are_local(host: str) -> None:
 
 async def test_without_twilio_its_paths_are_not_there() -> None:
     paths = {resource.canonical for resource in make_app(None, HOOKS).router.resources()}
-    assert paths == {"/health", "/ready", "/metrics"}
+    assert paths == {"/health", "/ready", "/metrics", "/external-events", "/api/handoffs"}
 
 
 async def test_settings_that_cannot_be_safe_are_an_error() -> None:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from callagent.agents.flows.load import is_flow_project, load_project
     from callagent.agents.flows.memory import FileMemory
     from callagent.agents.flows.messages import MessageSender
+    from callagent.agents.flows.opt_outs import OptOuts
+    from callagent.agents.flows.outside import Outside
     from callagent.agents.flows.settings import FlowSettings
     from callagent.agents.flows.test_cases import TestCase, load_test_cases
 
@@ -24,6 +26,8 @@ _MODULES = {
     "FlowProject": "flow_project",
     "FlowSettings": "settings",
     "MessageSender": "messages",
+    "OptOuts": "opt_outs",
+    "Outside": "outside",
     "TestCase": "test_cases",
     "check_imports": "check",
     "check_project": "check",
@@ -41,6 +45,8 @@ __all__ = [
     "FlowProject",
     "FlowSettings",
     "MessageSender",
+    "OptOuts",
+    "Outside",
     "TestCase",
     "check_imports",
     "check_project",

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from callagent.agents.action import ModelAnswered
 from callagent.agents.flows.filters import FilterHit, StreamFilter
+from callagent.agents.flows.output_checks import Finding, OutputChecks
 from callagent.agents.flows.sentences import SentenceSplitter
 from callagent.models.protocol import Delta, ToolCall, Usage
 
@@ -17,6 +18,9 @@ class Answer:
     filter: StreamFilter
     utterance: int
     """Its number in the history."""
+    checks: OutputChecks
+    refused: list[Finding] = field(default_factory=list)
+    """Sentences that were not said as the model wrote them."""
     calls: list[ToolCall] = field(default_factory=list)
     hit: FilterHit | None = None
     spoke: bool = False
@@ -51,11 +55,20 @@ class Answer:
             [call.as_plain() for call in self.calls],
         )
 
+    def _checked(self, sentence: str) -> str:
+        finding = self.checks.look(sentence) if sentence else None
+        if finding is None:
+            return sentence
+        # What replaces a sentence is said once, however long the model goes on in that way.
+        again = any(finding.instead == each.instead for each in self.refused)
+        self.refused.append(finding)
+        return "" if again else finding.instead
+
     def _filtered(self, sentences: list[str]) -> list[str]:
         spoken = []
         for sentence in sentences:
             self.hit = self.filter.check(sentence)
-            text = self.hit.spoken if self.hit else sentence
+            text = self._checked(self.hit.spoken if self.hit else sentence)
             if text:
                 spoken.append(text)
             if self.hit:

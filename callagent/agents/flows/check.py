@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from callagent.agents.flows.documents import read_text
+from callagent.agents.flows.fillers import filler_phrases
 from callagent.agents.flows.finding import CheckReport, Finding, Findings
 from callagent.agents.flows.flow import Flow
 from callagent.agents.flows.functions import ProjectFunction
@@ -17,6 +18,7 @@ from callagent.agents.flows.load import load_project
 from callagent.agents.flows.names import clean_name
 from callagent.agents.flows.patterns import repeats_a_repeat
 from callagent.agents.flows.project import Project
+from callagent.agents.flows.real_time import check_real_time
 from callagent.agents.flows.references import find_references
 from callagent.agents.flows.steps import Step
 from callagent.agents.flows.test_cases import read_test_cases
@@ -26,6 +28,8 @@ from callagent.workers.protocol import WorkerPool
 
 _EVERYWHERE = ("fn", "twilio_sms", "ho", "attr", "vrbl", "tn")
 _IMPORT_TIMEOUT = 60.0
+SHORTEST_FILLER_WAIT = 1.0
+"""Seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +81,14 @@ class _Checker:
         for flow in self._project.flows.values():
             for step in flow.steps.values():
                 self._step(flow, step)
-            for function in flow.function_steps.values():
-                self._function_step(function)
         for function in self._project.all_functions():
             self._gotos(function)
             for line, remark in function.remarks:
                 self._findings.warning(function.file, line, remark)
             self._delay_responses(function)
         self._filters()
+        self._fillers()
+        check_real_time(self._project.path, self._findings)
         self._experimental()
         self._patterns()
         self._webchat()
@@ -163,11 +167,6 @@ class _Checker:
             if condition.child_step and not flow.has_step(condition.child_step):
                 self._findings.error(step.file, condition.line, f"Step '{condition.child_step}' not found")
 
-    def _function_step(self, function: ProjectFunction) -> None:
-        if not function.gotos and not function.returns_value:
-            message = "The function step neither goes to a step nor returns anything: the call stays on it."
-            self._findings.warning(function.file, function.line, message)
-
     def _gotos(self, function: ProjectFunction) -> None:
         flow = self._project.flows.get(function.flow or "")
         for goto in function.gotos:
@@ -177,9 +176,19 @@ class _Checker:
             if goto.kind == "step" and flow is not None and not flow.has_step(goto.name):
                 message = f"flow.goto_step('{goto.name}') references a step that does not exist in flow '{flow.name}'."
                 self._findings.error(function.file, goto.line, message)
-            if goto.kind == "exit" and function.kind == "global" and any(g.kind == "flow" for g in function.gotos):
-                message = "conv.exit_flow() and conv.goto_flow() in one function: the goto wins when both run."
-                self._findings.warning(function.file, goto.line, message)
+        for line, problem in self._returned_transitions(function, flow):
+            self._findings.warning(function.file, line, f"{problem} At run time the call stays where it is.")
+
+    def _returned_transitions(self, function: ProjectFunction, flow: Flow | None) -> Iterator[tuple[int, str]]:
+        """Literal `"transition": {…}` of returned values that lead nowhere."""
+        for returned in function.transitions:
+            target = self._project.flows.get(returned.flow) if returned.flow else flow
+            if returned.flow and target is None:
+                yield returned.line, f"The transition goes to flow '{returned.flow}', which does not exist."
+            elif returned.step and target is not None and not target.has_step(returned.step):
+                yield returned.line, f"The transition goes to step '{returned.step}', which flow '{target.name}' lacks."
+            elif returned.step and target is None and function.kind in ("start", "end"):
+                yield returned.line, f"The transition goes to step '{returned.step}' and names no flow."
 
     def _delay_responses(self, function: ProjectFunction) -> None:
         for response in function.latency.responses if function.latency else ():
@@ -194,26 +203,42 @@ class _Checker:
                 message = f"Phrase filter '{rule.name}' calls '{rule.function}', which is not a global function."
                 self._findings.error("voice/response_control/phrase_filtering.yaml", 1, message)
 
+    def _fillers(self) -> None:
+        """Models take about a second for the first word: phrases before that are heard in nearly every turn."""
+        file = "voice/configuration.yaml"
+        project = self._project
+        fillers = filler_phrases(project.voice.fillers, project.experimental, project.languages.default)
+        if not project.voice.fillers.phrases:
+            file = "agent_settings/experimental_config.json"
+        if fillers.phrases and fillers.initial_interval < SHORTEST_FILLER_WAIT:
+            message = f"Filler phrases after {fillers.initial_interval:g} s are heard in nearly every turn."
+            self._findings.warning(file, 1, f"{message} Wait {SHORTEST_FILLER_WAIT:g} s or longer.")
+
     def _experimental(self) -> None:
         file, experimental = "agent_settings/experimental_config.json", self._project.experimental
+        steps = [step for flow in self._project.flows.values() for step in flow.steps.values() if step.idle]
+        if steps:
+            names = ", ".join(sorted({name for step in steps for name in step.idle}))
+            message = f"These settings of steps have no effect on this server: {names}."
+            self._findings.warning(steps[0].file, 1, message)
         if unknown := unknown_sections(experimental):
             self._findings.warning(file, 1, f"Unknown sections: {', '.join(unknown)}.")
         if idle := without_effect(experimental):
             self._findings.warning(file, 1, f"These settings have no effect on this server: {', '.join(idle)}.")
 
     def _patterns(self) -> None:
-        """Expressions that can take for ever are run on what callers and models say."""
-        voice = self._project.voice
+        """A search that takes too long finds nothing: better to know which can."""
+        voice, entities = self._project.voice, self._project.entities.values()
         places = (
-            ("voice/speech_recognition/transcript_corrections.yaml", [each.pattern for each in voice.corrections]),
-            ("voice/response_control/pronunciations.yaml", [each.pattern for each in voice.pronunciations]),
-            ("voice/response_control/phrase_filtering.yaml", [p for each in voice.filters for p in each.patterns]),
+            ("voice/speech_recognition/transcript_corrections.yaml", [e.pattern.pattern for e in voice.corrections]),
+            ("voice/response_control/pronunciations.yaml", [e.pattern.pattern for e in voice.pronunciations]),
+            ("voice/response_control/phrase_filtering.yaml", [p.pattern for e in voice.filters for p in e.patterns]),
+            ("config/entities.yaml", [str(entity.config.get("regular_expression") or "") for entity in entities]),
         )
         for file, patterns in places:
-            for pattern in patterns:
-                if repeats_a_repeat(pattern.pattern):
-                    message = f"'{pattern.pattern}' repeats a repetition: some texts take it very long. Simplify it."
-                    self._findings.warning(file, 1, message)
+            for pattern in filter(repeats_a_repeat, patterns):
+                message = f"'{pattern}' repeats a repetition: some texts take it very long. Simplify it."
+                self._findings.warning(file, 1, message)
 
     def _webchat(self) -> None:
         path = self._project.path
@@ -238,21 +263,24 @@ class _Checker:
                 self._findings.warning(topic.file, 1, message)
 
     def _unused_functions(self) -> None:
-        """Flow functions that no prompt names and no code mentions: the model never sees them."""
+        """Functions that no prompt names and no code mentions: the model never sees them."""
         sources = {
             f.file: read_text(self._project.path, f.file, Findings()) or "" for f in self._project.all_functions()
         }
         named = {name for text in self._all_prompts() for prefix, name, _ in find_references(text)}
-        for flow in self._project.flows.values():
-            for function in flow.functions.values():
-                word = re.compile(rf"\b{re.escape(function.name)}\b")
-                in_code = any(word.search(text) for file, text in sources.items() if file != function.file)
-                if function.name not in named and not in_code:
-                    message = f"No prompt references {{{{ft:{function.name}}}}}: the model will never call it."
-                    self._findings.warning(function.file, function.line, message)
+        named |= {rule.function for rule in self._project.voice.filters if rule.function}
+        for function in self._project.all_functions():
+            prefix = {"global": "fn", "flow": "ft"}.get(function.kind)
+            if prefix is None or function.name in named:
+                continue
+            word = re.compile(rf"\b{re.escape(function.name)}\b")
+            if not any(word.search(text) for file, text in sources.items() if file != function.file):
+                message = f"No prompt references {{{{{prefix}:{function.name}}}}}: the model will never call it."
+                self._findings.warning(function.file, function.line, message)
 
     def _all_prompts(self) -> Iterator[str]:
         yield self._project.rules
+        yield from (guardrail.action for guardrail in self._project.guardrails)
         for topic in self._project.topics:
             yield topic.actions
         for flow in self._project.flows.values():

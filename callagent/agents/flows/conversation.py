@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -10,6 +11,7 @@ from typing import Any
 from callagent.agents.action import Action, MetricWriter, MetricWritten
 from callagent.agents.flows.history import History
 from callagent.agents.flows.messages import Outbox, plain_list, queued_email, queued_message
+from callagent.agents.flows.outside import MAX_OF_A_CALL
 from callagent.agents.flows.project import Project
 from callagent.agents.flows.references import Scope, resolve_text
 from callagent.agents.flows.returns import Decision
@@ -17,7 +19,11 @@ from callagent.agents.flows.settings import FlowSettings
 from callagent.agents.flows.transitions import Position
 from callagent.agents.flows.validation import EntityResult
 from callagent.call_info import CallInfo
+from callagent.log import get_logger
 
+log = get_logger(__name__)
+MAX_EVENT_TEXT = 4000
+"""Characters of an outside event that the model is shown."""
 CHANNELS = {"voice": "sip.polyai", "webchat": "webchat.polyai", "sms": "sms.polyai", "whatsapp": "whatsapp.polyai"}
 TEXT_CHANNEL = "chat.polyai"
 
@@ -57,8 +63,12 @@ class Conversation:
     events: list[Action] = field(default_factory=list)
     """What happened and has not been told yet; a function that outlives an interrupted turn leaves its events here."""
     outbox: Outbox = field(default_factory=Outbox)
+    external_events: list[dict[str, Any]] = field(default_factory=list)
+    """What outside programs sent to this call, oldest first."""
     queued: list[Mapping[str, Any]] = field(default_factory=list)
     """What functions sent in this turn, `{"kind": "text"|"template"|"content"|"email", …}`; sent after it."""
+    model_failures: int = 0
+    """Turns in a row that ended because the model failed."""
     unfinished: Decision | None = None
     """A handoff or hang-up decided by a function whose turn was interrupted."""
 
@@ -69,7 +79,15 @@ class Conversation:
         variants = project.variants
         variant = settings.variant if settings.variant in variants.attributes else variants.default
         language = settings.language or project.languages.default
-        return cls(info, project, settings, language, variant, metric_writer, outbox=Outbox(settings.senders))
+        return cls(
+            info,
+            project,
+            settings,
+            language,
+            variant,
+            metric_writer,
+            outbox=Outbox(settings.senders, settings.outside.opt_outs),
+        )
 
     @property
     def channel(self) -> str:
@@ -93,6 +111,19 @@ class Conversation:
         self.events.append(MetricWritten(name, value))
         await self.metric_writer(name, value)
         return True
+
+    def expect_event(self, *, send_to_llm: bool) -> str:
+        """The identifier with which an outside program reaches this call. Raises `TooMany`."""
+        return self.settings.outside.expect(self.info.call_id, self._take_event, send_to_llm=send_to_llm)
+
+    def _take_event(self, event: Mapping[str, Any]) -> None:
+        if len(self.external_events) >= MAX_OF_A_CALL:
+            log.warning("external_event_dropped", reason=f"more than {MAX_OF_A_CALL} in one call")
+            return
+        self.external_events.append(dict(event))
+        if event["send_to_llm"]:
+            text = json.dumps(event["data"], ensure_ascii=False, default=str)
+            self.history.note(f"An event from outside arrived: {text[:MAX_EVENT_TEXT]}")
 
     def queue_messages(self, effects: Mapping[str, Any]) -> None:
         """Keep what a function sent until the turn is over."""

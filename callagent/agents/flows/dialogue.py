@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from callagent.agents.action import (
+    Attach,
     ControlRecording,
     DelayResponse,
     FunctionEnded,
@@ -20,10 +21,12 @@ from callagent.agents.action import (
     StepEntered,
     WaitStarted,
 )
+from callagent.agents.flows.background import background
 from callagent.agents.flows.conversation import Conversation
 from callagent.agents.flows.fillers import filler_phrases
 from callagent.agents.flows.functions import ProjectFunction
 from callagent.agents.flows.handoffs import find_handoff
+from callagent.agents.flows.outside import handoff_data
 from callagent.agents.flows.references import resolve_text
 from callagent.agents.flows.retrieval import TopicIndex
 from callagent.agents.flows.returns import Decision, HandoffRequest, Transition, decide
@@ -190,6 +193,9 @@ class Dialogue:
         scope = conversation.scope()
         headers = {**(dict(target.headers) if target else {}), **request.headers}
         conversation.handoff = {"destination": destination, "reason": reason}
+        shared = handoff_data(conversation.project.experimental.section("handoff_api"), conversation.state)
+        if shared is not None:
+            conversation.settings.outside.leave(conversation.info.call_id, *shared)
         await conversation.write_metric("HANDOFF_TO", destination)
         await conversation.write_metric("HANDOFF_REASON", reason)
         return Handoff(
@@ -206,6 +212,13 @@ class Dialogue:
         step = conversation.project.step(position.flow, position.step)
         name = (step.model if step else "") or experimental.value("llm", "provider_model_id", *_place(conversation))
         parameters = experimental.value("llm", "inference_parameters", *_place(conversation)) or {}
+        for kind, key in (
+            ("channel_overrides", conversation.channel_type),
+            ("variant_overrides", conversation.variant),
+        ):
+            own = _inner(_inner(experimental.section("llm"), kind), key)
+            name = (step.model if step else "") or own.get("provider_model_id") or name
+            parameters = {**parameters, **_inner(own, "inference_parameters")}
         temperature, tokens = parameters.get("temperature"), parameters.get("max_tokens")
         return ModelSettings(
             model=conversation.settings.models.get(str(name), ""),
@@ -241,9 +254,21 @@ class Dialogue:
             conversation.disabled_topics = tuple(disabled)
         if bias is not None:
             conversation.keywords = tuple(str(word) for word in bias.get("keywords") or ())
+        track, shown = effects.get("background_track"), effects.get("shown")
+        if track:
+            conversation.events.append(background(track))
+        if shown:
+            conversation.events.append(
+                Attach(shown.get("attachments") or (), shown.get("suggestions") or (), shown.get("call_actions") or ())
+            )
         conversation.queue_messages(effects)
         if effects.get("discard_recording"):
             conversation.events.append(ControlRecording("discard"))
+
+
+def _inner(section: Mapping[str, Any], key: str | None) -> Mapping[str, Any]:
+    value = section.get(key or "")
+    return value if isinstance(value, dict) else {}
 
 
 def _place(conversation: Conversation) -> tuple[str | None, str | None]:

@@ -16,6 +16,7 @@ from callagent.agents.action import (
     HangUp,
     Say,
 )
+from callagent.agents.flows.background import opening_background
 from callagent.agents.flows.conversation import Conversation
 from callagent.agents.flows.dialogue import Dialogue
 from callagent.agents.flows.knowledge import retrieve
@@ -56,6 +57,10 @@ class FlowAgent:
             running = dialogue.begin(function, {}, timeout=conversation.settings.start_timeout)
             yield running.started
             decision = await asyncio.shield(running.done)
+        project = conversation.project
+        sound = opening_background(project.voice.background, project.experimental)
+        if sound is not None and conversation.channel == "voice":
+            conversation.events.insert(0, sound)
         while (event := conversation.take_events()) is not None:
             yield event
         if decision.utterance is None and not decision.ends_call:
@@ -116,6 +121,8 @@ class FlowAgent:
         if self._closed:
             return
         self._closed = True
+        conversation = self._conversation
+        conversation.settings.outside.call_over(conversation.info.call_id)
         await self._deliver()
         await self._dialogue.runner.close()
 

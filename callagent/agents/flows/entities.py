@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from callagent.agents.flows.documents import Reader, type_name
+from callagent.agents.flows.documents import Reader
+from callagent.agents.flows.patterns import Pattern
 
 _NUMBER = (int, float)
 CONFIG_TYPES: Mapping[str, Mapping[str, tuple[type, ...]]] = {
@@ -61,9 +62,15 @@ def _config(reader: Reader, kind: str) -> dict[str, Any]:
         ):
             wanted = types[-1].__name__
             section.error(
-                f"Config field '{name}' should be of type '{wanted}' for entity type '{kind}', not {type_name(value)}.",
+                f"Config field '{name}' should be of type '{wanted}' for entity type '{kind}'.",
                 key,
             )
             continue
+        if name == "regular_expression" and value:
+            try:
+                Pattern(str(value))
+            except ValueError as error:
+                section.error(f"Not a valid regular expression: {error}.", key)
+                continue
         config[name] = value
     return config

@@ -18,14 +18,17 @@ class Experimental:
         value = self.data.get(name)
         return value if isinstance(value, dict) else _NO_SECTION
 
-    def value(self, section: str, key: str, flow: str | None = None, step: str | None = None) -> Any:
-        """The value of a key; the step's, then the flow's, then the base's. None: not set."""
+    def value(
+        self, section: str, key: str, flow: str | None = None, step: str | None = None, language: str | None = None
+    ) -> Any:
+        """The value of a key; the step's, then the flow's, then the language's, then the base's. None: not set.
+
+        A language with overrides of its own takes nothing from the flows and steps of the base.
+        """
         base = self.section(section)
-        in_flow = _inner(_inner(base, "flow_overrides"), flow)
-        for place in (_inner(_inner(in_flow, "steps"), step), in_flow, base):
-            if place.get(key) is not None:
-                return place[key]
-        return None
+        own = _inner(_inner(base, "language_overrides"), language)
+        places = (*_places(own or base, flow, step), base)
+        return next((place[key] for place in places if place.get(key) is not None), None)
 
     def number(self, section: str, key: str, default: float) -> float:
         value = self.section(section).get(key)
@@ -42,6 +45,11 @@ class Experimental:
             short = (language or "").split("-")[0]
             value = value.get(language) or value.get(short) or next(iter(value.values()), None)
         return value if isinstance(value, str) and value else default
+
+
+def _places(section: Section, flow: str | None, step: str | None) -> tuple[Section, ...]:
+    in_flow = _inner(_inner(section, "flow_overrides"), flow)
+    return _inner(_inner(in_flow, "steps"), step), in_flow, section
 
 
 def _inner(section: Section, key: str | None) -> Section:

@@ -21,7 +21,7 @@ from callagent.agents.flows.places import flow_places
 from callagent.agents.flows.project import Project
 from callagent.agents.flows.real_time import RealTimeConfiguration
 from callagent.agents.flows.references import Scope, resolve_text
-from callagent.agents.flows.retrieval import TopicIndex
+from callagent.agents.flows.retrieval import MeaningIndex, TopicIndex, WordIndex
 from callagent.agents.flows.runner import FunctionAnswer, FunctionRunner
 from callagent.agents.flows.settings import FlowSettings
 from callagent.agents.flows.transitions import Position
@@ -44,7 +44,10 @@ class FlowProject:
         self._model = model
         self._pool = pool
         self._settings = settings
-        self._index = TopicIndex(project.topics)
+        embedder = settings.embedder
+        self._index: TopicIndex = (
+            MeaningIndex(project.topics, embedder) if embedder is not None else WordIndex(project.topics)
+        )
         self._real_time = RealTimeConfiguration(project.path)
 
     def twin(self, model: LanguageModel, settings: FlowSettings) -> FlowProject:
@@ -52,6 +55,10 @@ class FlowProject:
         twin = copy.copy(self)
         twin._model, twin._settings = model, settings
         return twin
+
+    async def prepare(self) -> None:
+        """What is slow and better done before the first call."""
+        await self._index.prepare()
 
     def phrases(self) -> Sequence[str]:
         project = self.project
@@ -61,7 +68,8 @@ class FlowProject:
             translations=project.translations,
             language=project.languages.default,
         )
-        texts = [project.voice.greeting.disclaimer, project.voice.greeting.message, self._settings.fallback_utterance]
+        settings, greeting = self._settings, project.voice.greeting
+        texts = [greeting.disclaimer, greeting.message, settings.fallback_utterance, settings.failure_utterance]
         texts.append(
             project.experimental.by_language(
                 "conversation_control", "hangup_utterance", scope.language, DEFAULT_HANGUP_UTTERANCE
@@ -166,4 +174,7 @@ def load_flow_project(
     if settings.variant is not None and settings.variant not in project.variants.attributes:
         known = ", ".join(project.variants.attributes) or "none"
         raise ProjectError(f"There is no variant '{settings.variant}'. The project has: {known}.")
+    if settings.language is not None and settings.language not in project.languages.all:
+        known = ", ".join(project.languages.all)
+        raise ProjectError(f"There is no language '{settings.language}'. The project has: {known}.")
     return FlowProject(project, model, pool, settings)

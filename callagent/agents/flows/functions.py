@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,15 @@ class Goto:
 
 
 @dataclass(frozen=True, slots=True)
+class ReturnedTransition:
+    """A literal `"transition": {"goto_flow": "X", "goto_step": "Y"}`; empty: not named."""
+
+    flow: str
+    step: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
 class ProjectFunction:
     name: str
     kind: str
@@ -50,8 +59,7 @@ class ProjectFunction:
     latency: LatencyControl | None = None
     randomize: bool = False
     gotos: tuple[Goto, ...] = ()
-    returns_value: bool = True
-    """False: no `return` with a value anywhere in it."""
+    transitions: tuple[ReturnedTransition, ...] = ()
     remarks: tuple[Remark, ...] = ()
     """What will surprise its author."""
 
@@ -110,8 +118,8 @@ def _describe(source: _Source, kind: str, flow: str | None) -> ProjectFunction:
         latency=latency,
         randomize=randomize,
         gotos=tuple(_gotos(definition)),
-        remarks=tuple(remarks(definition, kind)),
-        returns_value=any(isinstance(n, ast.Return) and n.value is not None for n in ast.walk(definition)),
+        transitions=tuple(_returned_transitions(definition)),
+        remarks=(*_unexpected_decorators(decorators, kind), *remarks(definition, kind)),
     )
 
 
@@ -220,6 +228,35 @@ def _seconds(source: _Source, node: ast.expr, name: str, value: Any) -> float:
         source.error(f"{name} must be between 0 and 10, got {value}", node)
         return 0.0
     return float(value)
+
+
+def _unexpected_decorators(decorators: Sequence[ast.expr], kind: str) -> Iterator[Remark]:
+    """What has no effect on functions that the model never sees, or that nobody listens to yet."""
+    idle = {
+        "step": ("func_description", "func_parameter"),
+        "start": ("func_latency_control",),
+        "end": ("func_latency_control",),
+    }.get(kind, ())
+    for decorator in decorators:
+        if (name := _decorator_name(decorator)) in idle:
+            what = "a function step" if kind == "step" else f"the {kind} function"
+            yield decorator.lineno, f"@{name} has no effect on {what}."
+
+
+def _returned_transitions(definition: ast.AST) -> Iterator[ReturnedTransition]:
+    for node in ast.walk(definition):
+        if not isinstance(node, ast.Dict):
+            continue
+        for key, value in zip(node.keys, node.values, strict=True):
+            if isinstance(key, ast.Constant) and key.value == "transition" and isinstance(value, ast.Dict):
+                literals = {
+                    str(k.value): v.value
+                    for k, v in zip(value.keys, value.values, strict=True)
+                    if isinstance(k, ast.Constant) and isinstance(v, ast.Constant)
+                }
+                flow, step = (literals.get(name) or "" for name in ("goto_flow", "goto_step"))
+                if "goto_flow" in literals or len(value.keys) == len(literals):
+                    yield ReturnedTransition(str(flow), str(step), value.lineno)
 
 
 def _gotos(definition: ast.AST) -> list[Goto]:

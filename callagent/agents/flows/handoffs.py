@@ -33,7 +33,8 @@ def load_handoffs(root: Reader) -> dict[str, HandoffTarget]:
             method = "bye"
         number = _number(sip)
         if method != "bye" and not number:
-            sip.error(f"A handoff by {method} needs 'phone_number'.", "method")
+            message = f"A handoff by {method} without 'phone_number' goes to the target of its name in callagent.toml."
+            sip.warning(message, "method")
         name = reader.required_text("name")
         headers = tuple((each.text("key"), each.text("value")) for each in reader.maps("sip_headers"))
         targets[name] = HandoffTarget(

@@ -25,23 +25,19 @@ async def retrieve(conversation: Conversation, index: TopicIndex, text: str) -> 
     )
     limit = int(settings.number("ragdoll", "top_k", 5))
     excluded = {*conversation.disabled_topics, *_names(section.get("channel_topic_exclusions"), conversation)}
-    direct = matches = index.search(text, excluded, conversation.variant)
-    if not matches:
+    direct = best_matches(await index.search(text, excluded, conversation.variant), threshold, limit)
+    found = direct
+    if not direct and conversation.inputs:
         earlier = conversation.inputs[-int(settings.number("ragdoll", "previous_user_inputs_len", 2)) :]
-        matches = index.search(" ".join((*earlier, text)), excluded, conversation.variant)
-    names = [match.topic.name for match in best_matches(matches, threshold, limit)]
+        together = await index.search(" ".join((*earlier, text)), excluded, conversation.variant)
+        found = best_matches(together, threshold, limit)
     kept = max(limit, int(settings.number("ragdoll", "history_len", 7)))
     left = [name for name in conversation.topics if name not in excluded]
-    conversation.topics = list(dict.fromkeys((*names, *left)))[:kept]
+    conversation.topics = list(dict.fromkeys((*(match.topic.name for match in found), *left)))[:kept]
     conversation.inputs = [*conversation.inputs[-4:], text]
-    qa_threshold = settings.number("ragdoll", "qa_metric_threshold", 0.33)
-    if (
-        direct
-        and names
-        and direct[0].score >= qa_threshold
-        and names[0] not in (section.get("qa_metric_exclusions") or ())
-    ):
-        await conversation.write_metric(QA_METRIC, names[0])
+    cited = best_matches(direct, settings.number("ragdoll", "qa_metric_threshold", 0.33), 1)
+    if cited and cited[0].topic.name not in (section.get("qa_metric_exclusions") or ()):
+        await conversation.write_metric(QA_METRIC, cited[0].topic.name)
 
 
 def retrieved_topics(project: Project, names: Sequence[str]) -> list[Topic]:

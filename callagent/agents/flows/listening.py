@@ -42,13 +42,15 @@ def listen_settings(conversation: Conversation, listen: Mapping[str, Any] | None
     if dtmf:
         digits = _listen_digits(dtmf, digits)
     channel = str(given.get("channel") or "").upper()
-    initial = project.experimental.value("asr", "initial_timeout", position.flow, position.step)
+    place = (position.flow, position.step, conversation.language)
+    initial = project.experimental.value("asr", "initial_timeout", *place)
     return ListenSettings(
         no_input_timeout=_positive(asr.get("timeout")) or _positive(initial),
         barge_in=_listen_barge_in(given),
         digits=None if channel == "SPEECH" else digits or (DigitSettings() if channel == "DTMF" else None),
         speech=channel != "DTMF" and not _speech_disabled(conversation),
         endpointing=_endpointing(conversation, step),
+        longest_turn=_positive(project.experimental.value("asr", "hard_timeout", *place)),
         expected=_expected(conversation, step),
         keywords=_keywords(conversation, step, asr),
     )
@@ -58,7 +60,9 @@ def interruptible(conversation: Conversation) -> bool:
     """Whether the caller may interrupt what is said now: step, then flow, then project."""
     project, position = conversation.project, conversation.position
     asr = project.voice.asr
-    if asr.max_interruptions and conversation.interruptions >= asr.max_interruptions:
+    finer = _section(project.experimental.section("barge_in"), "experimental_config")
+    most = asr.max_interruptions or int(_positive(finer.get("max_per_call")) or 0)
+    if finer.get("force_disable") is True or (most and conversation.interruptions >= most):
         return False
     if conversation.turns == 0:
         return asr.barge_in_on_first_turn or project.experimental.value("barge_in", "enable_on_start_turn") is True

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from callagent.agents.flows.apis import load_apis
+from callagent.agents.flows.background import load_background
 from callagent.agents.flows.documents import Document, Reader, read_text, read_yaml
 from callagent.agents.flows.entities import load_entities
 from callagent.agents.flows.experimental import Experimental
@@ -172,6 +173,7 @@ class _Loader:
             pronunciations=load_pronunciations(self._reader(f"{response}/pronunciations.yaml")),
             filters=load_filters(self._reader(f"{response}/phrase_filtering.yaml")),
             fillers=load_filler_phrases(self._reader(file)),
+            background=load_background(self._reader(file)),
         )
 
     def _topics(self, variants: tuple[str, ...]) -> tuple[Topic, ...]:
@@ -211,7 +213,8 @@ class _Loader:
                 and not folder.name.startswith((".", "_"))
                 and not (folder / "flow_config.yaml").exists()
             ):
-                self._findings.error(f"flows/{folder.name}", 1, "The flow has no flow_config.yaml.")
+                message = "Can't find flow_id for transition function. The flow has no flow_config.yaml."
+                self._findings.error(f"flows/{folder.name}", 1, message)
 
     def _flow(self, file: str) -> Flow:
         reader = self._reader(file)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -52,6 +52,8 @@ class Outbox:
 
     senders: Mapping[str, MessageSender] = field(default_factory=dict)
     """Kind of message -> who sends it; a kind that is not listed is kept in the record only."""
+    opted_out: Container[str] = ()
+    """Numbers that want no text messages: what is for them counts as done and is not sent."""
     sent: list[dict[str, Any]] = field(default_factory=list)
     """As the record shows them."""
     _deliveries: set[asyncio.Task[None]] = field(default_factory=set)
@@ -76,6 +78,8 @@ class Outbox:
         sender = self.senders.get(message.kind)
         if not message.to:
             entry.update(status="failed", detail="there is no number or address to send it to")
+        elif message.kind != "email" and message.to in self.opted_out:
+            entry.update(status="opted_out", detail="the number asked for no more text messages")
         elif sender is not None:
             entry["status"] = "sending"
             tries = 1 + min(MAX_RETRIES, DEFAULT_RETRIES if retries is None else max(0, retries))

@@ -1,10 +1,74 @@
-"""Regular expressions of a project: which can take for ever."""
+"""Regular expressions of a project: run on the media loop, so each search is bounded in time."""
 
 from __future__ import annotations
 
 import re
+import warnings
+from collections.abc import Callable
+from typing import TypeVar
 
+import regex
+
+from callagent.log import get_logger
+
+log = get_logger(__name__)
+SEARCH_SECONDS = 0.02
+"""One search may hold up the loop for so long; the pump thread goes on meanwhile."""
+MAX_LATE = 3
+"""Searches that ran out of time after which an expression is not tried any more."""
+Found = TypeVar("Found")
 _REPEAT = re.compile(r"[*+]|\{\d*,\d*\}")
+
+
+class Pattern:
+    """A compiled expression. A search that takes too long finds nothing and is logged; after three, none is made."""
+
+    def __init__(self, text: str, *, ignore_case: bool = False) -> None:
+        """Raises ValueError where the text is no expression of Python's `re`."""
+        flags = regex.IGNORECASE if ignore_case else 0
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                # Python's own rules decide what is valid; the other engine accepts more.
+                re.compile(text)
+                self._compiled = regex.compile(text, flags)
+        except (re.error, regex.error, RecursionError, OverflowError) as error:
+            raise ValueError(str(error)) from None
+        self.pattern = text
+        self._late = 0
+
+    def search(self, text: str, start: int = 0) -> regex.Match[str] | None:
+        return self._bounded(lambda: self._compiled.search(text, start, timeout=SEARCH_SECONDS), None)
+
+    def fullmatch(self, text: str) -> regex.Match[str] | None:
+        return self._bounded(lambda: self._compiled.fullmatch(text, timeout=SEARCH_SECONDS), None)
+
+    def substitute(self, replacement: str, text: str) -> str:
+        """Every match replaced; `\\1` and `$1` are groups."""
+        return self._bounded(
+            lambda: self._compiled.sub(lambda match: expand(match, replacement), text, timeout=SEARCH_SECONDS), text
+        )
+
+    def _bounded(self, run: Callable[[], Found], otherwise: Found) -> Found:
+        if self._late >= MAX_LATE:
+            return otherwise
+        try:
+            return run()
+        except TimeoutError:
+            self._late += 1
+            left = "it is not tried any more" if self._late >= MAX_LATE else "it found nothing this time"
+            log.error("expression_too_slow", expression=self.pattern, consequence=left)
+            return otherwise
+
+
+def expand(match: regex.Match[str], replacement: str) -> str:
+    """`\\1` and `$1` are groups; everything else is literal."""
+
+    def group(reference: re.Match[str]) -> str:
+        number = int(reference.group(1))
+        return (match.group(number) or "") if number <= match.re.groups else reference.group(0)
+
+    return re.sub(r"[\\$](\d)", group, replacement)
 
 
 def repeats_a_repeat(pattern: str) -> bool:

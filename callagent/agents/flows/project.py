@@ -50,6 +50,10 @@ class Project:
     flows: Mapping[str, Flow] = field(default_factory=dict)
     """By display name."""
 
+    def safety_of(self, channel: str) -> SafetyFilters | None:
+        """The channel's filters in place of the agent's."""
+        return self.safety.get(channel) or self.safety.get("")
+
     def step(self, flow: str | None, step: str | None) -> Step | None:
         """None outside flows and on a function step."""
         found = self.flows.get(flow or "")

@@ -18,9 +18,9 @@ DEFAULT_PRECURSOR = (
 )
 DEFAULT_NON_ENGLISH = "Speak to the caller in {language_name} only."
 _LANGUAGE_NAMES = {
-    "ar": "Arabic", "de": "German", "es": "Spanish", "fr": "French", "hi": "Hindi", "it": "Italian", "ja": "Japanese",
-    "ko": "Korean", "nl": "Dutch", "pl": "Polish", "pt": "Portuguese", "ru": "Russian", "sv": "Swedish",
-    "tr": "Turkish", "uk": "Ukrainian", "zh": "Chinese",
+    "ar": "Arabic", "de": "German", "en": "English", "es": "Spanish", "fr": "French", "hi": "Hindi", "it": "Italian",
+    "ja": "Japanese", "ko": "Korean", "nl": "Dutch", "pl": "Polish", "pt": "Portuguese", "ru": "Russian",
+    "sv": "Swedish", "tr": "Turkish", "uk": "Ukrainian", "zh": "Chinese",
 }  # fmt: skip
 
 
@@ -89,9 +89,7 @@ class Prompt:
         return "Guardrails:\n" + "\n".join(rules) if rules else ""
 
     def _safety(self) -> str:
-        """The channel's filters in place of the agent's."""
-        filters = self._project.safety
-        chosen = filters.get(self._conversation.channel) or filters.get("")
+        chosen = self._project.safety_of(self._conversation.channel)
         return chosen.as_prompt() if chosen else ""
 
     def _channel(self) -> str:
@@ -103,17 +101,25 @@ class Prompt:
         return "\n".join(part for part in (decorator, greeting.style_prompt) if part)
 
     def _language(self) -> str:
-        language = self._conversation.language
-        if language.lower().startswith("en"):
-            return ""
-        template = self._project.experimental.prompt("non_english_system", DEFAULT_NON_ENGLISH)
-        return template.replace("{language_name}", _LANGUAGE_NAMES.get(language.split("-")[0], language))
+        language, experimental = self._conversation.language, self._project.experimental
+        parts = []
+        if not language.lower().startswith("en"):
+            template = experimental.prompt("non_english_system", DEFAULT_NON_ENGLISH)
+            parts.append(template.replace("{language_name}", _language_name(language)))
+        if self._project.languages.additional:
+            names = ", ".join(_language_name(code) for code in self._project.languages.all)
+            template = experimental.prompt("language_switching_instructions")
+            parts.append(template.replace("{available_languages}", names))
+        return "\n".join(part for part in parts if part)
 
     def _topics(self, topics: list[Topic]) -> str:
         experimental = self._project.experimental
         entries = "\n\n".join(_topic_entry(topic, self.text) for topic in topics)
         template = experimental.prompt("context_information", "CONTEXT_INFORMATION:\n{topics_prompt}")
         precursor = experimental.prompt("context_information_precursor", DEFAULT_PRECURSOR)
+        language = self._conversation.language
+        if not language.lower().startswith("en") and (foreign := experimental.prompt("non_english_rag")):
+            precursor += "\n" + foreign.replace("{language_name}", _language_name(language))
         return f"{precursor}\n\n{template.replace('{topics_prompt}', entries)}"
 
     def _step(self, step: Step) -> str:
@@ -139,6 +145,10 @@ class Prompt:
             needs = f" (needs {', '.join(condition.required_entities)})" if condition.required_entities else ""
             lines.append(f"- {condition_tool(step, condition.name)}: {condition.name}. {condition.description}{needs}")
         return "\n".join(lines)
+
+
+def _language_name(code: str) -> str:
+    return _LANGUAGE_NAMES.get(code.split("-")[0], code)
 
 
 def condition_tool(step: Step, condition: str) -> str:

@@ -1,4 +1,4 @@
-"""Which topics answer what the caller said: lexical retrieval, scores from 0 to 1, no model needed."""
+"""Which topics answer what the caller said: by their words, or by their meaning where an engine is there."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 from callagent.agents.flows.topics import Topic
+from callagent.models.protocol import Embedder
 
+_REFERENCE = re.compile(r"\{\{[^}]*\}\}")
+_PART_WORDS = 40
 _WORD = re.compile(r"\w+(?:'\w+)?")
 _STOP_TEXT = (
     "a about am an and any are as at be been but by can could did do does don't er for from get got had "
@@ -47,8 +51,60 @@ def _stem(word: str) -> str:
     return word.rstrip("e") if len(word) > 3 else word
 
 
-class TopicIndex:
-    """The topics of a project, indexed once and shared by all calls."""
+class TopicIndex(Protocol):
+    """The topics of a project, indexed once and shared by all calls. Scores are from 0 to 1."""
+
+    async def prepare(self) -> None:
+        """Before the first call; what is slow."""
+
+    async def search(self, text: str, excluded: Iterable[str] = (), variant: str | None = None) -> list[Match]:
+        """Topics that have to do with `text`, best first."""
+
+
+class MeaningIndex:
+    """A topic is as near as the nearest of its name, its example questions and the parts of its content."""
+
+    def __init__(self, topics: Iterable[Topic], embedder: Embedder) -> None:
+        self._topics = tuple(topics)
+        self._embedder = embedder
+        self._matrix: Any = None
+        self._owners: list[int] = []
+
+    async def prepare(self) -> None:
+        texts = [(number, text) for number, topic in enumerate(self._topics) for text in _texts_of(topic)]
+        self._owners = [number for number, _ in texts]
+        vectors = await self._embedder.embed([text for _, text in texts])
+        if vectors:
+            import numpy
+
+            self._matrix = numpy.stack(vectors)
+
+    async def search(self, text: str, excluded: Iterable[str] = (), variant: str | None = None) -> list[Match]:
+        if self._matrix is None or not text.strip():
+            return []
+        (query,) = await self._embedder.embed([text])
+        best: dict[int, float] = {}
+        for owner, score in zip(self._owners, (self._matrix @ query).tolist(), strict=True):
+            best[owner] = max(score, best.get(owner, 0.0))
+        left_out = set(excluded)
+        found = [Match(self._topics[number], min(1.0, score)) for number, score in best.items() if score > 0]
+        return sorted((each for each in found if _offered(each.topic, left_out, variant)), key=lambda each: -each.score)
+
+
+def _texts_of(topic: Topic) -> list[str]:
+    """Long contents in parts: what a model reads at once is bounded, and one sentence may be the answer."""
+    name = topic.name.replace("_", " ").replace("/", " ")
+    spoken = _REFERENCE.sub("", topic.content).split()
+    parts = [" ".join(spoken[start : start + _PART_WORDS]) for start in range(0, len(spoken), _PART_WORDS)]
+    return [name, *topic.examples, *parts]
+
+
+def _offered(topic: Topic, left_out: set[str], variant: str | None) -> bool:
+    return topic.name not in left_out and topic.variant in (None, variant)
+
+
+class WordIndex:
+    """BM25 and cosine over the words that count; no engine needed."""
 
     def __init__(self, topics: Iterable[Topic]) -> None:
         self._topics = tuple(topics)
@@ -62,7 +118,10 @@ class TopicIndex:
         # A word of no topic counts as much as any other: neither fillers nor foreign subjects decide alone.
         self._unknown = sum(self._weights.values()) / len(self._weights) if self._weights else 1.0
 
-    def search(self, text: str, excluded: Iterable[str] = (), variant: str | None = None) -> list[Match]:
+    async def prepare(self) -> None:
+        """Words are counted when the index is made."""
+
+    async def search(self, text: str, excluded: Iterable[str] = (), variant: str | None = None) -> list[Match]:
         """All topics that share a word with `text`, best first."""
         query = Counter(words(text))
         if not query:
@@ -70,7 +129,7 @@ class TopicIndex:
         left_out = set(excluded)
         found = []
         for number, topic in enumerate(self._topics):
-            if topic.name in left_out or topic.variant not in (None, variant):
+            if not _offered(topic, left_out, variant):
                 continue
             short = max((self._likeness(query, each) for each in self._short[number]), default=0.0)
             score = max(short, self._coverage(query, self._content[number]) * _CONTENT_WEIGHT)

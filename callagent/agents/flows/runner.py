@@ -135,6 +135,7 @@ class FunctionRunner:
             },
             "transcript_alternatives": list(c.alternatives),
             "metric_events": [dict(metric) for metric in c.metrics],
+            "generic_external_events": c.external_events,
             "real_time_config": self._real_time.current(environment),
             "handoffs": {target.name: _handoff(target) for target in project.handoffs.values()},
             "sms_templates": {
@@ -154,11 +155,17 @@ class FunctionRunner:
                 return self._conversation.write_metric(
                     str(message.get("name")), message.get("value"), write_once=bool(message.get("write_once"))
                 )
+            case "external_event":
+                return self._expect_event(bool(message.get("send_to_llm")))
             case "prompt_llm":
                 return self._prompt_llm(message)
             case "log" | "output" if len(logs) < _MAX_LOGS:
                 logs.append({key: value for key, value in message.items() if key not in ("type", "ask")})
         return None
+
+    async def _expect_event(self, send_to_llm: bool) -> str:
+        """Raises `TooMany`."""
+        return self._conversation.expect_event(send_to_llm=send_to_llm)
 
     async def _prompt_llm(self, message: Plain) -> Any:
         """One request of project code to the model. Raises `ProviderError`."""

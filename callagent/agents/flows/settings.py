@@ -9,6 +9,8 @@ from typing import Any
 
 from callagent.agents.flows.memory import MemoryStore
 from callagent.agents.flows.messages import MessageSender
+from callagent.agents.flows.outside import Outside
+from callagent.models.protocol import Embedder
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +43,21 @@ class FlowSettings:
     """Phrase filters that act in one turn."""
     fallback_utterance: str = "Sorry, I had a problem just now. Could you say that again, please?"
     """Said when the model fails or does not come to an end."""
+    max_model_failures: int = 3
+    """Turns in a row in which the model failed, after which the agent gives the call up."""
+    failure_utterance: str = "I am sorry, I cannot help you at the moment."
+    """Said when the agent gives the call up."""
     models: Mapping[str, str] = field(default_factory=dict)
     """The platform's model names -> ours; a name that is not listed is the configured model."""
+    embedder: Embedder | None = None
+    """Finds topics by their meaning; None: by their words."""
     secrets_dir: str | None = None
     integration_attributes: Mapping[str, Any] | None = None
     """What the start function reads as `conv.integration_attributes`."""
     api_mocks: Mapping[str, Any] = field(default_factory=dict)
     """Integration -> operation -> `[{"status", "body", "headers", "repeat"}]`: answers instead of real calls."""
+    outside: Outside = field(default_factory=Outside)
+    """Where outside programs reach calls; a server has one for all its projects."""
     memory: MemoryStore | None = None
     """Where what a caller leaves is kept; None: nowhere."""
     senders: Mapping[str, MessageSender] = field(default_factory=dict)

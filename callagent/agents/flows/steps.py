@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from callagent.agents.flows.documents import Reader
@@ -55,6 +56,8 @@ class Step:
     barge_in: bool | None = None
     speech_end: float | None = None
     """Seconds of silence that end the caller's turn (`vad.vad_end`)."""
+    idle: tuple[str, ...] = ()
+    """Its settings that this server does not act on, such as `asr.provider`."""
     model: str = ""
     """The platform's model name; empty: the project's."""
     entities: tuple[str, ...] = ()
@@ -79,10 +82,17 @@ def load_step(root: Reader) -> Step:
         dtmf=_dtmf(root.map("dtmf_config")),
         barge_in=root.map("barge_in").flag("is_enabled") if "barge_in" in root else None,
         speech_end=seconds(root.map("vad").number("vad_end")),
+        idle=tuple(_idle(root)),
         model=root.map("llm").text("provider_model_id"),
         entities=root.texts("extracted_entities") if is_default else (),
         conditions=tuple(_condition(each) for each in root.maps("conditions")) if is_default else (),
     )
+
+
+def _idle(root: Reader) -> Iterator[str]:
+    for section, honoured in (("asr", ()), ("vad", ("vad_end",)), ("llm", ("provider_model_id",))):
+        values = root.map(section)
+        yield from (f"{section}.{key}" for key in values.names() if key not in honoured and key in values)
 
 
 def seconds(value: float | None, milliseconds_over: float = 20.0) -> float | None:

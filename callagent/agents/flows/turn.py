@@ -7,26 +7,27 @@ import json
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 from callagent.agents.action import Action, HangUp, Listen, Say, WaitEnded
 from callagent.agents.flows.answer import Answer
 from callagent.agents.flows.dialogue import Dialogue
-from callagent.agents.flows.filters import StreamFilter
 from callagent.agents.flows.functions import ProjectFunction
 from callagent.agents.flows.implicit import implicit_decision
-from callagent.agents.flows.knowledge import retrieved_topics
 from callagent.agents.flows.listening import interruptible, listen_settings
-from callagent.agents.flows.prompt import Prompt
+from callagent.agents.flows.request import new_answer, sentences_of, toolset_of
 from callagent.agents.flows.returns import Decision
-from callagent.agents.flows.tools import Toolset, build_tools
+from callagent.agents.flows.smart_vad import function_wait
+from callagent.agents.flows.tools import Toolset
 from callagent.agents.flows.transitions import Position
+from callagent.call_info import EndReason
 from callagent.errors import ProviderError
 from callagent.log import get_logger
-from callagent.models.protocol import Tool, ToolCall
+from callagent.models.protocol import ToolCall
 
 log = get_logger(__name__)
 Actions = AsyncGenerator[Action, None]
+REFUSED_METRIC = "OUTPUT_REFUSED"
 DEFAULT_FUNCTION_NOT_FOUND = "There is no function of that name. Use only the functions you were given."
 
 
@@ -140,10 +141,12 @@ class Turn:
             self._stuck = conversation.position
 
     async def _model_round(self) -> Actions:
-        toolset, answer = self._toolset(), self._new_answer()
+        toolset = toolset_of(self._conversation)
+        answer = new_answer(self._conversation, filtered=self._hits < self._settings.max_filter_hits)
         async with aclosing(self._ask(answer, toolset)) as actions:
             async for action in actions:
                 yield action
+        self._conversation.model_failures = self._conversation.model_failures + 1 if answer.error is not None else 0
         if answer.error is not None:
             next_actions = self._give_up()
         elif answer.hit is not None:
@@ -158,25 +161,6 @@ class Turn:
             async for action in actions:
                 yield action
 
-    def _toolset(self) -> Toolset:
-        conversation = self._conversation
-        prompt = Prompt(conversation)
-        topics = retrieved_topics(conversation.project, conversation.topics)
-        return build_tools(
-            conversation.project,
-            prompt.references(topics),
-            conversation.position.flow,
-            prompt.step,
-            [name for name, result in conversation.entities.items() if result.valid],
-            prompt.text,
-        )
-
-    def _new_answer(self) -> Answer:
-        conversation = self._conversation
-        filters = conversation.project.voice.filters if self._hits < self._settings.max_filter_hits else ()
-        now = asyncio.get_running_loop().time()
-        return Answer(now, StreamFilter(filters, conversation.language), conversation.history.new_utterance())
-
     async def _ask(self, answer: Answer, toolset: Toolset) -> Actions:
         """One request; its sentences are said as they come. A provider's failure is left in `answer.error`."""
         loop = asyncio.get_running_loop()
@@ -184,7 +168,7 @@ class Turn:
         if wait is not None:
             yield wait
         try:
-            async with aclosing(self._sentences(answer, toolset.schemas)) as sentences:
+            async with aclosing(sentences_of(self._dialogue, answer, toolset.schemas)) as sentences:
                 async for sentence in sentences:
                     if wait is not None:
                         yield WaitEnded(wait.number)
@@ -193,24 +177,14 @@ class Turn:
         except ProviderError as error:
             answer.error = f"{type(error).__name__}: {error}"
             log.error("model_failed", error=answer.error)
+        for finding in answer.refused:
+            log.warning("sentence_refused", rule=finding.rule)
+            await self._conversation.write_metric(REFUSED_METRIC, finding.rule)
+        while (event := self._conversation.take_events()) is not None:
+            yield event
         if wait is not None:
             yield WaitEnded(wait.number)
         yield answer.answered(loop.time())
-
-    async def _sentences(self, answer: Answer, tools: list[Tool]) -> AsyncGenerator[str, None]:
-        loop = asyncio.get_running_loop()
-        conversation = self._conversation
-        topics = retrieved_topics(conversation.project, conversation.topics)
-        messages = Prompt(conversation).messages(topics)
-        stream = self._dialogue.model.stream(messages, tools, self._dialogue.model_settings())
-        async with aclosing(cast("Any", stream)) as deltas:
-            async for delta in deltas:
-                for sentence in answer.feed(delta, loop.time()):
-                    yield sentence
-                if answer.hit is not None:
-                    return
-        for sentence in answer.finish():
-            yield sentence
 
     def _say(self, text: str, utterance: int | None = None, channel: str = "speech") -> Say:
         # Into the history before it is said: an interrupted turn is corrected by what was heard.
@@ -219,7 +193,13 @@ class Turn:
         return Say(text, interruptible(self._conversation), channel)
 
     async def _give_up(self) -> Actions:
-        """The model failed or does not come to an end: say so and listen."""
+        """The model failed or does not come to an end: say so and listen; if it fails again and again, end the call."""
+        if self._conversation.model_failures >= self._settings.max_model_failures:
+            self._over = True
+            log.error("call_given_up", failures=self._conversation.model_failures)
+            yield self._say(self._settings.failure_utterance)
+            yield HangUp(EndReason.ERROR)
+            return
         decision = Decision(utterance=self._settings.fallback_utterance)
         async with aclosing(self.carry_out(decision)) as actions:
             async for action in actions:
@@ -271,6 +251,8 @@ class Turn:
             experimental = self._conversation.project.experimental
             history.answered(call.id, experimental.prompt("function_not_found", DEFAULT_FUNCTION_NOT_FOUND))
         elif isinstance(target, ProjectFunction):
+            # A caller who goes on speaking closes this generator: the function has not run.
+            await asyncio.sleep(function_wait(self._conversation, target))
             async with aclosing(self.call_function(target, arguments, call.id)) as actions:
                 async for action in actions:
                     yield action

@@ -6,9 +6,11 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
+from functools import lru_cache
 from typing import Any
 
 from callagent.agents.flows.entities import Entity
+from callagent.agents.flows.patterns import Pattern
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +124,18 @@ def _numeric(text: str, config: Mapping[str, Any], today: date) -> int | float:
     return number
 
 
+@lru_cache(maxsize=256)
+def _expression(text: str) -> Pattern:
+    """Kept, so that an expression that is too slow is known as such from call to call."""
+    return Pattern(text)
+
+
 def _alphanumeric(text: str, config: Mapping[str, Any], today: date) -> str:
     kind = str(config.get("validation_type") or "").lower()
-    pattern = config.get("regular_expression") or _POSTAL.get(kind)
+    expression = _expression(config.get("regular_expression") or _POSTAL.get(kind) or r".+")
     candidates = [text, re.sub(r"[\s.-]+", "", text), re.sub(r"[\s.-]+", "", text).upper(), spoken_digits(text) or ""]
     for candidate in candidates:
-        if candidate and re.fullmatch(pattern or r".+", candidate):
+        if candidate and expression.fullmatch(candidate):
             return candidate
     raise ValueError(f"'{text}' does not have the expected form.")
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from callagent.agents.action import SetBackground
 from callagent.agents.flows.documents import Reader
 from callagent.agents.flows.fillers import NO_FILLERS, FillerPhrases
+from callagent.agents.flows.patterns import Pattern, expand
 
 _STYLES = {"swift": 0.4, "balanced": 0.7}
 """Legacy `interaction_style` -> seconds of silence that end the caller's turn."""
@@ -37,21 +37,21 @@ class AsrSettings:
 class Correction:
     """One expression of a transcript correction."""
 
-    pattern: re.Pattern[str]
+    pattern: Pattern
     replacement: str
     whole: bool
     """True: the expression matches the entire transcript and replaces it."""
 
     def apply(self, text: str) -> str:
         if not self.whole:
-            return _substitute(self.pattern, self.replacement, text)
+            return self.pattern.substitute(self.replacement, text)
         match = self.pattern.fullmatch(text.strip())
-        return _expand(match, self.replacement) if match else text
+        return expand(match, self.replacement) if match else text
 
 
 @dataclass(frozen=True, slots=True)
 class Pronunciation:
-    pattern: re.Pattern[str]
+    pattern: Pattern
     replacement: str
     language: str
 
@@ -59,7 +59,7 @@ class Pronunciation:
 @dataclass(frozen=True, slots=True)
 class PhraseFilter:
     name: str
-    patterns: tuple[re.Pattern[str], ...]
+    patterns: tuple[Pattern, ...]
     say_phrase: bool
     language: str
     function: str | None
@@ -74,6 +74,7 @@ class VoiceSettings:
     pronunciations: tuple[Pronunciation, ...] = ()
     filters: tuple[PhraseFilter, ...] = ()
     fillers: FillerPhrases = NO_FILLERS
+    background: SetBackground | None = None
 
 
 def load_greeting(root: Reader) -> Greeting:
@@ -122,7 +123,7 @@ def load_corrections(root: Reader) -> tuple[Correction, ...]:
     found = []
     for correction in root.maps("corrections"):
         for reader in correction.maps("regular_expressions"):
-            pattern = _compiled(reader, "regular_expression", re.IGNORECASE)
+            pattern = _compiled(reader, "regular_expression", ignore_case=True)
             kind = reader.text("replacement_type", "full") or "full"
             if kind not in ("full", "partial", "substring"):
                 reader.error(f"Unknown replacement_type '{kind}'. Use full or partial.", "replacement_type")
@@ -134,8 +135,7 @@ def load_corrections(root: Reader) -> tuple[Correction, ...]:
 def load_pronunciations(root: Reader) -> tuple[Pronunciation, ...]:
     found = []
     for reader in root.maps("pronunciations"):
-        flags = re.NOFLAG if reader.flag("case_sensitive") else re.IGNORECASE
-        pattern = _compiled(reader, "regex", flags)
+        pattern = _compiled(reader, "regex", ignore_case=not reader.flag("case_sensitive"))
         if pattern:
             replacement = str(reader.raw("replacement") or "")
             found.append(Pronunciation(pattern, replacement, reader.text("language_code")))
@@ -148,8 +148,8 @@ def load_filters(root: Reader) -> tuple[PhraseFilter, ...]:
         patterns = []
         for text in reader.texts("regular_expressions"):
             try:
-                patterns.append(re.compile(text))
-            except re.error as error:
+                patterns.append(Pattern(text))
+            except ValueError as error:
                 reader.error(f"Not a valid regular expression: '{text}': {error}.", "regular_expressions")
         found.append(
             PhraseFilter(
@@ -174,7 +174,7 @@ def pronounce(rules: Sequence[Pronunciation], text: str, language: str | None) -
     """The text as the voice should read it; only for the voice, never for transcript or history."""
     for rule in rules:
         if same_language(rule.language, language):
-            text = _substitute(rule.pattern, rule.replacement, text)
+            text = rule.pattern.substitute(rule.replacement, text)
     return text
 
 
@@ -186,23 +186,9 @@ def same_language(wanted: str, current: str | None) -> bool:
     return wanted == current or ("-" not in wanted and current.split("-")[0] == wanted)
 
 
-def _compiled(reader: Reader, key: str, flags: Any) -> re.Pattern[str] | None:
+def _compiled(reader: Reader, key: str, *, ignore_case: bool) -> Pattern | None:
     try:
-        return re.compile(str(reader.raw(key) or ""), flags)
-    except re.error as error:
+        return Pattern(str(reader.raw(key) or ""), ignore_case=ignore_case)
+    except ValueError as error:
         reader.error(f"Not a valid regular expression: {error}.", key)
         return None
-
-
-def _substitute(pattern: re.Pattern[str], replacement: str, text: str) -> str:
-    return pattern.sub(lambda match: _expand(match, replacement), text)
-
-
-def _expand(match: re.Match[str], replacement: str) -> str:
-    """`\\1` and `$1` are groups; everything else is literal."""
-
-    def group(reference: re.Match[str]) -> str:
-        number = int(reference.group(1))
-        return (match.group(number) or "") if number <= (match.re.groups or 0) else reference.group(0)
-
-    return re.sub(r"[\\$](\d)", group, replacement)

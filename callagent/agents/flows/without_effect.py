@@ -8,11 +8,13 @@ from typing import Any
 from callagent.agents.flows.experimental import Experimental
 
 _ALL = frozenset({"*"})
-_OVERRIDES = ("flow_overrides", "steps")
+_OVERRIDES = ("channel_overrides", "flow_overrides", "language_overrides", "steps", "variant_overrides")
 _HONOURED: Mapping[str, frozenset[str]] = {
-    "asr": frozenset({"initial_timeout"}),
+    "asr": frozenset({"initial_timeout", "hard_timeout"}),
+    "handoff_api": frozenset({"state_keys", "aliases", "shared_id_state_key"}),
+    "smart_vad": frozenset({"is_enabled", "default_function_wait", "gated_functions", "nongated_functions"}),
     "vad": frozenset({"vad_end"}),
-    "barge_in": frozenset({"is_enabled", "enable_on_start_turn"}),
+    "barge_in": frozenset({"is_enabled", "enable_on_start_turn", "experimental_config"}),
     "dtmf": frozenset({"global", "disable_speech", "first_digit_timeout"}),
     "conversation_control": frozenset({"max_silence_count", "hangup_utterance", "channel_overrides"}),
     "filler_utterances": _ALL,
@@ -24,6 +26,8 @@ _HONOURED: Mapping[str, frozenset[str]] = {
             "context_information_precursor",
             "context_information",
             "function_not_found",
+            "language_switching_instructions",
+            "non_english_rag",
             "non_english_system",
             "webchat_decorator",
             "voice_decorator",
@@ -49,8 +53,8 @@ _HONOURED: Mapping[str, frozenset[str]] = {
 """Section of the experimental configuration -> its keys that have an effect."""
 KNOWN_SECTIONS = frozenset(_HONOURED) | {
     "ab", "agentic_dial", "audio_enhancement", "background_track", "backchannelling", "csat_sms", "email", "eot",
-    "handoff_api", "language_switching", "polyff", "polywhirl_rollout", "realtime", "smart_vad", "tts_postprocessing",
-    "verified_context", "webchat", "webhooks",
+    "language_switching", "polyff", "polywhirl_rollout", "realtime", "tts_postprocessing", "verified_context",
+    "webchat", "webhooks",
 }  # fmt: skip
 
 

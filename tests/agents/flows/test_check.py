@@ -104,7 +104,17 @@ def test_a_reference_to_nothing_is_an_error(tmp_path: Path, file: str, text: str
         ("topics/a.yaml", "name: a\ncontent: '{{fn:help}}'\n", "Move them to 'actions'"),
         ("flows/f/functions/go.py", function("go", "return 'x'", flow=True), "the model will never call it"),
         ("flows/f/function_steps/go.py", function("go", "pass", flow=True, decorators="\n"), "the call stays on it"),
+        (
+            "flows/f/steps/x.yaml",
+            step("x", "Prompt.", asr="{provider: google}", vad="{vad_end: 1, vad_start: 0.2}"),
+            "These settings of steps have no effect on this server: asr.provider, vad.vad_start.",
+        ),
         ("functions/go.py", function("go", "conv.exit_flow()\nconv.goto_flow('F')"), "the goto wins"),
+        (
+            "config/handoffs.yaml",
+            "handoffs: [{name: desk, is_default: true, sip_config: {method: refer}}]\n",
+            "goes to the target of its name in callagent.toml",
+        ),
         ("chat/configuration.yaml", "greeting: {welcome_message: Hi, language_code: en}\n", "Missing: ['style prompt'"),
     ],
 )
@@ -167,3 +177,93 @@ def test_surprises_in_a_flow_function_are_warnings(tmp_path: Path, body: str, me
     errors, warnings = report(tmp_path, files)
     assert errors == []
     assert any(message in warning for warning in warnings) if message else not warnings
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("conv.exit_flow()\nconv.goto_flow('F')", "the goto wins"),
+        ("if conv.state.a:\n    conv.exit_flow()\nflow.goto_step('x')", "the goto wins"),
+        ("try:\n    conv.exit_flow()\nfinally:\n    flow.goto_step('x')", "the goto wins"),
+        ("if conv.state.a:\n    conv.exit_flow()\n    return\nflow.goto_step('x')", None),
+        ("if conv.state.a:\n    conv.exit_flow()\nelse:\n    flow.goto_step('x')", None),
+        ("if conv.state.a:\n    return 'yes'\nconv.state.b = 1", "ends without `return` or a goto"),
+        ("if conv.state.a:\n    return 'yes'\nflow.goto_step('x')", None),
+        ("for n in range(3):\n    if n:\n        return 'yes'\nraise ValueError", None),
+        ("with open('f') as f:\n    return f.read()", None),
+        ("match conv.state.a:\n    case 1:\n        return 'one'\n    case _:\n        flow.goto_step('x')", None),
+        ("result = conv.call_handoff('office')\nreturn result", "returns None"),
+        ("return {'transition': {'goto_flow': 'Gone'}}", "goes to flow 'Gone', which does not exist"),
+        ("return {'transition': {'goto_flow': 'F', 'goto_step': 'gone'}}", "goes to step 'gone', which flow 'F' lacks"),
+        ("return {'transition': {'goto_step': 'gone'}}", "goes to step 'gone'"),
+        ("return {'transition': {'goto_flow': conv.state.x, 'goto_step': 'gone'}}", None),
+        ("return {'transition': flow.goto_step('x')}", None),
+    ],
+)
+def test_surprises_on_the_ways_through_a_function_are_warnings(tmp_path: Path, body: str, message: str | None):
+    errors, warnings = report(
+        tmp_path,
+        {
+            "flows/f/steps/x.yaml": step("x", "{{ft:go}}"),
+            "flows/f/functions/go.py": function("go", body, flow=True),
+            "config/handoffs.yaml": "handoffs: [{name: office, is_default: true}]\n",
+        },
+    )
+    assert errors == []
+    if message is None:
+        assert warnings == []
+    else:
+        assert any(message in each for each in warnings), warnings
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        (
+            {"flows/f/function_steps/s.py": function("s", "conv.state.x = 1\nreturn", flow=True, decorators="\n")},
+            "The function step goes nowhere",
+        ),
+        (
+            {"flows/f/function_steps/s.py": function("s", "flow.goto_step('x')", flow=True)},
+            "@func_description has no effect on a function step.",
+        ),
+        (
+            {
+                "functions/start_function.py": function(
+                    "start_function", "return ''", decorators="@func_latency_control(0, 0, [('Hm.', 1)])\n"
+                )
+            },
+            "@func_latency_control has no effect on the start function.",
+        ),
+        ({"functions/unseen.py": function("unseen", "return 'x'")}, "No prompt references {{fn:unseen}}"),
+        (
+            {
+                "voice/configuration.yaml": "greeting: {welcome_message: Hi., language_code: en-US}\n"
+                "filler_phrases: {enabled: true, phrases: [Hm.], initial_interval_seconds: 0.5}\n"
+            },
+            "Filler phrases after 0.5 s are heard in nearly every turn.",
+        ),
+    ],
+)
+def test_what_has_no_effect_or_too_much_is_a_warning(tmp_path: Path, files: dict[str, str], message: str):
+    errors, warnings = report(tmp_path, files)
+    assert errors == []
+    assert any(message in each for each in warnings), warnings
+
+
+def test_real_time_data_is_checked_against_its_schema(tmp_path: Path):
+    schema = '{"type": "object", "properties": {"open": {"type": "boolean"}}, "required": ["open"]}'
+    folder = "real_time_configuration/live"
+    files = {f"{folder}/schema.json": schema, f"{folder}/data.json": '{"open": true}'}
+    assert report(tmp_path, files) == ([], [])
+    (error,), _ = report(tmp_path, {**files, f"{folder}/data.json": '{"open": "yes"}'})
+    assert error == f"{folder}/data.json:1: open: 'yes' is not of type 'boolean'."
+    (error,), _ = report(tmp_path, {**files, f"{folder}/data.json": "{\n,"})
+    assert error.startswith(f"{folder}/data.json:2: Not valid JSON")
+    (error,), _ = report(tmp_path, {**files, f"{folder}/schema.json": '{"type": 5}'})
+    assert "Not a valid JSON schema" in error
+
+
+def test_functions_of_a_flow_that_is_none(tmp_path: Path):
+    errors, _ = report(tmp_path, {"flows/g/functions/go.py": function("go", "return 'x'", flow=True)})
+    assert errors == ["flows/g:1: Can't find flow_id for transition function. The flow has no flow_config.yaml."]

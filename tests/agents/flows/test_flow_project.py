@@ -34,6 +34,7 @@ def test_fixed_phrases_are_known_before_the_call_and_variable_ones_are_left_out(
         "This call may be recorded.",
         "Welcome to North Island Ferries. How can I help?",
         FlowSettings().fallback_utterance,
+        FlowSettings().failure_utterance,
         "I cannot hear you. Goodbye.",
         "Nearly there.",
     ]

@@ -160,3 +160,29 @@ def test_a_function_may_choose_the_channel(tmp_path: Path, channel: str, speech:
 )
 def test_a_listen_that_makes_no_sense_is_read_as_not_given(tmp_path: Path, listen: dict[str, Any]):
     assert listen_settings(conversation(tmp_path), listen).no_input_timeout is None
+
+
+def test_a_language_has_its_own_recogniser_settings(tmp_path: Path):
+    asr = {
+        "initial_timeout": 5,
+        "hard_timeout": 30,
+        "flow_overrides": {"F": {"initial_timeout": 6}},
+        "language_overrides": {
+            "es-ES": {"initial_timeout": 7},
+            "de-DE": {"flow_overrides": {"F": {"steps": {"S": {"initial_timeout": 8}}}}},
+        },
+    }
+    found = conversation(tmp_path, **experimental(asr=asr))
+    for language, seconds in (("en-US", 6), ("es-ES", 7), ("de-DE", 8)):
+        found.language = language
+        settings = listen_settings(found)
+        assert (settings.no_input_timeout, settings.longest_turn) == (seconds, 30)
+
+
+def test_interruptions_may_be_counted_and_forbidden_in_the_finer_settings(tmp_path: Path):
+    found = conversation(tmp_path, **experimental(barge_in={"experimental_config": {"max_per_call": 1}}))
+    assert interruptible(found)
+    found.interruptions = 1
+    assert not interruptible(found)
+    never = conversation(tmp_path / "b", **experimental(barge_in={"experimental_config": {"force_disable": True}}))
+    assert not interruptible(never)

@@ -73,7 +73,6 @@ CONDITIONS = "conditions:\n  - name: c\n    condition_type: step_condition\n"
         ),
         ("config/handoffs.yaml", HANDOFF.format("false", "bye"), "Multiple or zero default handoffs detected: []"),
         ("config/handoffs.yaml", HANDOFF.format("true", "call"), ":2: Unknown handoff method 'call'"),
-        ("config/handoffs.yaml", HANDOFF.format("true", "refer"), "needs 'phone_number'"),
         ("config/handoffs.yaml", HANDOFF.format("true", "refer, phone_number: 49"), "Put it in quotes"),
         ("agent_settings/languages.yaml", "additional_languages: []\n", "Default language code is required."),
         ("agent_settings/languages.yaml", "default_language: english!\n", "Invalid language code: 'english!'"),

@@ -8,11 +8,13 @@ from typing import Any
 from callagent.agents.action import (
     FunctionStarted,
     Handoff,
+    HangUp,
     Listen,
     ModelAnswered,
     Say,
 )
 from callagent.agents.flows import FlowSettings
+from callagent.call_info import EndReason
 from tests.agents.flows.support import (
     FERRY,
     driven,
@@ -179,3 +181,15 @@ async def test_delay_responses_may_come_in_any_order_once_each(tmp_path: Path):
         (started,) = of(FunctionStarted, await agent.says("x"))
         assert started.latency is not None
         assert sorted(response.text for response in started.latency.responses) == ["a", "b", "c"]
+
+
+async def test_a_model_that_fails_in_three_turns_in_a_row_ends_the_call():
+    failing = {"error": "refused"}
+    async with driven(FERRY, failing, failing, {"text": "Here."}, failing, failing, failing) as ferry:
+        await ferry.start()
+        for _ in range(5):
+            actions = await ferry.says("hm")
+            assert isinstance(actions[-1], Listen)
+        actions = await ferry.says("hm")
+        assert words(actions) == [FlowSettings().failure_utterance]
+        assert actions[-1] == HangUp(EndReason.ERROR)

@@ -32,6 +32,7 @@ folder. `conv` is a snapshot; a key that is absent keeps its value of the run be
      "variant_name", "variants": {name: {attribute: value}},
      "history": [{"role": "user"|"agent", "text"}],
      "entities": {name: {"value", "valid", "type", …} | str},
+     "generic_external_events": [{"ext_event_id", "send_to_llm", "created_at", "data", "content_type"}],
      "transcript_alternatives": [str], "metric_events": [{"name", "value"}], "real_time_config": {},
      "handoffs": {name: {"is_default", "method", "phone_number", "sip_headers": {}, "description"}},
      "sms_templates": {name: {"content", "phone_number"}},
@@ -64,6 +65,7 @@ Messages while a function runs (`OnMessage`); `"ask": True` waits for the awaita
 
     {"type": "metric", "name", "value", "write_once": bool, "ask": True}    → anything; the metric is durable
     {"type": "prompt_llm", "prompt", "show_history", "return_json", "model", "ask": True} → text (or a dict)
+    {"type": "external_event", "send_to_llm": bool, "ask": True}            → its identifier
     {"type": "log", "level", "content", "is_pii", "timestamp", "logger", …fields}
     {"type": "output", "text"}     # a line of standard output or error; sent by the worker itself
 

@@ -12,17 +12,18 @@ from typing import Any
 from callagent.agents.flows.runtime.conversation_parts import Parts, Translations, entities_of, find_handoff, named
 from callagent.agents.flows.runtime.effects import Effects
 from callagent.agents.flows.runtime.executors import Find, FunctionExecutor
-from callagent.agents.flows.runtime.failures import MissingTemplate, NotAvailable, Unavailable
+from callagent.agents.flows.runtime.failures import Unavailable
 from callagent.agents.flows.runtime.history import AgentResponse, UserInput, history_of
 from callagent.agents.flows.runtime.knowledge import KnowledgeBase
 from callagent.agents.flows.runtime.messages import HandoffConfig, MetricEvent, SMSTemplate, WebchatInterface
+from callagent.agents.flows.runtime.messaging import Messaging
 from callagent.agents.flows.runtime.metrics import Metrics
 from callagent.agents.flows.runtime.projection import project_or_note
 from callagent.agents.flows.runtime.state import Entities, ReadOnlyDict, State, Variant
 from callagent.agents.flows.runtime.voices import TTSVoice, VoiceWeighting, weights
 
 
-class Conversation:
+class Conversation(Messaging):
     def __init__(self, parts: Parts, find: Find) -> None:
         self.state: State = parts.state
         self.log = parts.log
@@ -36,17 +37,19 @@ class Conversation:
         self.knowledge_base = KnowledgeBase()
         self.webchat = WebchatInterface()
         self.api = parts.api(self.log_api_response)
-        self.connectors = Unavailable("conv.connectors")
+        # The platform's proxy to the same services; here both call them directly.
+        self.connectors = self.api
         self.integrations = Unavailable("conv.integrations")
         self.agentic_dial = Unavailable("conv.agentic_dial")
         self.cxone = Unavailable("conv.cxone")
-        self.attachments: list[Any] = []
-        self.response_suggestions: list[Any] = []
+        self.attachments = []
+        self.response_suggestions = []
         self.generic_external_events: list[dict[str, Any]] = []
         self.integration_attributes: dict[str, Any] | None = None
         self.outbound_campaign: dict[str, Any] | None = None
         self._analytics_events: list[Any] = []
         self._metrics: Metrics = parts.metrics
+        self._expect_event = parts.expect_event
         self._variant_values: dict[str, Variant] = {}
         self.end_attempt = 1
         self._snapshot: dict[str, Any] = {}
@@ -76,6 +79,7 @@ class Conversation:
         self.sip_headers: dict[str, str] = dict(get("sip_headers") or {})
         self.entities: Entities = entities_of(get("entities") or {})
         self.transcript_alternatives: list[str] = list(get("transcript_alternatives") or ())
+        self.generic_external_events = [dict(event) for event in get("generic_external_events") or ()]
         self.real_time_config = ReadOnlyDict(get("real_time_config") or {})
         self.history: list[UserInput | AgentResponse] = history_of(get("history") or ())
         self.handoffs: dict[str, HandoffConfig] = named(HandoffConfig, get("handoffs"))
@@ -187,41 +191,6 @@ class Conversation:
     def clear_disabled_kb_topics(self) -> None:
         self.knowledge_base.enable_all_topics()
 
-    # Messages -----------------------------------------------------------------------------------------------------
-
-    def send_sms(self, to_number: str, from_number: str, content: str, retry_count: int | None = None) -> None:
-        self._queue_sms("text", to_number, retry_count, from_number=from_number, content=content)
-
-    def send_sms_template(self, to_number: str, template: str, retry_count: int | None = None) -> None:
-        """Raises `MissingTemplate`."""
-        if template not in self.sms_templates:
-            raise MissingTemplate(f"the project has no SMS template '{template}'")
-        sender = self.sms_templates[template].phone_number
-        self._queue_sms("template", to_number, retry_count, from_number=sender, template=template)
-
-    def send_whatsapp(
-        self, to_number: str, from_number: str, content_id: str, content: str = "", retry_count: int | None = None
-    ) -> None:
-        self._queue_sms("content", to_number, retry_count, from_number=from_number, content_id=content_id,
-                        content=content, whatsapp=True)  # fmt: skip
-
-    def send_content_template(self, messaging_service_id: str, to_number: str, content_id: str, **more: Any) -> None:
-        retry_count = more.pop("retry_count", None)
-        self._queue_sms("content", to_number, retry_count, messaging_service_id=messaging_service_id,
-                        content_id=content_id, **more)  # fmt: skip
-
-    def _queue_sms(self, kind: str, to_number: str, retry_count: int | None, **more: Any) -> None:
-        self._effects.sms.append({"kind": kind, "to_number": to_number, "retry_count": retry_count, **more})
-
-    def send_email(self, to: str, body: str, subject: str = "") -> None:
-        self._effects.emails.append({"to": to, "subject": subject, "body": body})
-
-    def add_attachments(self, attachments: list[Any]) -> None:
-        self.attachments.extend(attachments)
-
-    def set_response_suggestions(self, suggestions: list[Any]) -> None:
-        self.response_suggestions = list(suggestions)
-
     # Metrics and records ------------------------------------------------------------------------------------------
 
     def write_metric(self, name: str, value: Any = None, *, write_once: bool = False) -> None:
@@ -261,4 +230,5 @@ class Conversation:
         self.write_metric("CSAT_SURVEY_ENTERED", True)
 
     def generate_external_event(self, *, send_to_llm: bool = False) -> str:
-        raise NotAvailable("conv.generate_external_event is not available on this server")
+        """An identifier: what is posted with it during the next hour is in `generic_external_events`."""
+        return self._expect_event(bool(send_to_llm))

@@ -33,6 +33,8 @@ class Parts:
     verified_context: VerifiedContext
     api: Callable[[Callable[..., None]], ApiIntegrations]
     """Makes `conv.api`, given what logs a response."""
+    expect_event: Callable[[bool], str]
+    """Asks for an identifier; True: what comes is for the model too."""
     account_id: str
     project_id: str
 

@@ -30,6 +30,8 @@ class Effects:
     sms: list[dict[str, Any]] = field(default_factory=list)
     emails: list[dict[str, Any]] = field(default_factory=list)
     discard_recording: bool = False
+    shown: dict[str, Any] | None = None
+    """`{"attachments", "suggestions", "call_actions"}`, when one of them changed."""
 
     def plain(self) -> dict[str, Any]:
         """Raises `TooLarge` when project code queued absurd amounts."""

@@ -88,7 +88,8 @@ from callagent.agents.flows.runtime.voices import (
 
 # Named in annotations only: the objects behind them are not offered.
 AgenticDial = AgenticDialConfig = AgenticDialData = Destinations = Unavailable
-ApiIntegrationData = ConnectorExecutor = Integrations = CxOne = Unavailable
+ApiIntegrationData = Integrations = CxOne = Unavailable
+ConnectorExecutor = ApiExecutor
 SupportedLanguageCodes = str
 
 __all__ = [

@@ -20,6 +20,7 @@ from callagent.agents.flows.runtime.clock import Clock
 from callagent.agents.flows.runtime.conversation import Conversation
 from callagent.agents.flows.runtime.conversation_parts import Parts
 from callagent.agents.flows.runtime.effects import Effects
+from callagent.agents.flows.runtime.failures import NotAvailable
 from callagent.agents.flows.runtime.flow import Flow
 from callagent.agents.flows.runtime.memory import Memory, VerifiedContext
 from callagent.agents.flows.runtime.metrics import Metrics
@@ -27,7 +28,7 @@ from callagent.agents.flows.runtime.projection import TooLarge, project
 from callagent.agents.flows.runtime.state import State, Variant
 from callagent.agents.flows.runtime.tracebacks import error_report
 from callagent.agents.flows.runtime.utils import Secrets, Utils
-from callagent.workers.runtime import Channel
+from callagent.workers.runtime import AskFailed, Channel
 
 RETURN_LIMIT = 1024 * 1024
 """Bytes of a returned value; a language model reads far less."""
@@ -54,6 +55,7 @@ class FlowSession:
             api=lambda log: ApiIntegrations(
                 context.get("api") or {}, Mocks(context.get("api_mocks") or {}), self._utils.get_secret, log
             ),
+            expect_event=lambda send_to_llm: _expect_event(channel, send_to_llm),
             account_id=str(context.get("account_id") or ""),
             project_id=str(context.get("project_id") or ""),
         )
@@ -96,6 +98,7 @@ class FlowSession:
             self._log.error(f"function failed: {error['type']}: {error['message']}", traceback=error["traceback"])
         if self._conv.knowledge_base.disabled_topics != topics:
             effects.disabled_topics = list(self._conv.knowledge_base.disabled_topics)
+        effects.shown = self._conv._take_shown()
         change = self._keeper.look()
         return {
             "returned": shown,
@@ -149,6 +152,13 @@ class FlowSession:
             topics, variants = pickle.loads(self._kept)
             self._conv.knowledge_base.disable_topics(topics)
             self._conv.variants.update({name: Variant(values) for name, values in variants.items()})
+
+
+def _expect_event(channel: Channel, send_to_llm: bool) -> str:
+    try:
+        return str(channel.ask({"type": "external_event", "send_to_llm": send_to_llm, "ask": True}))
+    except AskFailed as error:
+        raise NotAvailable(f"conv.generate_external_event: {error}") from None
 
 
 def _plain_variants(variants: Mapping[str, Variant]) -> dict[str, Any]:

@@ -71,7 +71,7 @@ class Chat:
     tmp_path: Path
     capsys: pytest.CaptureFixture[str]
 
-    def play(self, project: str, says: Sequence[str], script: Sequence[dict[str, Any]], *options: str) -> Trace:
+    def play(self, project: str | Path, says: Sequence[str], script: Sequence[dict[str, Any]], *options: str) -> Trace:
         file = self.tmp_path / "script.yaml"
         file.write_text(json.dumps(list(script)), encoding="utf-8")
         said = [part for line in says for part in ("-m", line)]

@@ -294,8 +294,7 @@ def test_handoff_headers_are_merged(make: Any) -> None:
         ("conv.utils.get_secret('none')", "SecretNotFound"),
         ("conv.utils.get_secret('../x')", "InvalidInput"),
         ("conv.api.crm.find()", "AttributeError"),
-        ("conv.connectors.crm.find()", "NotAvailable"),
-        ("conv.generate_external_event()", "NotAvailable"),
+        ("conv.connectors.crm.find()", "AttributeError"),
         ("conv.no_such_thing()", "AttributeError"),
     ],
 )

@@ -1,0 +1,65 @@
+"""Events from outside and the data of handoffs, over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from callagent.agents.flows import Outside
+from callagent.web import ServerHooks, make_app
+
+
+@asynccontextmanager
+async def served(outside: Outside) -> AsyncIterator[str]:
+    hooks = ServerHooks(lambda leg: None, lambda: True, lambda: False, lambda: "", outside)
+    runner = web.AppRunner(make_app(None, hooks))
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+async def ask(method: str, url: str, **more: Any) -> tuple[int, str]:
+    async with aiohttp.ClientSession() as session, session.request(method, url, **more) as response:
+        return response.status, await response.text()
+
+
+async def test_an_event_comes_in_through_a_tunnel_for_who_knows_its_identifier() -> None:
+    outside, seen = Outside(), list[Any]()
+    identifier = outside.expect("call-1", seen.append, send_to_llm=False)
+    async with served(outside) as url:
+        path, tunnel = f"{url}/external-events", {"X-Forwarded-For": "198.51.100.7"}
+        assert (await ask("POST", f"{path}?id={identifier}", data="paid", headers=tunnel))[0] == 202
+        assert (await ask("POST", path, json={"event_id": identifier, "paid": 5}, headers=tunnel))[0] == 202
+        assert (await ask("POST", f"{path}?id=guessed", data="x", headers=tunnel))[0] == 404
+        assert (await ask("POST", path, json=[1], headers=tunnel))[0] == 404
+        broken = {"Content-Type": "application/json", **tunnel}
+        assert (await ask("POST", f"{path}?id={identifier}", data="{", headers=broken))[0] == 400
+        assert (await ask("POST", f"{path}?id={identifier}", data="x" * 100_000))[0] == 413
+    assert [event["data"] for event in seen] == ["paid", {"event_id": identifier, "paid": 5}]
+
+
+async def test_the_data_of_a_handoff_is_for_who_may_see_it() -> None:
+    outside = Outside()
+    outside.leave("call-1", "abc", {"name": "Ada"})
+    async with served(outside) as url:
+        for query in ("id=call-1", "shared_id=abc"):
+            status, text = await ask("GET", f"{url}/api/handoffs?{query}")
+            assert (status, '"name": "Ada"' in text) == (200, True)
+        assert (await ask("GET", f"{url}/api/handoffs?id=call-2"))[0] == 404
+        status, _ = await ask("GET", f"{url}/api/handoffs?id=call-1", headers={"X-Forwarded-For": "198.51.100.7"})
+        assert status == 403
+
+
+@pytest.mark.parametrize("method", ["GET", "DELETE"])
+async def test_events_are_posted(method: str) -> None:
+    async with served(Outside()) as url:
+        assert (await ask(method, f"{url}/external-events?id=x"))[0] == 405
