@@ -23,7 +23,8 @@ test: setup ## lint, types and tests
 	$(BIN)/mypy
 	$(BIN)/pytest -m 'not acceptance'
 
-acceptance: setup ## the long runs: load, benchmarks, repeated calls
+acceptance: setup ## the long runs: load, benchmarks, repeated calls, fuzzing where atheris can be had
+	-$(BIN)/pip install --quiet --editable '.[fuzz]'
 	$(BIN)/pytest -m acceptance -s
 
 check: setup ## validate the example agent

@@ -1,8 +1,8 @@
 """`callagent bench media`: what a call's media costs for each frame of 20 ms, both directions.
 
 Many calls' media runs in a process that does nothing else: packets are received, put in order, decoded, resampled to
-16 kHz and measured; a voice's 24 kHz is resampled, encoded and sent on the clock. An echo in C takes the same load in
-the same run.
+16 kHz and measured; a voice's 24 kHz is resampled as it comes, in pieces of 200 ms, encoded and sent on the clock. An
+echo in C takes the same load in the same run. Where there is a compiler the load itself is in C: it shares the machine.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from callagent.bench.rtp_load import RtpLoad
+from callagent.bench.rtp_load import RtpLoad, reference_sender
 from callagent.errors import UserError
 
 GOAL_MICROSECONDS = 50.0
@@ -69,8 +69,8 @@ def _server(calls: int, seconds: float, more: Sequence[str]) -> dict[str, float]
         assert process.stdin is not None
         assert process.stdout is not None
         ports: list[int] = json.loads(process.stdout.readline())
-        with _loaded(ports, seconds + _MARGIN_SECONDS) as load:
-            process.stdin.write(json.dumps([stream.port for stream in load.streams]) + "\n")
+        with _loaded(ports, seconds + _MARGIN_SECONDS) as peers:
+            process.stdin.write(json.dumps(peers) + "\n")
             process.stdin.flush()
             figures = json.loads(process.stdout.readline())
     return {"us": round(figures["cpu_seconds"] / figures["frames"] * 1e6, 1), "heard_share": figures["heard_share"]}
@@ -95,15 +95,31 @@ def _echo(calls: int, seconds: float) -> float | None:
 
 
 @contextmanager
-def _loaded(ports: Sequence[int], seconds: float) -> Iterator[RtpLoad]:
-    """A stream to each port, for as long as the block lasts."""
+def _loaded(ports: Sequence[int], seconds: float) -> Iterator[list[int]]:
+    """A stream to each port, for as long as the block lasts; the streams' own ports."""
+    with reference_sender() as sender:
+        if sender is None:
+            with _loaded_from_here(ports, seconds) as peers:
+                yield peers
+            return
+        command = [str(sender), "127.0.0.1", str(int(seconds) + 1), *map(str, ports)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            try:
+                yield [int(port) for port in process.stdout.readline().split()]
+            finally:
+                process.kill()
+
+
+@contextmanager
+def _loaded_from_here(ports: Sequence[int], seconds: float) -> Iterator[list[int]]:
     load = RtpLoad("127.0.0.1", len(ports))
     for stream, port in zip(load.streams, ports, strict=True):
         stream.remote = ("127.0.0.1", port)
     thread = threading.Thread(target=load.run, args=(seconds,))
     thread.start()
     try:
-        yield load
+        yield [stream.port for stream in load.streams]
     finally:
         load.stop()
         thread.join()

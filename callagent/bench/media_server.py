@@ -14,9 +14,9 @@ import struct
 import sys
 import time
 from collections.abc import Callable
-from itertools import count
+from itertools import count, cycle
 
-from callagent.call_info import FRAME_SECONDS
+from callagent.call_info import FRAME_BYTES, FRAME_SECONDS
 from callagent.rtp import Pump, RtpParameters, RtpPorts, RtpSession, open_codec
 
 _SWITCH_INTERVAL = 0.0002
@@ -24,6 +24,8 @@ _RECOGNIZER_RATE = 16000
 _VOICE_RATE = 24000
 _WARM_UP_SECONDS = 1.0
 _FRAMES_OF_VOICE = 50
+_PIECE = 10
+"""Frames of a piece of voice: it is resampled as it comes, not as it is sent."""
 
 
 class Talk:
@@ -53,15 +55,23 @@ class Talk:
 
         upwards = soxr.ResampleStream(8000, _RECOGNIZER_RATE, 1, dtype="int16")
         downwards = soxr.ResampleStream(_VOICE_RATE, 8000, 1, dtype="int16")
-        made = [numpy.frombuffer(frame, dtype="<i2") for frame in _voice(_VOICE_RATE)]
+        frames = _voice(_VOICE_RATE)
+        pieces = cycle(
+            numpy.frombuffer(b"".join(frames[at : at + _PIECE]), dtype="<i2") for at in range(0, len(frames), _PIECE)
+        )
+        pcm = bytearray()
 
         def hear(frame: bytes, now: float) -> None:
             upwards.resample_chunk(numpy.frombuffer(frame, dtype="<i2"))
             self._hear(frame, now)
 
         def speak() -> bytes:
-            resampled = downwards.resample_chunk(made[next(self._numbers) % _FRAMES_OF_VOICE])
-            return bytes(resampled.tobytes())
+            # The resampler's first answers are shorter than what it was given: it looks ahead.
+            while len(pcm) < FRAME_BYTES:
+                pcm.extend(downwards.resample_chunk(next(pieces)).tobytes())
+            frame = bytes(pcm[:FRAME_BYTES])
+            del pcm[:FRAME_BYTES]
+            return frame
 
         self.hear, self.speak = hear, speak
 
@@ -113,6 +123,8 @@ async def run(calls: int, seconds: float, codec_name: str, *, resample: bool) ->
     for session in sessions:
         session.close()
     pump.stop()
+    # The resamplers complain when the interpreter goes before them.
+    gc.unfreeze()
 
 
 def main() -> None:
@@ -125,6 +137,7 @@ def main() -> None:
     sys.setswitchinterval(_SWITCH_INTERVAL)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(run(options.calls, options.seconds, options.codec, resample=options.resample))
+    gc.collect()
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -4,6 +4,7 @@
  *
  * One socket per stream sends a packet of 172 octets every 20 ms to its PORT. Streams are spread over ten phases of
  * 2 ms, as the pump of the server does it, and packet n of a phase is due at start + phase * 2 ms + n * 20 ms.
+ * Prints the port of each stream; what comes back is read and forgotten.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -51,6 +52,13 @@ static void sleep_until(const struct timespec *start, long long nanoseconds)
         ;
 }
 
+static int own_port(const struct stream *stream)
+{
+    struct sockaddr_in own;
+    socklen_t length = sizeof own;
+    return getsockname(stream->socket, (struct sockaddr *)&own, &length) < 0 ? 0 : ntohs(own.sin_port);
+}
+
 int main(int count, char **arguments)
 {
     if (count < 4) {
@@ -64,6 +72,11 @@ int main(int count, char **arguments)
             perror("paced_sender");
             return 1;
         }
+    for (int i = 0; i < streams; i++)
+        printf("%d ", own_port(&all[i]));
+    printf("\n");
+    fflush(stdout);
+    unsigned char back[2048];
     struct timespec start;
     clock_gettime(CLOCK_MONOTONIC, &start);
     long ticks = atol(arguments[2]) * 50 * PHASES;
@@ -75,6 +88,8 @@ int main(int count, char **arguments)
             put(all[i].packet + 4, frame * FRAME, 4);
             if (send(all[i].socket, all[i].packet, sizeof all[i].packet, 0) < 0)
                 continue;
+            while (recv(all[i].socket, back, sizeof back, 0) > 0)
+                ;
         }
     }
     return 0;

@@ -202,7 +202,7 @@ def reference_figures(count: int, seconds: int, host: str = "127.0.0.1") -> dict
         load = RtpLoad(host, count)
         try:
             command = [str(sender), host, str(seconds), *(str(stream.port) for stream in load.streams)]
-            with subprocess.Popen(command) as process:
+            with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
                 load.run(seconds)
                 process.wait(seconds + 10)
             return load.figures()

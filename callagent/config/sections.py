@@ -49,7 +49,7 @@ class Trunk(Section):
     media_sources: tuple[NetworkSetting, ...] = ()
     """Addresses or networks its media may come from besides the address in its SDP."""
     in_band_digits: bool = False
-    """Whether keys are listened for in the audio, for lines without RFC 4733."""
+    """Whether keys are tones in the audio, both ways, for lines without RFC 4733."""
 
     @model_validator(mode="after")
     def _is_complete(self) -> Self:

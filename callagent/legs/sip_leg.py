@@ -21,6 +21,7 @@ from callagent.legs.leg import (
 )
 from callagent.legs.sip_identity import call_info_of, clean, target_uri
 from callagent.legs.sip_media import ANY_MEDIA, TrunkMedia, rtp_parameters
+from callagent.legs.tones import dtmf_frames
 from callagent.log import get_logger
 from callagent.rtp import NoTelephoneEvent, RtpSession
 from callagent.sip import (
@@ -183,8 +184,7 @@ class SipLeg:
         try:
             await self._session.send_digits(digits)
         except NoTelephoneEvent:
-            for digit in digits:
-                self._call.send_digit(digit)
+            await _spell(digits, self._session, self._call, tones=self._media.in_band_digits)
 
     # Beyond CallLeg, for phones
 
@@ -325,6 +325,15 @@ class SipLeg:
             self._early.append(event)
         else:
             self._on_event(event)
+
+
+async def _spell(digits: str, session: RtpSession, call: EndpointCall, *, tones: bool) -> None:
+    """Key presses for a peer that takes no telephone events."""
+    if tones:
+        await session.send_tones(tuple(dtmf_frames(digits)))
+        return
+    for digit in digits:
+        call.send_digit(digit)
 
 
 def _ignore(event: Event) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from ipaddress import IPv4Network, IPv6Network, ip_address
 
 from callagent.rtp import RtpParameters, SrtpKeys, available_codecs, open_codec
-from callagent.sip import Agreement, Encryption, Hop, MediaPolicy, Negotiation, Uri
+from callagent.sip import FRAME_TIME, Agreement, Encryption, Hop, MediaPolicy, Negotiation, Uri
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class TrunkMedia:
     networks: tuple[IPv4Network | IPv6Network, ...] = ()
     """Where the trunk's media may come from besides the address in its SDP."""
     in_band_digits: bool = False
-    """Whether digits are listened for in the audio of peers without RFC 4733."""
+    """Whether digits are tones in the audio, both ways, with peers without RFC 4733."""
 
 
 ANY_MEDIA = TrunkMedia()
@@ -69,6 +69,7 @@ def rtp_parameters(agreement: Agreement, media: TrunkMedia) -> RtpParameters:
         own_telephone_event=agreement.own_telephone_event,
         control=agreement.control,
         keys=keys,
+        packet_frames=agreement.packet_time // FRAME_TIME,
         networks=media.networks,
         in_band_digits=media.in_band_digits,
     )

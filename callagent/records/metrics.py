@@ -92,6 +92,9 @@ class Metrics:
         )
         self._end_functions = Counter("callagent_end_functions_total", "End functions by outcome.", ("outcome",))
         self._packets = Counter("callagent_rtp_packets_total", "Packets by what became of them.", ("kind",))
+        self._round_trip = Histogram(
+            "callagent_rtp_round_trip_milliseconds", "Of ended calls whose peer reports by RTCP.", _MILLISECONDS
+        )
         self._jitter = Histogram("callagent_rtp_jitter_milliseconds", "Jitter of ended calls.", _MILLISECONDS)
         self._lateness = Histogram(
             "callagent_rtp_send_lateness_milliseconds", "The latest packet of each ended call.", _MILLISECONDS
@@ -150,6 +153,10 @@ class Metrics:
             return
         for kind in ("received", "sent", "lost", "late", "duplicate", "refused"):
             self._packets.add(kind, by=media.get(f"packets_{kind}", 0))
+        # Of what we sent, as the peer's RTCP tells.
+        self._packets.add("peer_lost", by=media.get("peer_packets_lost", 0))
+        if media.get("round_trip_ms"):
+            self._round_trip.observe(media["round_trip_ms"])
         self._jitter.observe(media.get("jitter_ms", 0.0))
         self._lateness.observe(media.get("send_lateness_max_ms", 0.0))
 

@@ -27,7 +27,7 @@ class Codec:
     clock_rate: int
     """Of the timestamps. G.722 says 8000 though it samples at 16000 (RFC 3551 §4.5.2), Opus always 48000 (RFC 7587)."""
     encode: Callable[[bytes], bytes]
-    """One frame."""
+    """A packet's PCM: one frame, or up to three."""
     decode: Callable[[bytes], bytes]
     """A packet's payload, of any length. Raises `ValueError` for what is no such code."""
     remembers: bool = False
@@ -105,7 +105,7 @@ def _open_opus(payload_type: int) -> Codec:
     encoder.bitrate = _OPUS_BITS
 
     def encode(pcm: bytes) -> bytes:
-        return bytes(encoder.encode(pcm, FRAME_SAMPLES))
+        return bytes(encoder.encode(pcm, len(pcm) // 2))
 
     def decode(payload: bytes) -> bytes:
         if not payload:

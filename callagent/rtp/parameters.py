@@ -25,6 +25,8 @@ class RtpParameters:
     """What the peer sends its audio as, where it is another than ours."""
     own_telephone_event: int | None = None
     comfort_noise: int = COMFORT_NOISE
+    packet_frames: int = 1
+    """Frames in a packet of ours: what the peer asks for (`a=ptime`), where it is not one."""
     control: tuple[str, int] | None = None
     """Where RTCP goes; None: the port above the media (RFC 3605 §2.1). The media's own address under RFC 5761."""
     keys: SrtpKeys | None = None

@@ -41,6 +41,7 @@ class RtpReceiver:
         self.reception = Reception()
         self.buffer = JitterBuffer()
         self._parameters = parameters
+        self._audio_types, self._event_types = parameters.audio_types, parameters.event_types
         self._codec = parameters.codec
         self._secure: SrtpReceiver | None = None
         self._in_band: InBandDigits | None = None
@@ -93,6 +94,7 @@ class RtpReceiver:
         # The peer's stream goes on: so does what the decoder remembers of it.
         self._codec = self._codec if parameters.codec.is_like(self._codec) else parameters.codec
         self._parameters = parameters
+        self._audio_types, self._event_types = parameters.audio_types, parameters.event_types
         if not parameters.in_band_digits:
             self._in_band = None
         elif self._in_band is None:
@@ -118,7 +120,7 @@ class RtpReceiver:
             self.packets += 1
             self.heard = now
             # Key presses stand still in time: they say nothing of jitter.
-            timed = accepted.payload_type in self._parameters.audio_types
+            timed = accepted.payload_type in self._audio_types
             self.reception.receive(
                 accepted.sequence, accepted.timestamp if timed else None, now, self._codec.clock_rate
             )
@@ -202,11 +204,11 @@ class RtpReceiver:
             self._lost = True
         self._sequence = (packet.sequence + 1) & 0xFFFF
         kind = packet.payload_type
-        if kind in self._parameters.event_types:
+        if kind in self._event_types:
             self._play_event(packet, received)
-        elif self._held and kind in (*self._parameters.audio_types, self._parameters.comfort_noise):
+        elif self._held and kind in (*self._audio_types, self._parameters.comfort_noise):
             return
-        elif kind in self._parameters.audio_types:
+        elif kind in self._audio_types:
             self._play_audio(packet, now, received)
         elif kind == self._parameters.comfort_noise:
             self._play_noise(packet, now, received)
@@ -221,7 +223,8 @@ class RtpReceiver:
             self.refused += 1
             self._lost = True
             return
-        self._fill(packet.timestamp, pcm, received)
+        if self._filled or packet.timestamp != self._timestamp:
+            self._fill(packet.timestamp, pcm, received)
         self._go_on(packet.timestamp + self._codec.units(len(pcm) // 2), now)
         self._noise = None
         if self._rest or len(pcm) != FRAME_BYTES:

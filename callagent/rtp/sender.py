@@ -1,19 +1,24 @@
-"""What a media session sends: one packet a frame, audio or a key press, numbered and stamped without a gap."""
+"""What a media session sends: audio or key presses, numbered and stamped without a gap.
+
+A packet holds one frame, or two or three where the peer asks for longer ones.
+"""
 
 from __future__ import annotations
 
 import secrets
 from collections import deque
+from collections.abc import Iterable
 
 from callagent.call_info import FRAME_BYTES
 from callagent.rtp.codec import Codec
 from callagent.rtp.packet import HEADER, VERSION
+from callagent.rtp.parameters import RtpParameters
 from callagent.rtp.telephone_event import PAUSE_FRAMES, TelephoneEvent, digit_events
 
 FRAMES_PER_SECOND = 50
 _SILENCE = bytes(FRAME_BYTES)
-_DigitStep = TelephoneEvent | None
-"""None: a frame of pause after a digit."""
+_DigitStep = TelephoneEvent | bytes | None
+"""None: a frame of pause after a digit; bytes: a frame of tone."""
 
 
 class RtpSender:
@@ -30,25 +35,32 @@ class RtpSender:
         # Appended to by the loop, taken from by the pump: both are atomic.
         self._steps: deque[_DigitStep] = deque()
         self._event_timestamp: int | None = None
-        self._negotiated: tuple[Codec, bytes | None, int | None] = (codec, None, None)
+        self._collected: list[bytes] = []
+        """Frames of the packet to come, where one holds several."""
+        self._negotiated: tuple[Codec, bytes | None, int | None, int] = (codec, None, None, 1)
         self._event_units = 0
-        self.use(codec, None)
+        self.use(RtpParameters(codec))
 
-    def use(self, codec: Codec, telephone_event: int | None, event_rate: int = 8000) -> None:
+    def use(self, parameters: RtpParameters) -> None:
         """What the last offer and answer agreed on; from the next frame on."""
-        present = self._negotiated[0]
+        codec, present = parameters.codec, self._negotiated[0]
         # The peer's decoder remembers our stream: so does the encoder that goes on.
         codec = present if codec.is_like(present) else codec
         silence = None if codec.remembers else codec.encode(_SILENCE)
-        self._event_units = event_rate // FRAMES_PER_SECOND
+        self._event_units = parameters.telephone_event_rate // FRAMES_PER_SECOND
+        self._collected = []
         # One swap: the pump sees all of the old or all of the new.
-        self._negotiated = (codec, silence, telephone_event)
+        self._negotiated = (codec, silence, parameters.telephone_event, parameters.packet_frames)
 
     def press(self, digits: str) -> None:
         """Queue key presses; they replace the audio. Raises `ValueError` before anything is queued."""
         pressed = [digit_events(digit, self._event_units) for digit in digits]
         for events in pressed:
             self._steps.extend([*events, *[None] * PAUSE_FRAMES])
+
+    def play(self, frames: Iterable[bytes]) -> None:
+        """Queue PCM that replaces the audio: digits as tones, for a peer without telephone events."""
+        self._steps.extend(frames)
 
     @property
     def pressing(self) -> bool:
@@ -60,6 +72,7 @@ class RtpSender:
 
     def skip(self, frames: int) -> None:
         """Frames that are never sent: the timestamp moves, the sequence number does not."""
+        self._collected.clear()
         self.timestamp = (self.timestamp + frames * self._negotiated[0].frame_units) & 0xFFFFFFFF
 
     def resume(self) -> None:
@@ -67,17 +80,38 @@ class RtpSender:
         self._talkspurt_starts = True
 
     def frame_to_send(self, pcm: bytes | None) -> bytes:
-        """The next packet; `pcm` is one frame, None for silence, and is lost while a digit is sent."""
-        codec, silence, telephone_event = self._negotiated
+        """The next packet; `pcm` is one frame, None for silence, and is lost while a digit is sent.
+
+        Empty while a packet of several frames is being collected.
+        """
+        codec, silence, telephone_event, packet_frames = self._negotiated
         step = self._steps.popleft() if self._steps else None
-        if step is not None and telephone_event is not None:
+        if isinstance(step, bytes):
+            pcm = step
+        elif step is not None and telephone_event is not None:
+            self._collected.clear()
             return self._event_packet(step, telephone_event)
         if self._event_timestamp is not None:
             self._event_timestamp = None
             self._talkspurt_starts = True
+        if packet_frames > 1:
+            return self._collect(pcm or _SILENCE, codec, packet_frames)
         marker, self._talkspurt_starts = self._talkspurt_starts, False
         payload = silence if pcm is None and silence is not None else codec.encode(pcm or _SILENCE)
         return self._packet(codec.payload_type, self.timestamp, marker, payload)
+
+    def _collect(self, pcm: bytes, codec: Codec, packet_frames: int) -> bytes:
+        self._collected.append(pcm)
+        count = len(self._collected)
+        if count < packet_frames:
+            self.timestamp = (self.timestamp + codec.frame_units) & 0xFFFFFFFF
+            return b""
+        payload = codec.encode(b"".join(self._collected))
+        self._collected.clear()
+        marker, self._talkspurt_starts = self._talkspurt_starts, False
+        # A packet's time is that of its first sample.
+        began = (self.timestamp - (count - 1) * codec.frame_units) & 0xFFFFFFFF
+        return self._packet(codec.payload_type, began, marker, payload)
 
     def _event_packet(self, event: TelephoneEvent, payload_type: int) -> bytes:
         marker = self._event_timestamp is None

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from callagent.call_info import FRAME_BYTES, FRAME_SECONDS, MediaStatistics
@@ -90,7 +90,7 @@ class RtpSession:
         secure = _secure_sender(parameters.keys, self._secure)
         self._receiver.connect(remote, parameters, now)
         self._secure = secure
-        self._sender.use(parameters.codec, parameters.telephone_event, parameters.telephone_event_rate)
+        self._sender.use(parameters)
         self._parameters = parameters
         assert self._receiver.remote is not None
         self._destination = self._receiver.remote.address
@@ -127,22 +127,29 @@ class RtpSession:
             raise NoTelephoneEvent
         self._pressed.clear()
         self._sender.press(digits)
-        if not digits or self._closed:
+        await self._until_sent(len(digits) * FRAMES_PER_DIGIT)
+
+    async def send_tones(self, frames: Sequence[bytes]) -> None:
+        """Digits as sound, in place of the source's frames; returns when they are sent."""
+        self._pressed.clear()
+        self._sender.play(frames)
+        await self._until_sent(len(frames))
+
+    async def _until_sent(self, frames: int) -> None:
+        if not frames or self._closed:
             return
         # The pump takes one step a frame; a session that is held or closed must not be waited for.
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(1.0 + 2 * len(digits) * FRAMES_PER_DIGIT * FRAME_SECONDS):
+            async with asyncio.timeout(1.0 + 2 * frames * FRAME_SECONDS):
                 await self._pressed.wait()
 
     def statistics(self) -> MediaStatistics:
         return replace(
-            _received(self._receiver),
+            _heard(self._receiver, self._reports),
             codec=str(self._parameters.codec),
             encryption=self._parameters.keys.send_suite if self._parameters.keys else "",
             packets_sent=self._sender.packets,
             send_lateness_max_ms=self._lateness * 1000,
-            peer_packets_lost=self._reports.peer_lost,
-            round_trip_ms=self._reports.round_trip * 1000,
         )
 
     def close(self) -> None:
@@ -182,6 +189,8 @@ class RtpSession:
         packet = sender.frame_to_send(self._ask_source())
         if pressing and not sender.pressing:
             self._loop.call_soon_threadsafe(self._pressed.set)
+        if not packet:
+            return
         try:
             self._socket.sendto(packet if self._secure is None else self._secure.protect(packet), destination)
         except OSError:
@@ -189,7 +198,10 @@ class RtpSession:
         self._lateness = max(self._lateness, time.monotonic() - due)
 
     def fail(self, error: Exception) -> None:
-        self._report(error)
+        """Told once: what fails for one frame fails for fifty a second."""
+        if not self._reported:
+            self._reported = True
+            self._loop.call_soon_threadsafe(self.on_send_error, error)
 
     def _ask_source(self) -> bytes | None:
         if self._source is None:
@@ -198,17 +210,11 @@ class RtpSession:
             pcm = self._source()
         # The edge of the call on this thread: the caller hears silence, the others hear theirs.
         except Exception as error:
-            self._report(error)
+            self.fail(error)
             return None
         if pcm is not None and len(pcm) != FRAME_BYTES:
             return pcm[:FRAME_BYTES].ljust(FRAME_BYTES, b"\0")
         return pcm
-
-    def _report(self, error: Exception) -> None:
-        """Once: what fails for one frame fails for fifty a second."""
-        if not self._reported:
-            self._reported = True
-            self._loop.call_soon_threadsafe(self.on_send_error, error)
 
     # On the event loop.
 
@@ -255,7 +261,8 @@ class RtpSession:
         if self._sink is not None:
             self._deliver(self._receiver.tick(now), now)
         if not self._closed:
-            self._send_report(now)
+            if now >= self._reports.due:
+                self._send_control(self._reports.make(self._sender, self._receiver, now, time.time()))
             expired = self._timeout.expire(self._receiver.heard, now)
             if expired is not None:
                 self.on_timeout(expired)
@@ -273,16 +280,8 @@ class RtpSession:
         if opened is not None:
             self._reports.receive(opened, self._receiver, time.time())
 
-    def _send_report(self, now: float) -> None:
-        if self._destination is not None and now >= self._reports.due:
-            self._send_control(self._reports.make(self._sender, self._receiver, now, time.time()))
-
     def _send_control(self, report: bytes) -> None:
-        """To where the peer reads RTCP: under RFC 5761 the media's own port, from ours."""
-        host, port = self._destination or ("", 0)
-        control = self._parameters.control
-        muxed = control is not None and control == self._receiver.named
-        target = (host, port) if muxed else control or (host, port + 1)
+        muxed, target = _control_address(self._destination or ("", 0), self._parameters, self._receiver.named)
         try:
             if (opened := self._socket if muxed else self._control) is not None:
                 opened.sendto(report if self._secure is None else self._secure.protect_rtcp(report), target)
@@ -290,7 +289,15 @@ class RtpSession:
             self.send_errors += 1
 
 
-def _received(receiver: RtpReceiver) -> MediaStatistics:
+def _control_address(media: Address, parameters: RtpParameters, named: Address | None) -> tuple[bool, Address]:
+    """Where the peer reads RTCP, and whether that is the media's own port, reached from ours (RFC 5761)."""
+    control = parameters.control
+    if control is not None and control == named:
+        return True, media
+    return False, control or (media[0], media[1] + 1)
+
+
+def _heard(receiver: RtpReceiver, reports: Reports) -> MediaStatistics:
     return MediaStatistics(
         packets_received=receiver.packets,
         packets_lost=receiver.buffer.lost,
@@ -298,6 +305,8 @@ def _received(receiver: RtpReceiver) -> MediaStatistics:
         packets_duplicate=receiver.buffer.duplicates,
         packets_refused=receiver.refused_total,
         jitter_ms=receiver.jitter * 1000,
+        peer_packets_lost=reports.peer_lost,
+        round_trip_ms=reports.round_trip * 1000,
     )
 
 

@@ -29,7 +29,7 @@ from callagent.sip.events import (
 from callagent.sip.lookup import Lookup, LookupFailed
 from callagent.sip.media_policy import Encryption, MediaPolicy, NotAcceptable
 from callagent.sip.message import Headers, MalformedMessage, Request, Response, parse_message
-from callagent.sip.negotiation import Agreement, Negotiation
+from callagent.sip.negotiation import FRAME_TIME, Agreement, Negotiation
 from callagent.sip.timers import TimerSettings
 from callagent.sip.tls import TlsSettings
 from callagent.sip.transaction_layer import Hop
@@ -39,6 +39,7 @@ from callagent.sip.user_agent import UserAgent
 from callagent.sip.wire import UNPROVEN, UserAgentSettings
 
 __all__ = [
+    "FRAME_TIME",
     "UNPROVEN",
     "Account",
     "Address",

@@ -1,4 +1,7 @@
-"""Offer and answer for one audio stream among whatever else is offered (RFC 3264, 6337); 20 ms packets."""
+"""Offer and answer for one audio stream among whatever else is offered (RFC 3264, 6337).
+
+We ask for packets of 20 ms, and send what the peer asks for, in whole frames of 20 ms.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,12 @@ _NUMBERS = {"PCMU": "0", "PCMA": "8", "G722": "9", "OPUS": "107"}
 _EVENTS = {8000: "101", 16000: "102", 48000: "103"}
 _EVENT = "TELEPHONE-EVENT/"
 _COMFORT_NOISE = "CN/8000"
+_TIME = re.compile(r"\d{1,4}(?:\.\d{1,3})?\s*", re.ASCII)
 _RTCP = re.compile(r"(\d{1,5})(?: IN IP[46] (\S+))?\s*")
+
+FRAME_TIME = 20
+_LONGEST_TIME = 60
+"""Milliseconds of a frame, and of the longest packet that we send: Opus has none longer (RFC 6716 §2)."""
 
 NO_POLICY = MediaPolicy()
 
@@ -50,6 +58,8 @@ class Agreement:
     """What the peer may send by our own description; differs only where the answer chose another number."""
     own_telephone_event: int | None = None
     comfort_noise: int | None = None
+    packet_time: int = FRAME_TIME
+    """Milliseconds of a packet that we send."""
     control: tuple[str, int] | None = None
     """Where RTCP goes: equal to `remote` under RFC 5761. None: the port above."""
     send_key: Crypto | None = None
@@ -180,6 +190,7 @@ class Negotiation:
             payload_type=int(number),
             telephone_event_rate=rate,
             comfort_noise=noise if _CLOCK_RATES[codec] == 8000 else None,
+            packet_time=_packet_time(media),
             control=self._control(media, remote),
             send_key=keys[0],
             receive_key=keys[1],
@@ -252,7 +263,7 @@ class Negotiation:
         attributes = list(_format_attributes(formats))
         attributes += [("crypto", str(key)) for key in keys]
         attributes += [("rtcp-mux", "")] if mux else []
-        attributes += [("ptime", "20"), (direction.value, "")]
+        attributes += [("ptime", str(FRAME_TIME)), (direction.value, "")]
         return MediaDescription("audio", self._port, protocol, tuple(formats), "", tuple(attributes), direction)
 
     def _write(self, media: tuple[MediaDescription, ...]) -> bytes:
@@ -267,6 +278,15 @@ class Negotiation:
 
 def _is_payload_type(number: str) -> bool:
     return number.isascii() and number.isdigit() and int(number) < 128
+
+
+def _packet_time(media: MediaDescription) -> int:
+    """What the peer asks for, in whole frames, and not above what it can bear (RFC 8866 §6.4)."""
+    wished, most = (
+        [int(float(each)) for each in media.values(name) if _TIME.fullmatch(each)] for name in ("ptime", "maxptime")
+    )
+    milliseconds = min([*(wished or [FRAME_TIME]), *most, _LONGEST_TIME])
+    return max(FRAME_TIME, milliseconds // FRAME_TIME * FRAME_TIME)
 
 
 def _event(encodings: dict[str, str], clock_rate: int) -> tuple[int, int | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 import socket
 import subprocess
@@ -19,6 +20,7 @@ MODULES = next((str(path) for path in Path("/usr/lib").glob("**/baresip/modules"
 _CONFIG = """\
 poll_method epoll
 sip_listen 127.0.0.1:{sip}
+{certificate}
 call_local_timeout 120
 call_max_calls 10
 audio_player aubridge,out{sip}
@@ -54,7 +56,10 @@ ctrl_tcp_listen 127.0.0.1:{control}
 snd_path {recordings}
 menu_bell no
 """
-_ACCOUNT = "<sip:user@127.0.0.1:{sip};transport=udp>;regint=0;answermode=auto;audio_codecs={codecs};ptime=20{more}\n"
+_ACCOUNT = (
+    "<sip:user@127.0.0.1:{sip};transport={transport}>;regint=0;answermode=auto;"
+    "audio_codecs={codecs};ptime={ptime}{more}\n"
+)
 
 
 class Baresip:
@@ -73,6 +78,10 @@ class Baresip:
     def command(self, name: str, parameters: str = "") -> None:
         text = json.dumps({"command": name, "params": parameters, "token": name}).encode()
         self._socket.sendall(b"%d:%s," % (len(text), text))
+
+    def digits(self) -> str:
+        """The keys that were pressed at the other end."""
+        return "".join(event["param"] for event in self.events if event.get("type") == "CALL_DTMF_START")
 
     def wait_for(self, kind: str, seconds: float = 30.0) -> dict[str, Any]:
         """The first event of this type (`CALL_ESTABLISHED`, `CALL_CLOSED`, `TRANSFER` …)."""
@@ -131,19 +140,26 @@ def baresip(
     rate: int = 8000,
     more: str = "",
     mux: bool = False,
+    ptime: int = 20,
+    transport: str = "udp",
+    certificate: Path | None = None,
 ) -> Iterator[Baresip]:
     """A phone that plays `microphone` (mono WAV of `rate` Hz) in every call and records beside it.
 
-    `more` are further account parameters, such as `;mediaenc=srtp-mand`.
+    `more` are further account parameters, such as `;mediaenc=srtp-mand`; `certificate`, with its key, is for TLS.
     """
     assert BARESIP, "baresip is not installed"
-    sip, control = free_port(socket.SOCK_DGRAM), free_port(socket.SOCK_STREAM)
+    # SIP over every transport: TLS is one above the others.
+    sip, control = free_port(socket.SOCK_DGRAM, socket.SOCK_STREAM), free_port(socket.SOCK_STREAM)
     recordings = folder / "recordings"
     recordings.mkdir(parents=True)
     places = {"microphone": microphone, "recordings": recordings, "modules": MODULES}
-    text = _CONFIG.format(sip=sip, control=control, rate=rate, mux="yes" if mux else "no", **places)
+    shown = f"sip_certificate {certificate}" if certificate is not None else ""
+    text = _CONFIG.format(sip=sip, control=control, rate=rate, mux="yes" if mux else "no", certificate=shown, **places)
     (folder / "config").write_text(text)
-    (folder / "accounts").write_text(_ACCOUNT.format(sip=sip, codecs=codecs, more=more))
+    (folder / "accounts").write_text(
+        _ACCOUNT.format(sip=sip, codecs=codecs, ptime=ptime, more=more, transport=transport)
+    )
     (folder / "contacts").write_text("")
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen([BARESIP, "-f", str(folder)], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
@@ -154,10 +170,24 @@ def baresip(
         phone.close()
 
 
-def free_port(kind: int) -> int:
+def free_port(*kinds: int) -> int:
+    """A port that nobody has, nor the one above it, for these kinds of socket.
+
+    Not from the system's own range: between the look and the use somebody else's connection would take it.
+    """
+    while True:
+        port = random.randrange(28000, 32760, 2)
+        if all(_is_free(kind, number) for kind in kinds for number in (port, port + 1)):
+            return port
+
+
+def _is_free(kind: int, port: int) -> bool:
     with socket.socket(socket.AF_INET, kind) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 def _connect(port: int) -> socket.socket:

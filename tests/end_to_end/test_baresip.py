@@ -20,6 +20,7 @@ from callagent.legs.sip_leg import SipLeg
 from callagent.legs.sip_legs import SipLegs
 from callagent.rtp import Pump, RtpPorts
 from callagent.sip import TlsSettings, UserAgentSettings
+from tests.end_to_end.baresip import free_port
 from tests.sip.test_connections import make_certificate
 
 MODULES = Path("/usr/lib/baresip/modules")
@@ -28,12 +29,6 @@ pytestmark = [
     pytest.mark.end_to_end,
     pytest.mark.skipif(shutil.which("baresip") is None or not MODULES.exists(), reason="baresip is not installed"),
 ]
-
-
-def free_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def write_tone(path: Path) -> None:
@@ -51,8 +46,8 @@ class Baresip:
     def __init__(self, folder: Path, transport: str = "udp") -> None:
         self.folder = folder
         self.transport = transport
-        self.port = free_port()
-        self._control = free_port()
+        self.port = free_port(socket.SOCK_DGRAM, socket.SOCK_STREAM)
+        self._control = free_port(socket.SOCK_STREAM)
         self._process: asyncio.subprocess.Process
         self._writer: asyncio.StreamWriter
         self._reader: asyncio.StreamReader

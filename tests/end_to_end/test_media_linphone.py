@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 import socket
 from collections.abc import AsyncIterator
@@ -16,6 +17,7 @@ from callagent.call_info import EndReason
 from callagent.legs.leg import DigitPressed
 from callagent.legs.sip_media import TrunkMedia
 from tests.end_to_end.baresip import free_port
+from tests.end_to_end.scripted import until
 from tests.end_to_end.test_media_peers import PATIENCE, Server, served, write_tone
 
 __all__ = ["served"]
@@ -27,8 +29,11 @@ pytestmark = [
 
 _CONFIG = """\
 [sip]
-sip_port={port}
-sip_tcp_port=0
+sip_port={udp}
+sip_tcp_port={tcp}
+sip_tls_port={tls}
+verify_server_certs=0
+verify_server_cn=0
 bind_address=127.0.0.1
 ipv6_migration_done=1
 use_ipv6=0
@@ -40,12 +45,30 @@ firewall_policy=0
 
 [rtp]
 audio_rtp_port={media}
+
+[audio_codec_0]
+mime=G722
+rate=8000
+channels=1
+enabled=1
+
+[audio_codec_1]
+mime=opus
+rate=48000
+channels=2
+enabled=1
+
+[audio_codec_2]
+mime=PCMU
+rate=8000
+channels=1
+enabled=1
 """
 START_SECONDS = 2.0
 """Until it has found the network; it says nothing when it has."""
 LOOPBACK = ip_network("127.0.0.0/8")
 """Its SDP names the machine's address in the network, its packets come from loopback."""
-CODECS = {"PCMU": "PCMU/8000", "OPUS": "OPUS/48000"}
+CODECS = {"PCMU": "PCMU/8000", "G722": "G722/8000", "OPUS": "OPUS/48000"}
 
 
 @pytest.fixture
@@ -55,12 +78,16 @@ def media(request: pytest.FixtureRequest) -> TrunkMedia:
 
 
 @asynccontextmanager
-async def linphone(folder: Path, *, encrypted: bool) -> AsyncIterator[asyncio.StreamWriter]:
-    """Its command line; it plays a tone for its microphone."""
+async def linphone(
+    folder: Path, *, encrypted: bool, transport: str = "udp"
+) -> AsyncIterator[tuple[asyncio.StreamWriter, Path]]:
+    """Its command line, and what it says; it plays a tone for its microphone."""
     config = folder / "linphonerc"
     config.write_text(
         _CONFIG.format(
-            port=free_port(socket.SOCK_DGRAM),
+            udp=free_port(socket.SOCK_DGRAM) if transport == "udp" else 0,
+            tcp=free_port(socket.SOCK_STREAM) if transport == "tcp" else 0,
+            tls=free_port(socket.SOCK_STREAM) if transport == "tls" else 0,
             media=free_port(socket.SOCK_DGRAM),
             encryption="srtp" if encrypted else "none",
             mandatory=int(encrypted),
@@ -70,7 +97,7 @@ async def linphone(folder: Path, *, encrypted: bool) -> AsyncIterator[asyncio.St
     tone = write_tone(folder / "tone.wav", 8000)
     with (folder / "log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(
-            "linphonec", "-c", str(config), stdin=asyncio.subprocess.PIPE, stdout=log, stderr=log,
+            "stdbuf", "-oL", "linphonec", "-c", str(config), stdin=asyncio.subprocess.PIPE, stdout=log, stderr=log,
             env={"HOME": str(folder), "PATH": "/usr/bin:/bin"},
         )  # fmt: skip
     assert process.stdin is not None
@@ -78,7 +105,7 @@ async def linphone(folder: Path, *, encrypted: bool) -> AsyncIterator[asyncio.St
         await asyncio.sleep(START_SECONDS / 2)
         process.stdin.write(f"{command}\n".encode())
     try:
-        yield process.stdin
+        yield process.stdin, folder / "log"
     finally:
         process.stdin.write(b"quit\n")
         try:
@@ -97,7 +124,7 @@ async def test_linphone_is_heard_and_its_digits_too(
     media: TrunkMedia, encrypted: bool, served: tuple[Server, str], tmp_path: Path
 ) -> None:
     server, address = served
-    async with asyncio.timeout(PATIENCE), linphone(tmp_path, encrypted=encrypted) as command:
+    async with asyncio.timeout(PATIENCE), linphone(tmp_path, encrypted=encrypted) as (command, _):
         command.write(f"call {address}\n".encode())
         leg = await server.take()
         await server.hear(50)
@@ -107,3 +134,42 @@ async def test_linphone_is_heard_and_its_digits_too(
         await leg.hang_up(EndReason.AGENT_HANGUP)
     assert statistics.codec == CODECS[media.codecs[0]]
     assert bool(statistics.encryption) is encrypted
+
+
+@pytest.mark.parametrize("transport", ["udp", "tcp", "tls"])
+@pytest.mark.parametrize(
+    "media", [TrunkMedia((name,), networks=(LOOPBACK,)) for name in ("G722", "OPUS")], ids=["G722", "OPUS"],
+    indirect=True,
+)  # fmt: skip
+async def test_a_whole_encrypted_call_over_every_transport(
+    media: TrunkMedia, transport: str, served: tuple[Server, str], tmp_path: Path
+) -> None:
+    server, _ = served
+    async with asyncio.timeout(PATIENCE), linphone(tmp_path, encrypted=True, transport=transport) as (command, log):
+        command.write(f"call {server.addresses[transport]}\n".encode())
+        leg = await server.take()
+        await server.hear(25)
+        for digit in "5#":
+            command.write(f"{digit}\n".encode())
+            assert await server.events.get() == DigitPressed(digit)
+        first = leg._session._parameters.keys
+        command.write(b"pause\n")
+        # It can take the call back once it knows that we have let it go.
+        await until(lambda: "is now paused" in log.read_text(), PATIENCE, log.read_text)
+        assert leg._session._held
+        command.write(b"resume\n")
+        await until(lambda: not leg._session._held, PATIENCE)
+        await server.hear(25)
+        # It repeats its key: so do we, and the numbering of the packets goes on.
+        assert leg._session._parameters.keys == first
+        await leg.send_digits("42*")
+        await until(lambda: told(log) == "42*", PATIENCE, log.read_text)
+        statistics = leg._session.statistics()
+        await leg.hang_up(EndReason.AGENT_HANGUP)
+    assert (statistics.codec, bool(statistics.encryption)) == (CODECS[media.codecs[0]], True)
+    assert server.events.empty()
+
+
+def told(log: Path) -> str:
+    """The keys that linphonec says it heard."""
+    return "".join(re.findall(r"Receiving tone (\S)", log.read_text()))

@@ -8,6 +8,7 @@ import math
 import struct
 import wave
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
@@ -18,9 +19,11 @@ from callagent.legs import SipLeg, SipLegs
 from callagent.legs.leg import DigitPressed, LegEvent
 from callagent.legs.sip_media import TrunkMedia
 from callagent.rtp import Pump, RtpPorts
-from callagent.rtp.in_band_digits import _energy
-from callagent.sip import Encryption, UserAgentSettings
+from callagent.rtp.in_band_digits import InBandDigits, _energy
+from callagent.sip import Encryption, TlsSettings, UserAgentSettings
 from tests.end_to_end.baresip import BARESIP, baresip
+from tests.end_to_end.scripted import until
+from tests.sip.test_connections import make_certificate
 
 PATIENCE = 20.0
 pytestmark = [pytest.mark.end_to_end, pytest.mark.skipif(BARESIP is None, reason="baresip is not installed")]
@@ -45,11 +48,11 @@ def write_tone(path: Path, rate: int) -> Path:
     return path
 
 
-def tone() -> Iterator[bytes]:
+def tone(hertz: int = OUR_HERTZ) -> Iterator[bytes]:
     for index in count():
         start = index * 160
         yield struct.pack(
-            "<160h", *(int(8000 * math.sin(2 * math.pi * OUR_HERTZ * (start + n) / 8000)) for n in range(160))
+            "<160h", *(int(8000 * math.sin(2 * math.pi * hertz * (start + n) / 8000)) for n in range(160))
         )
 
 
@@ -65,6 +68,8 @@ class Server:
         self.legs: asyncio.Queue[SipLeg] = asyncio.Queue()
         self.events: asyncio.Queue[LegEvent] = asyncio.Queue()
         self.clear_frames = 0
+        self.addresses: dict[str, str] = {}
+        """By transport."""
 
     async def take(self) -> SipLeg:
         leg = await self.legs.get()
@@ -89,14 +94,20 @@ def media(request: pytest.FixtureRequest) -> TrunkMedia:
 
 
 @pytest.fixture
-async def served(media: TrunkMedia) -> AsyncIterator[tuple[Server, str]]:
+async def served(media: TrunkMedia, tmp_path: Path) -> AsyncIterator[tuple[Server, str]]:
     pump = Pump()
     pump.start()
     server = Server()
     ports = RtpPorts("127.0.0.1", 24000, 26998, rest_seconds=0.0)
     legs = SipLegs(ports, pump, server.legs.put_nowait, media=lambda trunk: media)
-    _, port = await legs.open("127.0.0.1", 0, UserAgentSettings(admit=lambda host: "local"))
-    yield server, f"sip:agent@127.0.0.1:{port}"
+    certificate, key = make_certificate(tmp_path, "server")
+    settings = UserAgentSettings(admit=lambda host: "local")
+    _, port = await legs.open("127.0.0.1", 0, settings, TlsSettings(certificate, key))
+    server.addresses = {"udp": f"sip:agent@127.0.0.1:{port}"}
+    for transport in ("tcp", "tls"):
+        _, port = await legs.listen(transport, "127.0.0.1", 0)
+        server.addresses[transport] = f"sip:agent@127.0.0.1:{port};transport={transport}"
+    yield server, server.addresses["udp"]
     await legs.close()
     pump.stop()
 
@@ -163,3 +174,83 @@ async def test_encryption_goes_on_after_hold_and_resume(served: tuple[Server, st
             await server.hear(50)
             assert leg._session.statistics().encryption
             await leg.hang_up(EndReason.AGENT_HANGUP)
+
+
+@pytest.mark.parametrize("transport", ["udp", "tcp", "tls"])
+@pytest.mark.parametrize("name", ["G722", "OPUS"])
+async def test_a_whole_encrypted_call_over_every_transport(
+    name: str, transport: str, served: tuple[Server, str], tmp_path: Path
+) -> None:
+    server, _ = served
+    codecs, rate, agreed = CODECS[name]
+    microphone = write_tone(tmp_path / "tone.wav", rate)
+    both = tmp_path / "both.pem"
+    certificate, key = make_certificate(tmp_path, "phone")
+    both.write_text(certificate.read_text() + key.read_text())
+    with baresip(
+        tmp_path / "phone", microphone, codecs=codecs, rate=rate, more=";mediaenc=srtp-mand",
+        transport=transport, certificate=both,
+    ) as phone:  # fmt: skip
+        async with asyncio.timeout(PATIENCE):
+            # The account's transport is added.
+            phone.command("dial", server.addresses[transport].partition(";")[0])
+            leg = await server.take()
+            await server.hear(25)
+            for digit in "7#":
+                phone.command("sndcode", digit)
+                assert await server.events.get() == DigitPressed(digit)
+            await leg.send_digits("15*D")
+            await until(lambda: phone.digits() == "15*D", PATIENCE, phone.digits)
+            phone.command("hold")
+            await until(lambda: leg._session._held, PATIENCE)
+            phone.command("resume")
+            await until(lambda: not leg._session._held, PATIENCE)
+            await server.hear(25)
+            await leg.send_digits("8")
+            await until(lambda: phone.digits() == "15*D8", PATIENCE, phone.digits)
+            statistics = leg._session.statistics()
+            await leg.hang_up(EndReason.AGENT_HANGUP)
+    assert (statistics.codec, bool(statistics.encryption)) == (agreed, True)
+    assert server.events.empty()
+    assert heard_clearly(phone.heard()[0]) > 0.4
+
+
+@pytest.mark.parametrize("name", ["PCMU", "OPUS"])
+async def test_a_phone_that_asks_for_longer_packets_gets_them(
+    name: str, served: tuple[Server, str], tmp_path: Path
+) -> None:
+    server, address = served
+    codecs, rate, _ = CODECS[name]
+    microphone = write_tone(tmp_path / "tone.wav", rate)
+    with baresip(tmp_path / "phone", microphone, codecs=codecs, rate=rate, ptime=40) as phone:
+        async with asyncio.timeout(PATIENCE):
+            phone.command("dial", address)
+            leg = await server.take()
+            await server.hear(50)
+            await leg.send_digits("3")
+            await until(lambda: phone.digits() == "3", PATIENCE, phone.digits)
+            assert leg._session._parameters.packet_frames == 2
+            await server.hear(50)
+            await leg.hang_up(EndReason.AGENT_HANGUP)
+    assert heard_clearly(phone.heard()[-1]) > 0.6
+
+
+@pytest.mark.parametrize("media", [TrunkMedia(("PCMU",), in_band_digits=True)], indirect=True)
+async def test_a_phone_without_telephone_events_hears_tones(served: tuple[Server, str], tmp_path: Path) -> None:
+    server, address = served
+    phone = tmp_path / "phone"
+    with baresip(phone, write_tone(tmp_path / "tone.wav", 8000)) as caller:
+        async with asyncio.timeout(PATIENCE):
+            caller.command("dial", address)
+            leg = await server.take()
+            await server.hear(25)
+            # It would take events; what its own SDP says is another thing.
+            leg._session._parameters = replace(leg._session._parameters, telephone_event=None)
+            await leg.send_digits("15")
+            await asyncio.sleep(0.3)
+            await leg.hang_up(EndReason.AGENT_HANGUP)
+    detector = InBandDigits()
+    with wave.open(str(caller.heard()[-1])) as file:
+        pcm = file.readframes(file.getnframes())
+    heard = [detector.receive(pcm[at : at + 320]) for at in range(0, len(pcm) - 319, 320)]
+    assert "".join(filter(None, heard)) == "15"

@@ -50,13 +50,16 @@ def test_media_transfers_and_errors_are_counted() -> None:
     metrics = Metrics()
     record = CallRecord(id="c", end_reason="error", in_progress=False)
     record.media = {"packets_received": 100, "packets_lost": 2, "jitter_ms": 3.0, "send_lateness_max_ms": 1.5}
+    record.media |= {"peer_packets_lost": 4, "round_trip_ms": 12.0}
     record.transfers = [{"method": "refer", "status": "refused"}]
     record.errors = [{"what": "model", "detail": "x", "at": 0.0}]
     record.turns = [TurnEntry(1, functions=[FunctionRecord(1, "f", {}, error="it failed")])]
     metrics.ended(record)
     found = samples(metrics.text({}))
     assert found["callagent_rtp_packets_total", frozenset({("kind", "lost")})] == 2
+    assert found["callagent_rtp_packets_total", frozenset({("kind", "peer_lost")})] == 4
     assert found["callagent_rtp_jitter_milliseconds_sum", frozenset()] == 3
+    assert found["callagent_rtp_round_trip_milliseconds_sum", frozenset()] == 12
     assert found["callagent_transfers_total", frozenset({("method", "refer"), ("outcome", "refused")})] == 1
     assert found["callagent_errors_total", frozenset({("what", "model")})] == 1
     assert found["callagent_function_errors_total", frozenset({("function", "f"), ("kind", "error")})] == 1

@@ -17,6 +17,7 @@ from callagent.rtp.parameters import RtpParameters
 from callagent.rtp.receiver import Received, RtpReceiver
 from callagent.rtp.sender import RtpSender
 from callagent.rtp.srtp import SrtpKeys, SrtpSender
+from tests.lossy_link import BAD, Damage, LossyLink
 from tests.rtp.streams import PEER, Arrival, audio, jittery, lossy, tone
 
 STRANGER = ("198.51.100.9", 4000)
@@ -155,31 +156,32 @@ def test_a_new_address_and_codec_are_followed_at_once_and_the_old_address_is_a_s
     assert receiver.receive(bytes(packet), ("192.0.2.77", 6000), 0.2) == [PCMA.decode(packet.payload)]
 
 
-def key_presses(digits: str, seed: int, share: float) -> str:
-    """What is read of `digits` sent through a network that loses, doubles and swaps packets."""
-    chance = random.Random(seed)
+def key_presses(digits: str, seed: int, damage: Damage) -> str:
+    """What is read of `digits` sent through a bad network."""
+    link = LossyLink(damage, seed)
     sender, receiver = RtpSender(PCMU), connected()
-    sender.use(PCMU, 101)
+    sender.use(RtpParameters(PCMU, 101))
     sender.press(digits)
     arrivals: list[tuple[float, bytes]] = []
     at = 0.0
     while sender.pressing:
         packet = sender.frame_to_send(None)
-        copies = (chance.random() >= share) + (chance.random() < 0.02)
-        arrivals += [(at + (0.03 if chance.random() < 0.05 else 0.0), packet)] * copies
+        arrivals += [(at + delay, packet) for delay in link.delays()]
         at += 0.02
     read: list[str] = []
     for now, packet in sorted(arrivals, key=lambda each: each[0]):
         while (timer := receiver.next_timer()) is not None and timer <= now:
             read += [item for item in receiver.tick(timer) if isinstance(item, str)]
         read += [item for item in receiver.receive(packet, PEER, now) if isinstance(item, str)]
+    assert link.lost > 0.8 * damage.loss * (link.lost + link.passed)
     return "".join(read)
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_thousand_digits_through_a_fifth_of_loss_each_once_and_in_order(seed: int) -> None:
+@pytest.mark.parametrize("share", BAD)
+def test_a_thousand_digits_through_a_bad_network_each_once_and_in_order(share: float, seed: int) -> None:
     digits = "".join(random.Random(seed).choices("0123456789*#ABCD", k=1000))
-    assert key_presses(digits, seed, 0.2) == digits
+    assert key_presses(digits, seed, BAD[share]) == digits
 
 
 @given(st.lists(st.binary(max_size=200) | st.binary(max_size=60).map(lambda data: b"\x80\x00\x00\x01" + data)))

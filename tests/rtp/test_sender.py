@@ -4,8 +4,9 @@ import itertools
 
 import pytest
 
-from callagent.rtp.codec import PCMA, PCMU, Codec
+from callagent.rtp.codec import PCMA, PCMU, Codec, open_codec
 from callagent.rtp.packet import RtpPacket
+from callagent.rtp.parameters import RtpParameters
 from callagent.rtp.sender import RtpSender
 from callagent.rtp.telephone_event import FRAMES_PER_DIGIT, TelephoneEvent
 from tests.rtp.streams import tone
@@ -34,7 +35,7 @@ def test_numbers_wrap() -> None:
 
 def test_a_digit_replaces_the_audio_and_then_a_talkspurt_begins() -> None:
     sender = RtpSender(PCMU)
-    sender.use(PCMU, 96)
+    sender.use(RtpParameters(PCMU, 96))
     sender.press("5#")
     sent = frames(sender, 2 * FRAMES_PER_DIGIT + 1)
     assert not sender.pressing
@@ -60,16 +61,16 @@ def test_skipped_frames_move_the_timestamp_only() -> None:
 
 def test_a_new_codec_is_used_from_the_next_frame_on() -> None:
     sender = RtpSender(PCMU)
-    sender.use(PCMA, None)
+    sender.use(RtpParameters(PCMA))
     (packet,) = frames(sender, 1)
     assert (packet.payload_type, packet.payload) == (8, b"\xd5" * 160)
 
 
 def test_digits_that_are_no_longer_negotiated_are_audio() -> None:
     sender = RtpSender(PCMU)
-    sender.use(PCMU, 101)
+    sender.use(RtpParameters(PCMU, 101))
     sender.press("1")
-    sender.use(PCMU, None)
+    sender.use(RtpParameters(PCMU))
     assert {packet.payload_type for packet in frames(sender, 11)} == {0}
 
 
@@ -92,7 +93,7 @@ def test_digits_and_audio_of_another_clock_rate() -> None:
 
     codec = Codec("OPUS", 107, 48000, encode, lambda payload: payload, remembers=True)
     sender = RtpSender(PCMU)
-    sender.use(codec, 103, 48000)
+    sender.use(RtpParameters(codec, 103, 48000))
     sender.press("1")
     sent = frames(sender, FRAMES_PER_DIGIT + 2)
     events = [TelephoneEvent.parse(packet.payload) for packet in sent[:8]]
@@ -106,6 +107,60 @@ def test_a_codec_that_remembers_goes_on_after_a_new_offer() -> None:
     first = Codec("OPUS", 107, 48000, lambda pcm: b"first", lambda payload: payload, remembers=True)
     again = Codec("OPUS", 107, 48000, lambda pcm: b"again", lambda payload: payload, remembers=True)
     sender = RtpSender(PCMU)
-    sender.use(first, None)
-    sender.use(again, None)
+    sender.use(RtpParameters(first))
+    sender.use(RtpParameters(again))
     assert frames(sender, 1)[0].payload == b"first"
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_longer_packets_hold_several_frames_and_carry_the_time_of_their_first(count: int) -> None:
+    sender = RtpSender(PCMU)
+    sender.use(RtpParameters(PCMU, 101, packet_frames=count))
+    sender.resume()
+    start = sender.timestamp
+    datagrams = [sender.frame_to_send(tone(index)) for index in range(4 * count)]
+    sent = [RtpPacket.parse(each) for each in datagrams if each]
+    assert [bool(each) for each in datagrams] == [index % count == count - 1 for index in range(4 * count)]
+    assert b"".join(each.payload for each in sent) == b"".join(PCMU.encode(tone(index)) for index in range(4 * count))
+    assert [(each.timestamp - start) & 0xFFFFFFFF for each in sent] == [160 * count * index for index in range(4)]
+    assert [(each.sequence - sent[0].sequence) & 0xFFFF for each in sent] == [0, 1, 2, 3]
+    assert [each.marker for each in sent] == [True, False, False, False]
+
+
+def test_keys_between_longer_packets_and_a_return_to_short_ones_keep_time() -> None:
+    sender = RtpSender(PCMU)
+    sender.use(RtpParameters(PCMU, 101, packet_frames=2))
+    start = sender.timestamp
+    assert sender.frame_to_send(None) == b""
+    sender.press("1")
+    events = [RtpPacket.parse(sender.frame_to_send(None)) for _ in range(8)]
+    assert {(each.timestamp - start) & 0xFFFFFFFF for each in events} == {160}
+    pairs = [sender.frame_to_send(None) for _ in range(4)]
+    assert [bool(each) for each in pairs] == [False, True, False, True]
+    first = RtpPacket.parse(pairs[1])
+    assert ((first.timestamp - start) & 0xFFFFFFFF, first.marker) == (9 * 160, True)
+    assert sender.frame_to_send(None) == b""
+    sender.use(RtpParameters(PCMU, 101))
+    (short,) = frames(sender, 1)
+    assert ((short.timestamp - start) & 0xFFFFFFFF, len(short.payload)) == (14 * 160, 160)
+
+
+@pytest.mark.parametrize("name", ["G722", "OPUS"])
+def test_longer_packets_of_codecs_with_a_memory_are_heard_whole(name: str) -> None:
+    codec, other = open_codec(name), open_codec(name)
+    if codec is None or other is None:
+        pytest.skip(f"{name} is not installed")
+    sender = RtpSender(codec)
+    sender.use(RtpParameters(codec, packet_frames=3))
+    datagrams = [sender.frame_to_send(tone(index)) for index in range(30)]
+    pcm = [other.decode(RtpPacket.parse(each).payload) for each in datagrams if each]
+    assert [len(each) for each in pcm] == [960] * 10
+
+
+def test_tones_replace_the_audio_and_end() -> None:
+    sender = RtpSender(PCMU)
+    sender.play([tone(0, 697.0), tone(1, 697.0)])
+    assert sender.pressing
+    sent = [RtpPacket.parse(sender.frame_to_send(tone(9))) for _ in range(3)]
+    assert [each.payload for each in sent] == [PCMU.encode(each) for each in (tone(0, 697.0), tone(1, 697.0), tone(9))]
+    assert not sender.pressing

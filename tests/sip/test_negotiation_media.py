@@ -37,6 +37,28 @@ def audio_of(body: bytes) -> MediaDescription:
 # Codecs
 
 
+@pytest.mark.parametrize(
+    ("attributes", "milliseconds"),
+    [
+        ((), 20),
+        (("a=ptime:20",), 20),
+        (("a=ptime:40",), 40),
+        (("a=ptime:30",), 20),
+        (("a=ptime:60", "a=maxptime:50"), 40),
+        (("a=ptime:200",), 60),
+        (("a=maxptime:10",), 20),
+        (("a=maxptime:120",), 20),
+        (("a=ptime:10",), 20),
+        (("a=ptime:2.5",), 20),
+        (("a=ptime:forty",), 20),
+    ],
+)
+def test_packets_are_as_long_as_the_peer_asks_in_whole_frames(attributes: tuple[str, ...], milliseconds: int) -> None:
+    answer, agreement = side().answer(offer(PLAIN, *attributes))
+    assert agreement.packet_time == milliseconds
+    assert b"a=ptime:20\r\n" in answer
+
+
 def test_g722_is_taken_at_its_8000_hertz_also_where_a_phone_writes_16000() -> None:
     for rate in (8000, 16000):
         answer, agreement = side().answer(offer("m=audio 4000 RTP/AVP 9 0 101", f"a=rtpmap:9 G722/{rate}"))
