@@ -9,7 +9,7 @@ setup: $(VENV)/.installed
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
-	$(BIN)/pip install --quiet --editable '.[codecs,embedded,local,postgres,parquet,dev]'
+	$(BIN)/pip install --quiet --editable '.[codecs,embedded,local,otel,postgres,parquet,dev]'
 	touch $@
 
 demo: setup ## a whole call: server, phone, conversation, metrics, recording

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Generic, TypeVar
@@ -12,6 +13,8 @@ from callagent.errors import ProviderError, ProviderRefused
 
 T = TypeVar("T")
 
+ON_PROVIDER_FAILURE: ContextVar[Callable[[str, str, str], None] | None] = ContextVar("provider_failure", default=None)
+"""Told of each failure with role, provider and reason, in the context of the call that it happened to."""
 MOST_FAILURES = 3
 WITHIN_SECONDS = 30.0
 """So many failures within so many seconds open the breaker."""
@@ -56,6 +59,8 @@ class Breaker:
         self.state = BreakerState.CLOSED
         self.failures = 0
         """All there were."""
+        self.alarm = False
+        """The key was refused and nothing has worked since: somebody has to act."""
         self._recent: deque[float] = deque(maxlen=MOST_FAILURES)
         self._next_probe = 0.0
 
@@ -71,6 +76,7 @@ class Breaker:
 
     def succeed(self) -> None:
         """It did its part."""
+        self.alarm = False
         if self.state is BreakerState.PROBING:
             self._recent.clear()
         self._change(Change.SUCCEEDED)
@@ -78,6 +84,7 @@ class Breaker:
     def fail(self, error: ProviderError, now: float, *, trip: bool = False) -> None:
         """It did not; `trip`: once is enough."""
         self.failures += 1
+        self.alarm = self.alarm or is_alarm(error)
         self._recent.append(now)
         wait = _wait_after(error)
         often = len(self._recent) == MOST_FAILURES and now - self._recent[0] <= WITHIN_SECONDS
@@ -122,6 +129,12 @@ class Lineup(Generic[T]):
         self.members = tuple(members)
         self.outages = 0
         """How often nobody could do it."""
+
+    def fail(self, member: Member[T], error: ProviderError, now: float, *, trip: bool = False) -> None:
+        """The member did not do its part."""
+        member.breaker.fail(error, now, trip=trip)
+        if (told := ON_PROVIDER_FAILURE.get()) is not None:
+            told(self.role, member.name, str(error))
 
     def may_ask(self, member: Member[T], now: float) -> bool:
         """An embedded provider may always be asked: it starts again by itself."""

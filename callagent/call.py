@@ -33,9 +33,11 @@ from callagent.agents.action import (
     WaitEnded,
     WaitStarted,
 )
+from callagent.breaker import ON_PROVIDER_FAILURE
 from callagent.call_info import EndReason, RecordingWish
 from callagent.call_keeping import Keeping
 from callagent.call_media import RecordedMedia
+from callagent.call_outage import Outages, last_words, patience
 from callagent.call_record import Recorder
 from callagent.call_reply import Replies
 from callagent.call_state import (
@@ -50,7 +52,9 @@ from callagent.call_state import (
     EndAsked,
     Event,
     LastWordsPlayed,
+    ProvidersFailed,
     ReplyDone,
+    SpeechMade,
     TransferEnded,
 )
 from callagent.errors import CallagentError
@@ -96,7 +100,7 @@ class Call:
         self,
         leg: CallLeg,
         project: AgentProject,
-        make_taker: Callable[[Callable[[TurnEvent], None]], TurnTaker],
+        make_taker: Callable[[Callable[[Event], None]], TurnTaker],
         services: CallServices,
         settings: CallSettings,
     ) -> None:
@@ -104,7 +108,7 @@ class Call:
         self._project = project
         self._resolve = services.resolve_target
         self._has_voice = services.has_voice
-        self._speaking = VoiceSettings()
+        self._speaking = VoiceSettings(language=settings.language)
         self._settings = settings
         self._loop = asyncio.get_running_loop()
         self._inbox: asyncio.Queue[Event] = asyncio.Queue()
@@ -116,8 +120,8 @@ class Call:
         self._recording: StereoRecording | None = None
         self._replies = Replies(self._inbox.put_nowait)
         self._leaving: asyncio.Task[None] | None = None
+        self._outages = Outages(settings.fallback)
         self._digits_hidden = False
-        self._fallback = settings.fallback
         self._log = log.bind(call=leg.info.call_id)
         self._recorder = Recorder(leg.info, project.name, settings.environment, self._loop.time())
         self._keeping = Keeping(services.store, self._recorder, settings, self._log)
@@ -145,6 +149,7 @@ class Call:
 
     async def run(self) -> CallRecord:
         info = self.leg.info
+        ON_PROVIDER_FAILURE.set(self._provider_failed)
         self._log.info("call_started", wire=info.wire, caller=info.caller, callee=info.callee)
         await self._keeping.opened()
         timer = self._loop.call_later(self._settings.longest_call, self.end, EndReason.MAX_DURATION)
@@ -224,6 +229,9 @@ class Call:
         self._recorder.record.recording = str(path)
         return RecordedMedia(media, self._recording)
 
+    def _provider_failed(self, role: str, provider: str, error: str) -> None:
+        self._recorder.provider_failed(role, provider, error, self._loop.time())
+
     # Events ---------------------------------------------------------------------------------------------------------
 
     def _handle(self, event: Event) -> None:
@@ -246,6 +254,15 @@ class Call:
             case TransferEnded(handoff=handoff, target=target, outcome=outcome):
                 self._recorder.transfer(target, outcome, now)
                 self._transferred(handoff, outcome)
+            case ProvidersFailed(role=role):
+                self._recorder.error("outage", role, now)
+                self._outages.failed(role)
+                self._fall_back()
+                if role == "recognizer":
+                    # Nobody knows what was said: the agent asks again at once.
+                    self._taker.stop_waiting()
+            case SpeechMade(text=text, asked=asked, answered=answered):
+                self._recorder.speech_made(text, asked, answered)
             case AnswerDue():
                 pass
             case _:
@@ -256,6 +273,7 @@ class Call:
         match event:
             case CallerTurnEnded(text=text, alternatives=alternatives, digits=digits):
                 hidden, now = event.is_pii, self._loop.time()
+                self._outages.worked("recognizer")
                 self._recorder.caller_turn(event.record, text, digits, hidden=hidden, now=now)
                 self._keeping.progressed()
                 self._reply_to(CallerTurn(text, alternatives, digits))
@@ -300,10 +318,8 @@ class Call:
             case StepEntered():
                 self._recorder.step_entered(action)
                 return
-            case ModelAnswered(error=error):
-                self._recorder.model_answered(action)
-                if error:
-                    self._recorder.error("model", error, now)
+            case ModelAnswered():
+                self._model_answered(action, now)
                 return
             case ControlRecording(wish=wish):
                 self.control_recording(wish)
@@ -324,7 +340,7 @@ class Call:
                 self._hide_digits(settings.digits is not None and settings.digits.is_pii)
                 self._taker.listen(settings)
             case HangUp(reason=EndReason.ERROR):
-                self._depart(self._to_fallback() or action)
+                self._depart(self._outages.to_fallback("agent_failed") or action)
             case HangUp() | Handoff():
                 self._depart(action)
             case SetBackground(name=name):
@@ -354,6 +370,15 @@ class Call:
         if self._recording:
             self._recording.caller_hidden = hidden
 
+    def _model_answered(self, action: ModelAnswered, now: float) -> None:
+        self._recorder.model_answered(action)
+        if action.error:
+            self._recorder.error("model", action.error, now)
+            self._outages.failed("model")
+            self._fall_back()
+        else:
+            self._outages.worked("model")
+
     def _say(self, text: str, interruptible: bool, channel: str) -> None:
         if channel == "dtmf":
             self._leaving = asyncio.create_task(self.leg.send_digits(text))
@@ -363,14 +388,19 @@ class Call:
     # The agent's replies ----------------------------------------------------------------------------------------------
 
     def _reply_to(self, turn: CallerTurn | HandoffFailed) -> None:
-        if self._state is CallState.TALKING:
+        if self._state is not CallState.TALKING:
+            return
+        self._fall_back()
+        if self._outages.leaving is None:
             self._replies.begin(self._the_agent.reply(turn))
+            if self._settings.asks_to_wait:
+                self._taker.function_started(0, patience(self._speaking.language))
 
     def _reply_done(self, number: int, error: str | None) -> None:
         if error is None or number != self._replies.number:
             return
         self._recorder.error("agent", error, self._loop.time())
-        if self._state is CallState.TALKING and (fallback := self._to_fallback()) is not None:
+        if self._state is CallState.TALKING and (fallback := self._outages.to_fallback("agent_failed")):
             self._depart(fallback)
         elif self._state is CallState.TALKING:
             self._end(EndReason.ERROR)
@@ -388,10 +418,14 @@ class Call:
         self._change(CallInput.LEAVE)
         self._leaving = asyncio.create_task(self._last_words(leaving))
 
-    def _to_fallback(self) -> Handoff | None:
-        """Where the number's calls go when the agent cannot go on; once, then None."""
-        fallback, self._fallback = self._fallback, ""
-        return Handoff(fallback, "agent_failed", "refer") if fallback else None
+    def _fall_back(self) -> None:
+        """Where providers are out for too long, the agent's part is over: a few words, then the configured target."""
+        leaving = self._outages.leaving
+        if leaving is None or self._state is not CallState.TALKING:
+            return
+        self._replies.cut()
+        self._taker.say(last_words(self._speaking.language), interruptible=False)
+        self._depart(leaving)
 
     async def _last_words(self, leaving: HangUp | Handoff) -> None:
         try:
@@ -426,6 +460,9 @@ class Call:
             self._end(EndReason.HANDOFF)
         elif outcome.status is TransferStatus.CALLER_GONE:
             self._end(EndReason.CALLER_HANGUP)
+        elif handoff is self._outages.leaving:
+            self._log.error("fallback_failed", target=handoff.destination, detail=outcome.detail)
+            self._end(EndReason.ERROR)
         else:
             self._log.warning("handoff_failed", destination=handoff.destination, detail=outcome.detail)
             self._change(CallInput.TRANSFER_FAILED)
@@ -456,6 +493,7 @@ class Call:
         self._state = CallState.ENDED
         if self._media:
             self._recorder.media(self._media.statistics())
+        self._recorder.record.underruns = self._taker.underruns
         keeping, closing = self._keeping, self._settings.closing
         await keeping.bounded("hang_up", self.leg.hang_up(self._end_reason), closing)
         await self._stop_tasks()

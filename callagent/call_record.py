@@ -37,6 +37,8 @@ class Recorder:
         self._turn = TurnEntry(number=0)
         self._instants: list[tuple[TurnEntry, TurnRecord]] = []
         self._utterances: dict[int, tuple[TurnEntry, Spoken]] = {}
+        self._made: dict[str, tuple[float, float]] = {}
+        """Words of the present turn -> when the voice was asked for them, and when it began to answer."""
         self.record.turns.append(self._turn)
 
     def answered(self, now: float) -> None:
@@ -54,6 +56,7 @@ class Recorder:
             step=self._turn.step,
         )
         self.record.turns.append(self._turn)
+        self._made.clear()
         self.record.num_silences += self._turn.is_silence
         self._instants.append((self._turn, record))
 
@@ -102,11 +105,23 @@ class Recorder:
                 action.output_tokens,
                 [{key: call[key] for key in kept} for call in action.calls],
                 action.error,
+                None if action.first_token is None else self._at(action.first_token),
             )
         )
 
+    def speech_made(self, text: str, asked: float, answered: float) -> None:
+        """The voice began to answer; what it was for is known when it is heard."""
+        self._made[text] = (asked, answered)
+
+    def provider_failed(self, role: str, provider: str, error: str, now: float) -> None:
+        failure = {"role": role, "provider": provider, "error": error, "at": self._at(now)}
+        self.record.provider_failures.append(failure)
+
     def utterance_started(self, utterance: Utterance, at: float) -> None:
         kind = "filler" if utterance.kind is UtteranceKind.FILLER else "speech"
+        instants = self._instants[-1][1] if self._instants else None
+        if kind == "speech" and instants is not None and instants.voice_asked is None:
+            instants.voice_asked, instants.voice_answered = self._made.get(utterance.text, (None, None))
         spoken = Spoken(utterance.text, kind, self._at(at))
         self._turn.spoken.append(spoken)
         self._turn.agent_response_datetime = self._turn.agent_response_datetime or self._datetime(at)
@@ -199,6 +214,7 @@ class Recorder:
     def _instants_of(self, instants: TurnRecord) -> dict[str, float | None]:
         names = (
             *("speech_started", "speech_ended", "transcript_ready", "turn_ended", "first_token"),
+            *("voice_asked", "voice_answered"),
             *("first_audio", "playout_ended", "interruption_started", "interrupted_at"),
         )
         return {name: self._at(value) if (value := getattr(instants, name)) is not None else None for name in names}
@@ -215,6 +231,10 @@ def _latency_of(instants: TurnRecord) -> dict[str, float | None]:
         "response": instants.response_delay,
         "endpointing": instants.endpointing_delay,
         "transcription": instants.transcription_delay,
+        "token": instants.token_delay,
+        "functions": instants.functions_delay,
+        "voice": instants.voice_delay,
+        "wire": instants.wire_delay,
         "barge_in": instants.barge_in_reaction,
     }
     return {name: round(value, 3) if value is not None else None for name, value in stages.items()}

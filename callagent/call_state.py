@@ -33,7 +33,11 @@ class CallSettings:
     """For everything that is closed at the end, the end function apart."""
     recordings: Path | None = None
     fallback: str = ""
-    """Name of the target that takes the call when the agent cannot go on; empty: the call ends."""
+    """Name of the target for a caller whom the agent cannot serve any longer; empty: the call ends."""
+    asks_to_wait: bool = False
+    """Whether the caller hears a word when the model's answer is late: another model may have to be asked."""
+    language: str = "en-US"
+    """Of the words that are the server's own."""
 
 
 class CallState(Enum):
@@ -103,7 +107,25 @@ class EndAsked:
     reason: EndReason
 
 
-Event = LegEvent | TurnEvent | Acted | ReplyDone | LastWordsPlayed | TransferEnded | AnswerDue | EndAsked
+@dataclass(frozen=True, slots=True)
+class ProvidersFailed:
+    """Nobody of a line-up could do its part."""
+
+    role: str
+    """`recognizer` or `voice`; what becomes of a model's request, the agent tells."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechMade:
+    """The voice began to answer."""
+
+    text: str
+    asked: float
+    answered: float
+
+
+CallEvent = Acted | ReplyDone | LastWordsPlayed | TransferEnded | AnswerDue | EndAsked | ProvidersFailed | SpeechMade
+Event = LegEvent | TurnEvent | CallEvent
 
 ANSWERING = (Say, Listen, HangUp, Handoff)
 """Actions that show that the start function is done."""

@@ -24,6 +24,7 @@ from callagent.records.webhooks import Receiver, Webhooks
 if TYPE_CHECKING:
     from callagent.call import Call
     from callagent.records.postgres import Outbox
+    from callagent.telemetry import Telemetry
     from callagent.web.api import Dashboard
 
 log = get_logger(__name__)
@@ -42,6 +43,7 @@ class Observation:
         self._webhooks = Webhooks(
             [Receiver(one.url, one.secret.get_secret_value(), one.events) for one in config.webhooks]
         )
+        self._telemetry: Telemetry | None = None
         self.metrics = Metrics()
 
     @classmethod
@@ -53,6 +55,9 @@ class Observation:
         await observation._webhooks.start()
         stack.push_async_callback(observation._webhooks.close)
         stack.push_async_callback(observation._stop)
+        if config.telemetry.endpoint:
+            observation._telemetry = open_telemetry(config)
+            stack.push_async_callback(observation._telemetry.close)
         records = config.records
         if records.keep_days or records.keep_recording_days:
             observation._run(keep_to(store, records.keep_days, records.keep_recording_days))
@@ -77,6 +82,8 @@ class Observation:
             self._conversion.add(record.id, Path(record.recording))
         data = self._redaction.record(record.to_json())
         self._webhooks.send("call.ended", data)
+        if self._telemetry is not None:
+            await self._telemetry.ended(data)
         if self._config.records.json_lines:
             await asyncio.to_thread(_append, Path(self._config.records.json_lines), dumps(data))
 
@@ -150,6 +157,15 @@ def open_outbox(store: Store, url: str) -> Outbox:
     from callagent.records.postgres import Outbox
 
     return Outbox(store, url)
+
+
+def open_telemetry(config: Config) -> Telemetry:
+    """Raises `MissingExtra`."""
+    from callagent.telemetry import Telemetry
+
+    settings = config.telemetry
+    headers = {name: value.get_secret_value() for name, value in settings.headers.items()}
+    return Telemetry(settings.endpoint, headers, config.model.name, content=settings.content)
 
 
 def accounts(config: Config) -> Any:

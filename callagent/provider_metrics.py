@@ -17,10 +17,12 @@ def provider_metrics(lineups: Iterable[Lineup[Any]]) -> list[str]:
         (f'role="{role}",provider="{member.name}"', int(member.breaker.state is not BreakerState.CLOSED))
         for role, member in members
     ]
+    alarms = [(f'role="{role}",provider="{member.name}"', int(member.breaker.alarm)) for role, member in members]
     outages = [(f'role="{lineup.role}"', lineup.outages) for lineup in lineups]
     return [
         *_family("callagent_provider_failures_total", "counter", "What providers did not do.", failures),
         *_family("callagent_provider_resting", "gauge", "1: it failed lately and is only probed.", resting),
+        *_family("callagent_provider_alarm", "gauge", "1: its key is refused, somebody has to act.", alarms),
         *_family("callagent_provider_outages_total", "counter", "How often nobody could do it.", outages),
     ]
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from callagent.agents.action import AgentProject
 from callagent.agents.flows import OptOuts, Outside
 from callagent.config import Config, Number
-from callagent.errors import ConfigError
 from callagent.models import LanguageModel
 from callagent.projects import flow_settings, open_project
 
@@ -38,7 +37,6 @@ class Router:
     async def open(cls, config: Config, project: Path, model: LanguageModel, stack: AsyncExitStack) -> Router:
         """Load what the settings name, else `project` for every number. Raises `ProjectError`."""
         numbers = config.numbers or (Number(project=str(project)),)
-        _expect_targets(config)
         kept = Path(config.records.memory) / "opted_out" if config.records.memory else None
         outside = Outside(opt_outs=OptOuts(kept))
         projects: dict[tuple[Path, str], AgentProject] = {}
@@ -61,16 +59,6 @@ class Router:
     def projects(self) -> Sequence[AgentProject]:
         return list(self._projects.values())
 
-
-def _expect_targets(config: Config) -> None:
-    """Raise `ConfigError` for a fallback that leads nowhere: the first call that needs it is too late to know."""
-    known = {target.name.casefold() for target in config.targets if target.name}
-    for number in config.numbers:
-        if number.fallback and number.fallback.casefold() not in known:
-            raise ConfigError(
-                f"number '{number.number}': fallback '{number.fallback}' is no target; "
-                f'add [[targets]] name = "{number.fallback}" with its uri'
-            )
 
 
 def _key(number: Number) -> tuple[Path, str]:

@@ -17,11 +17,12 @@ from callagent.agents.action import AgentProject, Handoff
 from callagent.breaker import Lineup
 from callagent.call import Call
 from callagent.call_info import EndReason
-from callagent.call_state import CallServices, CallSettings
+from callagent.call_state import CallServices, CallSettings, Event, ProvidersFailed, SpeechMade
 from callagent.carriers import TwilioSettings
 from callagent.config import Address, Config
 from callagent.errors import ProviderError, UserError
 from callagent.legs.leg import CallLeg, TransferTarget
+from callagent.models import lineup_of
 from callagent.observation import Observation, redaction_of
 from callagent.projects import open_language_model
 from callagent.provider_metrics import provider_metrics
@@ -34,15 +35,17 @@ from callagent.speech import (
     FailoverVoice,
     Recognizer,
     SpeechChunk,
+    TimedVoice,
     VoiceSettings,
+    WatchedRecognizer,
     open_recognizer,
     open_voice,
     open_voice_activity,
     speakable,
 )
-from callagent.speech_options import longest_final, speech_options
+from callagent.speech_options import check_languages, longest_final, speech_options
 from callagent.targets import resolve_target
-from callagent.turns import Ears, TurnEvent, TurnSettings, TurnTaker
+from callagent.turns import Ears, TurnSettings, TurnTaker
 from callagent.web import ServerHooks, make_app
 
 log = logs.get_logger(__name__)
@@ -93,7 +96,10 @@ class Server:
         self._config = config
         self._router = router
         self._recognizer, self._voice = speech
+        self._lineups: list[Lineup[Any]] = [self._voice.lineup]
         self._services = CallServices(observation.store, self._resolve, self._voice.has_voice)
+        if isinstance(self._recognizer, FailoverRecognizer):
+            self._lineups.append(self._recognizer.lineup)
         self._calls: dict[str, tuple[Call, asyncio.Task[None]]] = {}
         self._refusals: set[asyncio.Task[None]] = set()
         self._observation = observation
@@ -124,7 +130,10 @@ class Server:
             except ProviderError as error:
                 # What a voice cannot say now it may say in a call, and a recorded prompt needs none.
                 log.warning("phrases_not_prepared", project=each.name, error=str(error))
-        return cls(config, router, observation, speech)
+        server = cls(config, router, observation, speech)
+        if (lineup := lineup_of(model)) is not None:
+            server._lineups.append(lineup)
+        return server
 
     async def listen(self, stack: AsyncExitStack) -> list[str]:
         """Open the sockets; a line about each. Raises `UserError` naming the setting."""
@@ -195,10 +204,8 @@ class Server:
             "callagent_draining": ("1: running calls may finish, no new ones are taken.", float(self._draining)),
         }
         trunks = [] if self._signalling is None else self._signalling.metrics()
-        lineups: list[Lineup[Any]] = [self._voice.lineup]
-        if isinstance(self._recognizer, FailoverRecognizer):
-            lineups.append(self._recognizer.lineup)
-        return self._observation.text(gauges) + "".join(f"{line}\n" for line in [*trunks, *provider_metrics(lineups)])
+        lines = [*trunks, *provider_metrics(self._lineups)]
+        return self._observation.text(gauges) + "".join(f"{line}\n" for line in lines)
 
     def _make_call(self, leg: CallLeg, route: Route) -> Call:
         config = self._config
@@ -210,20 +217,32 @@ class Server:
             longest_call=config.limits.call_seconds,
             end_function=config.limits.end_function_seconds,
             recordings=recordings,
+            asks_to_wait=bool(config.model.fallbacks),
+            language=config.speech.language,
         )
 
-        def make_taker(emit: Callable[[TurnEvent], None]) -> TurnTaker:
-            recognizer = None if config.speech.recognizer == ("none",) else self._recognizer
+        def make_taker(emit: Callable[[Event], None]) -> TurnTaker:
+            recognizer = self._recognizer_of_call(lambda: emit(ProvidersFailed("recognizer")))
             ears = Ears(recognizer, open_voice_activity(), language=config.speech.language)
             times = TurnSettings(
                 endpointing=config.speech.endpointing,
                 no_input=config.speech.no_input,
                 final_wait=longest_final(config.speech),
             )
-            voice = ApologisingVoice(PronouncingVoice(self._voice, route.project))
-            return TurnTaker(ears, voice, emit, times)
+            spoken = PronouncingVoice(self._voice, route.project)
+            # Who set no voice up has recorded prompts, or a test.
+            mute = config.speech.voice == ("none",)
+            voice = ApologisingVoice(spoken, lambda: None if mute else emit(ProvidersFailed("voice")))
+            timed = TimedVoice(voice, lambda text, asked, answered: emit(SpeechMade(text, asked, answered)))
+            return TurnTaker(ears, timed, emit, times)
 
         return Call(leg, route.project, make_taker, self._services, settings)
+
+    def _recognizer_of_call(self, on_outage: Callable[[], None]) -> Recognizer | None:
+        if self._config.speech.recognizer == ("none",):
+            return None
+        recognizer = self._recognizer
+        return WatchedRecognizer(recognizer, on_outage) if isinstance(recognizer, FailoverRecognizer) else recognizer
 
     async def _run_call(self, call: Call) -> None:
         try:
@@ -305,6 +324,7 @@ class PronouncingVoice:
 async def _open_speech(config: Config, stack: AsyncExitStack) -> tuple[Recognizer, FailoverVoice]:
     if "local" in (*config.speech.recognizer, *config.speech.voice):
         log.info("loading_speech_models")
+    check_languages(config.speech)
     options = speech_options(config.speech)
     recognizer = await open_recognizer(config.speech.recognizer, options)
     stack.push_async_callback(recognizer.close)

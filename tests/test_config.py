@@ -144,3 +144,14 @@ def test_bad_speech_settings_are_named(tmp_path: Path, text: str, words: list[st
         load_config(write(tmp_path, text), {"DEEPGRAM_API_KEY": "d"})
     for word in words:
         assert word in str(caught.value)
+
+
+def test_a_fallback_is_one_of_the_targets(tmp_path: Path) -> None:
+    path = tmp_path / "callagent.toml"
+    path.write_text('[[numbers]]\nfallback = "reception"\n')
+    with pytest.raises(ConfigError, match=r"numbers\.fallback 'reception' is no target"):
+        load_config(path, {})
+    path.write_text(
+        '[[numbers]]\nfallback = "Reception"\n[[targets]]\nname = "reception"\nuri = "sip:reception@192.0.2.1"\n'
+    )
+    assert load_config(path, {}).numbers[0].fallback == "Reception"

@@ -15,6 +15,8 @@ def test_failures_open_breakers_and_outages_are_told() -> None:
         'callagent_provider_failures_total{role="voice",provider="azure"} 0',
         'callagent_provider_resting{role="voice",provider="deepgram"} 1',
         'callagent_provider_resting{role="voice",provider="azure"} 0',
+        'callagent_provider_alarm{role="voice",provider="deepgram"} 1',
+        'callagent_provider_alarm{role="voice",provider="azure"} 0',
         'callagent_provider_outages_total{role="voice"} 2',
     ]
     assert provider_metrics([]) == []

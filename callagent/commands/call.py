@@ -30,7 +30,12 @@ a script:
   - wait_for: "arrives on"        a regular expression for what the agent says
   - interrupt: "stop please"      while the agent speaks
     after: 1.0
-  - pause: 2
+  - backchannel: "mm-hm"          the same; the agent is to go on
+  - mumble: 1.5                   speech without words
+  - stay_silent: 20               until the agent speaks again
+  - noise: -35                    from here on, dB below full scale; off
+  - packet_loss: 5                from here on, per cent
+  - wait: 2
   - hang_up: true"""
 
 
@@ -48,7 +53,7 @@ def add(commands: Commands) -> None:
         "--script",
         type=Path,
         metavar="FILE",
-        help="a YAML list of say, play, press, wait_for, interrupt, pause, hang_up",
+        help="a YAML list of what the caller does, step by step, as below",
     )
     parser.add_argument("--dtmf", metavar="DIGITS", help="keys to press after the first agent utterance")
     parser.add_argument("--record", type=Path, metavar="WAV", help="stereo: caller left, agent right")

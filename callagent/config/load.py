@@ -48,6 +48,7 @@ _SPEECH_KEYS = {
     "ELEVENLABS_API_KEY": "elevenlabs",
     "GOOGLE_API_KEY": "google",
     "OPENAI_API_KEY": "openai",
+    "RIME_API_KEY": "rime",
 }
 
 
@@ -173,6 +174,8 @@ def _explain(error: ValidationError, path: Path | None, text: str, overridden: M
 
 
 def _complaint(kind: str, message: str, keys: tuple[str, ...]) -> str:
+    if not keys:
+        return message.removeprefix("Value error, ")
     setting = ".".join(keys)
     if kind != "extra_forbidden":
         return f"setting '{setting}': {_SHAPES.get(kind) or message.removeprefix('Value error, ')}"
@@ -195,6 +198,8 @@ def _known_names(keys: tuple[str, ...]) -> list[str]:
 def _line_of(text: str, keys: tuple[str, ...]) -> int:
     """The line of the setting, as near as text search finds it."""
     names = [key for key in keys if not key.isdigit()]
+    if not names:
+        return 1
     start = 0
     if len(names) > 1 and (table := re.search(rf"^\s*\[+{re.escape('.'.join(names[:-1]))}\]", text, re.M)):
         start = table.start()

@@ -13,6 +13,7 @@ from callagent.config.values import (
     NamesSetting,
     NetworkSetting,
     PortRangeSetting,
+    ServerUrlSetting,
     UrlSetting,
     plain_address,
 )
@@ -148,8 +149,8 @@ class SpeechProviderSettings(Section):
     """How one speech provider is reached."""
 
     api_key: SecretStr = SecretStr("")
-    base_url: UrlSetting = ""
-    """Empty: the provider's own."""
+    base_url: ServerUrlSetting = ""
+    """Empty: the provider's own. Of a Wyoming server `tcp://HOST:PORT`."""
     model: str = ""
     voice: str = ""
     """The provider's own name of the voice; empty: a default of ours."""
@@ -161,8 +162,11 @@ class SpeechProviders(Section):
     cartesia: SpeechProviderSettings = SpeechProviderSettings()
     deepgram: SpeechProviderSettings = SpeechProviderSettings()
     elevenlabs: SpeechProviderSettings = SpeechProviderSettings()
+    faster_whisper: SpeechProviderSettings = SpeechProviderSettings()
     google: SpeechProviderSettings = SpeechProviderSettings()
     openai: SpeechProviderSettings = SpeechProviderSettings()
+    piper: SpeechProviderSettings = SpeechProviderSettings()
+    rime: SpeechProviderSettings = SpeechProviderSettings()
 
 
 class VoiceLike(Section):
@@ -309,6 +313,16 @@ class LimitSettings(Section):
     worker_memory_mb: int = Field(default=1024, ge=64)
 
 
+class TelemetrySettings(Section):
+    """OpenTelemetry; the extra `otel`."""
+
+    endpoint: UrlSetting = ""
+    """A collector's OTLP over HTTP (`http://127.0.0.1:4318`); empty: nothing is sent."""
+    headers: Mapping[str, SecretStr] = Field(default_factory=dict)
+    content: bool = False
+    """Whether the words of callers and agents go along, redacted as the records are."""
+
+
 class LogSettings(Section):
     level: Literal["debug", "info", "warning", "error"] = "info"
     json_lines: bool | None = None
@@ -328,9 +342,18 @@ class Config(Section):
     users: tuple[User, ...] = ()
     webhooks: tuple[Webhook, ...] = ()
     limits: LimitSettings = LimitSettings()
+    telemetry: TelemetrySettings = TelemetrySettings()
     log: LogSettings = LogSettings()
     function_environment: tuple[str, ...] = ()
     """Names of environment variables that project functions may read."""
+
+    @model_validator(mode="after")
+    def _fallbacks_are_targets(self) -> Self:
+        known = {target.name.casefold() for target in self.targets}
+        for number in self.numbers:
+            if number.fallback and number.fallback.casefold() not in known:
+                raise ValueError(f"numbers.fallback '{number.fallback}' is no target; add it to [[targets]]")
+        return self
 
 
 # Pydantic names Python's types; the reader writes TOML.

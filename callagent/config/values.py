@@ -54,6 +54,12 @@ def _url(value: object) -> str:
     return text
 
 
+def _server_url(value: object) -> str:
+    """A URL, or the place of a server that speaks its own protocol."""
+    text = str(value).rstrip("/")
+    return text if re.fullmatch(r"tcp://[^\s/:]+:\d{1,5}", text) else _url(value)
+
+
 def plain_address(text: str) -> IPv4Address | IPv6Address:
     """An IPv4 address in IPv6 clothes is the IPv4 address."""
     address = ip_address(text)
@@ -70,5 +76,6 @@ def _names(value: object) -> object:
 AddressSetting = Annotated[Address, BeforeValidator(_address)]
 NamesSetting = Annotated[tuple[str, ...], BeforeValidator(_names), Field(min_length=1)]
 UrlSetting = Annotated[str, BeforeValidator(_url)]
+ServerUrlSetting = Annotated[str, BeforeValidator(_server_url)]
 NetworkSetting = Annotated[Any, BeforeValidator(_network)]
 PortRangeSetting = Annotated[Any, BeforeValidator(_port_range)]

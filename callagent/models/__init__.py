@@ -5,7 +5,7 @@ from __future__ import annotations
 from callagent.models.embedding import open_embedder
 from callagent.models.factory import PROVIDERS, ProviderSettings, open_model
 from callagent.models.failover import REMOTE, FailoverModel
-from callagent.models.names import ModelNames, NamedModels
+from callagent.models.names import ModelNames, NamedModels, lineup_of
 from callagent.models.protocol import (
     Delta,
     Embedder,
@@ -36,6 +36,7 @@ __all__ = [
     "ToolCall",
     "Usage",
     "for_call",
+    "lineup_of",
     "open_embedder",
     "open_model",
 ]

@@ -7,7 +7,9 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, cast
 
+from callagent.breaker import Lineup
 from callagent.log import get_logger
+from callagent.models.failover import FailoverModel
 from callagent.models.protocol import Delta, LanguageModel, Message, ModelSettings, Tool, for_call
 
 log = get_logger(__name__)
@@ -69,3 +71,10 @@ class NamedModels:
     async def close(self) -> None:
         for model in (self.configured, *self.others.values()):
             await model.close()
+
+
+def lineup_of(model: LanguageModel) -> Lineup[LanguageModel] | None:
+    """The line-up behind the configured model; None: it is alone."""
+    if isinstance(model, NamedModels):
+        model = model.configured
+    return model.lineup if isinstance(model, FailoverModel) else None

@@ -10,8 +10,9 @@ from time import monotonic
 from typing import Any
 
 from callagent.phone.ear import Ear, Heard
+from callagent.phone.figures import Deed, Figures, measure
 from callagent.phone.line import Line
-from callagent.phone.mouth import Mouth, synthesised, wav_file
+from callagent.phone.mouth import Mouth, mumbled, synthesised, wav_file
 from callagent.phone.script import Step
 from callagent.speech.protocol import Voice
 
@@ -20,6 +21,8 @@ Report = Callable[[dict[str, Any]], None]
 
 _TURN_PAUSE = 1.1
 """Seconds of the agent's silence after which a polite caller speaks."""
+_LAST_WORDS = 3.0
+"""Seconds for what was said last to be recognised when the call is over."""
 _PATIENCE = 25.0
 """Seconds a caller waits for the agent to say something."""
 
@@ -27,13 +30,25 @@ _PATIENCE = 25.0
 class Caller:
     """One call's script. `run` returns when it is done or the call is over."""
 
-    def __init__(self, line: Line, ear: Ear, mouth: Mouth, voice: Voice | None, report: Report) -> None:
+    def __init__(
+        self,
+        line: Line,
+        ear: Ear,
+        mouth: Mouth,
+        voice: Voice | None,
+        report: Report,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        """`clock`: the monotonic seconds of ear, mouth and line."""
         self._line = line
         self._ear = ear
         self._mouth = mouth
         self._voice = voice
         self._report = report
-        self._answered = monotonic()
+        self._clock = clock or monotonic
+        self._answered = self._clock()
+        self._deeds: list[Deed] = []
+        self._not_heard: list[str] = []
         self._spoke_at: float | None = None
         self._seen = 0
         """How many of the agent's utterances were there when we last did something."""
@@ -42,7 +57,7 @@ class Caller:
     async def run(self, steps: Sequence[Step]) -> None:
         """Follow the script, then listen until the agent has nothing more to say."""
         for step in steps:
-            if self._line.ended.done():
+            if self._line.ended.done() and step.verb != "wait_for":
                 return
             await self._take(step)
         await self._agent_pauses()
@@ -58,33 +73,63 @@ class Caller:
             self._spoke_at = None
         self._report(event)
 
+    def figures(self) -> Figures:
+        """What the call was like, as far as it went."""
+        figures = measure(self._deeds, self._ear.spans, self._now())
+        figures.words_heard = sum(len((heard.text or "").split()) for heard in self._ear.utterances)
+        figures.not_heard = list(self._not_heard)
+        return figures
+
     async def _take(self, step: Step) -> None:
         match step.verb:
-            case "say" | "play":
+            case "say" | "play" | "mumble":
                 await self._agent_pauses()
                 await self._speak(step)
-            case "interrupt":
+            case "interrupt" | "backchannel":
                 await self._agent_speaks(step.after)
                 await self._speak(step)
             case "press":
                 await self._agent_pauses()
-                self._report({"at": self._now(), "event": "keys", "text": step.value})
-                await self._line.send_digits(step.value)
+                await self._press(step.value)
+            case "stay_silent":
+                await self._agent_pauses()
                 self._seen = len(self._ear.utterances)
+                await self._until(lambda: len(self._ear.utterances) > self._seen, float(step.value))
             case "wait_for":
                 await self._agent_says(re.compile(step.value, re.IGNORECASE))
-            case "pause":
+            case "wait":
                 await self._until(lambda: False, float(step.value))
+            case "noise":
+                self._mouth.make_noise(None if step.value == "off" else float(step.value))
+            case "packet_loss":
+                self._line.lose(float(step.value) / 100)
             case "hang_up":
                 await self._line.hang_up()
 
-    async def _speak(self, step: Step) -> None:
-        pcm = wav_file(Path(step.value)) if step.verb == "play" else await self._words(step.value)
+    async def _press(self, digits: str) -> None:
+        began = self._now()
+        self._report({"at": began, "event": "keys", "text": digits})
         self._seen = len(self._ear.utterances)
+        await self._line.send_digits(digits)
+        self._deeds.append(Deed("press", digits, began, self._now()))
+
+    async def _speak(self, step: Step) -> None:
+        pcm = await self._sound(step)
+        listening = step.verb == "backchannel"
+        # The agent goes on after a listener's word: what it says then is not new.
+        self._seen = len(self._ear.utterances) - (1 if listening else 0)
         label = Path(step.value).name if step.verb == "play" else step.value
         self._report({"at": self._now(), "event": "caller", "text": label, "interrupting": step.verb == "interrupt"})
         await self._mouth.speak(pcm)
-        self._spoke_at = self._mouth.last_voiced - self._answered
+        started, ended = (at - self._answered for at in (self._mouth.first_voiced, self._mouth.last_voiced))
+        self._deeds.append(Deed(step.verb, label, round(started, 3), round(ended, 3)))
+        if not listening:
+            self._spoke_at = ended
+
+    async def _sound(self, step: Step) -> bytes:
+        if step.verb == "mumble":
+            return mumbled(float(step.value))
+        return wav_file(Path(step.value)) if step.verb == "play" else await self._words(step.value)
 
     async def _words(self, text: str) -> bytes:
         assert self._voice is not None, "checked when the phone was set up"
@@ -114,13 +159,22 @@ class Caller:
                     return True
             return False
 
-        if not await self._until(said, _PATIENCE):
+        heard = await self._until(said, _PATIENCE)
+        if not heard and self._line.ended.done():
+            # What was said last is recognised after the call.
+            self._ear.close()
+            deadline = self._clock() + _LAST_WORDS
+            while self._ear.recognising and self._clock() < deadline:
+                await self._change(0.05)
+            heard = said()
+        if not heard:
+            self._not_heard.append(pattern.pattern)
             self._report({"at": self._now(), "event": "not heard", "text": pattern.pattern})
 
     async def _until(self, condition: Callable[[], bool], seconds: float) -> bool:
         """Wait for `condition`, the end of the call or `seconds`; whether the condition held."""
-        deadline = monotonic() + seconds
-        while not (held := condition()) and not self._line.ended.done() and monotonic() < deadline:
+        deadline = self._clock() + seconds
+        while not (held := condition()) and not self._line.ended.done() and self._clock() < deadline:
             await self._change(0.05)
         return held
 
@@ -133,4 +187,4 @@ class Caller:
             pass
 
     def _now(self) -> float:
-        return round(monotonic() - self._answered, 3)
+        return round(self._clock() - self._answered, 3)

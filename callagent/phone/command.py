@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from time import monotonic
@@ -78,6 +78,9 @@ async def _phone(config: Config, options: argparse.Namespace, steps: Sequence[St
         ear.close()
         await _last_words(ear)
         report({"at": round(monotonic() - answered, 3), "event": "ended", "text": ended})
+        if options.script:
+            figures = caller.figures().to_json()
+            report({"at": round(monotonic() - answered, 3), "event": "figures", "text": _told(figures), **figures})
         if recording:
             await asyncio.to_thread(recording.close)
             report({"at": round(monotonic() - answered, 3), "event": "recording", "text": str(recording.path)})
@@ -146,7 +149,7 @@ async def _engines(config: Config, steps: Sequence[Step], stack: AsyncExitStack)
     """Recogniser and voice; without the extra `local` the phone still plays files and measures times."""
     from callagent.speech import SpeechOptions, open_recognizer, open_voice
 
-    speaks = any(step.verb in ("say", "interrupt") for step in steps)
+    speaks = any(step.verb in ("say", "interrupt", "backchannel") for step in steps)
     settings = SpeechOptions(whisper_dir=config.speech.whisper_dir)
     try:
         voice = await open_voice("local", settings) if speaks else None
@@ -159,6 +162,17 @@ async def _engines(config: Config, steps: Sequence[Step], stack: AsyncExitStack)
     if voice:
         stack.push_async_callback(voice.close)
     return recognizer, voice
+
+
+def _told(figures: Mapping[str, Any]) -> str:
+    """The figures in a line."""
+    parts = [f"{figures['turns']} turns", f"{len(figures['missed_turns'])} missed"]
+    for name, what in (("response", "answered after"), ("yield", "yielded after")):
+        if figures[name]["count"]:
+            parts.append(f"{what} {figures[name]['p50']:.2f} s (at most {figures[name]['max']:.2f})")
+    parts.append(f"{figures['talk_over']:.1f} s over each other")
+    parts.append(f"{figures['words_heard']} words heard")
+    return ", ".join(parts)
 
 
 def _json_report(event: dict[str, Any]) -> None:

@@ -12,6 +12,8 @@ _SPEECH_LEVEL = 120
 """RMS of 16-bit samples above which a frame holds speech."""
 _PAUSE_SECONDS = 0.6
 """Silence that ends an utterance; pauses between words are shorter."""
+_GAP_SECONDS = 0.25
+"""Silence that ends a span of sound."""
 
 
 @dataclass(slots=True)
@@ -36,6 +38,8 @@ class Ear:
         self._current: Heard | None = None
         self._waiting: dict[int, Heard] = {}
         self.utterances: list[Heard] = []
+        self.spans: list[tuple[float, float]] = []
+        """When the agent was heard, to the frame; seconds since the answer."""
         self.changed = asyncio.Event()
         """Set whenever anything was heard or recognised; the waiter clears it."""
 
@@ -62,6 +66,7 @@ class Ear:
             self._stream.feed(pcm)
         if audioop.rms(pcm, 2) > _SPEECH_LEVEL:
             self._last_speech = at
+            self._extend(at)
             if self._current is None:
                 self._begin(at)
         elif self._current and at - self._last_speech > _PAUSE_SECONDS:
@@ -75,6 +80,12 @@ class Ear:
     def close(self) -> None:
         if self._current:
             self._end(self._current)
+
+    def _extend(self, at: float) -> None:
+        if self.spans and at - self.spans[-1][1] <= _GAP_SECONDS:
+            self.spans[-1] = (self.spans[-1][0], at)
+        else:
+            self.spans.append((at, at))
 
     def _begin(self, at: float) -> None:
         self._current = Heard(len(self.utterances) + 1, at)

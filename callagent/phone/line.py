@@ -22,5 +22,8 @@ class Line(Protocol):
 
     async def send_digits(self, digits: str) -> None: ...
 
+    def lose(self, share: float) -> None:
+        """Lose so many of the packets that we send, 0 to 1. Raises `UserError` where the wire loses none."""
+
     async def hang_up(self) -> None:
         """Idempotent; bounded in time."""

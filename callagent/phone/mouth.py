@@ -3,48 +3,92 @@
 from __future__ import annotations
 
 import asyncio
+import math
+from array import array
 from collections import deque
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from random import Random
 from time import monotonic
 
-from callagent.call_info import FRAME_BYTES, SAMPLE_RATE
+from callagent.call_info import FRAME_BYTES, FRAME_SAMPLES, SAMPLE_RATE
 from callagent.errors import UserError
 from callagent.speech.protocol import Voice, VoiceSettings
 
 _LONGEST_SECONDS = 120
+_NOISE_FRAMES = 50
+"""Different ones; a second's worth is not heard to repeat."""
 
 
 class Mouth:
     """`next_frame` may be called from any one thread; the rest belongs to the loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] | None = None) -> None:
+        self._clock = clock or monotonic
+        self._noise: list[bytes] = []
+        self._dice = Random(1)
         self._frames: deque[bytes] = deque()
         self._loop = asyncio.get_running_loop()
         self._silent = asyncio.Event()
         self._silent.set()
         self.last_voiced = 0.0
         """Monotonic second at which the last frame that was not silence left."""
+        self.first_voiced = 0.0
+        """The same of the first one since `speak`; 0: none yet."""
 
     def next_frame(self) -> bytes | None:
         """The media source."""
         try:
             frame = self._frames.popleft()
         except IndexError:
-            return None
+            return self._dice.choice(self._noise) if self._noise else None
         if frame.strip(b"\0"):
-            self.last_voiced = monotonic()
+            self.last_voiced = self._clock()
+            self.first_voiced = self.first_voiced or self.last_voiced
         if not self._frames:
             self._loop.call_soon_threadsafe(self._silent.set)
-        return frame
+        return self._over_noise(frame)
+
+    def make_noise(self, level: float | None) -> None:
+        """From now on, `level` decibels below full scale; None: no more."""
+        if level is None:
+            self._noise = []
+            return
+        peak = 32767 * 10 ** (level / 20)
+        frames = range(_NOISE_FRAMES)
+        # One assignment: the pump's thread takes frames meanwhile.
+        self._noise = [_clipped(self._dice.gauss(0, peak) for _ in range(FRAME_SAMPLES)) for _ in frames]
+
+    def _over_noise(self, frame: bytes) -> bytes:
+        import audioop
+
+        return audioop.add(frame, self._dice.choice(self._noise), 2) if self._noise else frame
 
     async def speak(self, pcm: bytes) -> None:
         """Queue 8 kHz PCM; returns when its last frame has left."""
         if not pcm:
             return
         self._silent.clear()
+        self.first_voiced = 0.0
         padded = pcm + bytes(-len(pcm) % FRAME_BYTES)
         self._frames.extend(padded[at : at + FRAME_BYTES] for at in range(0, len(padded), FRAME_BYTES))
         await self._silent.wait()
+
+
+def mumbled(seconds: float) -> bytes:
+    """Something like a voice, in syllables, without a word in it."""
+    wave = array("h", bytes(2 * round(seconds * SAMPLE_RATE)))
+    for index in range(len(wave)):
+        at = index / SAMPLE_RATE
+        syllable = max(0.0, math.sin(2 * math.pi * 3 * at)) ** 0.5
+        phase = 2 * math.pi * (110 + 15 * math.sin(2 * math.pi * 0.7 * at)) * at
+        tone = sum(math.sin(harmonic * phase) / harmonic for harmonic in range(1, 12))
+        wave[index] = round(3000 * syllable * tone)
+    return wave.tobytes()
+
+
+def _clipped(samples: Iterable[float]) -> bytes:
+    return array("h", (round(max(-32768, min(32767, sample))) for sample in samples)).tobytes()
 
 
 async def synthesised(voice: Voice, text: str) -> bytes:

@@ -3,12 +3,17 @@
 A script is a YAML list; each entry is one of
 
     - say: "where is my parcel"       # when the agent has paused
-    - play: caller.wav
+    - play: caller.wav                # a recording instead
+    - mumble: 1.5                     # seconds of speech without words
     - press: "84276#"
+    - stay_silent: 20                 # when the agent has paused, until it speaks again, at most so many seconds
     - wait_for: "arrives on"          # until the agent has said something that matches
     - interrupt: "stop please"        # while the agent speaks, `after` seconds into its utterance
       after: 1.0
-    - pause: 2.0
+    - backchannel: "mm-hm"            # likewise, and the agent is to go on
+    - noise: -35                      # from here on, dB below full scale; `off` ends it
+    - packet_loss: 5                  # from here on, per cent of what we send
+    - wait: 2.0
     - hang_up: true
 """
 
@@ -22,7 +27,12 @@ from typing import Any
 
 from callagent.errors import UserError
 
-_VERBS = ("say", "play", "press", "wait_for", "interrupt", "pause", "hang_up")
+_VERBS = (
+    *("say", "play", "mumble", "press", "stay_silent", "wait_for", "interrupt", "backchannel", "noise"),
+    *("packet_loss", "wait", "hang_up"),
+)
+_OVER_THE_AGENT = ("interrupt", "backchannel")
+_QUIETEST = -90.0
 _LONGEST_PAUSE = 3600
 
 
@@ -31,7 +41,7 @@ class Step:
     verb: str
     value: str
     after: float = 1.0
-    """Seconds into the agent's utterance, for `interrupt`."""
+    """Seconds into the agent's utterance, for `interrupt` and `backchannel`."""
 
 
 def load_script(path: Path) -> list[Step]:
@@ -63,9 +73,11 @@ def _step(path: Path, number: int, entry: Any) -> Step:
         raise UserError(f"{path}: step {number} needs one of {', '.join(_VERBS)}")
     verb = verbs[0]
     place = f"{path}: step {number} ({verb})"
-    known = {verb, "after"} if verb == "interrupt" else {verb}
+    known = {verb, "after"} if verb in _OVER_THE_AGENT else {verb}
     if unknown := set(map(str, entry)) - known:
         raise UserError(f"{place}: unknown key '{min(unknown)}'")
+    if verb == "noise" and entry[verb] is False:
+        entry = {verb: "off"}
     if not isinstance(entry[verb], str | int | float):
         raise UserError(f"{place}: needs a text or a number, not {entry[verb]!r}")
     value = str(entry[verb])
@@ -83,19 +95,28 @@ def checked(step: Step, place: str) -> Step:
             re.compile(step.value)
         except re.error as error:
             raise UserError(f"{place}: '{step.value}' is not a regular expression: {error}") from None
-    if step.verb == "pause":
-        _seconds(step.value, place)
+    match step.verb:
+        case "wait" | "mumble" | "stay_silent":
+            _seconds(step.value, place)
+        case "packet_loss":
+            _number(step.value, 0, 100, f"{place} needs per cent")
+        case "noise" if step.value != "off":
+            _number(step.value, _QUIETEST, 0, f"{place} needs 'off' or decibels below full scale")
     return step
 
 
 def _seconds(value: Any, place: str) -> float:
+    return _number(value, 0, _LONGEST_PAUSE, f"{place} needs seconds")
+
+
+def _number(value: Any, least: float, most: float, what: str) -> float:
     try:
-        seconds = float(value)
+        number = float(value)
     except (TypeError, ValueError):
-        seconds = -1.0
-    if not 0 <= seconds <= _LONGEST_PAUSE:
-        raise UserError(f"{place} needs seconds, 0 to {_LONGEST_PAUSE}, not '{value}'")
-    return seconds
+        number = least - 1
+    if not least <= number <= most:
+        raise UserError(f"{what}, {least:g} to {most:g}, not '{value}'")
+    return number
 
 
 def steps_from(say: Sequence[str] | None, play: Sequence[Path] | None, digits: str | None) -> list[Step]:

@@ -6,6 +6,8 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from random import random
+from typing import Any
 
 from callagent.call_info import EndReason
 from callagent.errors import UserError
@@ -18,11 +20,32 @@ ANSWER_SECONDS = 30.0
 _PORTS = (30000, 39999)
 
 
+class LossyPorts(RtpPorts):
+    """Ports whose sockets lose a share of what is sent, 0 to 1."""
+
+    share = 0.0
+
+    def bind(self) -> socket.socket:
+        bound = super().bind()
+        lossy = _LossySocket(bound.family, bound.type, bound.proto, bound.detach())
+        lossy.setblocking(False)
+        lossy.ports = self
+        return lossy
+
+
+class _LossySocket(socket.socket):
+    ports: LossyPorts
+
+    def sendto(self, data: Any, *where: Any) -> int:
+        return len(data) if random() < self.ports.share else super().sendto(data, *where)
+
+
 class SipLine:
     """Implements `Line` over an outgoing SIP leg. A transfer that the server asks for is reported as answered."""
 
-    def __init__(self, leg: SipLeg, media: Media) -> None:
+    def __init__(self, leg: SipLeg, media: Media, ports: LossyPorts) -> None:
         self.media = media
+        self._ports = ports
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.on_transfer: Callable[[str], None] = lambda target: None
         self._leg = leg
@@ -31,6 +54,9 @@ class SipLine:
 
     async def send_digits(self, digits: str) -> None:
         await self._leg.send_digits(digits)
+
+    def lose(self, share: float) -> None:
+        self._ports.share = share
 
     async def hang_up(self) -> None:
         await self._leg.hang_up(EndReason.CALLER_HANGUP)
@@ -52,12 +78,13 @@ async def dial_sip(target: str, caller: str) -> AsyncIterator[SipLine]:
         _expect_listener(host, target)
     pump = Pump()
     pump.start()
-    legs = SipLegs(RtpPorts(host, *_PORTS), pump)
+    ports = LossyPorts(host, *_PORTS)
+    legs = SipLegs(ports, pump)
     try:
         await legs.open(host, 0, UserAgentSettings(admit=lambda source: "phone", accepts_transfers=True))
         leg = await _dialled(legs, target, f"sip:{caller}@{host}")
         try:
-            yield SipLine(leg, await _answered(leg, target))
+            yield SipLine(leg, await _answered(leg, target), ports)
         finally:
             await leg.hang_up(EndReason.CALLER_HANGUP)
     finally:

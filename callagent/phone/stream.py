@@ -140,6 +140,9 @@ class StreamPhone:
             async with phone._talk(form, invitation.parameters):
                 yield phone
 
+    def lose(self, share: float) -> None:
+        raise UserError("a media stream loses no packets; call the server by SIP for `packet_loss`")
+
     async def send_digits(self, digits: str) -> None:
         for digit in digits:
             await self.send_digit(digit)

@@ -85,6 +85,18 @@ class Metrics:
         self._barge_in = Histogram(
             "callagent_barge_in_seconds", "From the caller's first sound over the reply to its silence.", _SECONDS
         )
+        self._false_interruptions = Counter(
+            "callagent_false_interruptions_total", "Pauses of the agent for what was no interruption."
+        )
+        self._fillers = Counter("callagent_fillers_total", "Words said while the caller waited.")
+        self._underruns = Counter("callagent_voice_underruns_total", "Gaps in utterances: the voice was too slow.")
+        self._first_tokens = Histogram(
+            "callagent_first_token_seconds", "From a request to the model's first token.", _SECONDS
+        )
+        self._tokens = Counter("callagent_model_tokens_total", "Tokens of models.", ("kind",))
+        self._provider_failures = Counter(
+            "callagent_call_provider_failures_total", "Failures of providers within calls.", ("role", "provider")
+        )
         self._errors = Counter("callagent_errors_total", "Errors within calls, by what failed.", ("what",))
         self._functions = Histogram("callagent_function_seconds", "How long functions ran.", _SECONDS, ("function",))
         self._function_errors = Counter(
@@ -112,6 +124,9 @@ class Metrics:
             self._transfers.add(transfer["method"], transfer["status"])
         for error in record.errors:
             self._errors.add(error["what"])
+        self._underruns.add(by=record.underruns)
+        for failure in record.provider_failures:
+            self._provider_failures.add(failure["role"], failure["provider"])
         for metric in record.metrics:
             self._written.add(str(metric["name"]))
         for turn in record.turns:
@@ -132,16 +147,14 @@ class Metrics:
             self._turns.add()
         _observe(self._response, turn.latency.get("response"))
         _observe(self._barge_in, turn.latency.get("barge_in"))
-        instants = turn.instants
-        token = instants.get("first_token")
-        stages = {
-            "endpointing": turn.latency.get("endpointing"),
-            "transcription": turn.latency.get("transcription"),
-            "model": between(instants.get("turn_ended"), token),
-            "voice": between(token, instants.get("first_audio")),
-        }
-        for stage, seconds in stages.items():
-            _observe(self._stages, seconds, stage)
+        for stage in ("endpointing", "transcription", "token", "functions", "voice", "wire"):
+            _observe(self._stages, turn.latency.get(stage), stage)
+        self._false_interruptions.add(by=sum(bool(pause["resumed"]) for pause in turn.pauses))
+        self._fillers.add(by=sum(one.kind == "filler" for one in turn.spoken))
+        for request in turn.requests:
+            _observe(self._first_tokens, between(request.requested_at, request.first_token_at))
+            self._tokens.add("input", by=request.input_tokens)
+            self._tokens.add("output", by=request.output_tokens)
         for function in turn.functions:
             self._functions.observe(function.duration_ms / 1000, function.name)
             if function.error:

@@ -38,6 +38,7 @@ class RequestRecord:
     calls: list[dict[str, Any]] = field(default_factory=list)
     """`{"name", "arguments"}`; without arguments where the caller's key presses are not to be kept."""
     error: str | None = None
+    first_token_at: float | None = None
 
 
 @dataclass(slots=True)
@@ -70,7 +71,8 @@ class TurnEntry:
     flow: str | None = None
     step: str | None = None
     latency: dict[str, float | None] = field(default_factory=dict)
-    """Seconds by stage: response, endpointing, transcript, model, voice."""
+    """Seconds: `response` (end of speech to first audio) and its parts `endpointing`, `transcription`, `token`,
+    `functions`, `voice`, `wire`; and `barge_in`."""
     instants: dict[str, float | None] = field(default_factory=dict)
     """Seconds since the call began."""
     functions: list[FunctionRecord] = field(default_factory=list)
@@ -122,6 +124,10 @@ class CallRecord:
     media: dict[str, Any] = field(default_factory=dict)
     recording: str | None = None
     errors: list[dict[str, Any]] = field(default_factory=list)
+    provider_failures: list[dict[str, Any]] = field(default_factory=list)
+    """`{"role", "provider", "error", "at"}`: what was done by the next of the line-up, if there was one."""
+    underruns: int = 0
+    """Gaps within the agent's utterances because a voice was too slow."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -16,8 +16,9 @@ from callagent.breaker import Member
 from callagent.errors import ConfigError
 from callagent.speech.apology import ApologisingVoice
 from callagent.speech.cached_voice import CachedVoice
-from callagent.speech.failover_recognizer import FailoverRecognizer
+from callagent.speech.failover_recognizer import FailoverRecognizer, WatchedRecognizer
 from callagent.speech.failover_voice import FailoverVoice
+from callagent.speech.languages import is_known, recognizer_languages, speaks, voice_languages
 from callagent.speech.protocol import (
     Recognizer,
     RecognizerSettings,
@@ -29,14 +30,17 @@ from callagent.speech.protocol import (
     WordTime,
 )
 from callagent.speech.providers import (
+    KEYLESS,
     KEYS,
     RECOGNIZERS,
     VOICES,
     SpeechProvider,
     open_provider_recognizer,
     open_provider_voice,
+    settings_name,
 )
 from callagent.speech.spoken import speakable
+from callagent.speech.timed_voice import TimedVoice
 from callagent.speech.voice_names import VoiceNames
 from callagent.speech.voice_store import VoiceStore
 
@@ -54,15 +58,21 @@ __all__ = [
     "SpeechChunk",
     "SpeechOptions",
     "SpeechProvider",
+    "TimedVoice",
     "Transcript",
     "Voice",
     "VoiceNames",
     "VoiceSettings",
+    "WatchedRecognizer",
     "WordTime",
+    "is_known",
     "open_recognizer",
     "open_voice",
     "open_voice_activity",
+    "recognizer_languages",
     "speakable",
+    "speaks",
+    "voice_languages",
 ]
 
 EMBEDDED = "'local', 'none' or 'script:FILE'"
@@ -129,10 +139,13 @@ async def _voice_member(name: str, options: SpeechOptions, store: VoiceStore | N
 
 
 def _settings(provider: str, model: str, options: SpeechOptions) -> SpeechProvider:
-    settings = options.providers.get(provider, SpeechProvider())
+    section = settings_name(provider)
+    settings = options.providers.get(section, SpeechProvider())
+    if provider in KEYLESS and not settings.base_url:
+        raise ConfigError(f"'{provider}' needs the address of its server: speech.providers.{section}.base_url")
     if not settings.api_key and not settings.base_url:
         raise ConfigError(
-            f"'{provider}' needs a key: set {KEYS[provider]}, or speech.providers.{provider}.base_url to a server "
+            f"'{provider}' needs a key: set {KEYS[section]}, or speech.providers.{section}.base_url to a server "
             "that needs none"
         )
     return replace(settings, model=model) if model else settings

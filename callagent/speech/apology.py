@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from functools import cache
 from pathlib import Path
 
@@ -18,8 +18,10 @@ TEXT = "I'm sorry, I am having trouble speaking right now. Please hold, or call 
 class ApologisingVoice:
     """One call's voice: the first utterance that cannot be spoken at all is replaced by the recording."""
 
-    def __init__(self, voice: Voice) -> None:
+    def __init__(self, voice: Voice, on_outage: Callable[[], None] = lambda: None) -> None:
+        """`on_outage` is told of every utterance that could not be spoken to its end."""
         self._voice = voice
+        self._on_outage = on_outage
         self.apologised = False
 
     async def speak(self, text: str, settings: VoiceSettings) -> AsyncIterator[SpeechChunk]:
@@ -34,6 +36,7 @@ class ApologisingVoice:
             if not spoken and not self.apologised:
                 self.apologised = True
                 yield _apology(text)
+            self._on_outage()
             raise
         finally:
             await speaking.aclose()  # type: ignore[attr-defined]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 
 from callagent.breaker import Lineup, Member, is_alarm
@@ -17,6 +18,9 @@ log = get_logger(__name__)
 
 FINAL_SECONDS = 2.0
 """From `finish()` to the final transcript."""
+SPARED_SECONDS = 1.25
+"""The same where another recogniser may be asked, less than 2 s after the end of speech: the caller is not to wait
+longer than 1.5 s beyond what an answer takes."""
 PREROLL_BYTES = 25 * FRAME_BYTES
 MOST_AUDIO = 60 * 2 * SAMPLE_RATE
 """Bytes of one utterance kept for the next recogniser."""
@@ -45,22 +49,45 @@ class FailoverRecognizer:
     def __init__(self, members: Sequence[Member[Recognizer]]) -> None:
         self.lineup = Lineup("recognizer", members)
 
-    async def open(self, on_transcript: Callable[[Transcript], None]) -> FailoverStream:
-        """Returns at once; the first recogniser is opened meanwhile."""
-        return FailoverStream(self.lineup, on_transcript)
+    async def open(
+        self, on_transcript: Callable[[Transcript], None], on_outage: Callable[[], None] = lambda: None
+    ) -> FailoverStream:
+        """Returns at once; the first recogniser is opened meanwhile. `on_outage`: nobody could hear an utterance."""
+        return FailoverStream(self.lineup, on_transcript, on_outage)
 
     async def close(self) -> None:
         for member in self.lineup.members:
             await member.provider.close()
 
 
+class WatchedRecognizer:
+    """One call's view of the line-up: the call is told when nobody could hear an utterance."""
+
+    def __init__(self, recognizer: FailoverRecognizer, on_outage: Callable[[], None]) -> None:
+        self._recognizer = recognizer
+        self._on_outage = on_outage
+
+    async def open(self, on_transcript: Callable[[Transcript], None]) -> FailoverStream:
+        return await self._recognizer.open(on_transcript, self._on_outage)
+
+    async def close(self) -> None:
+        """The recogniser is shared; whoever opened it closes it."""
+
+
 class FailoverStream:
     """One call's ear. Each `finish()` is answered, with what was understood last where every recogniser fails."""
 
-    def __init__(self, lineup: Lineup[Recognizer], on_transcript: Callable[[Transcript], None]) -> None:
+    def __init__(
+        self,
+        lineup: Lineup[Recognizer],
+        on_transcript: Callable[[Transcript], None],
+        on_outage: Callable[[], None] = lambda: None,
+    ) -> None:
         self._lineup = lineup
         self._on_transcript = on_transcript
+        self._on_outage = on_outage
         self._loop = asyncio.get_running_loop()
+        self._context = copy_context()
         self._place: int | None = None
         """Of the member that listens, or is being opened; None: nobody does."""
         self._stream: RecognizerStream | None = None
@@ -181,7 +208,8 @@ class FailoverStream:
         if self._place is None or self._closed:
             return
         member = self._lineup.members[self._place]
-        member.breaker.fail(error, self._loop.time())
+        # Frames come in the wire's context, not in the call's.
+        self._context.run(self._lineup.fail, member, error, self._loop.time())
         level = log.error if is_alarm(error) else log.warning
         level("provider_failed", role="recognizer", provider=member.name, error=str(error))
         # A lost connection is opened again where there is nobody else to ask.
@@ -202,6 +230,8 @@ class FailoverStream:
             log.error("provider_outage", role="recognizer")
             # Not from inside finish(): the caller of finish() is not ready for the answer.
             self._loop.call_soon(self._tell, Transcript(utterance.understood, True, utterance.number))
+            if not utterance.understood:
+                self._loop.call_soon(self._on_outage)
         self._arm()
 
     # utterances
@@ -231,11 +261,16 @@ class FailoverStream:
             self._deadline = None
         waits = any(utterance.finished for utterance in self._owed)
         if self._place is not None and waits and not self._lineup.is_patient(self._lineup.members[self._place]):
-            self._deadline = self._loop.call_later(FINAL_SECONDS, self._miss)
+            self._deadline = self._loop.call_later(self._allowed, self._miss)
+
+    @property
+    def _allowed(self) -> float:
+        """Seconds for the final transcript."""
+        return FINAL_SECONDS if self._place == len(self._lineup.members) - 1 else SPARED_SECONDS
 
     def _miss(self) -> None:
         self._deadline = None
-        self._switch(ProviderTimeout(f"no final transcript within {FINAL_SECONDS:g} s"))
+        self._switch(ProviderTimeout(f"no final transcript within {self._allowed:g} s"))
 
     def _tell(self, transcript: Transcript) -> None:
         if not self._closed:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from callagent.breaker import Lineup, Member, is_alarm
 from callagent.call_info import SAMPLE_RATE
-from callagent.errors import ProviderError, ProviderTimeout
+from callagent.errors import ProviderError, ProviderRefused, ProviderTimeout
 from callagent.log import get_logger
 from callagent.speech.cached_voice import CachedVoice
 from callagent.speech.protocol import SpeechChunk, VoiceSettings, WordTime
@@ -19,6 +19,8 @@ log = get_logger(__name__)
 
 FIRST_AUDIO_SECONDS = 1.5
 """From the text to the first audio."""
+SPARED_SECONDS = 1.25
+"""The same where another voice may be asked: the caller waits no longer than 1.5 s beyond what an answer takes."""
 BEHIND_SECONDS = 1.0
 """A voice that has fallen so far behind what it should have spoken by now is too slow."""
 CHARACTERS_PER_SECOND = 15.0
@@ -37,7 +39,9 @@ class FailoverVoice:
         """As `Voice`; raises `ProviderError` when the last voice that may be asked has failed."""
         spoken = _Spoken(text)
         failure: ProviderError | None = None
-        for member in self.lineup.members:
+        for member in self._order():
+            if isinstance(failure, ProviderTimeout | ProviderRefused) and len(self.lineup.members) == 1:
+                break
             own = replace(settings, name=self._names.own(member.name, settings.name))
             said = spoken.text_for(member.provider)
             if not member.provider.holds(said, own) and not self.lineup.may_ask(member, _now()):
@@ -58,6 +62,11 @@ class FailoverVoice:
         self.lineup.outages += 1
         log.error("provider_outage", role=self.lineup.role)
         raise failure or ProviderError("no voice may be asked: all have failed lately")
+
+    def _order(self) -> Sequence[Member[CachedVoice]]:
+        """Who is asked; the only one that cannot be replaced is asked again after a lost connection."""
+        members = self.lineup.members
+        return members * 2 if len(members) == 1 and not members[0].embedded else members
 
     def has_voice(self, provider: str, name: str) -> bool:
         """Whether a member is the provider, or has a voice that stands for its voice `name`."""
@@ -80,7 +89,9 @@ class FailoverVoice:
     ) -> AsyncIterator[SpeechChunk]:
         spoken.begin()
         speaking = member.provider.speak(text, settings)
-        patience = _Patience(self.lineup.is_patient(member))
+        spared = member is not self.lineup.members[-1]
+        first = SPARED_SECONDS if spared else FIRST_AUDIO_SECONDS
+        patience = _Patience(self.lineup.is_patient(member), first)
         remembered = member.provider.holds(text, settings)
         try:
             while chunk := await patience.wait_for(speaking):
@@ -104,7 +115,7 @@ class FailoverVoice:
     def _note_failure(self, member: Member[CachedVoice], error: ProviderError, spoken: _Spoken) -> None:
         # One that speaks too slowly would stutter through the next sentence as well.
         slow = isinstance(error, ProviderTimeout) and spoken.seconds > 0
-        member.breaker.fail(error, _now(), trip=slow)
+        self.lineup.fail(member, error, _now(), trip=slow)
         level = log.error if is_alarm(error) else log.warning
         level("provider_failed", role="voice", provider=member.name, error=str(error), spoken=round(spoken.seconds, 2))
 
@@ -114,12 +125,14 @@ class _Patience:
     """How long a voice may still take, by what it has made."""
 
     endless: bool
+    first: float
+    """Seconds for the first audio."""
     produced: float = 0.0
     waited: float = 0.0
 
     async def wait_for(self, speaking: AsyncIterator[SpeechChunk]) -> SpeechChunk | None:
         """The next chunk, None at the end. Raises `TimeoutError`."""
-        allowed = self.produced + BEHIND_SECONDS if self.produced else FIRST_AUDIO_SECONDS
+        allowed = self.produced + BEHIND_SECONDS if self.produced else self.first
         begun = _now()
         async with asyncio.timeout(None if self.endless else max(allowed - self.waited, 0.0)):
             chunk = await anext(speaking, None)

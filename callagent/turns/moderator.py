@@ -82,6 +82,11 @@ class Moderator:
         if self.agent.idle:
             self._input(Input.YIELD)
 
+    def stop_waiting(self) -> None:
+        """An empty turn now, if the caller has the floor and is silent."""
+        if self._floor.state is FloorState.LISTENING:
+            self._input(Input.DEADLINE)
+
     def press(self, digit: str) -> None:
         """Keys count in the caller's turn, and before it where the agent asks for that, which it may do yet."""
         if not self._agent_done or not self.agent_has_the_floor or self._caller.keys_interrupt:

@@ -29,6 +29,10 @@ class TurnRecord:
     """Of the reply's last model request; written by the call."""
     functions: list[Span] = field(default_factory=list)
     """Written by the call."""
+    voice_asked: float | None = None
+    """The voice got the reply's first words; written by the call."""
+    voice_answered: float | None = None
+    """The first of its audio was there; written by the call."""
     fillers: list[Span] = field(default_factory=list)
     first_audio: float | None = None
     """The first frame of the reply went to the wire; fillers do not count."""
@@ -53,6 +57,32 @@ class TurnRecord:
     def response_delay(self) -> float | None:
         """From the caller's last sound to the reply's first frame: what the caller feels."""
         return _between(self.speech_ended, self.first_audio)
+
+    @property
+    def token_delay(self) -> float | None:
+        """From the end of the turn to the model's first token."""
+        return _between(self.turn_ended, self.first_token)
+
+    @property
+    def functions_delay(self) -> float | None:
+        """How long functions ran before the reply's first frame; None: none did."""
+        if not self.functions:
+            return None
+        until = self.first_audio
+        spans = [(one.started, until if one.ended is None else one.ended) for one in self.functions]
+        return sum(
+            max(0.0, (end if until is None else min(end, until)) - start) for start, end in spans if end is not None
+        )
+
+    @property
+    def voice_delay(self) -> float | None:
+        """From the reply's first words to the first of their audio."""
+        return _between(self.voice_asked, self.voice_answered)
+
+    @property
+    def wire_delay(self) -> float | None:
+        """From the first of the reply's audio to its first frame on the wire."""
+        return _between(self.voice_answered, self.first_audio)
 
     @property
     def barge_in_reaction(self) -> float | None:

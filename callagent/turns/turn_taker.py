@@ -112,6 +112,10 @@ class TurnTaker:
         """No filler of it starts any more; one that is being said ends its words."""
         self._agent.function_ended(number)
 
+    def stop_waiting(self) -> None:
+        """The caller cannot be heard: while the caller has the floor and is silent, the turn is an empty one."""
+        self._moderator.stop_waiting()
+
     def set_voice(self, settings: VoiceSettings, voice: Voice | None = None) -> None:
         """From the next utterance on."""
         self._agent.set_voice(voice, settings)

@@ -41,9 +41,31 @@ async def test_where_no_voice_can_speak_the_caller_hears_the_recording(tmp_path:
     settings["SPEECH__VOICE"] = "elevenlabs"
     with serve(tmp_path, project=MILL, **settings, **DEAD) as server:
         async with talker(server.sip) as caller:
-            await caller.listen(1)
+            how = await caller.ended(60.0)
+            caller.ear.close()
             heard = caller.ear.utterances[0]
         (record,) = await asyncio.to_thread(server.wait_for_records, 1)
     assert heard.ended is not None
     assert 4 < heard.ended - heard.started < 8
     assert "cannot be reached" in str(record["errors"])
+    assert ("outage", "voice") in {(error["what"], error["detail"]) for error in record["errors"]}
+    assert (how, record["end_reason"]) == ("the server hung up", "error")
+
+
+async def test_where_no_voice_can_speak_the_caller_is_given_to_the_fallback(tmp_path: Path) -> None:
+    settings = scripts(tmp_path, ["hello"], [{"text": "It is noted."}])
+    settings["SPEECH__VOICE"] = "elevenlabs"
+    path = tmp_path / "callagent.toml"
+    path.write_text(
+        f'[[numbers]]\nproject = "{MILL}"\nfallback = "reception"\n'
+        '[[targets]]\nname = "reception"\nuri = "sip:reception@192.0.2.1"\n'
+    )
+    targets: list[str] = []
+    with serve(tmp_path, "--config", str(path), project=MILL, **settings, **DEAD) as server:
+        async with talker(server.sip) as caller:
+            caller.line.on_transfer = targets.append
+            await caller.ended(60.0)
+        (record,) = await asyncio.to_thread(server.wait_for_records, 1)
+    assert [target.partition("@")[0] for target in targets] == ["sip:reception"]
+    assert (record["end_reason"], record["handoff_outcome"]) == ("handoff", "succeeded")
+    assert record["provider_failures"][0]["provider"] == "elevenlabs"

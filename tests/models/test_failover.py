@@ -20,6 +20,9 @@ class Model:
     first: float = 0.1
     error: ProviderError | None = None
     fails_after: int = 0
+    whole: bool = True
+    """Each piece is a sentence."""
+    pause: float = 2.0
     asked: list[ModelSettings] = field(default_factory=list)
     ended: int = 0
 
@@ -32,8 +35,8 @@ class Model:
             for number in range(3):
                 if self.error and number == self.fails_after:
                     raise self.error
-                yield Delta(f"{self.name}{number} ")
-                await asyncio.sleep(3)
+                yield Delta(f"{self.name}{number}. " if self.whole else f"{self.name}{number} ")
+                await asyncio.sleep(self.pause)
         finally:
             self.ended += 1
 
@@ -54,22 +57,35 @@ async def ask(model: FailoverModel, settings: ModelSettings | None = None) -> st
 
 def test_the_first_answers_and_may_take_its_time_once_it_has_begun() -> None:
     second = Model("b")
-    assert run(ask(over(Model("a"), second))) == "a0 a1 a2 "
+    assert run(ask(over(Model("a"), second))) == "a0. a1. a2. "
     assert second.asked == []
 
 
 @pytest.mark.parametrize("error", [ProviderError("500"), ProviderRefused("no", 401), ProviderTimeout("late")])
 def test_one_that_fails_before_it_began_is_followed_by_the_next(error: ProviderError) -> None:
-    assert run(ask(over(Model("a", error=error), Model("b")))) == "b0 b1 b2 "
+    assert run(ask(over(Model("a", error=error), Model("b")))) == "b0. b1. b2. "
 
 
 def test_one_that_does_not_begin_within_2_5_s_is_followed_by_the_next() -> None:
     slow = Model("a", first=100)
-    assert run(ask(over(slow, Model("b")))) == "b0 b1 b2 "
+    assert run(ask(over(slow, Model("b")))) == "b0. b1. b2. "
     assert slow.ended == 1
 
 
-def test_an_answer_that_has_begun_is_not_begun_again() -> None:
+def test_words_before_the_first_whole_sentence_are_taken_back() -> None:
+    first = Model("a", error=ProviderError("cut"), fails_after=2, whole=False)
+    assert run(ask(over(first, Model("b", whole=False)))) == "b0 b1 b2 "
+
+
+def test_an_answer_that_stops_is_not_waited_for() -> None:
+    first, second = Model("a", pause=60.0), Model("b")
+    with pytest.raises(ProviderTimeout):
+        run(ask(over(first, second)))
+    assert (first.ended, second.asked) == (1, [])
+    assert run(ask(over(Model("a", pause=60.0, whole=False), second))) == "b0. b1. b2. "
+
+
+def test_an_answer_of_which_a_sentence_was_passed_on_is_not_begun_again() -> None:
     second = Model("b")
     with pytest.raises(ProviderError, match="cut"):
         run(ask(over(Model("a", error=ProviderError("cut"), fails_after=1), second)))

@@ -56,6 +56,9 @@ class FakeLine:
     async def send_digits(self, digits: str) -> None:
         self.digits.append(digits)
 
+    def lose(self, share: float) -> None:
+        self.lost = share
+
     async def hang_up(self) -> None:
         if not self.ended.done():
             self.ended.set_result("we hung up")
@@ -181,7 +184,7 @@ async def test_words_that_never_come_are_told(monkeypatch: pytest.MonkeyPatch) -
 
 async def test_a_pause_is_as_long_as_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
     call = Call(monkeypatch, [])
-    assert await call.run([Step("pause", "3"), Step("hang_up", "true")], [], 20)
+    assert await call.run([Step("wait", "3"), Step("hang_up", "true")], [], 20)
     assert call.now - 1000.0 == pytest.approx(3.0, abs=0.2)
 
 

@@ -19,6 +19,7 @@ from callagent.errors import MissingExtra, UserError
 from callagent.legs import SipLeg, SipLegs
 from callagent.phone import command
 from callagent.phone.command import run_phone
+from callagent.phone.sip import dial_sip
 from callagent.rtp import Pump, RtpPorts
 from callagent.sip import Endpoint, EndpointCall, UserAgentSettings
 from tests.rtp.test_ports import free_range
@@ -142,3 +143,16 @@ def test_events_are_told_as_lines(capsys: pytest.CaptureFixture[str]) -> None:
         "   1.50  agent        (0.4 s of speech)   [answered after 0.81 s]",
         "   2.00  caller       stop   [interrupting]",
     ]
+
+
+async def test_a_bad_line_loses_a_share_of_what_is_sent(tone: Path) -> None:
+    async with agent(3.0) as (target, heard):
+        async with dial_sip(target, "+15550100") as line:
+            line.lose(1.0)
+            line.media.start(lambda pcm, now: None, lambda: LOUD)
+            await asyncio.sleep(0.6)
+            lost = [frame for frame in heard if frame.strip(b"\0")]
+            line.lose(0.0)
+            await asyncio.sleep(0.6)
+        assert lost == []
+        assert len([frame for frame in heard if frame.strip(b"\0")]) >= 10

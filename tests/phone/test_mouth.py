@@ -12,7 +12,7 @@ import pytest
 
 from callagent.call_info import FRAME_BYTES, SAMPLE_RATE
 from callagent.errors import UserError
-from callagent.phone.mouth import Mouth, synthesised, wav_file
+from callagent.phone.mouth import Mouth, mumbled, synthesised, wav_file
 from callagent.speech.protocol import SpeechChunk, VoiceSettings
 
 LOUD = b"\x10\x20" * (FRAME_BYTES // 2)
@@ -122,3 +122,31 @@ async def test_nothing_to_say_is_said_at_once() -> None:
 
 async def test_a_voice_as_pcm() -> None:
     assert await synthesised(Voice(), "one two") == b"onetwo"
+
+
+async def test_noise_lies_under_the_words_and_fills_the_silence() -> None:
+    import audioop
+
+    mouth = Mouth()
+    assert mouth.next_frame() is None
+    mouth.make_noise(-40.0)
+    frame = mouth.next_frame()
+    assert frame is not None
+    assert audioop.rms(frame, 2) == pytest.approx(327, rel=0.3)
+    speaking = asyncio.create_task(mouth.speak(LOUD))
+    await asyncio.sleep(0)
+    spoken = mouth.next_frame()
+    assert spoken is not None
+    assert spoken != LOUD
+    assert audioop.rms(audioop.add(spoken, audioop.mul(LOUD, 2, -1), 2), 2) == pytest.approx(327, rel=0.3)
+    await speaking
+    mouth.make_noise(None)
+    assert mouth.next_frame() is None
+
+
+def test_mumbling_sounds_like_speech_of_its_length() -> None:
+    import audioop
+
+    pcm = mumbled(0.5)
+    assert len(pcm) == 8000
+    assert audioop.rms(pcm, 2) > 500

@@ -14,7 +14,13 @@ EVERY_STEP = """\
 - wait_for: "arrives on"
 - interrupt: "stop please"
   after: 0.5
-- pause: 2
+- backchannel: "mm-hm"
+- mumble: 1.5
+- stay_silent: 20
+- noise: -35
+- noise: off
+- packet_loss: 5
+- wait: 2
 - hang_up: true
 """
 
@@ -32,7 +38,13 @@ def test_a_script_of_every_step(tmp_path: Path) -> None:
         Step("press", "84276"),
         Step("wait_for", "arrives on"),
         Step("interrupt", "stop please", 0.5),
-        Step("pause", "2"),
+        Step("backchannel", "mm-hm"),
+        Step("mumble", "1.5"),
+        Step("stay_silent", "20"),
+        Step("noise", "-35"),
+        Step("noise", "off"),
+        Step("packet_loss", "5"),
+        Step("wait", "2"),
         Step("hang_up", "True"),
     ]
 
@@ -43,7 +55,7 @@ def test_a_script_of_every_step(tmp_path: Path) -> None:
         ("", "a script is a list of steps such as `- say: hello`"),
         ("say: hello\n", "a script is a list of steps"),
         ("- say: hello\n- [\n", "caller.yaml:3: not valid YAML: expected"),
-        ("- hello\n", "step 1 needs one of say, play, press, wait_for, interrupt, pause, hang_up"),
+        ("- hello\n", "step 1 needs one of say, play, mumble, press, stay_silent, wait_for"),
         ("- say: a\n- sya: b\n", "step 2 needs one of"),
         ("- say: a\n  play: b\n", "step 1 needs one of"),
         ("- say: a\n  after: 1\n", "step 1 (say): unknown key 'after'"),
@@ -52,9 +64,12 @@ def test_a_script_of_every_step(tmp_path: Path) -> None:
         ("- say:\n", "step 1 (say): needs a text or a number, not None"),
         ("- press: 12x\n", "step 1 (press): '12x' are not keys of a telephone (0-9 * # A-D)"),
         ("- wait_for: '('\n", "step 1 (wait_for): '(' is not a regular expression"),
-        ("- pause: soon\n", "step 1 (pause) needs seconds, 0 to 3600, not 'soon'"),
-        ("- pause: .nan\n", "step 1 (pause) needs seconds"),
-        ("- pause: -1\n", "step 1 (pause) needs seconds"),
+        ("- wait: soon\n", "step 1 (wait) needs seconds, 0 to 3600, not 'soon'"),
+        ("- wait: .nan\n", "step 1 (wait) needs seconds"),
+        ("- wait: -1\n", "step 1 (wait) needs seconds"),
+        ("- mumble: long\n", "step 1 (mumble) needs seconds"),
+        ("- packet_loss: 101\n", "step 1 (packet_loss) needs per cent, 0 to 100, not '101'"),
+        ("- noise: loud\n", "step 1 (noise) needs 'off' or decibels below full scale, -90 to 0, not 'loud'"),
         ("- interrupt: a\n  after: soon\n", "step 1 (interrupt): after needs seconds, 0 to 3600, not 'soon'"),
         ("- interrupt: a\n  after: [1]\n", "step 1 (interrupt): after needs seconds"),
     ],

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from callagent.records import CallRecord, FunctionRecord, TurnEntry
+from callagent.records import CallRecord, FunctionRecord, Spoken, TurnEntry
 from callagent.records.metrics import Counter, Metrics
+from callagent.records.types import RequestRecord
 from tests.records.synthetic import synthetic_records
 
 parser = pytest.importorskip("prometheus_client.parser")
@@ -79,3 +80,25 @@ def test_hostile_names_are_values_and_their_number_is_bounded() -> None:
 
 def test_a_counter_without_labels_begins_at_nought() -> None:
     assert list(Counter("n", "text").lines()) == ["n 0"]
+
+
+def test_waits_interruptions_and_providers_are_counted() -> None:
+    metrics = Metrics()
+    record = CallRecord(id="c", end_reason="agent_hangup", in_progress=False, underruns=2)
+    record.provider_failures = [{"role": "voice", "provider": "deepgram", "error": "401", "at": 1.0}]
+    turn = TurnEntry(1, latency={"response": 1.0, "token": 0.25, "functions": 0.3, "voice": 0.1, "wire": 0.01})
+    turn.spoken = [Spoken("One moment.", "filler", 1.0), Spoken("Here it is.", "speech", 2.0)]
+    turn.pauses = [{"at": 1.0, "ended_at": 1.5, "resumed": True}, {"at": 3.0, "ended_at": 3.2, "resumed": False}]
+    turn.requests = [RequestRecord(None, None, 1.0, 400.0, 12, 8, [], None, 1.25)]
+    record.turns = [turn]
+    metrics.ended(record)
+    found = samples(metrics.text({}))
+    assert found["callagent_voice_underruns_total", frozenset()] == 2
+    assert found["callagent_fillers_total", frozenset()] == 1
+    assert found["callagent_false_interruptions_total", frozenset()] == 1
+    assert found["callagent_first_token_seconds_sum", frozenset()] == 0.25
+    assert found["callagent_model_tokens_total", frozenset({("kind", "output")})] == 8
+    who = frozenset({("role", "voice"), ("provider", "deepgram")})
+    assert found["callagent_call_provider_failures_total", who] == 1
+    for stage, seconds in (("token", 0.25), ("functions", 0.3), ("voice", 0.1), ("wire", 0.01)):
+        assert found["callagent_turn_stage_seconds_sum", frozenset({("stage", stage)})] == seconds

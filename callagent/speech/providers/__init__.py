@@ -11,9 +11,29 @@ from callagent.speech.providers.settings import SpeechProvider
 if TYPE_CHECKING:
     from callagent.speech.protocol import Recognizer, Voice
 
-__all__ = ["KEYS", "RECOGNIZERS", "VOICES", "SpeechProvider", "open_provider_recognizer", "open_provider_voice"]
+__all__ = [
+    "KEYLESS",
+    "KEYS",
+    "RECOGNIZERS",
+    "VOICES",
+    "SpeechProvider",
+    "open_provider_recognizer",
+    "open_provider_voice",
+    "settings_name",
+]
 
-RECOGNIZERS = ("assemblyai", "cartesia", "deepgram", "elevenlabs", "openai")
+RECOGNIZERS = {
+    "assemblyai": "assemblyai",
+    "azure": "azure_recognizer",
+    "cartesia": "cartesia",
+    "deepgram": "deepgram",
+    "elevenlabs": "elevenlabs",
+    "faster_whisper": "wyoming",
+    "google": "google_recognizer",
+    "openai": "openai",
+    "openai-realtime": "openai_realtime",
+}
+"""Name -> the file with its `open_recognizer`."""
 KEYS = {
     "assemblyai": "ASSEMBLYAI_API_KEY",
     "azure": "AZURE_SPEECH_KEY",
@@ -22,26 +42,37 @@ KEYS = {
     "elevenlabs": "ELEVENLABS_API_KEY",
     "google": "GOOGLE_API_KEY",
     "openai": "OPENAI_API_KEY",
+    "rime": "RIME_API_KEY",
 }
 """Provider -> the usual name of its key, for messages."""
+KEYLESS = ("faster_whisper", "piper")
+"""Servers of one's own behind the Wyoming protocol: they have an address, `tcp://HOST:PORT`, and no key."""
 VOICES = {
-    "azure": "AzureVoice",
-    "cartesia": "CartesiaVoice",
-    "deepgram": "DeepgramVoice",
-    "elevenlabs": "ElevenLabsVoice",
-    "google": "GoogleVoice",
-    "openai": "OpenAiVoice",
+    "azure": "azure.AzureVoice",
+    "cartesia": "cartesia.CartesiaVoice",
+    "deepgram": "deepgram.DeepgramVoice",
+    "elevenlabs": "elevenlabs.ElevenLabsVoice",
+    "google": "google.GoogleVoice",
+    "openai": "openai.OpenAiVoice",
+    "piper": "wyoming.WyomingVoice",
+    "rime": "rime.RimeVoice",
 }
-"""Provider -> the class in the file of that name."""
+"""Name -> file and class."""
+
+
+def settings_name(name: str) -> str:
+    """The provider whose settings hold for `name`: `openai` for `openai-realtime`."""
+    return name.partition("-")[0]
 
 
 def open_provider_recognizer(name: str, settings: SpeechProvider) -> Recognizer:
     """`name` is one of `RECOGNIZERS`. Nothing is sent before the first utterance."""
-    opener = import_module(f"callagent.speech.providers.{name}").open_recognizer
+    opener = import_module(f"callagent.speech.providers.{RECOGNIZERS[name]}").open_recognizer
     return cast("Callable[[SpeechProvider], Recognizer]", opener)(settings)
 
 
 def open_provider_voice(name: str, settings: SpeechProvider) -> Voice:
     """`name` is one of `VOICES`. Nothing is sent before the first utterance."""
-    maker = getattr(import_module(f"callagent.speech.providers.{name}"), VOICES[name])
-    return cast("Callable[[SpeechProvider], Voice]", maker)(settings)
+    file, _, maker = VOICES[name].partition(".")
+    module = import_module(f"callagent.speech.providers.{file}")
+    return cast("Callable[[SpeechProvider], Voice]", getattr(module, maker))(settings)

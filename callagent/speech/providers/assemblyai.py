@@ -47,6 +47,9 @@ class AssemblyAiDialect:
         url = self._settings.url(BASE_URL, f"/v3/ws?{urlencode(query)}", socket=True)
         return url, {"Authorization": self._settings.api_key}
 
+    def hello(self, settings: RecognizerSettings) -> Sequence[Message]:
+        return ()
+
     def audio(self, ulaw: bytes) -> Message:
         return ulaw
 

@@ -195,6 +195,9 @@ class CartesiaDialect:
         url = self._settings.url(BASE_URL, f"/stt/websocket?{urlencode(query)}", socket=True)
         return url, _headers(self._settings)
 
+    def hello(self, settings: RecognizerSettings) -> Sequence[Message]:
+        return ()
+
     def audio(self, ulaw: bytes) -> Message:
         return ulaw
 

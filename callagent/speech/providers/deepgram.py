@@ -49,6 +49,9 @@ class DeepgramDialect:
         url = self._settings.url(BASE_URL, f"/v1/listen?{urlencode(query)}", socket=True)
         return url, {"Authorization": f"Token {self._settings.api_key}"}
 
+    def hello(self, settings: RecognizerSettings) -> Sequence[Message]:
+        return ()
+
     def audio(self, ulaw: bytes) -> Message:
         return ulaw
 
@@ -74,6 +77,11 @@ class DeepgramDialect:
 
 
 def open_recognizer(settings: SpeechProvider) -> SocketRecognizer:
+    """Models named `flux-…` have an address and messages of their own."""
+    if settings.model.startswith("flux"):
+        from callagent.speech.providers.deepgram_flux import FluxDialect
+
+        return SocketRecognizer(lambda: FluxDialect(settings), settings.connect_timeout)
     return SocketRecognizer(lambda: DeepgramDialect(settings), settings.connect_timeout)
 
 

@@ -130,6 +130,9 @@ class ElevenLabsDialect:
         url = self._settings.url(BASE_URL, f"/v1/speech-to-text/realtime?{urlencode(query)}", socket=True)
         return url, {"xi-api-key": self._settings.api_key}
 
+    def hello(self, settings: RecognizerSettings) -> Sequence[Message]:
+        return ()
+
     def audio(self, ulaw: bytes) -> Message:
         return _chunk(ulaw, commit=False)
 

@@ -63,6 +63,9 @@ class Dialect(Protocol):
     def address(self, settings: RecognizerSettings) -> tuple[str, Mapping[str, str]]:
         """URL and headers of a socket for utterances such as this."""
 
+    def hello(self, settings: RecognizerSettings) -> Sequence[Message]:
+        """What is said first on a new socket."""
+
     def audio(self, ulaw: bytes) -> Message: ...
 
     def finish(self) -> Sequence[Message]:
@@ -70,7 +73,7 @@ class Dialect(Protocol):
 
     def farewell(self) -> Sequence[Message]: ...
 
-    def receive(self, message: Message) -> Heard | None:
+    def receive(self, message: Message) -> Heard | tuple[Heard, ...] | None:
         """Raises `ProviderError` for what the provider reports, and for what is none of its messages."""
 
 
@@ -121,7 +124,8 @@ class SocketStream:
         self._connect_timeout = connect_timeout
         self._tasks = tasks
         self._task: asyncio.Task[None] | None = None
-        self._address: tuple[str, Mapping[str, str]] | None = None
+        self._opened: tuple[tuple[str, Mapping[str, str]], tuple[Message, ...]] | None = None
+        """Where the socket leads and what it was told first."""
         self._outgoing: asyncio.Queue[Message | None] = asyncio.Queue(MOST_WAITING)
         self._before = bytearray()
         self._unsent = bytearray()
@@ -182,14 +186,16 @@ class SocketStream:
 
     def _connect(self, settings: RecognizerSettings) -> None:
         """Open a socket where there is none, or one for other settings where nothing is owed on it."""
-        address = self._dialect.address(settings)
+        address, hello = self._dialect.address(settings), tuple(self._dialect.hello(settings))
         running = self._task is not None and not self._task.done()
-        if self.failed or (running and (address == self._address or len(self._owed) > 1)):
+        if self.failed or (running and ((address, hello) == self._opened or len(self._owed) > 1)):
             return
         if running:
             self._part()
-        self._address = address
+        self._opened = (address, hello)
         self._outgoing = asyncio.Queue(MOST_WAITING)
+        for message in hello:
+            self._send(message)
         self._task = asyncio.get_running_loop().create_task(self._run(address, self._outgoing))
         self._tasks.add(self._task)
         self._task.add_done_callback(self._tasks.discard)
@@ -239,7 +245,8 @@ class SocketStream:
             message = await sockets.receive(self._dialect.who, socket)
             heard = self._dialect.receive(message)
             if heard is not None and outgoing is self._outgoing:
-                self._take(heard)
+                for one in heard if isinstance(heard, tuple) else (heard,):
+                    self._take(one)
 
     def _send_audio(self, size: int) -> None:
         pcm = bytes(self._unsent[:size])

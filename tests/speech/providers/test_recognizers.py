@@ -22,8 +22,13 @@ from callagent.speech.providers import RECOGNIZERS, SpeechProvider, open_provide
 from callagent.speech.providers import stream as stream_module
 from tests.speech.providers.server import Handler, ProviderServer, Say, answers, black_hole, socket, tone, unused_port
 
-SOCKETS = sorted(set(RECOGNIZERS) - {"openai"})
+WHOLE = ("azure", "google", "openai")
+"""Asked over HTTP when an utterance is over."""
+TCP = ("faster_whisper",)
+HTTP = sorted(set(RECOGNIZERS) - set(TCP))
+SOCKETS = sorted(set(HTTP) - set(WHOLE))
 FRAMES = [tone(0.02)] * 50
+TRANSCRIPTION = "conversation.item.input_audio_transcription."
 
 
 @dataclass
@@ -35,10 +40,15 @@ class Provider:
     audio: bytearray = field(default_factory=bytearray)
     finals: list[str] = field(default_factory=lambda: ["hello there"])
 
+    @property
+    def item(self) -> str:
+        return f"item_{len(self.finals)}"
+
     def handler(self) -> Handler:
         greeting = {
             "assemblyai": {"type": "Begin", "id": "1", "expires_at": 0},
             "elevenlabs": {"message_type": "session_started", "session_id": "1"},
+            "openai-realtime": {"type": "session.created", "event_id": "1", "session": {}},
         }
         return socket(self.react, greeting.get(self.name))
 
@@ -59,12 +69,12 @@ class Provider:
         if isinstance(message, bytes):
             return message
         data = json.loads(message) if message.startswith("{") else {}
-        return base64.b64decode(data.get("audio_base_64", ""))
+        return base64.b64decode(data.get("audio_base_64", "") or data.get("audio", ""))
 
     def is_finish(self, message: str | bytes) -> bool:
         wanted = {
             "assemblyai": "ForceEndpoint", "cartesia": "finalize",
-            "deepgram": '"Finalize"', "elevenlabs": '"commit": true',
+            "deepgram": '"Finalize"', "elevenlabs": '"commit": true', "openai-realtime": "buffer.commit",
         }  # fmt: skip
         return wanted[self.name] in str(message)
 
@@ -77,6 +87,7 @@ class Provider:
             "cartesia": {"type": "transcript", "text": text, "is_final": False},
             "deepgram": deepgram(text),
             "elevenlabs": {"message_type": "partial_transcript", "text": text},
+            "openai-realtime": {"type": TRANSCRIPTION + "delta", "item_id": self.item, "delta": text},
         }[self.name]  # fmt: skip
 
     def final(self, text: str) -> list[dict[str, Any]]:
@@ -86,6 +97,10 @@ class Provider:
             "cartesia": [{"type": "transcript", "text": text, "is_final": True}, {"type": "flush_done"}],
             "deepgram": [deepgram(text, is_final=True, from_finalize=True, confidence=0.75)],
             "elevenlabs": [{"message_type": "committed_transcript", "text": text}],
+            "openai-realtime": [
+                {"type": "input_audio_buffer.committed", "item_id": self.item},
+                {"type": TRANSCRIPTION + "completed", "item_id": self.item, "transcript": text},
+            ],
         }[self.name]  # fmt: skip
 
 
@@ -335,38 +350,38 @@ async def test_openai_gets_the_whole_utterance_as_a_file() -> None:
 # Faults -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", RECOGNIZERS)
+@pytest.mark.parametrize("name", HTTP)
 async def test_nobody_listens(name: str) -> None:
     recognizer = open_provider_recognizer(name, SpeechProvider("secret", f"http://127.0.0.1:{await unused_port()}"))
     ear = Ear()
     ear.stream = await recognizer.open(ear.take)
-    await ear.says(FRAMES) if name != "openai" else (ear.stream.begin(RecognizerSettings()), ear.stream.finish())
+    await ear.says(FRAMES) if name in SOCKETS else (ear.stream.begin(RecognizerSettings()), ear.stream.finish())
     await ear.until(lambda: ear.stream.failed)
     ear.stream.close()
     await recognizer.close()
     assert not ear.heard
 
 
-@pytest.mark.parametrize("name", RECOGNIZERS)
+@pytest.mark.parametrize("name", HTTP)
 async def test_a_refused_key(name: str) -> None:
     error = await failure(name, answers(401, '{"err_msg": "bad key"}'))
     assert isinstance(error, ProviderRefused)
     assert error.status == 401
 
 
-@pytest.mark.parametrize("name", RECOGNIZERS)
+@pytest.mark.parametrize("name", HTTP)
 async def test_over_quota_says_when_to_come_back(name: str) -> None:
     error = await failure(name, answers(429, headers={"Retry-After": "7"}))
     assert isinstance(error, ProviderRefused)
     assert (error.status, error.retry_after) == (429, 7)
 
 
-@pytest.mark.parametrize("name", RECOGNIZERS)
+@pytest.mark.parametrize("name", HTTP)
 async def test_a_broken_server(name: str) -> None:
     assert not isinstance(await failure(name, answers(500, "<html>")), ProviderRefused)
 
 
-@pytest.mark.parametrize("name", RECOGNIZERS)
+@pytest.mark.parametrize("name", HTTP)
 async def test_a_black_hole(name: str) -> None:
     assert isinstance(await failure(name, black_hole, connect_timeout=0.1), ProviderTimeout)
 

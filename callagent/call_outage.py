@@ -1,0 +1,71 @@
+"""When a call cannot be led any longer because providers are out, and where the caller goes then. No I/O."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from callagent.agents.action import DelayResponse, Handoff, HangUp, LatencyControl
+from callagent.call_info import EndReason
+
+MOST_FAILURES: Final = {"recognizer": 2, "model": 2, "voice": 1}
+"""So many outages of a role in a row end the agent's part. Who is not understood once is asked again; a voice that is
+out cannot ask."""
+PATIENCE_SECONDS: Final = 1.2
+"""Without a word of the answer, after which the caller is asked to wait."""
+_PATIENCE: Final = {
+    "de": "Einen Moment, bitte.",
+    "en": "One moment, please.",
+    "es": "Un momento, por favor.",
+    "fr": "Un instant, s'il vous plaît.",
+    "it": "Un momento, per favore.",
+    "nl": "Een moment, alstublieft.",
+    "pt": "Um momento, por favor.",
+}
+_LAST_WORDS: Final = {
+    "de": "Entschuldigung, wir haben gerade eine technische Störung.",
+    "en": "I am sorry, we have a technical problem right now.",
+    "es": "Lo siento, en este momento tenemos un problema técnico.",
+    "fr": "Désolé, nous avons un problème technique en ce moment.",
+    "it": "Mi dispiace, in questo momento abbiamo un problema tecnico.",
+    "nl": "Sorry, we hebben op dit moment een technische storing.",
+    "pt": "Desculpe, estamos com um problema técnico neste momento.",
+}
+
+
+def patience(language: str) -> LatencyControl | None:
+    """What is said while an answer is late; None: nothing is known in this language."""
+    text = _PATIENCE.get(_primary(language))
+    return LatencyControl(PATIENCE_SECONDS, 60.0, (DelayResponse(text, 1.0),)) if text else None
+
+
+def last_words(language: str) -> str:
+    return _LAST_WORDS.get(_primary(language), _LAST_WORDS["en"])
+
+
+def _primary(language: str) -> str:
+    return language.partition("-")[0].lower()
+
+
+class Outages:
+    """One call's count of providers' outages."""
+
+    def __init__(self, fallback: str = "") -> None:
+        """`fallback`: name of the target that the caller is given to; empty: the call ends."""
+        self._fallback = fallback
+        self._failures: dict[str, int] = {}
+        self.leaving: HangUp | Handoff | None = None
+        """What ends the agent's part; None: it goes on."""
+
+    def failed(self, role: str) -> None:
+        """Nobody of the role's line-up did it."""
+        self._failures[role] = self._failures.get(role, 0) + 1
+        if self._failures[role] >= MOST_FAILURES[role] and self.leaving is None:
+            self.leaving = self.to_fallback(f"no {role}") or HangUp(EndReason.ERROR)
+
+    def to_fallback(self, reason: str) -> Handoff | None:
+        """Where the number's calls go when the agent cannot go on; once, then None."""
+        fallback, self._fallback = self._fallback, ""
+        return Handoff(fallback, reason, "refer") if fallback else None
+
+    def worked(self, role: str) -> None:
+        self._failures.pop(role, None)

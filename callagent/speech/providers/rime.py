@@ -1,0 +1,42 @@
+"""Rime: `POST /v1/rime-tts`, μ-law as it is made."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from callagent.speech.protocol import SpeechChunk, VoiceSettings
+from callagent.speech.providers.audio import SECOND_OF_ULAW, most_audio, ulaw_chunks
+from callagent.speech.providers.http import ProviderClient
+from callagent.speech.providers.settings import SpeechProvider, primary_language
+
+WHO = "Rime"
+BASE_URL = "https://users.rime.ai"
+MODEL = "mistv2"
+VOICE = "cove"
+_LANGUAGES = {"de": "ger", "en": "eng", "es": "spa", "fr": "fra"}
+
+
+class RimeVoice:
+    def __init__(self, settings: SpeechProvider) -> None:
+        self._settings = settings
+        self._client = ProviderClient(WHO, settings)
+
+    def speak(self, text: str, settings: VoiceSettings) -> AsyncIterator[SpeechChunk]:
+        language = primary_language(settings.language)
+        body: dict[str, Any] = {
+            "text": text,
+            "speaker": settings.name or self._settings.voice or VOICE,
+            "modelId": self._settings.model or MODEL,
+            "lang": _LANGUAGES.get(language, language),
+            "samplingRate": SECOND_OF_ULAW,
+        }
+        if settings.speed != 1.0:
+            # Its factor is of the length, not of the pace.
+            body["speedAlpha"] = round(1 / settings.speed, 3)
+        headers = {"Authorization": f"Bearer {self._settings.api_key}", "Accept": "audio/PCMU"}
+        url = self._settings.url(BASE_URL, "/v1/rime-tts")
+        return ulaw_chunks(self._client.audio(url, headers, most_audio(text, SECOND_OF_ULAW), json=body))
+
+    async def close(self) -> None:
+        await self._client.close()

@@ -1,0 +1,218 @@
+"""Wyoming, the protocol of self-hosted speech servers (faster-whisper, Piper): JSON lines and audio over TCP.
+
+A connection for each utterance, as those servers close it themselves after one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import audioop
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from callagent.call_info import SAMPLE_RATE
+from callagent.errors import ProviderError, ProviderTimeout
+from callagent.speech.protocol import RecognizerSettings, SpeechChunk, Transcript, VoiceSettings
+from callagent.speech.providers.audio import Decimator, most_audio
+from callagent.speech.providers.refusal import parse_object
+from callagent.speech.providers.settings import SpeechProvider, primary_language
+from callagent.speech.providers.utterance import WIDE_RATE, Understood, UtteranceStream, wide
+
+LINE_LIMIT = 1 << 16
+PAYLOAD_LIMIT = 1 << 22
+CHUNK_BYTES = 2 * WIDE_RATE // 5
+CLOSE_SECONDS = 1.0
+_DECIMATED_RATE = 24000
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One message: a header line, more JSON where it is long, and bytes."""
+
+    type: str
+    data: Mapping[str, Any] = field(default_factory=dict)
+    payload: bytes = b""
+
+    def __bytes__(self) -> bytes:
+        data = json.dumps(self.data).encode()
+        header = {"type": self.type, "version": "1.5.4", "data_length": len(data)}
+        if self.payload:
+            header["payload_length"] = len(self.payload)
+        return json.dumps(header).encode() + b"\n" + data + self.payload
+
+
+class Connection:
+    """One exchange with a server, over before `deadline`."""
+
+    def __init__(self, who: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, deadline: float) -> None:
+        self._who = who
+        self._reader = reader
+        self._writer = writer
+        self._deadline = deadline
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, who: str, settings: SpeechProvider) -> AsyncIterator[Connection]:
+        """Raises `ProviderError`."""
+        loop = asyncio.get_running_loop()
+        parts = urlsplit(settings.base_url)
+        try:
+            async with asyncio.timeout(settings.connect_timeout):
+                reader, writer = await asyncio.open_connection(parts.hostname, parts.port, limit=LINE_LIMIT)
+        except TimeoutError:
+            raise ProviderTimeout(f"{who} did not open a connection in time") from None
+        except (OSError, ValueError) as error:
+            raise ProviderError(f"{who} cannot be reached: {error}") from error
+        try:
+            yield cls(who, reader, writer, loop.time() + settings.total_timeout)
+        finally:
+            writer.close()
+            try:
+                async with asyncio.timeout(CLOSE_SECONDS):
+                    await writer.wait_closed()
+            except (OSError, TimeoutError):
+                pass
+
+    async def send(self, *events: Event) -> None:
+        """Raises `ProviderError`."""
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                for event in events:
+                    self._writer.write(bytes(event))
+                    await self._writer.drain()
+        except TimeoutError:
+            raise ProviderTimeout(f"{self._who} did not take the audio in time") from None
+        except OSError as error:
+            raise ProviderError(f"{self._who} cut the connection: {error}") from error
+
+    async def receive(self) -> Event:
+        """The next message. Raises `ProviderError`, also for what the server reports and for what is no message."""
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                event = await self._read()
+        except TimeoutError:
+            raise ProviderTimeout(f"{self._who} did not finish in time") from None
+        except (OSError, EOFError, ValueError, asyncio.LimitOverrunError) as error:
+            raise ProviderError(f"{self._who} cut the connection or sent what is no message: {error}") from error
+        if event.type == "error":
+            raise ProviderError(f"{self._who} reported: {str(event.data.get('text'))[:300]}")
+        return event
+
+    async def _read(self) -> Event:
+        line = await self._reader.readuntil(b"\n")
+        header = parse_object(self._who, line, LINE_LIMIT)
+        data = header.get("data") or {}
+        if size := self._length(header, "data_length"):
+            more = parse_object(self._who, await self._reader.readexactly(size), PAYLOAD_LIMIT)
+            data = {**data, **more} if isinstance(data, dict) else more
+        size = self._length(header, "payload_length")
+        payload = await self._reader.readexactly(size) if size else b""
+        kind = header.get("type")
+        if not isinstance(kind, str) or not isinstance(data, dict):
+            raise ProviderError(f"{self._who} sent a message without a type")
+        return Event(kind, data, payload)
+
+    def _length(self, header: Mapping[str, Any], name: str) -> int:
+        size = header.get(name) or 0
+        if not isinstance(size, int) or not 0 <= size <= PAYLOAD_LIMIT:
+            raise ProviderError(f"{self._who} announced a message of {str(size)[:20]} bytes")
+        return size
+
+
+class WyomingRecognizer:
+    WHO = "the Wyoming recogniser"
+
+    def __init__(self, settings: SpeechProvider) -> None:
+        self._settings = settings
+
+    async def open(self, on_transcript: Callable[[Transcript], None]) -> UtteranceStream:
+        return UtteranceStream(self.transcribe, on_transcript)
+
+    async def close(self) -> None:
+        """There is nothing between two utterances."""
+
+    async def transcribe(self, pcm: bytes, settings: RecognizerSettings) -> Understood:
+        """Raises `ProviderError`."""
+        asked = {"language": primary_language(settings.language)}
+        if self._settings.model:
+            asked["name"] = self._settings.model
+        audio, form = wide(pcm), {"rate": WIDE_RATE, "width": 2, "channels": 1}
+        chunks = [audio[at : at + CHUNK_BYTES] for at in range(0, len(audio), CHUNK_BYTES)]
+        async with Connection.open(self.WHO, self._settings) as connection:
+            await connection.send(
+                Event("transcribe", asked),
+                Event("audio-start", form),
+                *(Event("audio-chunk", form, chunk) for chunk in chunks),
+                Event("audio-stop"),
+            )
+            while (event := await connection.receive()).type != "transcript":
+                pass
+        if not isinstance(text := event.data.get("text"), str):
+            raise ProviderError(f"{self.WHO} sent a transcript without text")
+        return Understood(text)
+
+
+class WyomingVoice:
+    WHO = "the Wyoming voice"
+
+    def __init__(self, settings: SpeechProvider) -> None:
+        self._settings = settings
+
+    async def speak(self, text: str, settings: VoiceSettings) -> AsyncIterator[SpeechChunk]:
+        voice = {"language": settings.language}
+        if name := settings.name or self._settings.voice:
+            voice["name"] = name
+        converter: _ToTelephone | None = None
+        size, limit = 0, most_audio(text, 2 * SAMPLE_RATE)
+        async with Connection.open(self.WHO, self._settings) as connection:
+            await connection.send(Event("synthesize", {"text": text, "voice": voice}))
+            while (event := await connection.receive()).type != "audio-stop":
+                if event.type != "audio-chunk":
+                    continue
+                converter = converter or _ToTelephone(self.WHO, event.data)
+                pcm = converter.feed(event.payload)
+                size += len(pcm)
+                if size > limit:
+                    raise ProviderError(f"{self.WHO} sent more than {limit} bytes of audio")
+                if pcm:
+                    yield SpeechChunk(pcm)
+        if not size:
+            raise ProviderError(f"{self.WHO} sent no audio")
+
+    async def close(self) -> None:
+        """There is nothing between two utterances."""
+
+
+class _ToTelephone:
+    """From the server's format to 16 bits, mono, 8 kHz."""
+
+    def __init__(self, who: str, form: Mapping[str, Any]) -> None:
+        rate, channels = form.get("rate"), form.get("channels")
+        known = isinstance(rate, int) and 8000 <= rate <= 48000 and channels in (1, 2)
+        if not known or form.get("width") != 2:
+            raise ProviderError(f"{who} sent audio of an unknown format")
+        self._rate, self._channels = int(rate or 0), int(channels or 0)
+        self._decimator = Decimator()
+        self._state: Any = None
+        self._odd = b""
+
+    def feed(self, pcm: bytes) -> bytes:
+        pcm = self._odd + pcm
+        whole = len(pcm) - len(pcm) % (2 * self._channels)
+        pcm, self._odd = pcm[:whole], pcm[whole:]
+        if self._channels == 2:
+            pcm = audioop.tomono(pcm, 2, 0.5, 0.5)
+        if self._rate == SAMPLE_RATE:
+            return pcm
+        if self._rate != _DECIMATED_RATE:
+            # The filter that belongs before the step down is the decimator's.
+            pcm, self._state = audioop.ratecv(pcm, 2, 1, self._rate, _DECIMATED_RATE, self._state)
+        return self._decimator.feed(pcm)
+
+
+def open_recognizer(settings: SpeechProvider) -> WyomingRecognizer:
+    return WyomingRecognizer(settings)
