@@ -329,8 +329,8 @@ class Call:
         if number != self._replies.number or self._state is not CallState.TALKING:
             return
         match action:
-            case Say(text=text, interruptible=interruptible, channel=channel):
-                self._say(text, interruptible, channel)
+            case Say():
+                self._say(action)
             case FunctionStarted(number=function, latency=latency):
                 self._recorder.function_started(action, now)
                 self._taker.function_started(function, latency)
@@ -379,11 +379,11 @@ class Call:
         else:
             self._outages.worked("model")
 
-    def _say(self, text: str, interruptible: bool, channel: str) -> None:
-        if channel == "dtmf":
-            self._leaving = asyncio.create_task(self.leg.send_digits(text))
-        elif text.strip():
-            self._taker.say(text, interruptible=interruptible)
+    def _say(self, said: Say) -> None:
+        if said.channel == "dtmf":
+            self._leaving = asyncio.create_task(self.leg.send_digits(said.text))
+        elif said.text.strip():
+            self._taker.say(said.text, interruptible=said.interruptible, pcm=said.pcm)
 
     # The agent's replies ----------------------------------------------------------------------------------------------
 

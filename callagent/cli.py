@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from callagent import __version__
-from callagent.commands import agent, bench, call, calls, models, serve, test
+from callagent.commands import agent, bench, call, calls, init, models, serve, test
 from callagent.errors import CallagentError
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"callagent {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    project = (serve.add, agent.add_check, agent.add_chat, test.add_test, test.add_functions)
+    project = (init.add, serve.add, agent.add_check, agent.add_chat, test.add_test, test.add_functions)
     for add in (*project, call.add, calls.add_calls, calls.add_password, models.add, bench.add):
         add(commands)
     return parser

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from callagent.agents.action import AgentProject
 from callagent.agents.adk import (
@@ -59,6 +59,8 @@ from callagent.models import (
 from callagent.workers import ProcessPool, ProjectRuntime, WorkerPool, WorkerSettings
 
 if TYPE_CHECKING:
+    from callagent.agents.adk import AdkProject
+    from callagent.agents.cx import CxProject
     from callagent.text_chat import ChatOptions
 
 
@@ -76,16 +78,16 @@ class ProjectKind:
     load: Callable[[Path, LanguageModel, WorkerPool, FlowSettings], AgentProject]
 
 
+def _tree_settings(settings: FlowSettings) -> TreeSettings:
+    return TreeSettings(function_timeout=settings.function_timeout, models=settings.models)
+
+
 def _load_tree(path: Path, model: LanguageModel, pool: WorkerPool, settings: FlowSettings) -> AgentProject:
     return load_adk_project(path, model, pool, _tree_settings(settings))
 
 
 def _load_app(path: Path, model: LanguageModel, pool: WorkerPool, settings: FlowSettings) -> AgentProject:
     return load_cx_app(path, model, pool, _tree_settings(settings))
-
-
-def _tree_settings(settings: FlowSettings) -> TreeSettings:
-    return TreeSettings(function_timeout=settings.function_timeout, models=settings.models)
 
 
 # In this order: a folder with functions/ is a flow project unless its files say otherwise.
@@ -159,9 +161,10 @@ async def open_project(path: Path, model: LanguageModel, config: Config, setting
     try:
         project = kind.load(path, model, pool, settings)
         await pool.start()
+        # Before the first call, not in it: what a project's own files and Python say of it.
+        await cast("AdkProject | CxProject | FlowProject", project).prepare()
         if isinstance(project, FlowProject):
-            await project.prepare()
-        await _tell_import_failures(kind, pool, project.name)
+            await _tell_import_failures(kind, pool, project.name)
     except UserError:
         await pool.close()
         raise
@@ -276,14 +279,14 @@ def _lines(path: Path) -> list[str]:
 
 def _kind_of(path: Path) -> ProjectKind:
     """Raises `UserError` where there is no project."""
-    if not path.is_dir():
-        raise UserError(f"'{path}' is not a folder; give the folder of an agent project")
+    if not path.is_dir() and not is_cx_app(path):
+        raise UserError(f"'{path}' is not a folder; give the folder of an agent project, or an exported app's zip")
     for kind in KINDS:
         if kind.recognises(path):
             return kind
     raise UserError(
-        f"'{path.resolve()}' holds no agent project: project.yaml, flows/ or agent_settings/ of a flow project, or "
-        "root_agent.yaml of an agent tree, is expected there"
+        f"'{path.resolve()}' holds no agent project: project.yaml, flows/ or agent_settings/ of a flow project, "
+        "root_agent.yaml of an agent tree, or app.json (app.yaml) of an exported app is expected there"
     )
 
 

@@ -43,6 +43,19 @@ async def test_mistakes_are_told_with_file_and_line(tmp_path: Path) -> None:
         await opened(project)
 
 
+async def test_the_python_of_a_tree_is_imported_before_the_first_call(tmp_path: Path) -> None:
+    (tmp_path / "root_agent.yaml").write_text(
+        f"name: a\ninstruction: x\ntools:\n  - name: {tmp_path.name}.tools.weigh\n"
+    )
+    with pytest.raises(ProjectError, match=r"root_agent\.yaml:4: .*cannot be imported"):
+        await opened(tmp_path)
+
+
+async def test_an_app_is_served_from_its_zip(tmp_path: Path) -> None:
+    app = shutil.make_archive(str(tmp_path / "desk"), "zip", MILL.parent / "cx_desk")
+    assert await opened(Path(app)) == "City Utilities"
+
+
 @pytest.mark.parametrize("name", ["gpt", "openai", "openai/", "script:", "rules/x", ""])
 def test_a_model_that_nobody_knows_is_refused(name: str) -> None:
     with pytest.raises(UserError, match="unknown model"):

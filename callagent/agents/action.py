@@ -80,6 +80,8 @@ class Say:
     interruptible: bool = True
     channel: str = "speech"
     """`speech`, or `dtmf`: the text is digits to send."""
+    pcm: bytes | None = None
+    """A recording that is played in the place of a voice: 16-bit mono samples at the call's rate."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 Turns: a model that answers at once; the time from the caller's words to the agent's Listen is retrieval, prompt
 assembly, tools, filters and history. Conversations are ten turns long, with the project's own example questions.
 Function calls: the start function, run again and again in one worker; beside the whole round trip, what of it was not
-the function itself: snapshot, two crossings of the process border, state and effects.
+the function itself: snapshot, two crossings of the process border, state and effects. Callbacks: see `callbacks.py`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any
 
 from callagent.agents.action import CallerTurn
 from callagent.agents.flows import FlowProject, FlowSettings, load_flow_project, project_runtime
+from callagent.bench.callbacks import measure_callbacks
 from callagent.bench.figures import percentiles
 from callagent.call_info import CallInfo
 from callagent.errors import UserError
@@ -64,6 +65,12 @@ def bench_engine(options: argparse.Namespace) -> int:
     print(f"  outside of it    p50 {own['p50']:.2f} ms   p99 {own['p99']:.2f} ms")
     if meaning := figures["turn_by_meaning_ms"]:
         print(f"turn, embeddings   p50 {meaning['p50']:.2f} ms   p99 {meaning['p99']:.2f} ms   (topics by meaning)")
+    for kind, each in figures["callbacks"].items():
+        with_them = each["turn_with_callbacks_ms"]
+        print(
+            f"callback ({kind:<3})     p50 {each['callback_ms']:.2f} ms"
+            f"   (turns: p50 {each['turn_ms']['p50']:.2f} without, {with_them['p50']:.2f} with two)"
+        )
     return 0
 
 
@@ -99,6 +106,7 @@ async def _measure(path: Path, turns: int) -> dict[str, Any]:
         "function_call_ms": percentiles(whole),
         "function_overhead_ms": percentiles(own),
         "turn_by_meaning_ms": percentiles(by_meaning) if by_meaning else None,
+        "callbacks": await measure_callbacks(_InstantModel, turns),
     }
 
 

@@ -16,6 +16,7 @@ from callagent.models.protocol import Delta, Message, ModelSettings, Tool, ToolC
 from callagent.models.turns import OPENING, SILENCE, arguments_of, system_text, text_of, tool_names
 
 BASE_URL = "https://api.anthropic.com"
+_SAMPLING = {"top_p": "top_p", "top_k": "top_k", "stop": "stop_sequences"}
 
 _PROTOCOL = "event of a message"
 _VERSION = "2023-06-01"
@@ -134,7 +135,7 @@ class AnthropicModel:
             body["temperature"] = min(temperature, 1.0)
         if effort := self._settings.reasoning_effort:
             body["output_config"] = {"effort": "low" if effort in _BELOW_LOW else effort}
-        return body
+        return body | settings.sampling_as(_SAMPLING)
 
 
 def to_turns(messages: Sequence[Message]) -> list[dict[str, Any]]:

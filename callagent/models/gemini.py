@@ -18,6 +18,10 @@ from callagent.models.protocol import Delta, Message, ModelSettings, Tool, ToolC
 from callagent.models.turns import OPENING, SILENCE, arguments_of, system_text, text_of, tool_names
 
 BASE_URL = "https://generativelanguage.googleapis.com"
+_SAMPLING = {
+    "top_p": "topP", "top_k": "topK", "stop": "stopSequences", "seed": "seed",
+    "presence_penalty": "presencePenalty", "frequency_penalty": "frequencyPenalty",
+}  # fmt: skip
 
 _PROTOCOL = "event of a generated content"
 _MOST_CALLS = 64
@@ -137,6 +141,7 @@ class GeminiModel:
             generation["temperature"] = temperature
         if settings.max_tokens is not None:
             generation["maxOutputTokens"] = settings.max_tokens
+        generation |= settings.sampling_as(_SAMPLING)
         # Only the newest models take both at once.
         if settings.json_output and not with_tools:
             generation["responseMimeType"] = "application/json"

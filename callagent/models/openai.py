@@ -18,6 +18,7 @@ from callagent.models.model_server import Deadlines, ModelServer, Request, not_o
 from callagent.models.protocol import Delta, Message, ModelSettings, Tool, ToolCall, Usage
 
 BASE_URL = "https://api.openai.com/v1"
+_SAMPLING = {each: each for each in ("top_p", "stop", "seed", "presence_penalty", "frequency_penalty")}
 
 _PROTOCOL = "chat completion"
 _MOST_CALLS = 64
@@ -139,4 +140,4 @@ class OpenAIModel:
             body["reasoning_effort"] = self._settings.reasoning_effort
         if settings.json_output:
             body["response_format"] = {"type": "json_object"}
-        return body
+        return body | settings.sampling_as(_SAMPLING)

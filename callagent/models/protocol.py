@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 Message = Mapping[str, Any]
@@ -51,6 +51,12 @@ class ModelSettings:
     temperature: float | None = None
     max_tokens: int | None = None
     json_output: bool = False
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+    """`top_p`, `top_k`, `stop`, `seed`, `presence_penalty`, `frequency_penalty`; a provider takes those it knows."""
+
+    def sampling_as(self, names: Mapping[str, str]) -> dict[str, Any]:
+        """Those that a provider knows, by its names."""
+        return {names[key]: value for key, value in self.sampling.items() if key in names and value is not None}
 
 
 class LanguageModel(Protocol):

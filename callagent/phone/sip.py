@@ -48,6 +48,8 @@ class SipLine:
         self._ports = ports
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.on_transfer: Callable[[str], None] = lambda target: None
+        self.transfer_headers: Mapping[str, str] = {}
+        """Of the newest transfer that the server asked for."""
         self._leg = leg
         leg.on_transfer_request = self._transfer
         leg.listen(self._event)
@@ -62,6 +64,7 @@ class SipLine:
         await self._leg.hang_up(EndReason.CALLER_HANGUP)
 
     def _transfer(self, target: str, headers: Mapping[str, str]) -> None:
+        self.transfer_headers = headers
         self.on_transfer(target)
         self._leg.report_transfer(200)
 

@@ -6,16 +6,18 @@ import argparse
 import asyncio
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from callagent.agents.cx import CxProject, is_cx_app
 from callagent.agents.flows import FlowProject, FlowSettings, TestCase, load_test_cases
 from callagent.config import Config, override
 from callagent.errors import UserError
 from callagent.projects import flow_settings, instant, open_language_model, open_project
+from callagent.testing.app_suite import AppCast, run_app_suite
 from callagent.testing.caller import read_caller_file
 from callagent.testing.execute import Execution, execute
 from callagent.testing.report import as_json, as_text, summary, write_junit
@@ -46,16 +48,25 @@ async def _run_tests(config: Config, options: argparse.Namespace) -> list[TestRe
         if not options.json:
             print(as_text(result), flush=True)  # noqa: T201
 
+    if is_cx_app(options.project):
+        async with _open_app(config, options.project, settings) as app, _simulator(config, options) as simulator:
+            return await run_app_suite(app, AppCast(options.project, simulator, lines), _wanted(options), told)
     async with _opened(config, options.project, settings) as (project, model), _simulator(config, options) as simulator:
         cases = _chosen(load_test_cases(project.project), options)
         cast = Cast(project, model, settings, simulator, lines)
         return await run_suite(cast, cases, time.monotonic, told)
 
 
+def _wanted(options: argparse.Namespace) -> Callable[[str, Sequence[str]], bool]:
+    """Whether a test of this name, with these tags, is asked for."""
+    tags, names = set(options.tag or ()), set(options.name or ())
+    return lambda name, own: (not tags or bool(tags & set(own))) and (not names or name in names)
+
+
 def _chosen(cases: tuple[TestCase, ...], options: argparse.Namespace) -> list[TestCase]:
     """Those with one of the tags, and of the names. Raises `UserError` when there are none."""
-    tags, names = set(options.tag or ()), set(options.name or ())
-    chosen = [case for case in cases if (not tags or tags & set(case.tags)) and (not names or case.name in names)]
+    wanted = _wanted(options)
+    chosen = [case for case in cases if wanted(case.name, case.tags)]
     if not chosen:
         known = ", ".join(case.name for case in cases) or "none"
         raise UserError(f"no test to run; the tests in {options.project}/test_suite are: {known}")
@@ -87,6 +98,20 @@ async def _opened(
             if not isinstance(project, FlowProject):
                 raise UserError(f"'{path}' is no flow project: it has no test suite and no functions of that kind")
             yield project, model
+        finally:
+            await project.close()
+    finally:
+        await model.close()
+
+
+@asynccontextmanager
+async def _open_app(config: Config, path: Path, settings: FlowSettings) -> AsyncIterator[CxProject]:
+    model = open_language_model(config)
+    try:
+        project = await open_project(path, model, config, settings)
+        try:
+            assert isinstance(project, CxProject)
+            yield project
         finally:
             await project.close()
     finally:

@@ -21,14 +21,26 @@ Decide whether this statement holds for it:
 Answer with one JSON object: {{"pass": true or false, "reason": "one sentence"}}.
 
 {conversation}"""
+_SAME = """\
+An agent on the telephone was expected to say, in these words or others with the same meaning:
+
+{expected}
+
+It said:
+
+{said}
+
+Answer with one JSON object: {{"pass": true or false, "reason": "one sentence"}}."""
 Turn = Mapping[str, Any]
 """`{"user_input", "agent_response", "function_calls": [{"name", "arguments", "result", "error"}]}`"""
 
 
-async def judge_prompts(model: LanguageModel | None, case: TestCase, turns: Sequence[Turn]) -> list[dict[str, Any]]:
+async def judge_prompts(
+    model: LanguageModel | None, statements: Sequence[str], turns: Sequence[Turn]
+) -> list[dict[str, Any]]:
     """`{"prompt", "is_pass", "reason"}` for each; `is_pass` None: there was no model to ask."""
     results = []
-    for statement in case.prompt_assertions:
+    for statement in statements:
         passed, reason = (None, "no model to judge it") if model is None else await _judge(model, statement, turns)
         results.append({"prompt": statement, "is_pass": passed, "reason": reason})
     return results
@@ -44,6 +56,16 @@ async def _judge(model: LanguageModel, statement: str, turns: Sequence[Turn]) ->
     except ValueError:
         return False, f"the judging model did not answer with JSON: {answer[:200]}"
     return found.get("pass") is True, str(found.get("reason") or "")
+
+
+async def judge_meaning(model: LanguageModel, expected: str, said: str) -> bool:
+    """Whether two texts say the same to a caller."""
+    question = _SAME.format(expected=expected, said=said)
+    try:
+        answer = await ask(model, [{"role": "user", "content": question}], json_output=True)
+        return json.loads(_object(answer)).get("pass") is True
+    except (ProviderError, ValueError):
+        return False
 
 
 def _object(text: str) -> str:

@@ -86,19 +86,20 @@ async def _run(cast: Cast, case: TestCase, result: TestResult) -> None:
     )
     call = await open_text_call(project, options)
     try:
-        await _converse(call, _caller(cast, case, lines), result)
+        await converse(call, _caller(cast, case, lines), result)
     finally:
         record = (await call.close())["record"]
         result.metrics, result.end_reason = record["metrics"], record["end_reason"]
     judge = ScriptedModel.from_entries(*lines.judge) if lines is not None and lines.judge else cast.simulator
-    result.prompt_assertion_results = await judge_prompts(judge, case, result.turns)
+    result.prompt_assertion_results = await judge_prompts(judge, case.prompt_assertions, result.turns)
     result.function_call_failures = judge_function_calls(case, result.turns)
 
 
-async def _converse(call: TextCall, caller: Caller, result: TestResult) -> None:
+async def converse(call: TextCall, caller: Caller, result: TestResult, limit: int = MAX_TURNS) -> None:
+    """Until the call ends, the caller has nothing more to say, or `limit` turns are over."""
     conversation: list[tuple[str, str]] = []
     row = await call.start()
-    for number in range(MAX_TURNS):
+    for number in range(limit):
         result.turns.append(_turn(row, first=number == 0))
         conversation.append(("agent", " ".join(row["agent"])))
         if call.ended or (line := await caller.next_line(conversation)) is None:

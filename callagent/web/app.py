@@ -13,6 +13,7 @@ from callagent.web.api import Api, Dashboard, unavailable_is_503
 from callagent.web.hooks import ServerHooks
 from callagent.web.outside import EVENTS_PATH, OutsideRoutes
 from callagent.web.pages import Pages
+from callagent.web.sessions import SessionRoutes
 from callagent.web.twilio import SIGNED_PATHS, TwilioRoutes
 
 HEALTH_PATHS: Final = frozenset({"/health", "/ready"})
@@ -39,6 +40,7 @@ def make_app(
         TwilioRoutes(twilio, hooks).register(app)
     if dashboard:
         Api(dashboard).register(app)
+        SessionRoutes(dashboard.projects).register(app)
         Pages(accounts, secure=https).register(app)
     return app
 

@@ -25,6 +25,7 @@ import msgspec
 
 from callagent.workers.birth import PROGRAM, Birth
 from callagent.workers.confinement import adopt_orphans, confine, die_with_parent
+from callagent.workers.landlock import close_domain
 from callagent.workers.protocol import ProjectRuntime
 from callagent.workers.runtime import Runtime, load_runtime
 from callagent.workers.settings import WorkerSettings
@@ -39,6 +40,8 @@ def main(role: str, birth_text: str) -> NoReturn:
     birth = msgspec.json.decode(birth_text, type=Birth)
     die_with_parent(birth.parent, signal.SIGKILL)
     sock = socket.socket(fileno=birth.control)
+    # Importing runs project code too. A worker's own domain lies within this one: calls do not see each other either.
+    close_domain()
     if role == "worker":
         runtime = load_runtime(ProjectRuntime(birth.runtime, Path(birth.project)))
         _work(runtime, sock, os.dup(1), birth.settings)
@@ -60,6 +63,7 @@ def _work(runtime: Runtime, sock: socket.socket, output: int, settings: WorkerSe
     status = 1
     try:
         adopt_orphans()
+        close_domain()
         confine(settings, sock.fileno(), output)
         serve(runtime, sock, settings)
     except (CoreGone, ConnectionError):

@@ -19,6 +19,7 @@ import callagent
 from callagent.errors import WorkerDied
 from callagent.log import get_logger
 from callagent.workers.birth import PROGRAM, Birth
+from callagent.workers.landlock import landlock_version
 from callagent.workers.output import OutputReader
 from callagent.workers.protocol import ProjectRuntime
 from callagent.workers.settings import WorkerSettings
@@ -89,6 +90,9 @@ class ZygoteProcess:
             zygote.abandon()
             raise
         zygote.log_output()
+        if not landlock_version():
+            log.warning("processes_not_hidden", reason="the kernel has no Landlock",
+                        effect="project code may read what the server's user may read of other processes")  # fmt: skip
         if threaded:
             log.warning("project_started_threads", project=str(runtime.project),
                         effect="each call starts an interpreter of its own, which is slower")  # fmt: skip

@@ -16,5 +16,11 @@ def test_the_figures_of_a_project(capsys: pytest.CaptureFixture[str]):
     assert figures["turn_ms"]["count"] == figures["function_call_ms"]["count"] == 12
     assert 0 < figures["function_overhead_ms"]["p50"] < figures["function_call_ms"]["max"]
     assert figures["request_characters"] > 0
+    for kind in ("adk", "cx"):
+        measured = figures["callbacks"][kind]
+        assert measured["turn_ms"]["count"] == measured["turn_with_callbacks_ms"]["count"] == 12
+        assert measured["callback_ms"] < measured["turn_with_callbacks_ms"]["p50"]
     assert main(["bench", "engine", str(FERRY), "--turns", "1"]) == 0
-    assert "engine, a turn" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "engine, a turn" in shown
+    assert "callback (cx " in shown

@@ -50,6 +50,10 @@ class Talker:
 
         await until(said, seconds, lambda: f"{utterances} utterances; heard {self.ear.utterances}")
 
+    async def speaks(self, utterance: int, seconds: float = 20.0) -> None:
+        """Until the agent has begun that utterance, counted from the call's beginning."""
+        await until(lambda: len(self.ear.utterances) >= utterance, seconds, lambda: f"heard {self.ear.utterances}")
+
     async def say(self) -> None:
         await self.mouth.speak(wav_file(WORDS))
 

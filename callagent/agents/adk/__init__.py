@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from callagent.agents.adk.adk_project import AdkProject, adk_runtime, load_adk_project
     from callagent.agents.adk.check import check_adk_imports, check_adk_project
     from callagent.agents.adk.config import is_adk_project
+    from callagent.agents.adk.editor_schema import agent_config_schema
     from callagent.agents.adk.trace import record_trace
     from callagent.agents.tree.settings import TreeSettings
 
@@ -18,6 +19,7 @@ _MODULES = {
     "AdkProject": "adk.adk_project",
     "TreeSettings": "tree.settings",
     "adk_runtime": "adk.adk_project",
+    "agent_config_schema": "adk.editor_schema",
     "check_adk_imports": "adk.check",
     "check_adk_project": "adk.check",
     "is_adk_project": "adk.config",
@@ -29,6 +31,7 @@ __all__ = [
     "AdkProject",
     "TreeSettings",
     "adk_runtime",
+    "agent_config_schema",
     "check_adk_imports",
     "check_adk_project",
     "is_adk_project",

@@ -8,6 +8,7 @@ from typing import Any
 
 from callagent.agents.adk.config import AgentConfig, load_config
 from callagent.agents.adk.fields import EFFECTIVE, GENERATION_KEYS, snake_case
+from callagent.agents.adk.names import MCP_TOOLSETS, is_program
 from callagent.agents.flows.finding import CheckReport, Finding, Findings
 from callagent.workers.protocol import Plain, WorkerPool
 
@@ -15,7 +16,7 @@ DESCRIBE_TIMEOUT = 60.0
 """Seconds for a worker to import the project and describe it."""
 _GOOGLE_ONLY = (
     "google_search", "google_maps_grounding", "url_context", "enterprise_web_search", "VertexAiSearchTool",
-    "load_artifacts", "load_memory", "preload_memory", "load_web_page", "McpToolset", "MCPToolset",
+    "load_artifacts", "load_memory", "preload_memory", "load_web_page",
 )  # fmt: skip
 
 
@@ -61,7 +62,8 @@ def _walk(config: AgentConfig) -> Iterator[AgentConfig]:
 
 def _warn(config: AgentConfig, findings: Findings) -> None:
     for tool in config.tools:
-        if tool.name.rpartition(".")[2] in _GOOGLE_ONLY:
+        name = tool.name.rpartition(".")[2]
+        if name in _GOOGLE_ONLY or (name in MCP_TOOLSETS and is_program(tool.args)):
             findings.warning(config.file, tool.line, f"The tool '{tool.name}' is not available here: its agent fails.")
     generation = config.data.get("generate_content_config")
     for key in generation if isinstance(generation, dict) else ():

@@ -26,6 +26,13 @@ def agent_kind(agent_class: str) -> str:
     return next((kind for kind, names in _CLASSES.items() if name in names), "code")
 
 
+def class_names(kind: str) -> list[str]:
+    """How a built-in class may be written: alone, or with the module that has it."""
+    names = _CLASSES.get(kind, ())
+    modules = [f"google.adk.agents.{re.sub('(?<!^)(?=[A-Z])', '_', name).lower()}" for name in names[:1]]
+    return [*names, *(f"{place}.{name}" for place in ("google.adk.agents", *modules) for name in names)]
+
+
 def _wanted(kind: str, *types: type) -> Check:
     def check(value: Any) -> str:
         is_flag = isinstance(value, bool) and bool not in types
@@ -107,7 +114,16 @@ GENERATION_KEYS: dict[str, Check] = {
     "response_mime_type": _text,
 }
 """Those that are checked; any other is passed over."""
-EFFECTIVE = ("temperature", "max_output_tokens")
+SAMPLING = {
+    "top_p": "top_p",
+    "top_k": "top_k",
+    "stop_sequences": "stop",
+    "seed": "seed",
+    "presence_penalty": "presence_penalty",
+    "frequency_penalty": "frequency_penalty",
+}
+"""The format's names -> ours."""
+EFFECTIVE = ("temperature", "max_output_tokens", "response_mime_type", *SAMPLING)
 """Those that our models take."""
 
 

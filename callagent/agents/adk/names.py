@@ -6,10 +6,11 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from callagent.agents.tree.phone import HAND_OFF, OPTIONS
+from callagent.agents.tree.phone import HAND_OFF, METHODS, OPTIONS
 
 BUILT_IN = "google.adk"
 PHONE = "callagent"
+MCP_TOOLSETS = ("McpToolset", "MCPToolset")
 _REFUSED = {"yaml", "ruamel", "distutils", "pip", "setuptools", "pkg_resources"}
 
 
@@ -39,8 +40,17 @@ def phone_problems(name: str, options: Mapping[str, Any]) -> Iterator[tuple[tupl
             yield ("args", str(key)), f"there is no such key; {', '.join(known)} are"
         elif not isinstance(value, (int, float) if known[key] is float else known[key]):
             yield ("args", str(key)), f"{known[key].__name__} is needed but got {type(value).__name__}"
+    if name == HAND_OFF and options.get("method", "refer") not in METHODS:
+        yield ("args", "method"), f"one of {', '.join(METHODS)} is needed"
     if name == HAND_OFF and not options.get("destination"):
         yield ("args",), "the key 'destination' is missing"
+
+
+def is_program(arguments: Mapping[str, Any] | None) -> bool:
+    """Whether a set of tools is a program to be started, or spoken to by an older transport: neither is done here."""
+    given = arguments or {}
+    return any(given.get(key) is not None for key in ("stdio_server_params", "stdio_connection_params",
+                                                      "sse_connection_params"))  # fmt: skip
 
 
 def absolute(path: str, package: str) -> str:

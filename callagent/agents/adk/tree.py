@@ -20,8 +20,8 @@ from callagent.agents.tree import (
 
 _PLAIN: dict[str, type[Node]] = {"sequential": SequentialNode, "parallel": ParallelNode, "code": CodeNode}
 _LLM_KEYS = (
-    "instruction", "static_instruction", "model", "temperature", "max_tokens", "output_key", "output_schema",
-    "input_schema", "has_history", "can_transfer_to_parent", "can_transfer_to_peers",
+    "instruction", "static_instruction", "model", "temperature", "max_tokens", "sampling", "json_output", "output_key",
+    "output_schema", "input_schema", "has_history", "can_transfer_to_parent", "can_transfer_to_peers",
 )  # fmt: skip
 
 

@@ -10,40 +10,56 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from callagent.agents.cx.check import check_cx_app, check_cx_imports
     from callagent.agents.cx.cx_project import CxProject, cx_runtime, load_cx_app
+    from callagent.agents.cx.evaluations import Evaluations, Simulation, read_evaluations
     from callagent.agents.cx.files import is_cx_app
-    from callagent.agents.cx.goldens import read_goldens, run_goldens
+    from callagent.agents.cx.goldens import call_failures, read_goldens, run_goldens
     from callagent.agents.cx.load import read_cx_app
+    from callagent.agents.cx.session import CxSession, InputRefused, whole_turns
     from callagent.agents.cx.tool_tests import read_tool_tests, run_tool_tests
     from callagent.agents.tree.settings import TreeSettings
 
 _MODULES = {
     "CxProject": "cx.cx_project",
+    "CxSession": "cx.session",
+    "Evaluations": "cx.evaluations",
+    "InputRefused": "cx.session",
+    "Simulation": "cx.evaluations",
     "TreeSettings": "tree.settings",
+    "call_failures": "cx.goldens",
     "check_cx_app": "cx.check",
     "check_cx_imports": "cx.check",
     "cx_runtime": "cx.cx_project",
     "is_cx_app": "cx.files",
     "load_cx_app": "cx.cx_project",
     "read_cx_app": "cx.load",
+    "read_evaluations": "cx.evaluations",
     "read_goldens": "cx.goldens",
     "read_tool_tests": "cx.tool_tests",
     "run_goldens": "cx.goldens",
     "run_tool_tests": "cx.tool_tests",
+    "whole_turns": "cx.session",
 }
 
 __all__ = [
     "CxProject",
+    "CxSession",
+    "Evaluations",
+    "InputRefused",
+    "Simulation",
     "TreeSettings",
+    "call_failures",
     "check_cx_app",
     "check_cx_imports",
     "cx_runtime",
     "is_cx_app",
     "load_cx_app",
     "read_cx_app",
+    "read_evaluations",
     "read_goldens",
     "read_tool_tests",
     "run_goldens",
     "run_tool_tests",
+    "whole_turns",
 ]
 
 

@@ -19,6 +19,10 @@ POINTS = {
 """Point -> key of an agent's file."""
 
 
+AUTHENTICATION = ("apiKeyConfig", "bearerTokenConfig", "oauthConfig")
+"""Ways to prove to an outside server who asks, as far as they work here."""
+
+
 @dataclass(frozen=True, slots=True)
 class Code:
     """Python of the app."""
@@ -58,6 +62,8 @@ class ToolConfig:
     function: str = ""
     """The function's name; empty: the first one in the file."""
     description: str = ""
+    fake: Code | None = None
+    """What answers in its place where a session asks for fakes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +74,12 @@ class ToolsetConfig:
     file: str
     schema: Mapping[str, Any] | None
     """OpenAPI; None: a toolset of another kind."""
+
+    @property
+    def mcp(self) -> Mapping[str, Any] | None:
+        """Of a Model Context Protocol server; None: a toolset of another kind."""
+        own = self.data.get("mcpToolset")
+        return own if isinstance(own, Mapping) and own.get("serverAddress") else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from callagent.agents.cx.app import AgentConfig, Code, CxApp
+from callagent.agents.cx.app import AUTHENTICATION, AgentConfig, Code, CxApp
+from callagent.agents.cx.conditions import other_tags, problems
 from callagent.agents.cx.expression import Expression
 from callagent.agents.cx.files import read_files
 from callagent.agents.cx.guardrails import ENFORCED
 from callagent.agents.cx.load import AppReader
+from callagent.agents.cx.recordings import recording_path
 from callagent.agents.flows.finding import CheckReport, Finding, Findings
 from callagent.errors import ProjectError
+from callagent.log import get_logger
 from callagent.workers.protocol import Plain, WorkerPool
 
+log = get_logger(__name__)
 DESCRIBE_TIMEOUT = 60.0
 """Seconds for a worker to run the app's files and describe its tools."""
-AVAILABLE = ("pythonFunction", "agentTool", "systemTool")
+AVAILABLE = ("pythonFunction", "agentTool", "systemTool", "mcpTool")
+_CLIENT = "clientFunction"
 _LIMITS = (("agents", 100), ("tools", 200), ("variables", 100))
 _TOOLS_PER_AGENT, _CALLBACKS_PER_AGENT = 100, 50
+_RECORDING = re.compile(r"from_audio\(\s*(?:audio_uri\s*=\s*)?[\"']([^\"']+)[\"']")
 _ARGUMENTS = {
     "before_agent": {"callback_context"},
     "after_agent": {"callback_context"},
@@ -57,7 +64,10 @@ async def read_description(pool: WorkerPool) -> tuple[Mapping[str, Any], list[Fi
         answer = await lease.run({"op": "describe"}, timeout=DESCRIBE_TIMEOUT, on_message=_pass_over)
     finally:
         await lease.close()
-    return answer["tools"], [Finding(each["file"], each["line"], each["message"]) for each in answer["errors"]]
+    errors = [Finding(each["file"], each["line"], each["message"]) for each in answer["errors"]]
+    for each in answer["unreachable"]:
+        log.warning("toolset_unreachable", file=each["file"], error=each["message"])
+    return answer["tools"], errors
 
 
 def _pass_over(message: Plain) -> None:
@@ -80,8 +90,9 @@ class _Checker:
             self._agent(agent)
         self._tools()
         for toolset in app.toolsets.values():
-            if toolset.schema is None:
-                self._reader.warning(toolset.file, toolset.name, "only OpenAPI toolsets work here")
+            if toolset.schema is None and toolset.mcp is None:
+                self._reader.warning(toolset.file, toolset.name, "only OpenAPI and MCP toolsets work here")
+            self._authentication(toolset.file, toolset.data)
         for guardrail in app.guardrails.values():
             kinds = [key for key in ("contentFilter", "llmPromptSecurity", "llmPolicy", "modelSafety", "codeCallback")
                      if key in guardrail.data]  # fmt: skip
@@ -99,14 +110,20 @@ class _Checker:
         for point, row in agent.callbacks.items():
             for code in row:
                 self._callback(code, point)
-        if "{%" in agent.instruction:
-            named = str(agent.data.get("instruction"))
-            file = named if named in self._app.files.contents else agent.file
-            line = agent.instruction[: agent.instruction.index("{%")].count("\n") + 1 if file == named else 1
-            self._reader.findings.warning(file, line, "'{% … %}' is not worked out here: the model sees it as it is")
+        self._conditions(agent)
         for rule in agent.data.get("transferRules") or ():
             condition = (rule.get("deterministicTransfer") or {}).get("expressionCondition") or {}
             self._expression(agent, str(condition.get("expression") or ""))
+
+    def _conditions(self, agent: AgentConfig) -> None:
+        named = str(agent.data.get("instruction"))
+        own_file = named in self._app.files.contents
+        file = named if own_file else agent.file
+        for line, problem in problems(agent.instruction):
+            self._reader.findings.error(file, line if own_file else 1, problem)
+        for line in other_tags(agent.instruction):
+            message = "only conditions are worked out: the model sees this '{% … %}' as it is"
+            self._reader.findings.warning(file, line if own_file else 1, message)
 
     def _expression(self, agent: AgentConfig, expression: str) -> None:
         try:
@@ -132,16 +149,25 @@ class _Checker:
 
     def _tools(self) -> None:
         for tool in self._app.tools.values():
-            if tool.kind and tool.kind not in AVAILABLE:
+            self._authentication(tool.file, tool.data)
+            if tool.kind == _CLIENT:
+                message = "client functions work in sessions only: on the telephone models are not offered them"
+                self._reader.warning(tool.file, tool.kind, message)
+            elif tool.kind and tool.kind not in AVAILABLE:
                 message = f"tools of the kind '{tool.kind}' do not work here: models are not offered them"
                 self._reader.warning(tool.file, tool.kind, message)
-            if tool.data.get("executionType") == "ASYNCHRONOUS":
-                self._reader.warning(tool.file, "executionType", "the model waits for asynchronous tools here")
             if tool.code is None or (tree := self._parsed(tool.code)) is None:
                 continue
             for each in ast.walk(tree):
                 if isinstance(each, ast.FunctionDef) and each.name in (tool.function, tool.name) and each.args.kwarg:
                     self._reader.findings.error(tool.code.file, each.lineno, f"'{each.name}' may not take **kwargs")
+
+    def _authentication(self, file: str, data: Mapping[str, Any]) -> None:
+        for own in (data.get("openApiToolset"), data.get("mcpToolset"), data.get("mcpTool")):
+            given = own.get("apiAuthentication") if isinstance(own, Mapping) else None
+            for kind in given if isinstance(given, Mapping) else ():
+                if kind not in AUTHENTICATION:
+                    self._reader.warning(file, str(kind), f"'{kind}' does not work here: requests go without it")
 
     def _parsed(self, code: Code) -> ast.Module | None:
         try:
@@ -151,10 +177,15 @@ class _Checker:
             self._reader.findings.error(code.file, line, f"not valid Python: {getattr(error, 'msg', error)}")
             return None
         self._imports(code, tree)
-        if "from_audio" in code.source:
-            line = next(number for number, text in enumerate(code.source.splitlines(), 1) if "from_audio" in text)
-            self._reader.findings.warning(code.file, line, "recorded audio is not played here")
+        self._recordings(code)
         return tree
+
+    def _recordings(self, code: Code) -> None:
+        for number, text in enumerate(code.source.splitlines(), 1):
+            for uri in _RECORDING.findall(text):
+                if recording_path(self._app.files, uri) is None:
+                    message = f"'{uri}' is not played: there is no such WAV file in the app, nor in its audio/"
+                    self._reader.findings.warning(code.file, number, message)
 
     def _imports(self, code: Code, tree: ast.Module) -> None:
         from callagent.agents.cx.runtime.imports import may_import

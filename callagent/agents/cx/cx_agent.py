@@ -21,7 +21,7 @@ from callagent.agents.cx.cx_code import CxCode
 from callagent.agents.cx.stage import MarkedOutbox, Stage
 from callagent.agents.cx.telephony import LIVE_AGENT, as_bool
 from callagent.agents.tree import Conversation, ModelRequest, TreeAgent, TreeSettings
-from callagent.agents.tree.content import Content, text_content
+from callagent.agents.tree.content import Content, calls, responses, text_content
 from callagent.agents.tree.outbox import Outbox
 from callagent.agents.tree.run import Ending
 from callagent.models.protocol import LanguageModel
@@ -98,6 +98,31 @@ class CxAgent(TreeAgent):
     async def run_tool(self, name: str, arguments: Mapping[str, Any]) -> Any:
         """A tool's result outside of any turn; None: there is no such tool that is code."""
         return await self._tools.run_tool(name, arguments)
+
+    def set_variables(self, variables: Mapping[str, Any]) -> None:
+        """Of the session, from outside; the next turn's code and model see them."""
+        self.conversation.state.apply(variables)
+
+    def take_payloads(self) -> list[Any]:
+        """What the last turn showed beside its words; taken once."""
+        return self._stage.take_payloads()
+
+    def end_metadata(self) -> dict[str, Any]:
+        """What whoever goes on is told at the end."""
+        return dict(self._stage.end_arguments)
+
+    def asked_of_client(self) -> list[dict[str, Any]]:
+        """Calls of the client's own functions in the last turn, which it is to answer."""
+        events = self.conversation.events[self._turn_began :]
+        asked = {
+            call["id"]: call for event in events for call in calls(event.content) if call["id"] in event.long_running
+        }
+        done = {each["id"] for event in events for each in responses(event.content)}
+        return [
+            {"id": key, "displayName": call["name"], "args": dict(call.get("args") or {})}
+            for key, call in asked.items()
+            if key not in done
+        ]
 
     def record(self) -> AgentRecord:
         record = super().record()

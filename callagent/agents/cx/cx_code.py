@@ -8,10 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 from callagent.agents.cx.app import AgentConfig, CxApp
+from callagent.agents.cx.gate import Gate
 from callagent.agents.cx.guardrails import Guardrail, guardrails_of
 from callagent.agents.cx.instruction import dynamic_names, render, state_update
 from callagent.agents.cx.stage import ENDPOINTING_MODES, Stage
-from callagent.agents.cx.telephony import as_bool, session_end
+from callagent.agents.cx.telephony import as_bool, as_map, session_end
 from callagent.agents.cx.transfer_rules import planner_targets, rules_of
 from callagent.agents.cx.tree import CUSTOMIZE_RESPONSE, END_SESSION
 from callagent.agents.tree import CodeAnswer, CodeCall, Conversation, Event, Point, Scene, Tool
@@ -31,11 +32,18 @@ class CxCode:
     """Implements `tree.ProjectCode`."""
 
     def __init__(
-        self, app: CxApp, worker: ProjectCode, conversation: Conversation, stage: Stage, tools: Mapping[str, Tool]
+        self,
+        app: CxApp,
+        worker: ProjectCode,
+        conversation: Conversation,
+        gate: Gate,
+        stage: Stage,
+        tools: Mapping[str, Tool],
     ) -> None:
         self._app = app
         self._worker = worker
         self._conversation = conversation
+        self._gate = gate
         self._stage = stage
         self._tools = tools
         """All of the app, by name: code may call what the model is not offered."""
@@ -47,7 +55,8 @@ class CxCode:
 
     def nested(self, conversation: Conversation) -> CxCode:
         worker = self._worker.nested(conversation)
-        return CxCode(self._app, worker, conversation, self._stage, self._tools)
+        gate = self._gate.nested(worker, conversation)
+        return CxCode(self._app, worker, conversation, gate, self._stage, self._tools)
 
     async def close(self) -> None:
         await self._worker.close()
@@ -124,12 +133,10 @@ class CxCode:
         given = (answer.subject or subject)["llm_response"]["content"] or {"role": "model", "parts": []}
         content = self._taken(given if answer.returned is None else answer.returned)
         said = "\n".join(texts(content))
-        for guardrail in self._guardrails(scene) if said else ():
-            triggered = guardrail.bans_answer(said)
-            triggered = triggered or await self._triggers(scene, Point.AFTER_MODEL, guardrail, subject)
-            if triggered:
-                await self._stage.write("guardrail", guardrail.name)
-                return replace(answer, returned=guardrail.answer(self._app) or {"role": "model", "parts": []})
+        guardrail = await self._gate.stops_answer(scene, self._guardrails(scene), subject, said)
+        if guardrail is not None:
+            await self._stage.write("guardrail", guardrail.name)
+            return replace(answer, returned=guardrail.answer(self._app) or {"role": "model", "parts": []})
         return replace(answer, returned=content)
 
     async def _say_partly(self, scene: Scene, content: Plain) -> None:
@@ -171,33 +178,15 @@ class CxCode:
             return None
         self._checked_turn = scene.invocation
         said = "\n".join(texts(scene.user_content))
-        for guardrail in self._guardrails(scene):
-            triggered = guardrail.bans_input(said) or await self._triggers(
-                scene, Point.BEFORE_MODEL, guardrail, subject
-            )
-            if not triggered:
-                continue
-            await self._stage.write("guardrail", guardrail.name)
-            answer = guardrail.answer(self._app)
-            if answer is not None:
-                return CodeAnswer(self._taken(answer), subject)
-            request = {**subject["llm_request"], "system_instruction": guardrail.prompt}
-            return CodeAnswer(None, {**subject, "llm_request": request})
-        return None
-
-    async def _triggers(self, scene: Scene, point: Point, guardrail: Guardrail, subject: Plain) -> bool:
-        """Whether a guardrail's own code says so; code that fails triggers nothing."""
-        points = [Point.BEFORE_AGENT, Point.BEFORE_MODEL] if point is Point.BEFORE_MODEL else [point, Point.AFTER_AGENT]
-        for each in points:
-            code = guardrail.callbacks.get(each.value)
-            if code is None:
-                continue
-            more = {"code": code.file, "function": f"{each.value}_callback"}
-            answer = await self._worker.callbacks(scene, each, {**subject, **more})
-            decided = answer.returned if isinstance(answer.returned, dict) else {}
-            if str(decided.get("decision")).upper() == "TRIGGER":
-                return True
-        return False
+        guardrail = await self._gate.stops_caller(scene, self._guardrails(scene), subject, said)
+        if guardrail is None:
+            return None
+        await self._stage.write("guardrail", guardrail.name)
+        answer = guardrail.answer(self._app)
+        if answer is not None:
+            return CodeAnswer(self._taken(answer), subject)
+        request = {**subject["llm_request"], "system_instruction": guardrail.prompt}
+        return CodeAnswer(None, {**subject, "llm_request": request})
 
     async def _deterministic_transfer(self, scene: Scene) -> CodeAnswer | None:
         """The first transfer rule that holds; the model is not asked then."""
@@ -256,6 +245,11 @@ class CxCode:
             await self._stage.say(message)
         if arguments.get("reason"):
             await self._stage.write("end_session_reason", str(arguments["reason"]))
+        self._stage.end_arguments = {
+            **as_map(arguments.get("params")),
+            "reason": str(arguments.get("reason") or ""),
+            "session_escalated": as_bool(arguments.get("session_escalated")),
+        }
         self._stage.decide(ending)
 
     async def _customize(self, arguments: Plain) -> None:

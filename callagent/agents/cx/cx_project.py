@@ -16,8 +16,10 @@ from callagent.agents.cx.app import CxApp
 from callagent.agents.cx.check import read_description
 from callagent.agents.cx.cx_agent import CxAgent, call_settings
 from callagent.agents.cx.cx_code import CxCode
+from callagent.agents.cx.gate import Gate
 from callagent.agents.cx.instruction import render
 from callagent.agents.cx.load import read_cx_app
+from callagent.agents.cx.recordings import Recordings
 from callagent.agents.cx.stage import Stage
 from callagent.agents.cx.telephony import read_uui
 from callagent.agents.cx.tree import app_tools, build_tree
@@ -55,7 +57,9 @@ class CxProject:
             parallel_tools=app.data.get("toolExecutionMode") != "SEQUENTIAL",
             fallback_utterance=own.fallback or settings.fallback_utterance,
         )
+        self._recordings = Recordings(app.files)
         self._root: LlmNode | None = None
+        self._described: Mapping[str, Any] = {}
         self._tools: Mapping[str, Tool] = {}
         self._preparing = asyncio.Lock()
 
@@ -67,6 +71,7 @@ class CxProject:
                 if errors:
                     listed = "\n".join(f"  {error}" for error in errors)
                     raise ProjectError(f"The app '{self.name}' cannot be loaded:\n{listed}")
+                self._described = described
                 self._tools = app_tools(self.app, described)
                 self._root = build_tree(self.app, described)
             return self._root
@@ -92,19 +97,33 @@ class CxProject:
         write_metric: MetricWriter,
         *,
         variables: Mapping[str, Any] | None = None,
+        fakes: bool = False,
+        clients: bool = False,
         observe: Callable[[ModelRequest], None] | None = None,
     ) -> CxAgent:
-        """As `open`, with variables of the session; `observe` is told of every request to the model."""
+        """As `open`, with variables of the session, and with the app's fakes in the place of its tools.
+
+        `clients`: whoever drives the agent carries out the app's client functions.
+        `observe` is told of every request to the model.
+        """
         root = await self.prepare()
-        context = {"session_id": info.call_id, "app_id": self.name, "language_code": self.app.language}
+        if clients:
+            root = build_tree(self.app, self._described, clients=True)
+        context = {
+            "session_id": info.call_id,
+            "app_id": self.name,
+            "language_code": self.app.language,
+            "use_tool_fakes": fakes,
+        }
         lease = await self._pool.lease(context)
         state = State({**copy.deepcopy(dict(self.app.variables)), **telephony_variables(info), **(variables or {})})
         conversation = Conversation(root, state, SharedState(), "")
-        stage = Stage(write_metric)
+        stage = Stage(write_metric, self._recordings)
         settings = self._settings
         worker = WorkerCode(lease, conversation, settings.function_timeout, settings.agent_timeout)
-        code = CxCode(self.app, worker, conversation, stage, self._tools)
-        return CxAgent(self.app, conversation, code, stage, for_call(self._model), settings, observe)
+        model = for_call(self._model)
+        code = CxCode(self.app, worker, conversation, Gate(worker, conversation, model), stage, self._tools)
+        return CxAgent(self.app, conversation, code, stage, model, settings, observe)
 
     @asynccontextmanager
     async def alone(self, variables: Mapping[str, Any]) -> AsyncIterator[CxAgent]:
@@ -114,14 +133,42 @@ class CxProject:
             """A test has no store."""
 
         info = CallInfo("test", "inbound", None, None, "text", datetime.now(UTC))
-        agent = await self.open_with(info, write_metric, variables=variables)
+        agent = await self.open_with(info, write_metric, variables=variables, fakes=True)
         try:
             yield agent
         finally:
             await agent.close()
 
+    def twin(self, variables: Mapping[str, Any]) -> CxTwin:
+        """The app with variables of its calls, and fakes in the place of tools."""
+        return CxTwin(self, variables)
+
     async def close(self) -> None:
         await self._pool.close()
+
+
+class CxTwin:
+    """Implements `agents.action.AgentProject` for tests; the project itself is closed by who opened it."""
+
+    def __init__(self, project: CxProject, variables: Mapping[str, Any]) -> None:
+        self.name = project.name
+        self._project = project
+        self._variables = variables
+
+    def phrases(self) -> Sequence[str]:
+        return self._project.phrases()
+
+    def pronounce(self, text: str, language: str | None) -> str:
+        return self._project.pronounce(text, language)
+
+    async def places(self, at: datetime | None = None, state: Mapping[str, Any] | None = None) -> list[Place]:
+        return await self._project.places(at, {**self._variables, **(state or {})})
+
+    async def open(self, info: CallInfo, write_metric: MetricWriter) -> CxAgent:
+        return await self._project.open_with(info, write_metric, variables=self._variables, fakes=True)
+
+    async def close(self) -> None:
+        """Nothing is its own."""
 
 
 def telephony_variables(info: CallInfo) -> dict[str, Any]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 Judge = Callable[[str, str], Awaitable[bool]]
 """Whether two texts mean the same: the expected one and the one that was said."""
+_START = "<event>welcome</event>"
 _EVENT = re.compile(r"\s*<event>\s*(welcome|session start)\s*</event>\s*", re.IGNORECASE)
 
 
@@ -79,7 +80,8 @@ async def _run(project: CxProject, golden: Golden, judge: Judge | None) -> Golde
             await _actions(agent.start())
         for number, turn in enumerate(golden.turns, 1):
             actions = await _play(agent, turn)
-            found = [await _words_failure(turn, actions, judge), *_call_failures(turn, actions)]
+            called = [(each.name, each.arguments) for each in actions if isinstance(each, FunctionStarted)]
+            found = [await _words_failure(turn, actions, judge), *call_failures(turn.calls, called)]
             found += [await _meant(turn, actions, judge)] if judge is not None else []
             failures += [f"turn {number}: {each}" for each in found if each]
             if any(isinstance(each, HangUp | Handoff) for each in actions):
@@ -105,16 +107,14 @@ async def _words_failure(turn: GoldenTurn, actions: Sequence[Action], judge: Jud
     return f"said {said!r}; expected: {turn.agent!r}"
 
 
-def _call_failures(turn: GoldenTurn, actions: Sequence[Action]) -> list[str]:
-    """Every expected call was made, in any order; others may be made too."""
-    made = [action for action in actions if isinstance(action, FunctionStarted)]
+def call_failures(expected: Sequence[GoldenCall], called: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
+    """Every expected call was made, in any order; others may be made too. `called`: names and arguments."""
+    made = list(called)
     failures = []
-    for call in turn.calls:
-        matching = next(
-            (each for each in made if each.name == call.name and _fits(call.arguments, each.arguments)), None
-        )
+    for call in expected:
+        matching = next((each for each in made if each[0] == call.name and _fits(call.arguments, each[1])), None)
         if matching is None:
-            listed = ", ".join(f"{each.name}({dict(each.arguments)})" for each in made) or "nothing"
+            listed = ", ".join(f"{name}({dict(arguments)})" for name, arguments in made) or "nothing"
             failures.append(f"{call.name}({dict(call.arguments)}) was not called; called: {listed}")
         else:
             made.remove(matching)
@@ -164,12 +164,14 @@ def _plain(text: str) -> str:
 def _golden(data: Any, common: Mapping[str, Any], place: str) -> Golden:
     if not isinstance(data, dict) or not isinstance(data.get("turns"), list):
         raise ProjectError(f"{place}: 'turns' should be a list")
-    turns = []
+    turns: list[GoldenTurn] = []
     for number, turn in enumerate(data["turns"], 1):
-        if not isinstance(turn, dict) or not isinstance(turn.get("user"), str):
+        if not isinstance(turn, dict) or not isinstance(turn.get("user"), str | None):
             raise ProjectError(f"{place}, turn {number}: 'user' should be a text")
         calls = tuple(_call(each, f"{place}, turn {number}") for each in turn.get("tool_calls") or ())
-        turns.append(GoldenTurn(turn["user"], str(turn.get("agent") or ""), calls))
+        # Without words of the caller the first turn is the greeting, another one is silence.
+        user = turn.get("user") or ("" if turns else _START)
+        turns.append(GoldenTurn(user, str(turn.get("agent") or ""), calls))
     return Golden(
         name=str(data.get("conversation") or place),
         variables={**common, **(data.get("session_parameters") or {})},

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from callagent.agents.cx.app import AgentConfig, Code, CxApp, GuardrailConfig
+from callagent.agents.cx.policies import Policy, policy_of
 
-ENFORCED = ("contentFilter", "codeCallback")
+ENFORCED = ("contentFilter", "codeCallback", "llmPolicy", "llmPromptSecurity")
 """Kinds that work here; the others are reported by the check."""
 
 
@@ -21,10 +22,12 @@ class Guardrail:
     filter: Mapping[str, Any]
     callbacks: Mapping[str, Code]
     action: Mapping[str, Any]
+    policy: Policy | None = None
 
     @property
     def checks_answers(self) -> bool:
-        return bool(self._banned("bannedContentsInAgentResponse")) or "after_model" in self.callbacks
+        by_model = self.policy is not None and self.policy.of_agent
+        return by_model or bool(self._banned("bannedContentsInAgentResponse")) or "after_model" in self.callbacks
 
     def bans_input(self, text: str) -> bool:
         return self._matches(text, self._banned("bannedContentsInUserInput"))
@@ -95,6 +98,7 @@ def _guardrail(config: GuardrailConfig) -> Guardrail:
         filter=given if isinstance(given, Mapping) else {},
         callbacks=config.callbacks,
         action=config.data.get("action") or {},
+        policy=policy_of(config.data),
     )
 
 

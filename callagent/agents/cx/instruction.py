@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from callagent.agents.cx.app import CxApp, tool_name
+from callagent.agents.cx.conditions import choose
 
 _REFERENCE = re.compile(r"\{@\s*(TOOL|AGENT|WIDGET)\s*:\s*([^{}]+?)\s*\}", re.IGNORECASE)
 _STATIC = re.compile(r"\{\{\s*([A-Za-z_][\w-]*)\s*\}\}")
@@ -16,7 +17,7 @@ _DYNAMIC = re.compile(r"(?<!\{)\{\s*([A-Za-z_][\w-]*)\s*\}(?!\})")
 
 def render(app: CxApp, agent: str, variables: Mapping[str, Any]) -> str:
     """The global instruction and the agent's. `{{name}}` is the value; `{name}` stays: its value is told apart."""
-    texts = (app.global_instruction.strip(), app.agents[agent].instruction.strip())
+    texts = [choose(text, variables).strip() for text in (app.global_instruction, app.agents[agent].instruction)]
 
     def static(found: re.Match[str]) -> str:
         return show(variables[found[1]]) if found[1] in variables else found[0]

@@ -124,6 +124,16 @@ class _FileReader:
         return value
 
 
+def read_documents(files: AppFiles, kind: str) -> list[tuple[str, dict[str, Any]]]:
+    """Name and content of every object of a kind that the app's agents do not need. Raises `ProjectError`."""
+    findings = Findings()
+    reader = _FileReader(files, findings)
+    found = [(file, reader._document(file)) for _, file in reader._folders(kind)]
+    if findings.errors:
+        raise ProjectError("\n".join(str(each) for each in findings.report().errors))
+    return [(file, data) for file, data in found if data is not None]
+
+
 class AppReader(_FileReader):
     """One reading of an app's files."""
 
@@ -236,6 +246,8 @@ class AppReader(_FileReader):
         kind = kinds[0] if kinds else ""
         own = data.get(kind) or {}
         code = self._code(file, own.get("pythonCode")) if kind == "pythonFunction" else None
+        fake = data.get("toolFakeConfig") or {}
+        block = (fake.get("codeBlock") or {}).get("pythonCode") if fake.get("enableFakeMode", True) else None
         return ToolConfig(
             name=name,
             display_name=str(data.get("displayName") or name),
@@ -245,6 +257,7 @@ class AppReader(_FileReader):
             code=code,
             function=str(own.get("name") or ""),
             description=str(own.get("description") or data.get("description") or ""),
+            fake=self._code(file, block) if block else None,
         )
 
     def _toolset(self, found: tuple[str, str]) -> ToolsetConfig | None:

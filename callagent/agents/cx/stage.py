@@ -6,13 +6,18 @@ import base64
 import binascii
 import json
 from collections.abc import Callable, Mapping
+from pathlib import PurePosixPath
 from typing import Any
 
 from callagent.agents.action import Action, DigitSettings, Listen, ListenSettings, MetricWriter, MetricWritten, Say
+from callagent.agents.cx.recordings import Recordings
 from callagent.agents.tree.outbox import Outbox
 from callagent.agents.tree.run import Ending
 
 _CUSTOMIZED = "application/json+agentResponse"
+_AUDIO = "application/json+audio"
+_PAYLOAD = "application/json"
+_MAX_PAYLOADS = 100
 ENDPOINTING_MODES = {"short": 1.0, "mid": 3.0, "long": 5.0}
 """Seconds of silence after which an entry on the keys is done."""
 _FIRST_DIGIT = 10.0
@@ -22,16 +27,23 @@ _FIRST_DIGIT = 10.0
 class Stage:
     """One per call; opened for each turn."""
 
-    def __init__(self, write_metric: MetricWriter) -> None:
+    def __init__(self, write_metric: MetricWriter, recordings: Recordings) -> None:
+        self._recordings = recordings
+        self._played: dict[str, bytes] = {}
+        """Recordings of this turn by the words that stand for them."""
         self.metrics: list[dict[str, Any]] = []
         self._write_metric = write_metric
         self._outbox: Outbox | None = None
         self._decide: Callable[[Ending], None] | None = None
         self._uninterruptible: set[str] = set()
+        self._payloads: list[Any] = []
+        self.end_arguments: dict[str, Any] = {}
+        """What `end_session` was told: its parameters, why, and whether a person goes on."""
 
     def open(self, outbox: Outbox, decide: Callable[[Ending], None]) -> None:
         self._outbox, self._decide = outbox, decide
         self._uninterruptible.clear()
+        self._played.clear()
 
     def decide(self, ending: Ending) -> None:
         if self._decide is not None:
@@ -39,7 +51,7 @@ class Stage:
 
     async def say(self, text: str, *, interruptible: bool = True) -> None:
         if self._outbox is not None and text.strip():
-            await self._outbox.put(Say(text.strip(), interruptible))
+            await self._outbox.put(self.marked(Say(text.strip(), interruptible)))
 
     async def write(self, name: str, value: Any) -> None:
         """A metric of the call."""
@@ -49,10 +61,11 @@ class Stage:
             await self._outbox.put(MetricWritten(name, value))
 
     def marked(self, action: Action) -> Action:
-        """Words of a response that the caller may not interrupt are marked so."""
-        if isinstance(action, Say) and action.text in self._uninterruptible:
-            return Say(action.text, interruptible=False)
-        return action
+        """Words of a response that the caller may not interrupt are marked so; recordings take the place of words."""
+        if not isinstance(action, Say):
+            return action
+        interruptible = action.interruptible and action.text not in self._uninterruptible
+        return Say(action.text, interruptible, pcm=self._played.get(action.text))
 
     def spoken(self, content: Mapping[str, Any]) -> dict[str, Any]:
         """A content as the tree says it: customized responses become texts, what only a screen shows is left out."""
@@ -62,7 +75,12 @@ class Stage:
             if not blob:
                 kept.append(part)
                 continue
+            if blob.get("mime_type") == _AUDIO and (played := self._play(_decoded(blob) or {})):
+                kept.append({"text": played})
+                continue
             data = _decoded(blob) if blob.get("mime_type") == _CUSTOMIZED else None
+            if blob.get("mime_type") == _PAYLOAD and len(self._payloads) < _MAX_PAYLOADS:
+                self._payloads.append(_decoded(blob))
             if data is None:
                 silent = True
                 continue
@@ -73,6 +91,23 @@ class Stage:
         if silent and not kept:
             self.decide(Listen())
         return {**content, "parts": kept}
+
+    def _play(self, data: Mapping[str, Any]) -> str:
+        """The words that stand for a recording in the history; empty: it cannot be played."""
+        uri = str(data.get("audioUri") or "")
+        pcm = self._recordings.pcm(uri)
+        if pcm is None:
+            return ""
+        words = f"[{PurePosixPath(uri).name}]"
+        self._played[words] = pcm
+        if data.get("interruptable") is False:
+            self._uninterruptible.add(words)
+        return words
+
+    def take_payloads(self) -> list[Any]:
+        """What only a screen shows, since it was asked last."""
+        taken, self._payloads = [each for each in self._payloads if each is not None], []
+        return taken
 
     def _customize(self, text: str, data: Mapping[str, Any]) -> None:
         if data.get("disableBargeIn"):

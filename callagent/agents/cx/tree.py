@@ -11,6 +11,8 @@ from callagent.agents.cx.load import SYSTEM_TOOLS
 from callagent.agents.cx.openapi import operations
 from callagent.agents.tree import LlmNode, Point, Tool, ToolKind
 
+DESCRIBED = ("pythonFunction", "mcpTool")
+"""Kinds of tools that a worker describes."""
 END_SESSION, CUSTOMIZE_RESPONSE = "end_session", "customize_response"
 _SYSTEM: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     END_SESSION: (
@@ -42,9 +44,9 @@ _SYSTEM: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 }
 
 
-def build_tree(app: CxApp, described: Mapping[str, Any]) -> LlmNode:
-    """The root. `described`: the worker's declarations of Python tools by name."""
-    return _TreeBuilder(app, described).node(app.root_agent)
+def build_tree(app: CxApp, described: Mapping[str, Any], *, clients: bool = False) -> LlmNode:
+    """The root. `described`: the worker's declarations of Python tools by name; `clients`: with client functions."""
+    return _TreeBuilder(app, described, clients=clients).node(app.root_agent)
 
 
 def agent_numbers(app: CxApp) -> dict[str, int]:
@@ -56,15 +58,16 @@ def app_tools(app: CxApp, described: Mapping[str, Any]) -> dict[str, Tool]:
     """Everything that code may have called, also what no agent lists."""
     builder = _TreeBuilder(app, described)
     tools = [builder.system(name) for name in _SYSTEM]
-    tools += [made for tool in app.tools.values() if tool.kind == "pythonFunction" and (made := builder.python(tool))]
+    tools += [made for tool in app.tools.values() if tool.kind in DESCRIBED and (made := builder.python(tool))]
     for toolset in app.toolsets:
         tools += builder.toolset(toolset, None)
     return {tool.name: tool for tool in tools}
 
 
 class _TreeBuilder:
-    def __init__(self, app: CxApp, described: Mapping[str, Any]) -> None:
+    def __init__(self, app: CxApp, described: Mapping[str, Any], *, clients: bool = False) -> None:
         self._app = app
+        self._clients = clients
         self._described = described
         self._numbers = agent_numbers(app)
         self._inside: set[str] = set()
@@ -106,8 +109,10 @@ class _TreeBuilder:
             config = self._app.tools[found] if found else None
             if config is None or config.kind == "systemTool":
                 tools += [self.system(name)] if name in _SYSTEM else []
-            elif config.kind == "pythonFunction":
+            elif config.kind in DESCRIBED:
                 tools += [made] if (made := self.python(config)) else []
+            elif config.kind == "clientFunction" and self._clients:
+                tools.append(_client_function(config))
             elif config.kind == "agentTool":
                 tools += [made] if (made := self._agent_tool(config)) else []
         for toolset, operation_names in agent.toolsets:
@@ -124,11 +129,23 @@ class _TreeBuilder:
         described = self._described.get(name)
         if described is None:
             return None
-        return Tool(name, ToolKind.CODE, str(described.get("description") or ""), described.get("parameters"))
+        return Tool(
+            name,
+            ToolKind.CODE,
+            str(described.get("description") or ""),
+            described.get("parameters"),
+            asynchronous=config.data.get("executionType") == "ASYNCHRONOUS",
+        )
 
     def toolset(self, name: str, operation_names: Any) -> list[Tool]:
         toolset = self._app.toolsets[name]
         wanted = None if operation_names is None else {str(each) for each in operation_names}
+        if toolset.mcp is not None:
+            return [
+                Tool(called, ToolKind.CODE, str(each.get("description") or ""), each.get("parameters"))
+                for called, each in self._described.items()
+                if each.get("toolset") == name and (wanted is None or each["name"] in wanted)
+            ]
         return [
             Tool(f"{toolset.display_name}_{each.name}", ToolKind.CODE, each.description, each.schema())
             for each in operations(toolset.schema or {})
@@ -142,3 +159,21 @@ class _TreeBuilder:
             return None
         request = {"type": "object", "properties": {"request": {"type": "string"}}, "required": ["request"]}
         return Tool(tool_name(config), ToolKind.AGENT, config.description, request, agent=self.node(target))
+
+
+def _client_function(config: ToolConfig) -> Tool:
+    """The client answers in a turn of its own: the model's turn ends with the call."""
+    own = config.data["clientFunction"]
+    parameters = lower_types(own.get("parameters") or {"type": "object", "properties": {}})
+    name = str(own.get("name") or tool_name(config))
+    return Tool(name, ToolKind.CLIENT, str(own.get("description") or config.description), parameters, long_running=True)
+
+
+def lower_types(schema: Any) -> Any:
+    """The API's own schemas name types in capitals."""
+    if isinstance(schema, Mapping):
+        return {
+            key: value.lower() if key == "type" and isinstance(value, str) else lower_types(value)
+            for key, value in schema.items()
+        }
+    return [lower_types(each) for each in schema] if isinstance(schema, list) else schema

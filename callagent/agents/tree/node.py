@@ -66,6 +66,9 @@ class LlmNode(Node):
     """A provider's model name; empty: the one of the nearest ancestor that has one."""
     temperature: float | None = None
     max_tokens: int | None = None
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+    """As `models.protocol.ModelSettings` has it."""
+    json_output: bool = False
     output_key: str = ""
     """The key of the state that takes the final text."""
     output_schema: Mapping[str, Any] | None = None

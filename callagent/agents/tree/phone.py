@@ -17,6 +17,8 @@ _DESCRIPTIONS = {
     HAND_OFF: "Give the call to a person. Tell the caller so in the same answer, before this call.",
     COLLECT_DIGITS: "Let the caller enter digits on the telephone's keys. Ask for them in the same answer.",
 }
+METHODS = ("refer", "invite", "bye")
+"""Ways to hand a call over."""
 OPTIONS: Mapping[str, Mapping[str, type]] = {
     HANG_UP: {"description": str},
     HAND_OFF: {"description": str, "destination": str, "method": str, "number": str, "headers": dict},

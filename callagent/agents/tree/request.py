@@ -35,8 +35,9 @@ class ModelRequest:
     """The project's name of a model; empty: the configured one."""
     temperature: float | None = None
     max_tokens: int | None = None
+    sampling: Mapping[str, Any] = field(default_factory=dict)
     output_schema: Mapping[str, Any] | None = None
-    labels: dict[str, Any] = field(default_factory=dict)
+    json_output: bool = False
 
     def messages(self) -> list[Message]:
         system: list[Message] = [{"role": "system", "content": self.system}] if self.system else []
@@ -45,7 +46,11 @@ class ModelRequest:
     def settings(self, models: Mapping[str, str]) -> ModelSettings:
         """`models`: the project's names of models -> ours."""
         return ModelSettings(
-            models.get(self.model, ""), self.temperature, self.max_tokens, json_output=self.output_schema is not None
+            models.get(self.model, ""),
+            self.temperature,
+            self.max_tokens,
+            json_output=self.json_output or self.output_schema is not None,
+            sampling=self.sampling,
         )
 
     def as_plain(self) -> dict[str, Any]:
@@ -98,7 +103,9 @@ def build_request(
         model=node.model_name,
         temperature=node.temperature,
         max_tokens=node.max_tokens,
+        sampling=node.sampling,
         output_schema=node.output_schema,
+        json_output=node.json_output,
     )
 
 

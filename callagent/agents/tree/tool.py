@@ -25,6 +25,8 @@ class ToolKind(Enum):
     USER_CHOICE = "user_choice"
     PHONE = "phone"
     """Hanging up, handing the call over, collecting key presses: see `phone.py`."""
+    CLIENT = "client"
+    """Whoever drives the agent carries it out and answers in a turn of its own."""
     EXAMPLES = "examples"
     """No tool for the model: a text for its instruction."""
     UNAVAILABLE = "unavailable"

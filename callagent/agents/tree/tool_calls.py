@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from callagent.agents.action import FunctionEnded, FunctionStarted
+from callagent.agents.action import FunctionEnded, FunctionStarted, Listen
 from callagent.agents.tree.agent_tool import run_agent_tool
 from callagent.agents.tree.content import Part, response_part
 from callagent.agents.tree.event import USER, Actions, Event
@@ -175,7 +175,7 @@ async def _call_here(run: Run, node: LlmNode, tools: Mapping[str, Tool], call: P
     if before.returned is None and before.error is None:
         answer = await _carry_out(run, node, tools, tool, {**call, "args": arguments})
         answer = _joined(before, answer)
-    if answer.error is None and tool is not None:
+    if answer.error is None and tool is not None and tool.kind is not ToolKind.CLIENT:
         subject = {**subject, "args": arguments, "tool_response": answer.returned}
         after = await _callbacks(run, node, Point.AFTER_TOOL, subject)
         returned = answer.returned if after.returned is None else after.returned
@@ -217,6 +217,10 @@ async def _carry_out(run: Run, node: LlmNode, tools: Mapping[str, Tool], tool: T
         case ToolKind.USER_CHOICE:
             await run.say(", ".join(str(option) for option in call["args"]["options"]))
             return CodeAnswer(None, actions={"skip_summarization": True})
+        case ToolKind.CLIENT:
+            # The turn is over although nothing may have been said.
+            run.decide(Listen())
+            return CodeAnswer(None)
         case ToolKind.AGENT:
             return await run_agent_tool(run, tool, call["args"])
         case _:

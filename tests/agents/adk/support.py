@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from callagent.agents.action import Action, Agent, CallerTurn, FunctionEnded, HandoffFailed, Say
+from callagent.agents.action import Agent
 from callagent.agents.adk import TreeSettings, adk_runtime, load_adk_project
-from callagent.models.scripted import ScriptedModel
 from callagent.workers.in_process import InProcessPool
 from callagent.workers.protocol import ProjectRuntime, WorkerPool
+from tests.agents.driving import DrivenAgent
 from tests.agents.flows.support import call_info, scripted
 
 PROJECTS = Path(__file__).parents[2] / "projects"
@@ -28,21 +28,7 @@ def write_project(root: Path, files: Mapping[str, str]) -> Path:
     return project
 
 
-class Driven:
-    """An agent whose actions are collected turn by turn."""
-
-    def __init__(self, agent: Agent, model: ScriptedModel) -> None:
-        self.agent = agent
-        self.model: Any = model
-
-    async def start(self) -> list[Action]:
-        return [action async for action in self.agent.start()]
-
-    async def says(self, text: str = "", **more: Any) -> list[Action]:
-        return [action async for action in self.agent.reply(CallerTurn(text=text, **more))]
-
-    async def handoff_failed(self, destination: str, reason: str) -> list[Action]:
-        return [action async for action in self.agent.reply(HandoffFailed(destination, reason))]
+Driven = DrivenAgent[Agent]
 
 
 @asynccontextmanager
@@ -65,11 +51,3 @@ async def driven(
     finally:
         await agent.close()
         await loaded.close()
-
-
-def words(actions: list[Action]) -> list[str]:
-    return [action.text for action in actions if isinstance(action, Say)]
-
-
-def results(actions: list[Action]) -> dict[str, Any]:
-    return {action.name: action.result for action in actions if isinstance(action, FunctionEnded)}

@@ -11,7 +11,8 @@ from callagent.agents.action import FunctionEnded
 from callagent.agents.adk import TreeSettings
 from callagent.workers import ProcessPool
 from callagent.workers.in_process import InProcessPool
-from tests.agents.adk.support import PROJECTS, driven, words, write_project
+from tests.agents.adk.support import PROJECTS, driven, write_project
+from tests.agents.driving import words
 from tests.agents.flows.support import of
 
 FALLBACK = TreeSettings().fallback_utterance

@@ -50,6 +50,10 @@ def errors(tmp_path: Path, text: str, **files: str) -> list[str]:
         (LLM + "before_model_callbacks:\n  - {name: agency.f, args: [{name: a}]}\n", "a list of maps with 'value'"),
         (LLM + "tools:\n  - {name: callagent.sing}\n", "'tools.0.name': there is no tool 'callagent.sing'"),
         (LLM + "tools:\n  - {name: callagent.hand_off}\n", "'tools.0.args': the key 'destination' is missing"),
+        (
+            LLM + "tools:\n  - {name: callagent.hand_off, args: {destination: a, method: fax}}\n",
+            "'tools.0.args.method': one of refer, invite, bye is needed",
+        ),
         (LLM + "tools:\n  - {name: callagent.hang_up, args: {x: 1}}\n", "'tools.0.args.x': there is no such key"),
         (LLM + "tools:\n  - {name: callagent.collect_digits, args: {max_digits: x}}\n", "int is needed but got str"),
         (LLM + "before_model_callbacks: agency.f\n", "'before_model_callbacks': a list is needed but got str."),
@@ -106,11 +110,11 @@ def test_the_samples_have_no_errors(name: str) -> None:
 
 
 def test_what_has_no_effect_is_told(tmp_path: Path) -> None:
-    text = LLM + "tools:\n  - name: google_search\ngenerate_content_config:\n  topP: 0.5\n"
+    text = LLM + "tools:\n  - name: google_search\ngenerate_content_config:\n  candidateCount: 2\n  topP: 0.5\n"
     project = write_project(tmp_path, {"root_agent.yaml": text})
     assert [str(each) for each in check_adk_project(project).warnings] == [
         "root_agent.yaml:4: The tool 'google_search' is not available here: its agent fails.",
-        "root_agent.yaml:6: 'generate_content_config.topP' has no effect here.",
+        "root_agent.yaml:6: 'generate_content_config.candidateCount' has no effect here.",
     ]
 
 

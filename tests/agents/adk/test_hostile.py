@@ -12,7 +12,8 @@ import pytest
 from callagent.agents.action import FunctionEnded
 from callagent.agents.adk import TreeSettings
 from callagent.workers import ProcessPool
-from tests.agents.adk.support import Driven, driven, words, write_project
+from tests.agents.adk.support import Driven, driven, write_project
+from tests.agents.driving import words
 from tests.agents.flows.support import of
 
 FILES = {
@@ -47,11 +48,21 @@ FILES = {
                     pass
             return "forked"
 
+        def spies():
+            found = []
+            for entry in os.listdir("/proc"):
+                if entry.isdigit() and int(entry) != os.getpid():
+                    try:
+                        found += [entry] if open(f"/proc/{entry}/environ", "rb").read() else []
+                    except OSError:
+                        pass
+            return {"found": found}
+
         def recall(tool_context: ToolContext):
             return [tool_context.state["day"].year, tool_context.state["seen"], len(tool_context.session.events)]
     """,
 }
-NAMES = ("keep", "spin", "exits", "dies", "too_much", "forks", "recall")
+NAMES = ("keep", "spin", "exits", "dies", "too_much", "forks", "spies", "recall")
 
 
 @pytest.fixture
@@ -68,11 +79,11 @@ async def agent(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator
         yield driven_agent
 
 
-@pytest.mark.parametrize("agent", ["spin", "exits", "dies", "too_much", "forks"], indirect=True)
+@pytest.mark.parametrize("agent", ["spin", "exits", "dies", "too_much", "forks", "spies"], indirect=True)
 async def test_harm_is_contained_and_state_survives(agent: Driven) -> None:
     assert words(await agent.says("keep")) == ["Kept."]
     harmed = of(FunctionEnded, await agent.says("harm"))[0]
-    assert harmed.error is not None or harmed.result == "forked"
+    assert harmed.error is not None or harmed.result in ("forked", {"found": []})
 
     recalled = await agent.says("recall")
 

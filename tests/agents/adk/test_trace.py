@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +51,24 @@ async def test_a_conversation_runs_as_it_was_recorded(folder: Path, case: dict[s
 
     for key in ("events", "model_calls", "state", "stdout"):
         assert comparable(trace[key]) == comparable(case.get(key, [""])), key
+
+
+@pytest.mark.parametrize("file", sorted(REFERENCE.glob("*.json")), ids=lambda file: file.stem)
+def test_the_reference_implementation_still_runs_so(file: Path, tmp_path: Path) -> None:
+    """With the extra `adk` only; `CALLAGENT_ADK_PYTHON` may name another interpreter that has it."""
+    known = ("config", "turns", "script", "initial_state")
+    references = json.loads(file.read_text())
+    cases = tmp_path / "cases.json"
+    cases.write_text(json.dumps([{key: each[key] for key in known if key in each} for each in references]))
+    python = os.environ.get("CALLAGENT_ADK_PYTHON") or sys.executable
+    program = Path(__file__).with_name("record_reference.py")
+    done = subprocess.run([python, program, PROJECTS, cases], capture_output=True, text=True, timeout=240, check=False)
+    if done.returncode == 77:
+        pytest.skip("google-adk is not installed")
+    assert done.returncode == 0, done.stderr[-2000:]
+    for recorded, reference in zip(json.loads(done.stdout), references, strict=True):
+        for key in ("events", "model_calls", "state"):
+            assert comparable(recorded[key]) == comparable(reference[key]), key
 
 
 async def test_a_trace_is_the_same_when_code_runs_in_a_process() -> None:

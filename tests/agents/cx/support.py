@@ -9,12 +9,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from callagent.agents.action import Action, CallerTurn, FunctionEnded, HandoffFailed, Say
 from callagent.agents.cx import TreeSettings, cx_runtime, load_cx_app
 from callagent.agents.cx.cx_agent import CxAgent
-from callagent.models.scripted import ScriptedModel
 from callagent.workers.in_process import InProcessPool
 from callagent.workers.protocol import ProjectRuntime, WorkerPool
+from tests.agents.driving import DrivenAgent
 from tests.agents.flows.support import call_info, scripted
 
 PROJECTS = Path(__file__).parents[2] / "projects"
@@ -57,22 +56,7 @@ def write_app(
     return path
 
 
-class Driven:
-    """An agent whose actions are collected turn by turn."""
-
-    def __init__(self, agent: CxAgent, model: ScriptedModel) -> None:
-        self.agent = agent
-        self.model: Any = model
-
-    async def start(self) -> list[Action]:
-        return [action async for action in self.agent.start()]
-
-    async def says(self, text: str = "", **more: Any) -> list[Action]:
-        return [action async for action in self.agent.reply(CallerTurn(text=text, **more))]
-
-    async def handoff_failed(self, destination: str, reason: str) -> list[Action]:
-        return [action async for action in self.agent.reply(HandoffFailed(destination, reason))]
-
+class Driven(DrivenAgent[CxAgent]):
     @property
     def state(self) -> dict[str, Any]:
         return self.agent.conversation.state.values
@@ -104,14 +88,6 @@ async def driven(
     finally:
         await agent.close()
         await project.close()
-
-
-def words(actions: list[Action]) -> list[str]:
-    return [action.text for action in actions if isinstance(action, Say)]
-
-
-def results(actions: list[Action]) -> dict[str, Any]:
-    return {action.name: action.result for action in actions if isinstance(action, FunctionEnded)}
 
 
 GREETING = """

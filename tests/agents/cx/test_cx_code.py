@@ -11,7 +11,8 @@ import pytest
 from callagent.agents.action import DigitSettings, FunctionEnded, Handoff, HangUp, Listen, Say
 from callagent.agents.cx import TreeSettings
 from callagent.workers import ProcessPool
-from tests.agents.cx.support import GREETING, driven, results, words, write_app
+from tests.agents.cx.support import GREETING, driven, write_app
+from tests.agents.driving import results, words
 
 PARTIAL = """
     def before_model_callback(callback_context, llm_request):

@@ -12,7 +12,8 @@ from typing import Any, ClassVar
 import pytest
 
 from callagent.agents.action import Handoff, StepEntered
-from tests.agents.cx.support import DESK, driven, results, words
+from tests.agents.cx.support import DESK, driven
+from tests.agents.driving import results, words
 
 TRANSFER = "transfer_to_agent"
 

@@ -12,7 +12,8 @@ import pytest
 from callagent.agents.cx import check_cx_app, check_cx_imports, cx_runtime, is_cx_app, read_cx_app
 from callagent.errors import ProjectError
 from callagent.workers.in_process import InProcessPool
-from tests.agents.cx.support import DESK, PROJECTS, driven, words, write_app
+from tests.agents.cx.support import DESK, PROJECTS, driven, write_app
+from tests.agents.driving import words
 
 
 def test_the_folder_of_another_format_is_no_app(tmp_path: Path) -> None:
@@ -132,10 +133,10 @@ def test_python_is_checked_without_being_run(tmp_path: Path) -> None:
 def test_what_does_not_work_here_is_a_warning(tmp_path: Path) -> None:
     more = {
         "tools/search/search.json": json.dumps({"googleSearchTool": {}}),
-        "guardrails/judge/judge.json": json.dumps({"llmPolicy": {"prompt": "x"}}),
+        "guardrails/judge/judge.json": json.dumps({"modelSafety": {}}),
         "toolsets/far/far.json": json.dumps({"mcpToolset": {}}),
     }
-    app = write_app(tmp_path, more=more, instruction="Hello.\n{% if vip %}Be kind.{% endif %}")
+    app = write_app(tmp_path, more=more, instruction="Hello.\n{% for each in names %}{% if vip %}Be kind.{% endif %}")
     warnings = {(each.file, each.line) for each in check_cx_app(app).warnings}
     assert warnings == {
         ("tools/search/search.json", 1),

@@ -16,7 +16,7 @@ from callagent.agents.tree import (
     ToolKind,
     TreeSettings,
 )
-from tests.agents.adk.support import words
+from tests.agents.driving import words
 from tests.agents.tree.support import Functions, code_tool, driven, llm
 
 EXIT = Tool("exit_loop", ToolKind.EXIT_LOOP)

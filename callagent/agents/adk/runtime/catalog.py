@@ -9,7 +9,7 @@ from typing import Any
 
 from callagent.agents.adk.config import ROOT_FILE, AgentConfig, ToolConfig, load_config
 from callagent.agents.adk.fields import EFFECTIVE, snake_case
-from callagent.agents.adk.names import PHONE
+from callagent.agents.adk.names import MCP_TOOLSETS, PHONE, is_program
 from callagent.agents.adk.runtime import agents, stand_ins
 from callagent.agents.adk.runtime.describe import Describer
 from callagent.agents.adk.runtime.genai import GenerateContentConfig
@@ -19,10 +19,11 @@ from callagent.agents.adk.runtime.tools import (
     AgentTool,
     BaseTool,
     BaseToolset,
-    FunctionTool,
     LongRunningFunctionTool,
     ToolArgsConfig,
+    as_tool,
 )
+from callagent.agents.adk.runtime.toolsets import McpToolset, tools_of
 from callagent.agents.flows.finding import Findings
 from callagent.agents.flows.runtime.tracebacks import error_message
 
@@ -131,7 +132,7 @@ class Catalog:
         if "model_code" in config.code:
             (known["model"],) = self._codes(config, "model_code")
         known["generate_content_config"] = _generation(data.get("generate_content_config"))
-        known["tools"] = [self._tool(config, tool) for tool in config.tools]
+        known["tools"] = [each for tool in config.tools for each in self._tools(config, tool)]
         return agents.LlmAgent(**known)
 
     def _codes(self, config: AgentConfig, key: str) -> list[Any]:
@@ -165,6 +166,17 @@ class Catalog:
         kind = "a class" if inspect.isclass(found) else "a function" if callable(found) else "no agent"
         raise ReferenceFailed(config.file, config.line(*place), f"'{path}' is {kind}; an agent object is needed")
 
+    def _tools(self, config: AgentConfig, tool: ToolConfig) -> list[Any]:
+        """One tool, or those of a set."""
+        found = self._tool(config, tool)
+        if not isinstance(found, BaseToolset):
+            return [found]
+        try:
+            return list(tools_of(found))
+        except BaseException as error:  # the project's own sets run here
+            text = f"tool '{tool.name}': its tools are not known: {type(error).__name__}: {error_message(error)}"
+            raise ReferenceFailed(config.file, tool.line, text) from None
+
     def _tool(self, config: AgentConfig, tool: ToolConfig) -> Any:
         head, _, name = tool.name.rpartition(".")
         if head == PHONE:
@@ -181,6 +193,8 @@ class Catalog:
     def _tool_object(self, config: AgentConfig, tool: ToolConfig) -> Any:
         if "." in tool.name and not tool.name.startswith("google.adk."):
             return self._find(config, tool.name, tool.line)
+        if tool.name.rpartition(".")[2] in MCP_TOOLSETS:
+            return UNAVAILABLE[tool.name.rpartition(".")[2]] if is_program(tool.args) else McpToolset
         path = tool.name if "." in tool.name else f"google.adk.tools.{tool.name}"
         found = stand_ins.built_in(path)
         if found is None:
@@ -193,16 +207,16 @@ class Catalog:
         """What a tool's reference means: a tool, a class of them, a function that makes one, or the function itself."""
         if isinstance(found, BaseTool):
             return found
-        if isinstance(found, BaseToolset) or (inspect.isclass(found) and issubclass(found, BaseToolset)):
-            raise ReferenceFailed(config.file, tool.line, f"tool '{tool.name}': sets of tools are not supported")
-        if inspect.isclass(found) and issubclass(found, BaseTool):
+        if isinstance(found, BaseToolset):
+            return found
+        if inspect.isclass(found) and issubclass(found, BaseTool | BaseToolset):
             return found.from_config(ToolArgsConfig(**dict(tool.args or {})), str(self._project / config.file))
         if not callable(found):
             raise ReferenceFailed(config.file, tool.line, f"tool '{tool.name}' is neither a tool nor a function")
         if not tool.args:
             return found
         made = found(ToolArgsConfig(**tool.args))
-        if not isinstance(made, BaseTool) and not callable(made):
+        if not isinstance(made, BaseTool | BaseToolset) and not callable(made):
             raise ReferenceFailed(config.file, tool.line, f"tool '{tool.name}': the function did not return a tool")
         return made
 
@@ -222,15 +236,6 @@ class Catalog:
         except BaseException as error:  # the project's modules run while they are imported
             text = f"'{path}' cannot be imported: {type(error).__name__}: {error_message(error)}"
             raise ReferenceFailed(config.file, line, text) from None
-
-
-def as_tool(value: Any) -> BaseTool:
-    """A plain function is a tool too."""
-    if isinstance(value, BaseTool):
-        return value
-    if callable(value):
-        return FunctionTool(value)
-    raise TypeError(f"{value!r} is no tool")
 
 
 def _generation(data: Any) -> GenerateContentConfig | None:

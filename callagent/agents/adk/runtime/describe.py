@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
+from callagent.agents.adk.fields import SAMPLING
 from callagent.agents.adk.runtime import agents
 from callagent.agents.adk.runtime.declarations import schema_of
-from callagent.agents.adk.runtime.genai import Schema
+from callagent.agents.adk.runtime.genai import GenerateContentConfig, Schema
 from callagent.agents.adk.runtime.tools import (
     BUILT_IN_SCHEMAS,
     AgentTool,
     BaseTool,
+    BaseToolset,
     BuiltInTool,
     ExampleTool,
     FunctionTool,
+    as_tool,
 )
+from callagent.agents.adk.runtime.toolsets import tools_of
 
 _POINTS = ("before_agent", "after_agent", "before_model", "after_model", "before_tool", "after_tool")
 
@@ -45,6 +49,10 @@ class Describer:
         return described
 
     def _llm(self, agent: agents.LlmAgent) -> dict[str, Any]:
+        # Sets that a project's Python names; those of YAML are taken apart already.
+        sets = [each for each in agent.tools if isinstance(each, BaseToolset)]
+        if sets:
+            agent.tools = [one for each in agent.tools for one in (tools_of(each) if each in sets else [each])]
         generation = agent.generate_content_config
         return {
             "instruction": agent.instruction if isinstance(agent.instruction, str) else None,
@@ -52,6 +60,8 @@ class Describer:
             "model": agent.model if isinstance(agent.model, str) else str(getattr(agent.model, "model", "")),
             "temperature": generation.temperature if generation else None,
             "max_tokens": generation.max_output_tokens if generation else None,
+            "sampling": _sampling(generation),
+            "json_output": generation is not None and generation.response_mime_type == "application/json",
             "output_key": agent.output_key or "",
             "output_schema": schema_of(agent.output_schema),
             "input_schema": schema_of(agent.input_schema),
@@ -62,7 +72,7 @@ class Describer:
         }
 
     def _tool(self, value: Any) -> dict[str, Any]:
-        from callagent.agents.adk.runtime.catalog import PhoneTool, as_tool
+        from callagent.agents.adk.runtime.catalog import PhoneTool
 
         tool = as_tool(value)
         described: dict[str, Any] = {
@@ -114,6 +124,11 @@ def _lower_types(schema: Any) -> Any:
 def _agent_parameters(agent: agents.BaseAgent) -> dict[str, Any]:
     schema = schema_of(agent.input_schema) if isinstance(agent, agents.LlmAgent) else None
     return schema or {"type": "object", "properties": {"request": {"type": "string"}}, "required": ["request"]}
+
+
+def _sampling(generation: GenerateContentConfig | None) -> dict[str, Any]:
+    given = {ours: getattr(generation, theirs, None) for theirs, ours in SAMPLING.items()}
+    return {key: value for key, value in given.items() if value is not None}
 
 
 def _count(agent: agents.BaseAgent, point: str) -> int:

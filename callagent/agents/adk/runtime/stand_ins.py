@@ -8,7 +8,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from callagent.agents.adk.runtime import agents, contexts, genai, tools
+from callagent.agents.adk.runtime import agents, contexts, genai, tools, toolsets
 
 _AGENT = {"Agent": agents.LlmAgent, "LlmAgent": agents.LlmAgent}
 _CONTEXTS = {
@@ -21,6 +21,8 @@ _AGENTS = {
     **_CONTEXTS,
     **{name: getattr(agents, name) for name in ("BaseAgent", "LoopAgent", "ParallelAgent", "SequentialAgent")},
 }
+_MCP: Mapping[str, Any] = {"McpToolset": toolsets.McpToolset, "MCPToolset": toolsets.McpToolset}
+_MCP_PARAMETERS = {"StreamableHTTPConnectionParams": toolsets.StreamableHTTPConnectionParams}
 _TOOLS = {
     **{
         name: getattr(tools, name)
@@ -30,6 +32,7 @@ _TOOLS = {
         )
     },
     **tools.UNAVAILABLE,
+    **_MCP,
     "ToolContext": contexts.ToolContext,
 }  # fmt: skip
 _MODULES: Mapping[str, Mapping[str, Any]] = {
@@ -63,6 +66,9 @@ _MODULES: Mapping[str, Mapping[str, Any]] = {
     "google.adk.tools.exit_loop_tool": {"exit_loop": tools.exit_loop},
     "google.adk.tools.function_tool": {"FunctionTool": tools.FunctionTool},
     "google.adk.tools.long_running_tool": {"LongRunningFunctionTool": tools.LongRunningFunctionTool},
+    "google.adk.tools.mcp_tool": {**_MCP, **_MCP_PARAMETERS},
+    "google.adk.tools.mcp_tool.mcp_session_manager": _MCP_PARAMETERS,
+    "google.adk.tools.mcp_tool.mcp_toolset": {**_MCP, **_MCP_PARAMETERS},
     "google.adk.tools.tool_configs": {"ToolArgsConfig": tools.ToolArgsConfig},
     "google.adk.tools.transfer_to_agent_tool": {"transfer_to_agent": tools.transfer_to_agent},
     "google.adk.tools.tool_context": {"ToolContext": contexts.ToolContext},

@@ -43,7 +43,13 @@ class BaseTool:
 
 
 class BaseToolset:
-    """A set of tools that is only known when it runs; not supported."""
+    """A set of tools; it is asked once, when the project is imported."""
+
+    async def get_tools(self, readonly_context: Any = None) -> list[Any]:
+        raise NotImplementedError(f"{type(self).__name__} has no get_tools")
+
+    async def close(self) -> None:
+        """For sets to override; ours end with their process."""
 
     @classmethod
     def from_config(cls, config: ToolArgsConfig, config_abs_path: str) -> BaseToolset:
@@ -153,6 +159,15 @@ UNAVAILABLE = {
     for name, title in _GOOGLE_ONLY.items()
 }
 """Tools that need a service which is not here: an agent that has one says so when it is asked."""
+
+
+def as_tool(value: Any) -> BaseTool:
+    """A plain function is a tool too."""
+    if isinstance(value, BaseTool):
+        return value
+    if callable(value):
+        return FunctionTool(value)
+    raise TypeError(f"{value!r} is no tool")
 
 
 def _shown(number: int, example: Example) -> str:

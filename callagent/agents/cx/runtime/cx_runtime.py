@@ -25,7 +25,7 @@ class CxRuntime:
 
 def codes_of(app: CxApp) -> list[Code]:
     """All Python of an app."""
-    found = [tool.code for tool in app.tools.values() if tool.code is not None]
+    found = [code for tool in app.tools.values() for code in (tool.code, tool.fake) if code is not None]
     for agent in app.agents.values():
         found += [code for row in agent.callbacks.values() for code in row]
         found += agent.conditions.values()

@@ -83,7 +83,7 @@ class CxSession(TreeSession):
             "AsyncTools": AsyncTools,
         }
         self._namespaces = Namespaces(compiled, platform)
-        self._toolbox = Toolbox(app, self._namespaces, requests)
+        self._toolbox = Toolbox(app, self._namespaces, requests, fakes=bool(context.get("use_tool_fakes")))
         platform["tools"] = Tools(self._toolbox, lambda: self._context)
         platform["async_tools"] = AsyncTools(self._toolbox, lambda: self._context)
 
@@ -210,7 +210,8 @@ class CxSession(TreeSession):
                         self._namespaces.function(code.file, f"{point}_callback")
                     except BaseException as error:  # as above
                         errors.append(_finding(code.file, error))
-        return {"tools": tools, "errors": errors}
+        remote, failures = self._toolbox.remote.describe()
+        return {"tools": {**tools, **remote}, "errors": errors, "unreachable": failures}
 
 
 def _finding(file: str, error: BaseException) -> dict[str, Any]:

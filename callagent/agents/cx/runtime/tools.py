@@ -7,11 +7,14 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from callagent.agents.cx.app import CxApp, ToolConfig, tool_name
-from callagent.agents.cx.openapi import Operation, lookup, operations
+from callagent.agents.cx.app import Code, CxApp, ToolConfig, tool_name
+from callagent.agents.cx.openapi import Operation, operations
+from callagent.agents.cx.runtime.authentication import Authentication
+from callagent.agents.cx.runtime.classes import Tool
 from callagent.agents.cx.runtime.contexts import CallbackContext
 from callagent.agents.cx.runtime.http import ExternalResponse, Requests
 from callagent.agents.cx.runtime.namespace import Namespaces, call_by_name
+from callagent.agents.cx.runtime.remote import RemoteTools
 
 ERROR = 500
 """The status of a tool whose code raised."""
@@ -22,10 +25,15 @@ class UnknownTool(AttributeError):
 
 
 class Toolbox:
-    def __init__(self, app: CxApp, namespaces: Namespaces, requests: Requests) -> None:
+    def __init__(self, app: CxApp, namespaces: Namespaces, requests: Requests, *, fakes: bool = False) -> None:
+        """`fakes`: the app's own answer in the place of its tools, where there are any."""
         self._namespaces = namespaces
         self._requests = requests
+        self._authentication = Authentication(requests)
+        self.remote = RemoteTools(app, self._authentication)
         self._python = {tool_name(tool): tool for tool in app.tools.values() if tool.kind == "pythonFunction"}
+        faked = [tool for tool in app.tools.values() if fakes and tool.fake is not None]
+        self._fakes: dict[str, Code] = {tool_name(tool): tool.fake for tool in faked if tool.fake is not None}
         self._operations: dict[str, tuple[Operation, Mapping[str, Any]]] = {}
         for toolset in app.toolsets.values():
             for each in operations(toolset.schema or {}):
@@ -33,8 +41,13 @@ class Toolbox:
 
     def run(self, name: str, arguments: Mapping[str, Any], context: CallbackContext) -> Any:
         """A tool's result. Raises `UnknownTool` and whatever the tool raises."""
+        faked = self._fake(name, arguments, context)
+        if faked is not None:
+            return faked
         if name in self._python:
             return self._run_python(self._python[name], arguments, context)
+        if self.remote.knows(name):
+            return self.remote.call(name, arguments, _session(context))
         if name in self._operations:
             response = self.respond(name, arguments, context)
             response.raise_for_status()
@@ -42,15 +55,21 @@ class Toolbox:
                 return response.json()
             except ValueError:
                 return response.text
-        raise UnknownTool(f"there is no tool '{name}'; there are: {', '.join([*self._python, *self._operations])}")
+        known = ", ".join([*self._python, *self._operations, *self.remote.names()])
+        raise UnknownTool(f"there is no tool '{name}'; there are: {known}")
 
     def respond(self, name: str, arguments: Mapping[str, Any], context: CallbackContext) -> ExternalResponse:
         """As code gets it that calls a tool. Raises `UnknownTool` and OSError."""
+        faked = self._fake(name, arguments, context)
+        if faked is not None:
+            return ExternalResponse(json.dumps(faked, default=str))
+        if self.remote.knows(name):
+            return ExternalResponse(json.dumps(self.remote.call(name, arguments, _session(context)), default=str))
         if name in self._operations:
             operation, data = self._operations[name]
             session = _session(context)
             request = operation.request(arguments, session)
-            request["headers"].update(_authentication(data, session))
+            self._authentication.apply((data.get("openApiToolset") or {}).get("apiAuthentication"), request, session)
             return self._requests.request(request.pop("method"), request.pop("url"), **request)
         if name not in self._python:
             self.run(name, arguments, context)
@@ -67,6 +86,17 @@ class Toolbox:
         names = self._namespaces.get(tool.code.file)
         wanted = next((each for each in (tool.function, tool_name(tool), tool.name) if callable(names.get(each))), "")
         return self._namespaces.function(tool.code.file, wanted if wanted or not tool.function else tool.function)
+
+    def _fake(self, name: str, arguments: Mapping[str, Any], context: CallbackContext) -> Any:
+        """What a fake answers; None: the tool itself is to be asked."""
+        code = self._fakes.get(name)
+        if code is None:
+            return None
+        names = self._namespaces.get(code.file)
+        wanted = next((each for each in ("fake_tool_call", f"fake_{name}") if callable(names.get(each))), "")
+        function = self._namespaces.function(code.file, wanted)
+        named = {"tool": Tool(name=name), "input": dict(arguments), "callback_context": context}
+        return with_context(function, context, lambda: call_by_name(function, named))
 
     def _run_python(self, tool: ToolConfig, arguments: Mapping[str, Any], context: CallbackContext) -> Any:
         function = self.function(tool)
@@ -140,12 +170,3 @@ def _session(context: CallbackContext) -> dict[str, Any]:
         "app_id": context.app_id,
         "variables": context.state,
     }
-
-
-def _authentication(data: Mapping[str, Any], session: Mapping[str, Any]) -> dict[str, str]:
-    """A bearer token that stands in the toolset, or in a variable of the call."""
-    own = data.get("openApiToolset") or {}
-    token = ((own.get("apiAuthentication") or {}).get("bearerTokenConfig") or {}).get("token")
-    if isinstance(token, str) and token.startswith("$context."):
-        token = lookup(token, session)
-    return {"Authorization": f"Bearer {token}"} if token else {}

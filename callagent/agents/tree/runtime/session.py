@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from callagent.agents.flows.runtime.projection import project
@@ -17,6 +18,10 @@ from callagent.workers.runtime import Channel
 RETURN_LIMIT = 1024 * 1024
 """Bytes of a result."""
 Plain = dict[str, Any]
+
+
+_runner = asyncio.Runner()
+"""Of the worker process: a loop of its own for each request would cost more than most functions."""
 
 
 class ChildFailed(Exception):
@@ -93,7 +98,7 @@ class TreeSession(ABC):
         if request.get("op") == "describe":
             return self.describe()
         live = self._told(request)
-        answers = asyncio.run(self._work(request, live))
+        answers = _run(self._work(request, live))
         checkpoint = live.checkpoint() if request["conversation"] == 0 else {}
         return {"answers": answers, "checkpoint": checkpoint}
 
@@ -195,3 +200,19 @@ class TreeSession(ABC):
             "traceback": traceback,
             "duration_ms": (time.monotonic() - started) * 1000,
         }
+
+
+def _run(work: Coroutine[Any, Any, list[Plain]]) -> list[Plain]:
+    """To its end; what functions left running is cancelled, as `asyncio.run` does."""
+    if threading.current_thread() is not threading.main_thread():
+        return asyncio.run(work)
+
+    async def whole() -> list[Plain]:
+        answers = await work
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+        return answers
+
+    return _runner.run(whole())

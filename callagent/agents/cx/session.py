@@ -1,0 +1,169 @@
+"""A session of the Session API as text: inputs as the API writes them, outputs back. No sockets here."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any, cast
+
+from callagent.agents.action import (
+    Action,
+    CallerTurn,
+    DigitSettings,
+    FunctionEnded,
+    Handoff,
+    HangUp,
+    Listen,
+    Say,
+)
+from callagent.agents.cx.cx_agent import CxAgent
+from callagent.call_info import EndReason
+from callagent.errors import CallagentError
+
+MAX_TEXT = 64 * 1024
+"""Characters of one input."""
+_START_EVENTS = ("session_start", "session start", "welcome")
+_INPUTS = ("text", "dtmf", "variables", "event", "toolResponses")
+Outputs = AsyncGenerator[dict[str, Any], None]
+
+
+class InputRefused(CallagentError):
+    """An input that cannot be taken; the text is for whoever sent it."""
+
+
+class CxSession:
+    """Turns are never run at the same time; whoever drives it closes the outputs to interrupt one."""
+
+    def __init__(self, agent: CxAgent) -> None:
+        self._agent = agent
+        self._turns = 0
+        self._pending = ""
+        """Text that will continue."""
+        self._digits = ""
+        self._keys = DigitSettings(end_key="#")
+        self.ended = False
+
+    async def take(self, inputs: Sequence[Mapping[str, Any]]) -> Outputs:
+        """The outputs of the turns that the inputs make; the last one of a turn is marked. Raises `InputRefused`."""
+        if self.ended:
+            raise InputRefused("the session has ended")
+        for given in inputs:
+            actions = self._actions(given)
+            if actions is None:
+                continue
+            async with aclosing(self._turn(actions)) as outputs:
+                async for output in outputs:
+                    yield output
+            if self.ended:
+                return
+
+    async def close(self) -> None:
+        await self._agent.end(EndReason.CALLER_HANGUP, 1)
+        await self._agent.close()
+
+    def _actions(self, given: Mapping[str, Any]) -> AsyncIterator[Action] | None:
+        """The turn that an input makes; None: it makes none."""
+        kind = next((key for key in _INPUTS if key in given), None)
+        value = given.get(kind) if kind else None
+        match kind, value:
+            case "text", str(text):
+                return self._spoken(text, will_continue=bool(given.get("willContinue")))
+            case "dtmf", str(digits):
+                return self._pressed(digits, will_continue=bool(given.get("willContinue")))
+            case "event", {"event": str(event)}:
+                is_start = event.strip().lower() in _START_EVENTS
+                return self._agent.start() if is_start else self._reply(f"<event>{event[:200]}</event>")
+            case "variables", dict(variables):
+                self._agent.set_variables(variables)
+                return None
+            case "toolResponses", {"toolResponses": [*answers]}:
+                return self._agent.answer({"role": "user", "parts": [_response(each) for each in answers]})
+        known = ", ".join(_INPUTS)
+        raise InputRefused(f"an input has one of {known}, of the API's form; got {sorted(given)}")
+
+    def _spoken(self, text: str, *, will_continue: bool) -> AsyncIterator[Action] | None:
+        self._pending += text
+        if len(self._pending) > MAX_TEXT:
+            raise InputRefused(f"the text has more than {MAX_TEXT} characters")
+        if will_continue:
+            return None
+        text, self._pending = self._pending, ""
+        return self._reply(text)
+
+    def _pressed(self, digits: str, *, will_continue: bool) -> AsyncIterator[Action] | None:
+        """Keys end with the finish key; without it when nothing more is announced."""
+        self._digits = (self._digits + "".join(each for each in digits if each in "0123456789*#ABCD"))[:MAX_TEXT]
+        finish = self._keys.end_key
+        ended = bool(finish) and finish in self._digits
+        if will_continue and not ended:
+            return None
+        entered, self._digits = self._digits, ""
+        before = entered.partition(finish)[0] if ended else entered
+        return self._agent.reply(CallerTurn(digits=before or entered[:1]))
+
+    def _reply(self, text: str) -> AsyncIterator[Action]:
+        return self._agent.reply(CallerTurn(text=text))
+
+    async def _turn(self, actions: AsyncIterator[Action]) -> Outputs:
+        self._turns += 1
+        index = {"turnIndex": self._turns}
+        messages: list[dict[str, Any]] = []
+        async with aclosing(cast("Any", actions)) as stream:
+            async for action in stream:
+                match action:
+                    case Say(text):
+                        messages.append({"role": "agent", "chunks": [{"text": text}]})
+                        yield {"text": text, **index}
+                    case FunctionEnded():
+                        messages.append(_tool_message(action))
+                    case Listen(settings):
+                        self._keys = settings.digits or DigitSettings(end_key="#")
+                    case HangUp() | Handoff():
+                        self.ended = True
+        for payload in self._agent.take_payloads():
+            yield {"payload": payload, **index}
+        last: dict[str, Any] = {**index, "turnCompleted": True, "diagnosticInfo": {"messages": messages}}
+        if asked := self._agent.asked_of_client():
+            last["toolCalls"] = {"toolCalls": asked}
+        if self.ended:
+            last["endSession"] = {"metadata": self._agent.end_metadata()}
+        yield last
+
+
+def whole_turns(outputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """One output for each turn and payload: what was said in pieces is one text."""
+    found: list[dict[str, Any]] = []
+    texts: list[str] = []
+    for output in outputs:
+        if output.get("turnCompleted"):
+            said = {"text": " ".join(texts)} if texts else {}
+            found.append({**said, **output})
+            texts = []
+        elif "text" in output:
+            texts.append(str(output["text"]))
+        else:
+            found.append(dict(output))
+    return found
+
+
+def _response(given: Any) -> dict[str, Any]:
+    """The answer of a client to a tool call of ours."""
+    if not isinstance(given, Mapping):
+        raise InputRefused("a tool response is an object")
+    name = str(given.get("displayName") or given.get("tool") or "").rsplit("/", 1)[-1]
+    return {
+        "function_response": {"id": str(given.get("id") or ""), "name": name, "response": given.get("response") or {}}
+    }
+
+
+def _tool_message(ended: FunctionEnded) -> dict[str, Any]:
+    identifier = {"id": str(ended.number), "displayName": ended.name}
+    result = ended.result if ended.error is None else {"error": ended.error}
+    response = result if isinstance(result, dict) else {"result": result}
+    return {
+        "role": "agent",
+        "chunks": [
+            {"toolCall": {**identifier, "args": dict(ended.arguments)}},
+            {"toolResponse": {**identifier, "response": response}},
+        ],
+    }
