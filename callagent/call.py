@@ -65,10 +65,12 @@ from callagent.legs.leg import (
     LegFailed,
     LegGone,
     Media,
+    PartiesJoined,
     TransferOutcome,
     TransferStatus,
     TransferTarget,
 )
+from callagent.legs.switched_media import SwitchedMedia
 from callagent.log import get_logger
 from callagent.records import CallRecord, StereoRecording
 from callagent.speech.protocol import VoiceSettings
@@ -117,10 +119,12 @@ class Call:
         self._end_reason = EndReason.ERROR
         self._agent: Agent | None = None
         self._media: Media | None = None
+        self._audio: SwitchedMedia | None = None
         self._recording: StereoRecording | None = None
         self._replies = Replies(self._inbox.put_nowait)
         self._leaving: asyncio.Task[None] | None = None
         self._outages = Outages(settings.fallback)
+        self._handing: tuple[Handoff, TransferTarget] | None = None
         self._digits_hidden = False
         self._log = log.bind(call=leg.info.call_id)
         self._recorder = Recorder(leg.info, project.name, settings.environment, self._loop.time())
@@ -213,7 +217,8 @@ class Call:
             self._end(EndReason.CANCELLED)
             return False
         self._recorder.answered(self._loop.time())
-        self._taker.start(self._recorded(self._media))
+        self._audio = SwitchedMedia(self._recorded(self._media))
+        self._taker.start(self._audio)
         self._change(CallInput.ANSWERED)
         return True
 
@@ -241,6 +246,8 @@ class Call:
                 self._act(number, action)
             case ReplyDone(number=number, error=error):
                 self._reply_done(number, error)
+            case CallerHungUp() if self._state is CallState.BRIDGED:
+                self._end(EndReason.HANDOFF)
             case CallerHungUp(reason=reason) | EndAsked(reason=reason):
                 self._end(reason)
             case LegFailed(reason=reason, detail=detail):
@@ -252,7 +259,8 @@ class Call:
             case LastWordsPlayed(leaving=leaving):
                 self._leave(leaving)
             case TransferEnded(handoff=handoff, target=target, outcome=outcome):
-                self._recorder.transfer(target, outcome, now)
+                if self._state is not CallState.BRIDGED or outcome.status is not TransferStatus.SUCCEEDED:
+                    self._recorder.transfer(target, outcome, now)
                 self._transferred(handoff, outcome)
             case ProvidersFailed(role=role):
                 self._recorder.error("outage", role, now)
@@ -263,6 +271,8 @@ class Call:
                     self._taker.stop_waiting()
             case SpeechMade(text=text, asked=asked, answered=answered):
                 self._recorder.speech_made(text, asked, answered)
+            case PartiesJoined():
+                self._joined()
             case AnswerDue():
                 pass
             case _:
@@ -448,11 +458,20 @@ class Call:
             self._transferred(leaving, TransferOutcome(TransferStatus.REFUSED, str(refusal)))
             return
         self._change(CallInput.TRANSFER)
+        self._handing = (leaving, target)
         self._leaving = asyncio.create_task(self._transfer(leaving, target))
 
     async def _transfer(self, handoff: Handoff, target: TransferTarget) -> None:
-        outcome = await self.leg.transfer(target)
+        outcome = await self.leg.transfer(target, self._audio)
         self._inbox.put_nowait(TransferEnded(handoff, target, outcome))
+
+    def _joined(self) -> None:
+        """A bridge stands. What it came to is known now, whoever hangs up."""
+        assert self._handing is not None, "only a transfer joins"
+        handoff, target = self._handing
+        self._change(CallInput.JOINED)
+        self._recorder.transfer(target, TransferOutcome(TransferStatus.SUCCEEDED, "joined"), self._loop.time())
+        self._recorder.handoff(handoff.destination, handoff.reason, TransferStatus.SUCCEEDED.value)
 
     def _transferred(self, handoff: Handoff, outcome: TransferOutcome) -> None:
         self._recorder.handoff(handoff.destination, handoff.reason, outcome.status.value)

@@ -46,6 +46,8 @@ class CallState(Enum):
     LEAVING = "leaving"
     """The agent has decided to hang up or hand off; its last words are playing."""
     TRANSFERRING = "transferring"
+    BRIDGED = "bridged"
+    """The caller speaks with the target of a transfer, through us; the agent is out of it."""
     ENDED = "ended"
 
 
@@ -53,6 +55,7 @@ class CallInput(Enum):
     ANSWERED = "answered"
     LEAVE = "leave"
     TRANSFER = "transfer"
+    JOINED = "joined"
     TRANSFER_FAILED = "transfer_failed"
     END = "end"
 
@@ -65,8 +68,11 @@ TRANSITIONS: dict[tuple[CallState, CallInput], CallState] = {
     (CallState.LEAVING, CallInput.TRANSFER): CallState.TRANSFERRING,
     (CallState.LEAVING, CallInput.TRANSFER_FAILED): CallState.TALKING,
     (CallState.LEAVING, CallInput.END): CallState.ENDED,
+    (CallState.TRANSFERRING, CallInput.JOINED): CallState.BRIDGED,
     (CallState.TRANSFERRING, CallInput.TRANSFER_FAILED): CallState.TALKING,
     (CallState.TRANSFERRING, CallInput.END): CallState.ENDED,
+    (CallState.BRIDGED, CallInput.TRANSFER_FAILED): CallState.TALKING,
+    (CallState.BRIDGED, CallInput.END): CallState.ENDED,
 }
 """A pair that is not here changes nothing: it came too late."""
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 
 from callagent.config import Address, SipSettings, Trunk
 from callagent.errors import ConfigError, UserError
 from callagent.legs import MediaOfTrunk, SipLeg, SipLegs, TrunkMedia, any_trunk
+from callagent.log import get_logger
 from callagent.rtp import Pump, RtpPorts
 from callagent.sip import (
     Account,
@@ -20,14 +22,23 @@ from callagent.sip import (
     TrunkSettings,
     Uri,
     UserAgentSettings,
+    certificate_end,
     trunk_metrics,
 )
+
+log = get_logger(__name__)
+
+WARNING_DAYS = 14
+"""Before a certificate ends."""
 
 
 class Signalling:
     """The SIP side of a server. Made by `open`."""
 
-    def __init__(self, legs: SipLegs, trunks: Trunks, addresses: list[tuple[str, str, int]]) -> None:
+    def __init__(
+        self, legs: SipLegs, trunks: Trunks, addresses: list[tuple[str, str, int]], certificate: Path | None
+    ) -> None:
+        self._certificate = certificate
         self.legs = legs
         self.trunks = trunks
         self.addresses = addresses
@@ -61,11 +72,13 @@ class Signalling:
         trunks = admission.trunks = legs.join(trunk_settings)
         trunks.start()
         stack.push_async_callback(trunks.close)
-        return cls(legs, trunks, addresses)
+        certificate = _file(sip.certificate)
+        warn_of_end(certificate)
+        return cls(legs, trunks, addresses, certificate)
 
     def metrics(self) -> list[str]:
         """Lines of Prometheus text."""
-        return trunk_metrics(self.trunks.states)
+        return [*trunk_metrics(self.trunks.states), *certificate_metrics(self._certificate)]
 
 
 class _Admission:
@@ -86,7 +99,7 @@ def media_settings_of(sip: SipSettings) -> MediaOfTrunk:
     """What each trunk's media may be; a peer that is no trunk has the defaults."""
     known = {
         trunk.name: TrunkMedia(
-            trunk.codecs, Encryption(trunk.encryption), trunk.media_sources, in_band_digits=trunk.in_band_digits
+            trunk.codecs, Encryption(trunk.encryption), trunk.media_sources, trunk.in_band_digits, trunk.believed
         )
         for trunk in sip.trunks
     }
@@ -124,6 +137,29 @@ def trunk_settings_of(trunk: Trunk) -> TrunkSettings:
     password = trunk.password.get_secret_value()
     credentials = Credentials(trunk.username, password, trunk.realm or server.bare_host) if trunk.username else None
     return TrunkSettings(trunk.name, server, credentials, trunk.registration, trunk.keep_alive)
+
+
+def warn_of_end(certificate: Path | None) -> None:
+    """Say so when a certificate will soon, or does already, keep peers away."""
+    if certificate is None:
+        return
+    try:
+        days = (certificate_end(certificate) - datetime.now(UTC)).days
+    except (OSError, ValueError) as error:
+        log.warning("certificate_not_read", certificate=str(certificate), error=str(error))
+        return
+    if days < WARNING_DAYS:
+        log.warning("certificate_expires", certificate=str(certificate), days=days)
+
+
+def certificate_metrics(certificate: Path | None) -> list[str]:
+    """The end of the certificate, as seconds since 1970; read from the file, which may have been renewed."""
+    try:
+        end = None if certificate is None else certificate_end(certificate)
+    except (OSError, ValueError):
+        end = None
+    name = "callagent_sip_certificate_end_seconds"
+    return [] if end is None else [f"# TYPE {name} gauge", f"{name} {end.timestamp():.0f}"]
 
 
 async def _listening(setting: str, address: Address, opened: Awaitable[tuple[str, int]]) -> tuple[str, int]:

@@ -42,6 +42,9 @@ _RESERVED = frozenset(
 _NEVER = ("+881", "+882", "+883", "+979", "+878", "+1900", "+1976")
 
 
+METHODS = ("refer", "invite", "attended")
+
+
 class TargetRefused(CallagentError):
     """The settings do not let a call go there. The text is for the record and for the agent."""
 
@@ -51,23 +54,35 @@ def resolve_target(handoff: Handoff, targets: Sequence[Target]) -> TransferTarge
     headers = _checked_headers(handoff.headers)
     if handoff.method == "bye":
         return TransferTarget(handoff.destination, "", "bye", headers)
-    if handoff.method != "refer":
-        raise TargetRefused(f"handoff '{handoff.destination}': method '{handoff.method}' is not available")
+    if handoff.method not in METHODS:
+        raise TargetRefused(f"handoff '{handoff.destination}': there is no method '{handoff.method}'")
     for target in targets:
         if target.name and target.name.casefold() == handoff.destination.casefold():
-            merged = {**_checked_headers(target.headers), **headers}
-            return TransferTarget(target.name, target.uri, "refer", merged)
+            return _at(target, target.name, target.uri, handoff.method, headers)
     number = re.sub(r"[\s().-]", "", handoff.number or "")
-    if _E164.fullmatch(number) and not number.startswith(_NEVER) and _allowed_prefix(number, targets):
-        return TransferTarget(handoff.destination, number, "refer", headers)
+    if _E164.fullmatch(number) and not number.startswith(_NEVER):
+        for target in targets:
+            if target.prefix and number.startswith(target.prefix):
+                return _at(target, handoff.destination, number, handoff.method, headers)
     raise TargetRefused(
         f"handoff '{handoff.destination}' is not a configured target; "
         f'add [[targets]] name = "{handoff.destination}" with its uri to callagent.toml'
     )
 
 
-def _allowed_prefix(number: str, targets: Sequence[Target]) -> bool:
-    return any(target.prefix and number.startswith(target.prefix) for target in targets)
+def _at(target: Target, name: str, uri: str, method: str, headers: Mapping[str, str]) -> TransferTarget:
+    return TransferTarget(
+        name,
+        uri,
+        target.method or method,
+        {**_checked_headers(target.headers), **headers},
+        trunk=target.trunk,
+        caller=target.caller,
+        ring_seconds=target.ring_seconds,
+        early_media=target.early_media,
+        whisper=target.whisper,
+        confirm=target.confirm,
+    )
 
 
 def _checked_headers(headers: Mapping[str, str]) -> dict[str, str]:

@@ -18,10 +18,12 @@ from callagent.legs.leg import (
     LegEvent,
     LegGone,
     MediaStatistics,
+    PartiesJoined,
     TransferOutcome,
     TransferStatus,
     TransferTarget,
 )
+from callagent.legs.switched_media import SwitchedMedia
 
 LOUD = struct.pack("<h", 8000) * FRAME_SAMPLES
 QUIET = bytes(2 * FRAME_SAMPLES)
@@ -97,6 +99,8 @@ class FakeLeg:
         self.did: list[str] = []
         self.transfer_outcome = TransferOutcome(TransferStatus.SUCCEEDED, "200 OK")
         self.transfer_seconds = 0.5
+        self.joined_after: float | None = None
+        """Seconds until the target of a transfer by INVITE answers; the two speak for `transfer_seconds` then."""
         self._answers = answers
         self._on_event: Callable[[LegEvent], None] = lambda event: None
 
@@ -116,8 +120,11 @@ class FakeLeg:
         self.did.append(f"hang up {reason.value}")
         self.media.close()
 
-    async def transfer(self, target: TransferTarget) -> TransferOutcome:
+    async def transfer(self, target: TransferTarget, audio: SwitchedMedia | None = None) -> TransferOutcome:
         self.did.append(f"transfer {target.method} {target.uri}")
+        if self.joined_after is not None:
+            await asyncio.sleep(self.joined_after)
+            self._on_event(PartiesJoined())
         await asyncio.sleep(self.transfer_seconds)
         return self.transfer_outcome
 

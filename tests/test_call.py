@@ -307,6 +307,40 @@ def test_a_handoff_that_fails_gives_the_caller_back_to_the_agent(destination: st
     assert record.turns[-1].spoken[-1].text == "Goodbye."
 
 
+def bridged(scene: Scene, outcome: TransferOutcome, seconds: float) -> CallRecord:
+    original = FakeLeg.__init__
+
+    def joined(leg: FakeLeg, **options: Any) -> None:
+        original(leg, **options)
+        leg.transfer_outcome, leg.transfer_seconds, leg.joined_after = outcome, seconds, 1.0
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FakeLeg, "__init__", joined)
+        return scene.play()
+
+
+def test_a_caller_who_is_bridged_has_been_handed_over_whoever_hangs_up() -> None:
+    for leaves, outcome in ((False, TransferOutcome(TransferStatus.SUCCEEDED, "the target hung up")), (True, None)):
+        scene = Scene(FakeAgent([says(Handoff("support", "asked", "invite"))]), ["a person please"])
+        scene.caller_speaks(2.0)
+        if leaves:
+            scene.at(20.0, lambda leg: leg.hangs_up())
+        record = bridged(scene, outcome or TransferOutcome(TransferStatus.SUCCEEDED, ""), 100.0 if leaves else 5.0)
+        assert (record.end_reason, record.handoff, record.handoff_outcome) == ("handoff", True, "succeeded")
+        assert [one["detail"] for one in record.transfers] == ["joined"]
+
+
+def test_a_target_that_is_lost_gives_the_caller_back_to_the_agent() -> None:
+    scene = Scene(FakeAgent([says(Handoff("support", "asked", "invite")), GOODBYE]), ["a person please"])
+    scene.caller_speaks(2.0)
+    record = bridged(scene, TransferOutcome(TransferStatus.FAILED, "the target was lost"), 3.0)
+    failed = scene.agent.turns[-1]
+    assert isinstance(failed, HandoffFailed)
+    assert failed.reason == "the target was lost"
+    assert [one["status"] for one in record.transfers] == ["succeeded", "failed"]
+    assert (record.handoff, record.end_reason) == (False, "agent_hangup")
+
+
 def test_silence_is_a_turn() -> None:
     scene = Scene(FakeAgent([says(Say("Are you there?"), Listen()), GOODBYE]))
     record = scene.play()

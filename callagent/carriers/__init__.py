@@ -16,7 +16,7 @@ from callagent.carriers.twilio import (
     StreamStopped,
     TwilioDialect,
 )
-from callagent.carriers.twiml import HANG_UP, NOTHING, DialTarget, connect, dial, reject
+from callagent.carriers.twiml import HANG_UP, NOTHING, DialTarget, conference, connect, dial, greet, refer, reject
 
 __all__ = [
     "HANG_UP",
@@ -41,7 +41,10 @@ __all__ = [
     "TwilioControl",
     "TwilioDialect",
     "TwilioSettings",
+    "conference",
     "connect",
     "dial",
+    "greet",
+    "refer",
     "reject",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import re
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -69,22 +70,42 @@ class TwilioControl:
         """Give the call other instructions; its media stream ends. Raises `CallEnded` or `ControlFailed` within 4 s."""
         await self._update(call_sid, twiml=twiml)
 
+    async def invite(self, room: str, caller: str, target: str, seconds: int, report: str) -> None:
+        """Call somebody into a conference; `report` is told how it goes. Raises `ControlFailed` within 4 s."""
+        await self._ask(
+            lambda client: client.conferences(room).participants.create_async(
+                from_=caller,
+                to=target,
+                timeout=seconds,
+                beep="false",
+                early_media=False,
+                end_conference_on_exit=True,
+                status_callback=report,
+                status_callback_event=["answered", "completed"],
+            )
+        )
+
     async def close(self) -> None:
         if self._http is not None:
             await self._http.close()
         self._http = self._client = None
 
     async def _update(self, call_sid: str, **changes: str) -> None:
-        # Both become part of a URL that carries our credentials.
-        if not _CALL_SID.fullmatch(call_sid) or not _ACCOUNT_SID.fullmatch(self._settings.account_sid):
-            raise ControlFailed("the CallSid or AccountSid is not one of Twilio's")
+        # It becomes part of a URL that carries our credentials.
+        if not _CALL_SID.fullmatch(call_sid):
+            raise ControlFailed("the CallSid is not one of Twilio's")
+        await self._ask(lambda client: client.calls(call_sid).update_async(**changes))
+
+    async def _ask(self, request: Callable[[Client], Awaitable[object]]) -> None:
+        if not _ACCOUNT_SID.fullmatch(self._settings.account_sid):
+            raise ControlFailed("the AccountSid is not one of Twilio's")
         from aiohttp import ClientError
         from twilio.base.exceptions import TwilioException, TwilioRestException  # type: ignore[import-untyped]
 
         client = self._connect()
         try:
             async with asyncio.timeout(REQUEST_SECONDS):
-                await client.calls(call_sid).update_async(**changes)
+                await request(client)
         except TwilioRestException as error:
             kind = CallEnded if error.status == _NOT_FOUND or error.code == _NOT_IN_PROGRESS else ControlFailed
             raise kind(f"Twilio answered {error.status}, code {error.code}") from None

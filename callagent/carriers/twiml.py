@@ -22,19 +22,31 @@ HANG_UP: Final = '<?xml version="1.0" encoding="UTF-8"?><Response><Hangup/></Res
 
 @dataclass(frozen=True, slots=True)
 class DialTarget:
-    """Where `<Dial>` sends a call: a number in E.164, or a SIP URI with its headers (X-… and User-to-User)."""
+    """Where a call is sent: a number in E.164, or a SIP URI with its headers (X-… and User-to-User)."""
 
     uri: str
     headers: Mapping[str, str]
+    caller: str = ""
+    """The number that the target sees; empty: Twilio shows the caller's."""
+    greeting: str = ""
+    """URL of what the person hears before the two are joined; empty: nothing."""
+    confirmed: bool = False
+    """Whether the answer alone does not count: the person has to press a key."""
 
     def element(self, report: str) -> str:
         """The noun inside `<Dial>`; `report` is the URL told of the answer. Raises `ValueError`."""
-        attributes = f'statusCallback={quoteattr(report)} statusCallbackEvent="answered"'
+        attributes = "" if self.confirmed else f' statusCallback={quoteattr(report)} statusCallbackEvent="answered"'
+        if self.greeting:
+            attributes += f" url={quoteattr(self.greeting)}"
         if E164.fullmatch(self.uri):
-            return f"<Number {attributes}>{self.uri}</Number>"
+            return f"<Number{attributes}>{self.uri}</Number>"
+        return f"<Sip{attributes}>{escape(self.sip_uri())}</Sip>"
+
+    def sip_uri(self) -> str:
+        """With the headers. Raises `ValueError`."""
         if not _SIP_URI.fullmatch(self.uri):
             raise ValueError("the target is neither a number in E.164 nor a SIP URI")
-        return f"<Sip {attributes}>{escape(self.uri + self._query())}</Sip>"
+        return self.uri + self._query()
 
     def _query(self) -> str:
         # Other headers Twilio does not carry; without them the transfer is still worth having.
@@ -57,11 +69,39 @@ def connect(stream_url: str, parameters: Mapping[str, str], then: str) -> str:
 
 def dial(target: DialTarget, report: str, timeout: int) -> str:
     """Ring the target for `timeout` seconds; `report` is told of the answer and of the end. Raises `ValueError`."""
+    caller = f" callerId={quoteattr(target.caller)}" if target.caller else ""
     return (
         '<?xml version="1.0" encoding="UTF-8"?><Response>'
-        f'<Dial timeout="{timeout}" answerOnBridge="true" action={quoteattr(report)} method="POST">'
+        f'<Dial timeout="{timeout}" answerOnBridge="true"{caller} action={quoteattr(report)} method="POST">'
         f"{target.element(report)}</Dial></Response>"
     )
+
+
+def refer(target: DialTarget, report: str) -> str:
+    """Ask the caller's own SIP system to call the target; for calls that came over SIP. Raises `ValueError`."""
+    return (
+        '<?xml version="1.0" encoding="UTF-8"?><Response>'
+        f'<Refer action={quoteattr(report)} method="POST"><Sip>{escape(target.sip_uri())}</Sip></Refer></Response>'
+    )
+
+
+def conference(room: str, report: str) -> str:
+    """Let the caller wait in a conference of this name, which begins when somebody else enters."""
+    rules = 'beep="false" startConferenceOnEnter="false" endConferenceOnExit="true"'
+    return (
+        '<?xml version="1.0" encoding="UTF-8"?><Response>'
+        f'<Dial action={quoteattr(report)} method="POST"><Conference {rules}>{escape(room)}</Conference></Dial>'
+        "</Response>"
+    )
+
+
+def greet(text: str, confirm: str, action: str) -> str:
+    """What the person hears who is dialled; with `confirm`, the key that they press is told to `action`."""
+    said = f"<Say>{escape(text)}</Say>" if text else ""
+    if confirm:
+        gather = f'<Gather numDigits="1" timeout="10" finishOnKey="" action={quoteattr(action)} method="POST">'
+        said = f"{gather}{said}</Gather><Hangup/>"
+    return f'<?xml version="1.0" encoding="UTF-8"?><Response>{said}</Response>'
 
 
 def reject() -> str:

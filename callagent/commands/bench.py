@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _BENCH_EXAMPLES = """\
   callagent bench calls --calls 50 --seconds 30
   callagent bench media --calls 100
+  callagent bench signalling --rate 100
   callagent bench conversation --trials 100 --json
   callagent bench speech --corpus recordings/
   callagent bench models --model openai/gpt-4.1-mini"""
@@ -54,8 +55,24 @@ def add(commands: Commands) -> None:
     engine.add_argument("--turns", type=count, default=500, help="turns and function calls (default: 500)")
     engine.add_argument("--json", action="store_true", help="one JSON object")
     engine.set_defaults(run=_bench_engine)
+    _add_bench_signalling(benches)
     _add_bench_speech(benches)
     _add_bench_models(benches)
+
+
+def _add_bench_signalling(benches: Commands) -> None:
+    signalling = benches.add_parser("signalling", help="what an INVITE costs, and calls that come and go beside others")
+    signalling.add_argument("--calls", type=count, default=50, help="calls that run meanwhile (default: 50)")
+    signalling.add_argument("--rate", type=float, default=100.0, help="calls a second that come and go (default: 100)")
+    signalling.add_argument("--seconds", type=seconds, default=20.0, help="how long the others run (default: 20)")
+    signalling.add_argument("--json", action="store_true", help="one JSON object")
+    signalling.set_defaults(run=_bench_signalling)
+
+
+def _bench_signalling(options: argparse.Namespace) -> int:
+    from callagent.bench.signalling import bench_signalling
+
+    return bench_signalling(options)
 
 
 def _add_bench_speech(benches: Commands) -> None:

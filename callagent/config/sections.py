@@ -51,6 +51,9 @@ class Trunk(Section):
     """Addresses or networks its media may come from besides the address in its SDP."""
     in_band_digits: bool = False
     """Whether keys are tones in the audio, both ways, for lines without RFC 4733."""
+    trusted: bool | None = None
+    """Whether its P-Asserted-Identity, Diversion, X-… and the like are believed and told to agents; null: where it is
+    known by `sources` or `server`, not where it is known by a password alone."""
 
     @model_validator(mode="after")
     def _is_complete(self) -> Self:
@@ -61,6 +64,10 @@ class Trunk(Section):
         if self.inbound_username and not self.inbound_password.get_secret_value():
             raise ValueError("'inbound_username' needs 'inbound_password'")
         return self
+
+    @property
+    def believed(self) -> bool:
+        return bool(self.sources or self.server) if self.trusted is None else self.trusted
 
     def comes_from(self, source: str) -> bool:
         address = plain_address(source)
@@ -137,6 +144,20 @@ class Target(Section):
     prefix: str = ""
     """Instead of name and uri: any E.164 number that begins so (`+4420`)."""
     headers: Mapping[str, str] = Field(default_factory=dict)
+    method: Literal["", "attended", "invite", "refer"] = ""
+    """How the call gets there; empty: as the project's handoff says. `refer`: the caller's phone is asked to call it.
+    `attended`: the same once it has answered us. `invite`: we call it and stay in between."""
+    trunk: str = ""
+    """The trunk that we call it through, by name; empty: a number goes to the caller's own, a URI where it says."""
+    caller: str = ""
+    """The number that it sees; empty: the caller's."""
+    ring_seconds: float = Field(default=30, ge=1, le=180)
+    early_media: bool = False
+    """Whether the caller hears what it plays before it answers."""
+    whisper: str = ""
+    """What the person hears before the caller is put through; on calls of a carrier that dials for us."""
+    confirm: str = Field(default="", pattern=r"^[0-9*#]?$")
+    """The key by which the person takes such a call; without it nobody is put through to an answering machine."""
 
     @model_validator(mode="after")
     def _leads_somewhere(self) -> Target:
@@ -353,6 +374,15 @@ class Config(Section):
         for number in self.numbers:
             if number.fallback and number.fallback.casefold() not in known:
                 raise ValueError(f"numbers.fallback '{number.fallback}' is no target; add it to [[targets]]")
+        return self
+
+    @model_validator(mode="after")
+    def _targets_have_their_trunks(self) -> Self:
+        known = {trunk.name for trunk in self.sip.trunks if trunk.server}
+        for target in self.targets:
+            if target.trunk and target.trunk not in known:
+                name = target.name or target.prefix
+                raise ValueError(f"target '{name}': there is no trunk '{target.trunk}' with 'server'")
         return self
 
 

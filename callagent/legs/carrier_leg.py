@@ -9,9 +9,10 @@ from typing import Final, Protocol
 
 from callagent.call_info import NO_HEADERS, CallInfo, EndReason
 from callagent.carriers import (
+    HANG_UP,
+    NOTHING,
     CallEnded,
     ControlFailed,
-    DialTarget,
     DigitReceived,
     MarkReached,
     MediaReceived,
@@ -19,21 +20,23 @@ from callagent.carriers import (
     StreamStopped,
     TwilioControl,
     TwilioDialect,
-    dial,
+    greet,
 )
 from callagent.legs.carrier_clock import CarrierClock
 from callagent.legs.carrier_media import CarrierMedia
+from callagent.legs.carrier_transfer import CarrierUrls, instructions, report_seconds, room_of
 from callagent.legs.leg import (
     CallerHungUp,
     DigitPressed,
-    LegEvent,
     LegFailed,
     LegGone,
+    Listeners,
     Media,
     TransferOutcome,
     TransferStatus,
     TransferTarget,
 )
+from callagent.legs.switched_media import SwitchedMedia
 from callagent.legs.tones import dtmf_frames
 from callagent.log import get_logger
 
@@ -43,8 +46,6 @@ RETURN_SECONDS: Final = 10.0
 """How long it outlives it when the carrier was told to open another one."""
 PING_SECONDS: Final = 10.0
 SILENT_SECONDS: Final = 20.0
-DIAL_SECONDS: Final = 30
-REPORT_SECONDS: Final = DIAL_SECONDS + 10.0
 NORMAL_CLOSURE: Final = 1000
 
 log = get_logger(__name__)
@@ -102,28 +103,28 @@ TRANSITIONS: Final[Mapping[tuple[LegState, LegInput], LegState]] = {
 class CarrierLeg:
     """Implements `legs.leg.CallLeg`; the methods below the line are for the server's HTTP side."""
 
-    def __init__(self, info: CallInfo, control: TwilioControl, clock: CarrierClock, report_url: str) -> None:
+    def __init__(
+        self, info: CallInfo, control: TwilioControl, clock: CarrierClock, urls: CarrierUrls, *, over_sip: bool = False
+    ) -> None:
         self.info = info
         self.state = LegState.WAITING
         self.on_closed: Callable[[], None] = lambda: None
+        self.bring: Callable[[], str] = lambda: HANG_UP
+        """TwiML that brings the caller back to us."""
         self._control = control
         self._clock = clock
-        self._report_url = report_url
+        self._urls = urls
+        self._over_sip = over_sip
+        self._target: TransferTarget | None = None
         self._media = CarrierMedia(clock.now)
         self._link: CarrierLink | None = None
-        self._on_event: Callable[[LegEvent], None] | None = None
-        self._early: list[LegEvent] = []
+        self._listeners = Listeners()
+        self.listen = self._listeners.listen
         self._deadline = clock.now() + RETURN_SECONDS
         self._heard_at = self._pinged_at = clock.now()
         self._outcome: asyncio.Future[TransferOutcome] | None = None
         self._changed = asyncio.Event()
         clock.add(self)
-
-    def listen(self, on_event: Callable[[LegEvent], None]) -> None:
-        self._on_event = on_event
-        early, self._early = self._early, []
-        for event in early:
-            on_event(event)
 
     def ring(self) -> None:
         """The carrier answered before it opened the stream."""
@@ -149,14 +150,17 @@ class CarrierLeg:
             if link:
                 link.close(NORMAL_CLOSURE)
 
-    async def transfer(self, target: TransferTarget) -> TransferOutcome:
+    async def transfer(self, target: TransferTarget, audio: SwitchedMedia | None = None) -> TransferOutcome:
         if self.state is not LegState.STREAMING:
             return TransferOutcome(TransferStatus.CALLER_GONE, "the caller is not there")
+        if target.method == "bye":
+            await self.hang_up(EndReason.HANDOFF)
+            return TransferOutcome(TransferStatus.SUCCEEDED, "hung up")
         try:
-            twiml = dial(DialTarget(target.uri, target.headers), self._report_url, DIAL_SECONDS)
+            twiml = instructions(target, self.info, self._urls, over_sip=self._over_sip)
         except ValueError as error:
             return TransferOutcome(TransferStatus.FAILED, str(error))
-        self._outcome = asyncio.get_running_loop().create_future()
+        self._target, self._outcome = target, asyncio.get_running_loop().create_future()
         self._advance(LegInput.TRANSFER)
         try:
             await self._control.redirect(self.info.peer_call_id or "", twiml)
@@ -164,10 +168,33 @@ class CarrierLeg:
             self.transfer_ended(TransferOutcome(TransferStatus.CALLER_GONE, str(error)))
         except ControlFailed as error:
             return self._redirect_failed(str(error))
-        await asyncio.wait({self._outcome}, timeout=REPORT_SECONDS)
+        return await (self._meet(target) if target.method == "attended" else self._dialled(target))
+
+    async def _dialled(self, target: TransferTarget) -> TransferOutcome:
+        assert self._outcome is not None, "a transfer is under way"
+        await asyncio.wait({self._outcome}, timeout=report_seconds(target))
         # Nobody told of a refusal: the caller is with the target, and no longer with us.
         self.transfer_ended(TransferOutcome(TransferStatus.SUCCEEDED, "the carrier took the redirect"))
         return await self._returned(self._outcome.result())
+
+    async def _meet(self, target: TransferTarget) -> TransferOutcome:
+        """The caller waits in a conference that the target is called into; who does not come does not keep it there."""
+        assert self._outcome is not None, "a transfer is under way"
+        caller, ours = target.caller or self.info.callee or "", self.info.peer_call_id or ""
+        report = f"{self._urls.report}?call={ours}"
+        try:
+            await self._control.invite(room_of(self.info), caller, target.uri, round(target.ring_seconds), report)
+        except ControlFailed as error:
+            self.transfer_ended(TransferOutcome(TransferStatus.FAILED, str(error)))
+        await asyncio.wait({self._outcome}, timeout=report_seconds(target))
+        self.transfer_ended(TransferOutcome(TransferStatus.NO_ANSWER, "nobody told of an answer"))
+        outcome = self._outcome.result()
+        if self.state is LegState.WAITING:
+            try:
+                await self._control.redirect(ours, self.bring())
+            except ControlFailed as error:
+                self.fail(str(error))
+        return await self._returned(outcome)
 
     async def send_digits(self, digits: str) -> None:
         """As in-band tones; returns when they are sent. Raises `ValueError`, `LegGone`."""
@@ -207,12 +234,12 @@ class CarrierLeg:
             case MarkReached(name):
                 self._media.mark_reached(name, self._clock.now())
             case DigitReceived(digit):
-                self._emit(DigitPressed(digit))
+                self._listeners.tell(DigitPressed(digit))
             case StreamStopped():
                 self._detach()
                 self._advance(LegInput.STOPPED)
                 if self.closed:
-                    self._emit(CallerHungUp(EndReason.CALLER_HANGUP))
+                    self._listeners.tell(CallerHungUp(EndReason.CALLER_HANGUP))
 
     def cut(self, link: CarrierLink) -> None:
         """The socket ended without a stop."""
@@ -235,6 +262,23 @@ class CarrierLeg:
         self._deadline = self._clock.now() + RETURN_SECONDS
         return True
 
+    def greeting(self, key: str | None, url: str) -> str:
+        """What the dialled person hears, as TwiML; `key` is what they pressed, None before they were asked."""
+        target = self._target
+        if target is None or self.state is not LegState.TRANSFERRING:
+            return HANG_UP
+        if key is None:
+            return greet(target.whisper, target.confirm, url)
+        if key != target.confirm:
+            return HANG_UP
+        self.transfer_ended(TransferOutcome(TransferStatus.SUCCEEDED, "confirmed"))
+        return NOTHING
+
+    def dial_ended(self, outcome: TransferOutcome) -> None:
+        """The carrier's dial is over; without the key that was asked for, an answer was none."""
+        untaken = self._target is not None and self._target.confirm and outcome.status is TransferStatus.SUCCEEDED
+        self.transfer_ended(TransferOutcome(TransferStatus.NO_ANSWER, "not confirmed") if untaken else outcome)
+
     def transfer_ended(self, outcome: TransferOutcome) -> None:
         """The carrier reports how the transfer went."""
         if self.state is not LegState.TRANSFERRING or self._outcome is None or self._outcome.done():
@@ -248,7 +292,7 @@ class CarrierLeg:
             self._advance(LegInput.TAKEN_OVER)
         elif outcome.status is TransferStatus.CALLER_GONE:
             self._advance(LegInput.CLOSE)
-            self._emit(CallerHungUp(EndReason.CALLER_HANGUP))
+            self._listeners.tell(CallerHungUp(EndReason.CALLER_HANGUP))
         else:
             self._deadline = self._clock.now() + RETURN_SECONDS
             self._advance(LegInput.RETURNED)
@@ -256,7 +300,7 @@ class CarrierLeg:
     def tick(self, now: float, lateness: float) -> None:
         if self.state is LegState.WAITING and now >= self._deadline:
             self._advance(LegInput.EXPIRED)
-            self._emit(CallerHungUp(EndReason.CALLER_HANGUP))
+            self._listeners.tell(CallerHungUp(EndReason.CALLER_HANGUP))
         elif self._link is not None:
             self._media.tick(now, lateness)
             self._watch(now)
@@ -269,7 +313,7 @@ class CarrierLeg:
         self._advance(LegInput.CLOSE)
         if link:
             link.close(NORMAL_CLOSURE)
-        self._emit(LegFailed(reason, detail))
+        self._listeners.tell(LegFailed(reason, detail))
 
     def _watch(self, now: float) -> None:
         if now - self._heard_at >= SILENT_SECONDS:
@@ -301,12 +345,6 @@ class CarrierLeg:
     def _detach(self) -> None:
         self._link = None
         self._media.detach()
-
-    def _emit(self, event: LegEvent) -> None:
-        if self._on_event:
-            self._on_event(event)
-        else:
-            self._early.append(event)
 
     def _advance(self, happened: LegInput) -> None:
         after = TRANSITIONS[self.state, happened]

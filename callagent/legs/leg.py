@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from callagent.call_info import NO_HEADERS, CallInfo, EndReason
 from callagent.call_info import MediaStatistics as MediaStatistics
+
+if TYPE_CHECKING:
+    from callagent.legs.switched_media import SwitchedMedia
+
+
+_MAX_EARLY_EVENTS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +41,18 @@ class LegFailed:
     detail: str
 
 
-LegEvent = CallerHungUp | DigitPressed | LegFailed
+@dataclass(frozen=True, slots=True)
+class PartiesJoined:
+    """The target of a transfer has answered and speaks with the caller; `transfer` returns when that is over."""
+
+
+LegEvent = CallerHungUp | DigitPressed | LegFailed | PartiesJoined
 
 
 class TransferStatus(Enum):
     SUCCEEDED = "succeeded"
-    """The peer took the call over (a final 2xx sipfrag, or the carrier accepted the redirect)."""
+    """The peer took the call over (a final 2xx sipfrag, or the carrier accepted the redirect), or the two have spoken
+    through us."""
     REFUSED = "refused"
     FAILED = "failed"
     NO_ANSWER = "no_answer"
@@ -55,14 +68,25 @@ class TransferOutcome:
 
 @dataclass(frozen=True, slots=True)
 class TransferTarget:
-    """Where a call may go. Made only by `config.Targets`, never from model text."""
+    """Where a call may go. Made only by `targets.resolve_target`, never from model text."""
 
     name: str
     uri: str
     """A SIP URI, or a number in E.164."""
     method: str = "refer"
-    """`refer` or `bye` (`invite` is not built yet)."""
+    """`refer`, `attended` (the target is called first), `invite` (a bridge through us) or `bye`."""
     headers: Mapping[str, str] = field(default_factory=lambda: NO_HEADERS)
+    trunk: str = ""
+    """The trunk that we call the target through; empty: the caller's, for a number, else none."""
+    caller: str = ""
+    """The number that the target sees; empty: the caller's."""
+    ring_seconds: float = 30.0
+    early_media: bool = False
+    """Whether the caller hears what the target plays before it answers."""
+    whisper: str = ""
+    """What the person hears before the two are joined, where the carrier dials."""
+    confirm: str = ""
+    """The key by which the person takes the call, where the carrier dials; empty: none."""
 
 
 FrameSink = Callable[[bytes, float], None]
@@ -104,11 +128,38 @@ class CallLeg(Protocol):
     async def hang_up(self, reason: EndReason, headers: Mapping[str, str] = NO_HEADERS) -> None:
         """End the leg from whatever state and free what it holds. Idempotent; never raises; bounded in time."""
 
-    async def transfer(self, target: TransferTarget) -> TransferOutcome:
-        """Give the peer to somebody else; returns when the outcome is known. The leg lives on unless it succeeded."""
+    async def transfer(self, target: TransferTarget, audio: SwitchedMedia | None = None) -> TransferOutcome:
+        """Give the peer to somebody else; returns when the outcome is known. The leg lives on unless it succeeded.
+
+        `audio` is the leg's media as the call uses it, for a bridge through us.
+        """
 
     async def send_digits(self, digits: str) -> None: ...
 
 
+class Listeners:
+    """Keeps the events of a leg until its call listens."""
+
+    def __init__(self) -> None:
+        self._on_event: Callable[[LegEvent], None] | None = None
+        self._early: deque[LegEvent] = deque(maxlen=_MAX_EARLY_EVENTS)
+
+    def listen(self, on_event: Callable[[LegEvent], None]) -> None:
+        self._on_event = on_event
+        while self._early:
+            on_event(self._early.popleft())
+
+    def tell(self, event: LegEvent) -> None:
+        if self._on_event is None:
+            self._early.append(event)
+        else:
+            self._on_event(event)
+
+
 class LegGone(Exception):
     """The peer ended the leg before the operation could be done."""
+
+    def __init__(self, detail: str, status: int = 0) -> None:
+        """`status` is that of the SIP response that ended it; 0: none."""
+        super().__init__(detail)
+        self.status = status

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 from datetime import UTC, datetime
 from types import MappingProxyType
 
 from callagent.call_info import CallInfo
-from callagent.sip import Address, Dialog, Headers, Request, Uri, escape_user, host_reference
+from callagent.sip import Address, Dialog, Headers, Passport, Request, Uri, escape_user, host_reference
+
+ATTESTATION = "P-Attestation-Indicator"
+"""Of the caller's number, `A`, `B` or `C` (ATIS-1000085): the trunk's own, else what its Identity header says."""
 
 # What the protocol itself consists of (RFC 3261 §20 and the extensions we speak). All else is told to the agent.
 _PROTOCOL = frozenset(
@@ -22,26 +26,45 @@ _PROTOCOL = frozenset(
 )  # fmt: skip
 
 
-def call_info_of(invite: Request, *, outgoing: bool) -> CallInfo:
-    """A call's identity. For a call of ours, caller and callee are as we sent them."""
+def call_info_of(invite: Request, *, outgoing: bool, trusted: bool = True) -> CallInfo:
+    """A call's identity. For a call of ours, caller and callee are as we sent them.
+
+    Of a peer that is not trusted only From counts: its other headers say what it likes.
+    """
+    caller, started = _caller(invite, trusted=trusted), datetime.now(UTC)
+    headers = _custom_headers(invite.headers) if trusted else {}
+    if trusted and ATTESTATION not in headers:
+        headers |= _attested(invite, caller, started.timestamp())
     return CallInfo(
         call_id=uuid.uuid4().hex,
         direction="outbound" if outgoing else "inbound",
-        caller=_caller(invite),
+        caller=caller,
         callee=_user(invite.uri),
         wire="sip",
-        started=datetime.now(UTC),
-        headers=MappingProxyType(_custom_headers(invite.headers)),
+        started=started,
+        headers=MappingProxyType(headers),
         peer_call_id=clean(invite.call_id),
     )
 
 
-def _caller(invite: Request) -> str | None:
+def _attested(invite: Request, caller: str | None, now: float) -> dict[str, str]:
+    """What the caller's network vouches for, in the header that networks tell it each other by."""
+    for value in invite.headers.values("Identity"):
+        try:
+            passport = Passport.parse(value)
+        except ValueError:
+            continue
+        if passport.fits(caller or "", now):
+            return {ATTESTATION: passport.attestation}
+    return {}
+
+
+def _caller(invite: Request, *, trusted: bool) -> str | None:
     """The asserted identity of the trunk before what the caller says of itself (RFC 3325); None when withheld."""
     privacy = {item.strip().lower() for item in (invite.headers.get("Privacy") or "").split(";")}
     if privacy.intersection(("id", "user")):
         return None
-    for value in invite.headers.values("P-Asserted-Identity"):
+    for value in invite.headers.values("P-Asserted-Identity") if trusted else ():
         try:
             asserted = [_user(address.uri) for address in Address.parse_list(value)]
         except ValueError:
@@ -82,3 +105,15 @@ def target_uri(dialog: Dialog | None, target: str) -> Uri:
         return Uri.parse(target)
     host = dialog.remote.uri.host or host_reference(dialog.peer.host) if dialog is not None else ""
     return Uri.parse(f"sip:{escape_user(target)}@{host}")
+
+
+def number_at(server: Uri, number: str) -> str:
+    """The URI of a number at a trunk, with the trunk's port and transport."""
+    return str(replace(server, user=escape_user(number), headers=None))
+
+
+def caller_address(caller: str | None, server: Uri | None) -> str:
+    """From of a call that we place for somebody; a withheld number stays withheld (RFC 3323 §4.1.1.3)."""
+    if caller is None:
+        return '"Anonymous" <sip:anonymous@anonymous.invalid>'
+    return escape_user(caller) if server is None else f"<sip:{escape_user(caller)}@{server.host}>"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Mapping
 from enum import Enum
 
@@ -11,16 +10,18 @@ from callagent.call_info import NO_HEADERS, CallInfo, EndReason
 from callagent.legs.leg import (
     CallerHungUp,
     DigitPressed,
-    LegEvent,
     LegFailed,
     LegGone,
+    Listeners,
     Media,
     TransferOutcome,
     TransferStatus,
     TransferTarget,
 )
-from callagent.legs.sip_identity import call_info_of, clean, target_uri
+from callagent.legs.sip_identity import call_info_of, clean
 from callagent.legs.sip_media import ANY_MEDIA, TrunkMedia, rtp_parameters
+from callagent.legs.sip_transfer import DialTarget, SipTransfer
+from callagent.legs.switched_media import SwitchedMedia
 from callagent.legs.tones import dtmf_frames
 from callagent.log import get_logger
 from callagent.rtp import NoTelephoneEvent, RtpSession
@@ -41,13 +42,11 @@ from callagent.sip import (
     OfferReceived,
     TransferProgressed,
     TransferRequested,
-    TransferState,
     Uri,
 )
 
 HANG_UP_SECONDS = 2.0
 """How long `hang_up` waits for the peer to confirm; the BYE goes on without it."""
-_MAX_EARLY_EVENTS = 32
 
 _STATUSES = {EndReason.DRAIN: 503, EndReason.ERROR: 500, EndReason.REJECTED: 603}
 _REASONS = {
@@ -56,12 +55,6 @@ _REASONS = {
     EndReason.ERROR: 'SIP;cause=500;text="Server error"',
 }
 _NORMAL = 'Q.850;cause=16;text="Normal call clearing"'
-_OUTCOMES = {
-    TransferState.SUCCEEDED: TransferStatus.SUCCEEDED,
-    TransferState.REFUSED: TransferStatus.REFUSED,
-    TransferState.FAILED: TransferStatus.FAILED,
-    TransferState.NO_ANSWER: TransferStatus.NO_ANSWER,
-}
 _END_REASONS = {
     EndCause.CANCELLED: EndReason.CANCELLED,
     EndCause.REMOTE: EndReason.CALLER_HANGUP,
@@ -86,6 +79,7 @@ class SipLeg:
         session: RtpSession,
         negotiation: Negotiation,
         media: TrunkMedia = ANY_MEDIA,
+        dial_target: DialTarget | None = None,
     ) -> None:
         """Reads the INVITE's offer: raises `ValueError` when nothing of it can be used. Owns `session` from then on."""
         self.outgoing = call.core.outgoing
@@ -103,22 +97,17 @@ class SipLeg:
         offer = b"" if self.outgoing else call.core.invite.body
         if offer:
             self._answer, self._agreement = negotiation.answer(offer)
-        self.info: CallInfo = call_info_of(call.core.invite, outgoing=self.outgoing)
-        self._on_event: Callable[[LegEvent], None] | None = None
-        self._early: deque[LegEvent] = deque(maxlen=_MAX_EARLY_EVENTS)
+        self.info: CallInfo = call_info_of(call.core.invite, outgoing=self.outgoing, trusted=media.trusted)
+        listeners = Listeners()
+        self.listen, self.tell = listeners.listen, listeners.tell
         self._answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self._transferred: asyncio.Future[TransferOutcome] | None = None
+        self._transfer = SipTransfer(self, self._answered, dial_target)
         self._digits_from: str | None = None
         session.on_digit = lambda digit: self._press(digit, "rtp")
         session.on_timeout = self._lose_media
         call.listen(self._receive)
 
     # CallLeg
-
-    def listen(self, on_event: Callable[[LegEvent], None]) -> None:
-        self._on_event = on_event
-        while self._early:
-            on_event(self._early.popleft())
 
     def ring(self) -> None:
         if self._state is LegState.RINGING:
@@ -152,31 +141,10 @@ class SipLeg:
         except TimeoutError:
             log.info("hang_up_unconfirmed", call_id=self.info.call_id)
 
-    async def transfer(self, target: TransferTarget) -> TransferOutcome:
+    async def transfer(self, target: TransferTarget, audio: SwitchedMedia | None = None) -> TransferOutcome:
         if self._state is not LegState.ANSWERED:
             return TransferOutcome(TransferStatus.CALLER_GONE, "the call is not answered")
-        if target.method == "bye":
-            await self.hang_up(EndReason.HANDOFF, target.headers)
-            return TransferOutcome(TransferStatus.SUCCEEDED, "BYE")
-        if target.method != "refer":
-            return TransferOutcome(TransferStatus.FAILED, f"method '{target.method}' is not built")
-        if self._transferred is not None:
-            return TransferOutcome(TransferStatus.FAILED, "a transfer is under way")
-        self._transferred = asyncio.get_running_loop().create_future()
-        try:
-            # A REFER may not overtake the ACK of our answer.
-            await asyncio.shield(self._answered)
-            self._call.refer(target_uri(self._call.core.dialog, target.uri), target.headers)
-            outcome = await self._transferred
-        except LegGone as gone:
-            outcome = TransferOutcome(TransferStatus.CALLER_GONE, str(gone))
-        except ValueError as error:
-            outcome = TransferOutcome(TransferStatus.FAILED, str(error))
-        finally:
-            self._transferred = None
-        if outcome.status is TransferStatus.SUCCEEDED:
-            await self.hang_up(EndReason.HANDOFF)
-        return outcome
+        return await self._transfer.run(target, audio)
 
     async def send_digits(self, digits: str) -> None:
         if self._state is not LegState.ANSWERED:
@@ -186,7 +154,15 @@ class SipLeg:
         except NoTelephoneEvent:
             await _spell(digits, self._session, self._call, tones=self._media.in_band_digits)
 
-    # Beyond CallLeg, for phones
+    # Beyond CallLeg, for phones and transfers
+
+    @property
+    def call(self) -> EndpointCall:
+        return self._call
+
+    def leave(self, reason: EndReason) -> None:
+        """Hang up without waiting for the peer to confirm. Idempotent."""
+        self._end(reason, NO_HEADERS)
 
     def report_transfer(self, status: int) -> None:
         """Tell the peer how the call it asked for went; 200 when it was answered."""
@@ -212,9 +188,8 @@ class SipLeg:
                 self._accept(body)
             case DigitReceived(digit=digit):
                 self._press(digit, "info")
-            case TransferProgressed(state=state, status=status, reason=reason):
-                if state in _OUTCOMES:
-                    self._settle(TransferOutcome(_OUTCOMES[state], clean(f"{status} {reason}").strip()))
+            case TransferProgressed():
+                self._transfer.heard(event)
             case TransferRequested(target=target, headers=headers):
                 self._request_transfer(target, dict(headers))
             case CallEnded():
@@ -270,8 +245,8 @@ class SipLeg:
     def _press(self, digit: str, way: str) -> None:
         # Some gateways tell each key both ways; the way of the first key is the one that counts.
         self._digits_from = self._digits_from or way
-        if self._digits_from == way:
-            self._tell(DigitPressed(digit))
+        if self._digits_from == way and not self._transfer.pressed(digit):
+            self.tell(DigitPressed(digit))
 
     def _request_transfer(self, target: Uri, headers: Mapping[str, str]) -> None:
         if self.on_transfer_request is None:
@@ -282,19 +257,19 @@ class SipLeg:
     def _lose_media(self, detail: str) -> None:
         if self._state is not LegState.CLOSED:
             self._end(EndReason.MEDIA_TIMEOUT, NO_HEADERS)
-            self._tell(LegFailed(EndReason.MEDIA_TIMEOUT, detail))
+            self.tell(LegFailed(EndReason.MEDIA_TIMEOUT, detail))
 
     def _lose(self, event: CallEnded) -> None:
         """The call is over; silent when it was us who ended it."""
         if self._state is LegState.CLOSED:
             return
         detail = clean(f"{event.status} {event.reason}").strip() if event.status else event.cause.value
-        self._close(detail)
+        self._close(detail, event.status)
         reason = _END_REASONS.get(event.cause)
         if reason is None:
-            self._tell(LegFailed(EndReason.ERROR, f"SIP {detail}"))
+            self.tell(LegFailed(EndReason.ERROR, f"SIP {detail}"))
         else:
-            self._tell(CallerHungUp(reason))
+            self.tell(CallerHungUp(reason))
 
     def _end(self, reason: EndReason, headers: Mapping[str, str]) -> None:
         if self._state is LegState.CLOSED:
@@ -307,24 +282,14 @@ class SipLeg:
             log.warning("headers_not_usable", call_id=self.info.call_id, why=str(error))
             self._call.hang_up(status=_STATUSES.get(reason, 480))
 
-    def _close(self, detail: str) -> None:
+    def _close(self, detail: str, status: int = 0) -> None:
         self._state = LegState.CLOSED
         self._session.close()
-        self._settle(TransferOutcome(TransferStatus.CALLER_GONE, detail))
+        self._transfer.caller_gone(detail)
         if not self._answered.done():
-            self._answered.set_exception(LegGone(detail))
+            self._answered.set_exception(LegGone(detail, status))
             # Nobody has to be waiting for it.
             self._answered.exception()
-
-    def _settle(self, outcome: TransferOutcome) -> None:
-        if self._transferred is not None and not self._transferred.done():
-            self._transferred.set_result(outcome)
-
-    def _tell(self, event: LegEvent) -> None:
-        if self._on_event is None:
-            self._early.append(event)
-        else:
-            self._on_event(event)
 
 
 async def _spell(digits: str, session: RtpSession, call: EndpointCall, *, tones: bool) -> None:

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 from callagent.call_info import NO_HEADERS
+from callagent.legs.leg import LegGone, TransferTarget
+from callagent.legs.sip_identity import caller_address, number_at
 from callagent.legs.sip_leg import SipLeg
 from callagent.legs.sip_media import MediaOfTrunk, any_trunk, negotiation_towards, negotiation_with
 from callagent.log import get_logger
@@ -63,11 +65,21 @@ class SipLegs:
         self._trunks = Trunks(self._opened(), trunks)
         return self._trunks
 
-    async def dial(self, target: str, *, caller: str | None = None, headers: Mapping[str, str] = NO_HEADERS) -> SipLeg:
+    async def dial(
+        self,
+        target: str,
+        *,
+        caller: str | None = None,
+        headers: Mapping[str, str] = NO_HEADERS,
+        trunk: TrunkSettings | None = None,
+    ) -> SipLeg:
         """Call a SIP URI; the leg's `answer()` waits for the peer. Raises `ValueError`, `OSError`, `PortsExhausted`."""
         endpoint = self._opened()
         uri = Uri.parse(target)
-        media = self._media(self._trunks.name_of(uri) if self._trunks is not None else "")
+        proxy = None if trunk is None else trunk.server
+        if trunk is None and self._trunks is not None:
+            trunk = self._trunks.of_host(uri)
+        media = self._media("" if trunk is None else trunk.name)
         session = self._session()
         negotiations: list[Negotiation] = []
 
@@ -76,12 +88,40 @@ class SipLegs:
             return negotiations[0].offer()
 
         try:
-            credentials = self._trunks.credentials_for(uri) if self._trunks is not None else None
-            call = await endpoint.call(target, caller=caller, body=offer, headers=headers, credentials=credentials)
+            call = await endpoint.call(
+                target,
+                caller=caller,
+                body=offer,
+                headers=headers,
+                credentials=None if trunk is None else trunk.credentials,
+                proxy=proxy,
+            )
         except (ValueError, OSError):
             session.close()
             raise
-        return SipLeg(call, session, negotiations[0], media)
+        return SipLeg(call, session, negotiations[0], media, self.dial_target)
+
+    async def dial_target(self, leg: SipLeg, target: TransferTarget) -> SipLeg:
+        """Call a target for the peer of `leg`, or for a trunk to do so. Raises `ValueError`, `OSError`, `LegGone`."""
+        trunk = self._trunk_to(leg, target)
+        uri = number_at(trunk.server, target.uri) if trunk is not None and ":" not in target.uri else target.uri
+        caller = caller_address(target.caller or leg.info.caller, trunk.server if trunk is not None else None)
+        headers = target.headers if leg.info.caller or target.caller else {"Privacy": "id", **target.headers}
+        try:
+            return await self.dial(uri, caller=caller, headers=headers, trunk=trunk)
+        except PortsExhausted:
+            raise LegGone("no media port is free") from None
+
+    def _trunk_to(self, leg: SipLeg, target: TransferTarget) -> TrunkSettings | None:
+        direct = ":" in target.uri and not target.trunk
+        if direct or self._trunks is None:
+            if direct:
+                return None
+            raise ValueError("a number needs a trunk")
+        trunk = self._trunks.of_name(target.trunk or leg.call.trunk)
+        if trunk is None:
+            raise ValueError(f"target '{target.name}': no trunk leads to {target.uri}; name one with 'trunk'")
+        return trunk
 
     async def close(self) -> None:
         """Hang up what still runs and free the socket."""
@@ -99,7 +139,8 @@ class SipLegs:
             call.hang_up(status=503, headers=RETRY_AFTER)
             return
         try:
-            leg = SipLeg(call, session, self._negotiation(call, session), self._media(call.trunk))
+            negotiation, media = self._negotiation(call, session), self._media(call.trunk)
+            leg = SipLeg(call, session, negotiation, media, self.dial_target)
         except ValueError as error:
             log.info("offer_refused", why=str(error))
             session.close()

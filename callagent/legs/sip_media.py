@@ -20,6 +20,8 @@ class TrunkMedia:
     """Where the trunk's media may come from besides the address in its SDP."""
     in_band_digits: bool = False
     """Whether digits are tones in the audio, both ways, with peers without RFC 4733."""
+    trusted: bool = True
+    """Whether what its headers say of the caller is believed (RFC 3325 §4)."""
 
 
 ANY_MEDIA = TrunkMedia()

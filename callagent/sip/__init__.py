@@ -2,6 +2,7 @@
 
 from callagent.sip.address import Address
 from callagent.sip.authenticator import Account, DigestSettings
+from callagent.sip.certificate import certificate_end
 from callagent.sip.connections import StreamLimits
 from callagent.sip.dialling import Way
 from callagent.sip.dialog import Dialog, transport_of
@@ -30,6 +31,7 @@ from callagent.sip.lookup import Lookup, LookupFailed
 from callagent.sip.media_policy import Encryption, MediaPolicy, NotAcceptable
 from callagent.sip.message import Headers, MalformedMessage, Request, Response, parse_message
 from callagent.sip.negotiation import FRAME_TIME, Agreement, Negotiation
+from callagent.sip.passport import Passport
 from callagent.sip.timers import TimerSettings
 from callagent.sip.tls import TlsSettings
 from callagent.sip.transaction_layer import Hop
@@ -71,6 +73,7 @@ __all__ = [
     "OfferAnswered",
     "OfferReceived",
     "OfferRefused",
+    "Passport",
     "Request",
     "Response",
     "StreamLimits",
@@ -85,6 +88,7 @@ __all__ = [
     "UserAgent",
     "UserAgentSettings",
     "Way",
+    "certificate_end",
     "escape_user",
     "host_reference",
     "parse_message",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from callagent.sip.grammar import QUOTED_STRING, is_token, quote, remember, split_list, unquote
 from callagent.sip.parameters import Parameters
@@ -53,7 +53,7 @@ class Address:
         return self.parameters.get("tag")
 
     def with_tag(self, tag: str) -> Address:
-        return replace(self, parameters=self.parameters.replace("tag", tag))
+        return Address(self.uri, self.display_name, self.parameters.replace("tag", tag))
 
 
 _parse = remember(Address._read)

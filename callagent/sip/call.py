@@ -25,6 +25,7 @@ from callagent.sip.transaction_layer import ServerTransaction
 from callagent.sip.transfer import TransferReceiver, TransferSender, instead_of
 from callagent.sip.uri import Uri
 from callagent.sip.wire import Wire
+from callagent.sip.within import send_within
 
 NO_HEADERS: Mapping[str, str] = {}
 
@@ -57,7 +58,7 @@ class SipCall:
         self.ringing = ReliableRinging(wire, self)
         self._host = ""
         self._server: ServerTransaction | None = None
-        self._dialling: Dialling | None = None
+        self.dialling: Dialling | None = None
         self._answering: Answering | None = None
         self._bye_headers: Mapping[str, str] = NO_HEADERS
         self._cause: EndCause | None = None
@@ -81,11 +82,11 @@ class SipCall:
     def dial(cls, wire: Wire, invite: Request, way: Way, now: float) -> SipCall:
         """Send an INVITE that is complete but for its Via."""
         call = cls(wire, invite, outgoing=True)
-        call._dialling = Dialling(wire, call, way)
+        call.dialling = Dialling(wire, call, way)
         call.session.ask(invite.headers)
         call.reoffers.last = invite.body
         call._begin(way.hops[0].host, now)
-        call._dialling.send(now)
+        call.dialling.send(now)
         return call
 
     @property
@@ -94,8 +95,9 @@ class SipCall:
 
     # Verbs
 
-    def ring(self, now: float) -> None:
-        self.apply(CallInput.RING, self._final(180), now)
+    def ring(self, now: float, body: bytes = b"") -> None:
+        """180; or 183 with our answer in `body`, for what is to be heard before the call is taken."""
+        self.apply(CallInput.RING, self._final(183 if body else 180, body), now)
 
     def answer(self, body: bytes, now: float) -> None:
         """Take the call: 200 with our answer, or our offer when the INVITE had none."""
@@ -132,12 +134,10 @@ class SipCall:
             self.reoffers.send(self.dialog, body, now)
 
     def accept_offer(self, body: bytes, now: float) -> None:
-        if self.dialog is not None:
-            self.reoffers.accept(self.dialog, body, now)
+        self.reoffers.accept(body, now)
 
     def refuse_offer(self, now: float, status: int = 488) -> None:
-        if self.dialog is not None:
-            self.reoffers.refuse(self.dialog, status, now)
+        self.reoffers.refuse(status, now)
 
     # From the user agent
 
@@ -197,12 +197,12 @@ class SipCall:
         self._send_response(self._final(487), now)
 
     def _send_invite(self, message: Message | None, now: float) -> None:
-        if self._dialling is not None:
-            self._dialling.send(now)
+        if self.dialling is not None:
+            self.dialling.send(now)
 
     def _send_cancel(self, message: Message | None, now: float) -> None:
-        if self._dialling is not None:
-            self._dialling.cancel(now)
+        if self.dialling is not None:
+            self.dialling.cancel(now)
         # A peer that answers the CANCEL and never the INVITE must not keep the call (§9.1).
         self._limit(self.wire.settings.timers.timeout, now)
 
@@ -212,20 +212,21 @@ class SipCall:
         bye = self.dialog.request("BYE")
         for name, value in self._bye_headers.items():
             bye.headers.add(name, value)
-        self.wire.request(bye, self.dialog.next_hop(), self._hear_bye, now)
+        send_within(self, bye, self._hear_bye, now)
 
     def _hear_bye(self, response: Response | None, now: float) -> None:
         if response is None or response.status >= 200:
             self.apply(CallInput.BYE_OVER, response, now)
 
     def _confirm(self, message: Message | None, now: float) -> None:
-        if isinstance(message, Response) and self._dialling is not None:
+        if isinstance(message, Response) and self.dialling is not None:
             self._stop_timer()
-            self.dialog = self._dialling.dialog_of(message)
-            message.body = self._dialling.early.confirm(message, self.dialog)
+            self.dialog = self.dialling.dialog_of(message)
+            message.body = self.dialling.early.confirm(message, self.dialog)
+            self.dialling.early.close()
             self.wire.dialogs[self.dialog.key] = self
             self.session.accept(message, now)
-            self._dialling.acknowledge(self.dialog)
+            self.dialling.acknowledge(self.dialog)
 
     def _stop_answering(self, message: Message | None, now: float) -> None:
         if self._answering is not None:
@@ -286,6 +287,8 @@ class SipCall:
         self.wire.end(self, self._host)
         if self.dialog is not None:
             self.wire.dialogs.pop(self.dialog.key, None)
+        if self.dialling is not None:
+            self.dialling.early.close()
         self.wire.events.append(CallClosed(self))
 
 

@@ -33,7 +33,7 @@ class Way:
 
 class Dialling:
     def __init__(self, wire: Wire, call: SipCall, way: Way) -> None:
-        self.early = EarlyDialogs(wire)
+        self.early = EarlyDialogs(wire, call)
         self._wire = wire
         self._call = call
         self._way = way
@@ -46,6 +46,13 @@ class Dialling:
     @property
     def hop(self) -> Hop:
         return self._hop
+
+    def credentials_at(self, hop: Hop) -> Credentials | None:
+        """For requests within the call: of a trunk that wanted them for the INVITE too, and for nobody beyond it."""
+        headers = self._call.invite.headers
+        proven = "Authorization" in headers or "Proxy-Authorization" in headers
+        known = any(hop.host == own.host for own in self._way.hops)
+        return self._way.credentials if proven and known else None
 
     def send(self, now: float) -> None:
         """Send the call's INVITE as it now stands."""

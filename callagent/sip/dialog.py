@@ -26,6 +26,8 @@ class Dialog:
     local_cseq: int = 0
     remote_cseq: int | None = None
     local_contact: Address = field(default_factory=lambda: Address(Uri("sip")))
+    found: dict[Uri, Hop] = field(default_factory=dict)
+    """Where URIs of the route lead to that name a host, once somebody has looked them up."""
 
     @classmethod
     def of_server(cls, request: Request, tag: str, peer: Hop, contact: Address) -> Dialog:
@@ -77,11 +79,10 @@ class Dialog:
         return Request(headers, method=method, uri=uri)
 
     def next_hop(self) -> Hop:
-        """The first route or the peer's Contact; for a name or another transport, where the peer last sent from."""
-        uri, routes = self._route()
-        strict = bool(self.route_set) and not _is_loose(self.route_set[0])
-        next_uri = routes[0].uri if routes and not strict else uri
-        hop = hop_of(next_uri)
+        """The first route or the peer's Contact; for another transport, or a name that was not found, where the peer
+        last sent from."""
+        next_uri = self.next_uri()
+        hop = hop_of(next_uri) or self.found.get(next_uri)
         if hop is None or hop.transport != self.peer.transport:
             return self.peer if not self.peer.reliable else replace(self.peer, port=_port_of(next_uri, self.peer))
         if hop.host == self.peer.host:
@@ -89,6 +90,17 @@ class Dialog:
         # A private address that speaks to us from a public one is behind a translator and cannot be sent to.
         hidden = not self.route_set and is_private(hop.host) and not is_private(self.peer.host)
         return self.peer if hidden else hop
+
+    def next_uri(self) -> Uri:
+        """What the next hop is found by (RFC 3261 §8.1.2)."""
+        uri, routes = self._route()
+        strict = bool(self.route_set) and not _is_loose(self.route_set[0])
+        return routes[0].uri if routes and not strict else uri
+
+    def name_to_find(self) -> Uri | None:
+        """A URI of a host name that nobody has looked up yet."""
+        uri = self.next_uri()
+        return uri if hop_of(uri) is None and uri not in self.found and uri.host else None
 
     def is_in_order(self, request: Request) -> bool:
         """Note the number of a request that came in; False when it is older than one before (§12.2.2)."""

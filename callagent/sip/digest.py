@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from callagent.sip.grammar import quote, split_list, unquote
@@ -112,7 +112,7 @@ def repeated(request: Request) -> Request:
 _PLAIN = ("WWW-Authenticate", "Authorization")
 
 
-def _choose(values: list[str], realm: str) -> dict[str, str] | None:
+def _choose(values: Sequence[str], realm: str) -> dict[str, str] | None:
     """The strongest challenge of our realm that we can answer."""
     known: dict[str, dict[str, str]] = {}
     for value in values:

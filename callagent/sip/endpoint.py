@@ -12,10 +12,11 @@ from callagent.sip.address import Address
 from callagent.sip.call import NO_HEADERS, SipCall
 from callagent.sip.connections import Connections, StreamLimits
 from callagent.sip.dialling import Way
+from callagent.sip.dialog import Dialog
 from callagent.sip.digest import Credentials
 from callagent.sip.endpoint_call import EndpointCall
-from callagent.sip.events import CallClosed, CallReplaced, Event, InviteReceived
-from callagent.sip.lookup import Lookup
+from callagent.sip.events import CallAnswered, CallClosed, CallConfirmed, CallReplaced, Event, InviteReceived
+from callagent.sip.lookup import Lookup, LookupFailed
 from callagent.sip.message import Request, Response
 from callagent.sip.tls import TlsContexts, TlsSettings
 from callagent.sip.transaction_layer import Hop
@@ -27,6 +28,7 @@ from callagent.sip.wire import UserAgentSettings
 log = get_logger(__name__)
 
 _MAX_KNOWN_ROUTES = 1024
+_MAX_SEARCHES = 256
 
 
 class Endpoint:
@@ -53,6 +55,7 @@ class Endpoint:
             TlsContexts(tls), self._user_agent.admits, self._receive_framed, self._lose_connection, limits
         )
         self._lookup = Lookup(socket.AF_INET)
+        self._searches: set[asyncio.Task[None]] = set()
 
     @classmethod
     async def open(
@@ -91,14 +94,20 @@ class Endpoint:
         body: Callable[[str], bytes],
         headers: Mapping[str, str] = NO_HEADERS,
         credentials: Credentials | None = None,
+        proxy: Uri | None = None,
     ) -> EndpointCall:
-        """Call a SIP URI. `body` makes the offer from our own address. Raises `ValueError` and `LookupFailed`."""
+        """Call a SIP URI. `body` makes the offer from our own address. Raises `ValueError` and `LookupFailed`.
+
+        The INVITE goes to `proxy` where there is one, else to where the URI leads. A `caller` that is no URI is a user
+        at our own address.
+        """
         uri = Uri.parse(target)
         if uri.scheme not in ("sip", "sips"):
             raise ValueError("Only sip URIs can be called")
-        hops = await self._lookup.hops(uri)
+        hops = await self._lookup.hops(proxy or uri)
         local = self.local_host(hops[0].host)
-        sender = Address.parse(caller or f"sip:callagent@{host_reference(local)}")
+        ours = f"sip:{caller or 'callagent'}@{host_reference(local)}"
+        sender = Address.parse(caller if caller and ":" in caller else ours)
         offer = body(local)
         way = Way(hops, credentials)
         core = self._user_agent.call(uri, way, self.now(), caller=sender, body=offer, headers=headers)
@@ -137,6 +146,8 @@ class Endpoint:
             log.warning("sip_close_incomplete", calls=len(self._calls))
         if self._timer is not None:
             self._timer.cancel()
+        for search in self._searches:
+            search.cancel()
         self._datagrams.close()
         self._datagrams = None
         await self._connections.close()
@@ -161,7 +172,7 @@ class Endpoint:
                 pass
         finally:
             self._flushing = False
-        self._arm()
+            self._arm()
 
     # private
 
@@ -206,6 +217,8 @@ class Endpoint:
             else:
                 self._on_invite(call)
             return
+        if isinstance(event, CallAnswered | CallConfirmed):
+            self._search(event.call)
         handle = self._calls.get(event.call)
         if isinstance(event, CallReplaced):
             self._calls[event.by] = EndpointCall(self, event.by, "" if handle is None else handle.trunk)
@@ -214,6 +227,22 @@ class Endpoint:
         if handle is not None and isinstance(event, CallClosed):
             handle.closed.set()
             del self._calls[event.call]
+
+    def _search(self, core: SipCall) -> None:
+        """Look up a host name that requests of the call will go to; until then they go where the peer was heard."""
+        dialog = core.dialog
+        uri = None if dialog is None else dialog.name_to_find()
+        if dialog is None or uri is None or len(self._searches) >= _MAX_SEARCHES:
+            return
+        task = asyncio.create_task(self._find_for(dialog, uri))
+        self._searches.add(task)
+        task.add_done_callback(self._searches.discard)
+
+    async def _find_for(self, dialog: Dialog, uri: Uri) -> None:
+        try:
+            dialog.found[uri] = (await self._lookup.hops(uri))[0]
+        except (LookupFailed, ValueError) as error:
+            log.info("sip_host_not_found", host=uri.host, error=str(error))
 
     def _arm(self) -> None:
         if self._timer is not None:
@@ -224,8 +253,11 @@ class Endpoint:
             self._timer = self._loop.call_at(when, self._fire)
 
     def _fire(self) -> None:
-        self._user_agent.handle_timer(max(self.now(), self._user_agent.next_timer() or 0.0))
-        self.flush()
+        try:
+            self._user_agent.handle_timer(max(self.now(), self._user_agent.next_timer() or 0.0))
+        finally:
+            # Whatever one call's timer came to, the timers of the others go on.
+            self.flush()
 
     def _local(self, peer: Hop) -> tuple[str, int]:
         host, port = self.local_address

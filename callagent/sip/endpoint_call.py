@@ -45,8 +45,9 @@ class EndpointCall:
         while self._early:
             on_event(self._early.popleft())
 
-    def ring(self) -> None:
-        self.core.ring(self._endpoint.now())
+    def ring(self, body: bytes = b"") -> None:
+        """180; or 183 with our answer in `body`, for what is to be heard before the call is taken."""
+        self.core.ring(self._endpoint.now(), body)
         self._endpoint.flush()
 
     def answer(self, body: bytes) -> None:

@@ -65,6 +65,8 @@ def check_host(host: str) -> str:
 
 def split_list(value: str, separator: str = ",") -> list[str]:
     """Split at separators outside quoted strings and angle brackets. `separator` is a comma or a semicolon."""
+    if separator not in value:
+        return [value.strip()]
     if not _BRACKETS.search(value):
         return [item.strip() for item in value.split(separator)]
     pieces = _PIECES[separator]

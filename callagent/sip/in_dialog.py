@@ -12,6 +12,7 @@ from callagent.sip.info import DTMF_TYPES, parse_digit
 from callagent.sip.message import Response
 from callagent.sip.responses import respond_to
 from callagent.sip.transaction_layer import ServerTransaction
+from callagent.sip.within import dialog_of, send_within
 
 if TYPE_CHECKING:
     from callagent.sip.call import SipCall
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 def receive_in_dialog(call: SipCall, transaction: ServerTransaction, now: float) -> None:
     """A request in the call's dialog, of a method that we allow."""
-    dialog = call.dialog
+    dialog = dialog_of(call, transaction.request)
     if dialog is None:
         call.wire.reply(transaction, 481, now)
         return
@@ -48,12 +49,13 @@ def send_digit(call: SipCall, digit: str, now: float) -> None:
         if response is not None and response.status == 481:
             call.lose(at)
 
-    call.wire.request(info, call.dialog.next_hop(), heard, now)
+    send_within(call, info, heard, now)
 
 
 def _receive_bye(call: SipCall, dialog: Dialog, transaction: ServerTransaction, now: float) -> None:
+    bye = transaction.request
     call.wire.respond(transaction, dialog, 200, now)
-    call.receive_bye(transaction.request, now)
+    call.receive_bye(bye, now)
 
 
 def _receive_offer(call: SipCall, dialog: Dialog, transaction: ServerTransaction, now: float) -> None:
@@ -61,8 +63,14 @@ def _receive_offer(call: SipCall, dialog: Dialog, transaction: ServerTransaction
         call.reoffers.receive(dialog, transaction, now)
     elif call.state in (CallState.LEAVING, CallState.ENDED):
         call.wire.respond(transaction, dialog, 481, now)
+    elif transaction.request.method == "UPDATE" and (call.outgoing or not transaction.request.body):
+        call.reoffers.receive(dialog, transaction, now)
+    elif transaction.request.method == "UPDATE" and call.state is CallState.INCOMING:
+        # The INVITE's own offer has no answer yet (RFC 3311 §5.2).
+        response = respond_to(transaction.request, 500, tag=dialog.local.tag, headers=[("Retry-After", "2")])
+        transaction.respond(call.wire.finish(response), now)
     else:
-        # Before its ACK the first offer and answer are not over (RFC 3261 §14.2, RFC 3311 §5.2).
+        # Before its ACK the first offer and answer are not over (RFC 3261 §14.2).
         call.wire.respond(transaction, dialog, 491, now)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any, TypeVar, cast
 
 from callagent.sip.address import Address
 from callagent.sip.grammar import TOKEN, is_token, parse_integer, remember, split_list
@@ -25,7 +26,6 @@ _COMPACT = {
 }  # fmt: skip
 _SINGLE = ("Call-ID", "CSeq", "From", "To", "Max-Forwards", "Content-Length", "Content-Type")
 _REQUIRED = ("Via", "From", "To", "Call-ID", "CSeq")
-_HEADER_LINE = re.compile(rf"({TOKEN})[ \t]*:(.*)", re.DOTALL)
 _REQUEST_LINE = re.compile(rf"({TOKEN}) ([^ ]+) (SIP/[0-9]+\.[0-9]+)", re.IGNORECASE)
 _LIKE_A_REQUEST = re.compile(rf"{TOKEN} .* ?SIP/[0-9]+\.[0-9]+ *", re.IGNORECASE | re.DOTALL)
 _STATUS_LINE = re.compile(r"SIP/2\.0 ([1-6][0-9]{2})(?: (.*))?", re.IGNORECASE | re.DOTALL)
@@ -56,24 +56,47 @@ class CSeq:
 _parse_cseq = remember(CSeq._read)
 
 
+def _name(name: str) -> str:
+    if not is_token(name):
+        raise ValueError("Header is not valid")
+    return _COMPACT.get(name.lower(), name)
+
+
+_full_name = remember(_name)
+
+
+def _count(value: str) -> int:
+    return len(split_list(value))
+
+
+Read = TypeVar("Read")
+
+
 class Headers:
     """Header fields in their order; names without case, compact forms resolved, values without line breaks."""
 
-    __slots__ = ("_index", "_items")
+    __slots__ = ("_index", "_items", "_read")
 
     def __init__(self, items: Iterable[tuple[str, str]] = ()) -> None:
         self._items: list[tuple[str, str]] = []
         self._index: dict[str, list[str]] | None = None
         """Values by name in lower case, made when somebody asks; None after a change."""
+        self._read: dict[str, Any] = {}
+        """What fields were parsed to; empty after a change."""
         for name, value in items:
             self.add(name, value)
 
     def add(self, name: str, value: str) -> None:
         """Append one field. `ValueError` on what would break the message, such as a line feed."""
-        if not is_token(name) or "\r" in value or "\n" in value:
+        if "\r" in value or "\n" in value:
             raise ValueError("Header is not valid")
-        self._items.append((_COMPACT.get(name.lower(), name), value.strip()))
-        self._index = None
+        self._items.append((_full_name(name), value.strip()))
+        self._changed()
+
+    def take_over(self, other: Headers, name: str) -> None:
+        """Append all fields of that name of another message; they are valid already."""
+        self._items += [(name, value) for value in other.values(name)]
+        self._changed()
 
     def insert_first(self, name: str, value: str) -> None:
         self.add(name, value)
@@ -87,18 +110,41 @@ class Headers:
     def remove(self, name: str) -> None:
         lowered = name.lower()
         self._items = [item for item in self._items if item[0].lower() != lowered]
-        self._index = None
+        self._changed()
 
     def get(self, name: str) -> str | None:
         """The first value."""
-        return next(iter(self.values(name)), None)
+        values = self.values(name)
+        return values[0] if values else None
 
-    def values(self, name: str) -> list[str]:
-        if self._index is None:
-            self._index = {}
+    def values(self, name: str) -> Sequence[str]:
+        index = self._index
+        if index is None:
+            index = self._index = {}
             for own, value in self._items:
-                self._index.setdefault(own.lower(), []).append(value)
-        return list(self._index.get(name.lower(), ()))
+                index.setdefault(own.lower(), []).append(value)
+        return index.get(name.lower(), ())
+
+    def read(self, name: str, parse: Callable[[Headers], Read]) -> Read:
+        """What `parse` makes of the field, kept until something changes; `name` stands for the two."""
+        known = self._read.get(name)
+        if known is None:
+            known = self._read[name] = parse(self)
+        return cast(Read, known)
+
+    def replace_top_via(self, vias: Sequence[Via]) -> None:
+        """Write the first of these in the place of the topmost; the others stand as they are. What was read stays."""
+        first, *fields = self.values("Via")
+        with_it = [str(each) for each in vias[1 : len(vias) - sum(map(_count, fields))]] if "," in first else []
+        values = [str(vias[0]), *with_it, *fields]
+        self._items = [("Via", value) for value in values] + [item for item in self._items if item[0].lower() != "via"]
+        if self._index is not None:
+            self._index["via"] = values
+        self._read["vias"] = vias
+
+    def _changed(self) -> None:
+        self._index = None
+        self._read.clear()
 
     def tokens(self, name: str) -> list[str]:
         """All comma-separated elements of all fields of that name."""
@@ -123,7 +169,7 @@ class Headers:
 
 @dataclass(slots=True)
 class Message:
-    """What requests and responses share. The typed properties parse on each use."""
+    """What requests and responses share. The typed properties parse on first use."""
 
     headers: Headers = field(default_factory=Headers)
     body: bytes = b""
@@ -137,41 +183,34 @@ class Message:
         lines += [f"Content-Length: {len(self.body)}", "", ""]
         return "\r\n".join(lines).encode("utf-8", "surrogateescape") + self.body
 
-    def _required(self, name: str) -> str:
-        value = self.headers.get(name)
-        if value is None:
-            raise ValueError(f"{name} is missing")
-        return value
-
     @property
-    def vias(self) -> list[Via]:
-        return [via for value in self.headers.values("Via") for via in Via.parse_list(value)]
+    def vias(self) -> Sequence[Via]:
+        return self.headers.read("vias", _read_vias)
 
     @property
     def via(self) -> Via:
         """The topmost."""
-        return Via.parse(split_list(self._required("Via"))[0])
+        return self.vias[0]
 
     @property
     def sender(self) -> Address:
-        return Address.parse(self._required("From"))
+        return self.headers.read("sender", _read_sender)
 
     @property
     def recipient(self) -> Address:
-        return Address.parse(self._required("To"))
+        return self.headers.read("recipient", _read_recipient)
 
     @property
     def call_id(self) -> str:
-        return self._required("Call-ID")
+        return _required(self.headers, "Call-ID")
 
     @property
     def cseq(self) -> CSeq:
-        return CSeq.parse(self._required("CSeq"))
+        return self.headers.read("cseq", _read_cseq)
 
     @property
-    def contacts(self) -> list[Address]:
-        values = self.headers.values("Contact")
-        return [address for value in values if value != "*" for address in Address.parse_list(value)]
+    def contacts(self) -> Sequence[Address]:
+        return self.headers.read("contacts", _read_contacts)
 
     @property
     def content_type(self) -> str | None:
@@ -179,6 +218,35 @@ class Message:
         value = self.headers.get("Content-Type")
         match = None if value is None else _TYPE.fullmatch(value)
         return None if match is None else f"{match[1]}/{match[2]}".lower()
+
+
+def _required(headers: Headers, name: str) -> str:
+    value = headers.get(name)
+    if value is None:
+        raise ValueError(f"{name} is missing")
+    return value
+
+
+def _read_vias(headers: Headers) -> Sequence[Via]:
+    _required(headers, "Via")
+    return tuple(via for value in headers.values("Via") for via in Via.parse_list(value))
+
+
+def _read_sender(headers: Headers) -> Address:
+    return Address.parse(_required(headers, "From"))
+
+
+def _read_recipient(headers: Headers) -> Address:
+    return Address.parse(_required(headers, "To"))
+
+
+def _read_cseq(headers: Headers) -> CSeq:
+    return CSeq.parse(_required(headers, "CSeq"))
+
+
+def _read_contacts(headers: Headers) -> Sequence[Address]:
+    values = headers.values("Contact")
+    return tuple(address for value in values if value != "*" for address in Address.parse_list(value))
 
 
 @dataclass(slots=True)
@@ -191,11 +259,7 @@ class Request(Message):
 
     def replace_top_via(self, via: Via) -> None:
         """Put `via` in the place of the topmost one, whether or not it shares its field with others."""
-        first, *fields = self.headers.values("Via")
-        rest = [str(other) for other in Via.parse_list(first)[1:]]
-        self.headers.remove("Via")
-        for value in reversed([str(via), *rest, *fields]):
-            self.headers.insert_first("Via", value)
+        self.headers.replace_top_via((via, *self.vias[1:]))
 
 
 @dataclass(slots=True)
@@ -266,10 +330,10 @@ def _read_headers(lines: list[str], headers: Headers) -> None:
         if len(unfolded) > MAX_HEADERS or len(unfolded[-1]) > MAX_HEADER_LENGTH:
             raise ValueError("Headers are too many or too long")
     for line in unfolded:
-        match = _HEADER_LINE.fullmatch(line)
-        if match is None:
+        name, colon, value = line.partition(":")
+        if not colon:
             raise ValueError("Header is not valid")
-        headers.add(match[1], match[2])
+        headers.add(name.rstrip(" \t"), value)
 
 
 def _cut_body(message: Message, body: bytes) -> bytes:

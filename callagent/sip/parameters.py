@@ -9,6 +9,9 @@ from callagent.sip.grammar import QUOTED_STRING, TOKEN, remember, split_list, un
 
 _PARAMETER = re.compile(rf"({TOKEN})(?:\s*=\s*({QUOTED_STRING}|[^\s\"<>;,=]+))?", re.DOTALL)
 
+_PLAIN = re.compile(rf"(?:;{TOKEN}(?:=[^\s\"<>;,=]++)?)++")
+"""What nearly all are: no quotes, no spaces."""
+
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
@@ -24,10 +27,13 @@ class Parameters:
     def _read(cls, value: str) -> Parameters:
         if not value.strip():
             return cls()
-        first, *rest = split_list(value.strip(), ";")
-        if first:
-            raise ValueError("Parameters are not valid")
-        items = tuple(_parse_one(item) for item in rest)
+        if _PLAIN.fullmatch(value) is not None:
+            items = tuple(_split(item) for item in value[1:].split(";"))
+        else:
+            first, *rest = split_list(value.strip(), ";")
+            if first:
+                raise ValueError("Parameters are not valid")
+            items = tuple(_parse_one(item) for item in rest)
         if len({name.lower() for name, _ in items}) != len(items):
             raise ValueError("Parameter occurs twice")
         return cls(items)
@@ -50,6 +56,11 @@ class Parameters:
         if name in self:
             return Parameters(tuple((own, value if own.lower() == name else old) for own, old in self.items))
         return Parameters((*self.items, (name, value)))
+
+
+def _split(item: str) -> tuple[str, str | None]:
+    name, equals, value = item.partition("=")
+    return name, value if equals else None
 
 
 def _parse_one(item: str) -> tuple[str, str | None]:

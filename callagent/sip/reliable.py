@@ -71,8 +71,9 @@ class ReliableRinging:
 class EarlyDialogs:
     """What the branches of our INVITE said before the answer, and our PRACKs to them."""
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: Wire, call: SipCall) -> None:
         self._wire = wire
+        self._call = call
         self._dialogs: dict[str, Dialog] = {}
         self._rseqs: dict[str, int] = {}
         self._bodies: dict[str, bytes] = {}
@@ -81,6 +82,7 @@ class EarlyDialogs:
         """Take a provisional response with a tag in; False when it is a repetition."""
         tag = response.recipient.tag or ""
         known = self._dialogs.setdefault(tag, dialog)
+        self._wire.dialogs.setdefault(known.key, self._call)
         if response.body:
             self._bodies.setdefault(tag, response.body)
         rseq = _rseq(response)
@@ -94,6 +96,16 @@ class EarlyDialogs:
         prack.headers.add("RAck", f"{rseq} {response.cseq}")
         self._wire.request(prack, known.next_hop(), _unheard, now)
         return True
+
+    def dialog_of(self, request: Request) -> Dialog | None:
+        """The early dialog of a request of the peer."""
+        return self._dialogs.get(request.sender.tag or "")
+
+    def close(self) -> None:
+        """The INVITE has its answer, or is over: what the other branches say is nobody's."""
+        for dialog in self._dialogs.values():
+            if self._wire.dialogs.get(dialog.key) is self._call:
+                del self._wire.dialogs[dialog.key]
 
     def confirm(self, response: Response, dialog: Dialog) -> bytes:
         """Let the dialog of a 2xx go on counting where its early one was; the session description it has by now."""

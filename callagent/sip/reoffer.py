@@ -13,6 +13,7 @@ from callagent.sip.responses import respond_to
 from callagent.sip.timers import Timer
 from callagent.sip.transaction_layer import ServerTransaction
 from callagent.sip.wire import Wire
+from callagent.sip.within import send_within
 
 if TYPE_CHECKING:
     from callagent.sip.call import SipCall
@@ -25,6 +26,8 @@ class Reoffers:
         self._wire = wire
         self._call = call
         self._pending: ServerTransaction | None = None
+        self._dialog: Dialog | None = None
+        """Of `_pending`: the call's, or an early one of our INVITE."""
         self._answering: Answering | None = None
         self._own: Request | None = None
         self._retry: Timer | None = None
@@ -47,13 +50,13 @@ class Reoffers:
             response = respond_to(request, 500, tag=dialog.local.tag, headers=[("Retry-After", "2")])
             transaction.respond(self._wire.finish(response), now)
         else:
-            self._pending = transaction
-            transaction.on_cancel = lambda at: self.refuse(dialog, 487, at)
+            self._pending, self._dialog = transaction, dialog
+            transaction.on_cancel = lambda at: self.refuse(487, at)
             self._wire.events.append(OfferReceived(self._call, request.body))
 
-    def accept(self, dialog: Dialog, body: bytes, now: float) -> None:
-        transaction = self._take()
-        if transaction is None:
+    def accept(self, body: bytes, now: float) -> None:
+        transaction, dialog = self._take(), self._dialog
+        if transaction is None or dialog is None:
             return
         dialog.refresh_target(transaction.request)
         self.last = body
@@ -65,9 +68,9 @@ class Reoffers:
         self._answering = Answering(self._wire, transaction, response, self._no_ack)
         self._answering.start(now)
 
-    def refuse(self, dialog: Dialog, status: int, now: float) -> None:
-        transaction = self._take()
-        if transaction is not None:
+    def refuse(self, status: int, now: float) -> None:
+        transaction, dialog = self._take(), self._dialog
+        if transaction is not None and dialog is not None:
             self._wire.respond(transaction, dialog, status, now)
 
     def _take(self) -> ServerTransaction | None:
@@ -104,8 +107,7 @@ class Reoffers:
         self._call.session.renew(request)
         self.last = body
         self._own = request
-        hop = dialog.next_hop()
-        self._wire.request(request, hop, lambda response, at: self._heard(dialog, body, response, at), now)
+        send_within(self._call, request, lambda response, at: self._heard(dialog, body, response, at), now)
 
     def repeat(self, dialog: Dialog, now: float) -> None:
         """Refresh the session with what we said last; put off while another offer is under way."""

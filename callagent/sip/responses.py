@@ -8,8 +8,8 @@ from http import HTTPStatus
 from callagent.sip.address import Address
 from callagent.sip.message import Headers, Request, Response
 
-METHODS = ("INVITE", "ACK", "BYE", "CANCEL", "OPTIONS", "INFO", "UPDATE", "NOTIFY", "PRACK")
-KNOWN_METHODS = (*METHODS, "REFER", "REGISTER", "SUBSCRIBE", "MESSAGE", "PUBLISH")
+METHODS = ("INVITE", "ACK", "BYE", "CANCEL", "OPTIONS", "INFO", "UPDATE", "MESSAGE", "NOTIFY", "PRACK")
+KNOWN_METHODS = (*METHODS, "REFER", "REGISTER", "SUBSCRIBE", "PUBLISH")
 
 _REASONS = {
     100: "Trying", 180: "Ringing", 183: "Session Progress", 200: "OK", 202: "Accepted",
@@ -56,8 +56,11 @@ def copy_headers(received: Headers, tag: str | None) -> Headers:
     """What every response repeats. A To without a tag gets ours, also one that cannot be read."""
     headers = Headers()
     for name in ("Via", "From", "To", "Call-ID", "CSeq"):
-        for value in received.values(name):
-            headers.add(name, _with_tag(value, tag) if name == "To" and tag else value)
+        if name == "To" and tag:
+            for value in received.values(name):
+                headers.add(name, _with_tag(value, tag))
+        else:
+            headers.take_over(received, name)
     return headers
 
 

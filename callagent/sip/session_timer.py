@@ -11,6 +11,7 @@ from callagent.sip.message import Headers, Message, Request, Response
 from callagent.sip.parameters import Parameters
 from callagent.sip.timers import Timer
 from callagent.sip.wire import Wire
+from callagent.sip.within import send_within
 
 if TYPE_CHECKING:
     from callagent.sip.call import SipCall
@@ -125,7 +126,7 @@ class SessionTimer:
         assert self._interval is not None
         request = dialog.request("UPDATE")
         self.renew(request)
-        self._wire.request(request, dialog.next_hop(), self._heard, now)
+        send_within(self._call, request, self._heard, now)
 
     def renew(self, request: Request) -> None:
         """Put the agreed interval into a request of ours within the call."""

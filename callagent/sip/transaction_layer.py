@@ -185,8 +185,8 @@ class TransactionLayer:
 
     def _server_effect(self, key: Key, effect: Effect, message: Request | Response | None, now: float) -> None:
         transaction = self._servers[key]
-        if effect is Effect.SEND and transaction.response is not None:
-            self._send(bytes(transaction.response), transaction.hop)
+        if effect is Effect.SEND and transaction.sent:
+            self._send(transaction.sent, transaction.hop)
 
 
 def response_hop(via: Via, source: Hop) -> Hop:

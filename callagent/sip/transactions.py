@@ -120,6 +120,7 @@ SERVER: Table = {
     (State.COMPLETED, Input.TIMER_J): (State.TERMINATED, ()),
 }
 
+_FORGOTTEN = Request()
 _RETRANSMISSIONS = (Input.TIMER_A, Input.TIMER_E, Input.TIMER_G)
 _ABSORBING = (Input.TIMER_D, Input.TIMER_I, Input.TIMER_J, Input.TIMER_K)
 
@@ -134,8 +135,12 @@ class Transaction:
 
     def __init__(self, table: Table, request: Request, settings: TimerSettings, timers: Timers) -> None:
         self.request = request
-        self.response: Response | None = None
+        self.sent = b""
         """A server's last response, the one that is repeated."""
+        self.repeatable = False
+        """The same request would get the same answer, and change nothing: there is no need to know it for long."""
+        self.answered = False
+        """That was a final one."""
         self.state = {id(INVITE_CLIENT): State.CALLING, id(INVITE_SERVER): State.PROCEEDING}.get(
             id(table), State.TRYING
         )
@@ -168,13 +173,14 @@ class Transaction:
     def respond(self, response: Response, now: float) -> None:
         """As a server: send this response unless a final one is out already."""
         event = input_of(response)
-        if (self.state, event) in self._table:
-            self.response = response
-            self.apply(event, response, now)
-
-    @property
-    def answered(self) -> bool:
-        return self.response is not None and self.response.status >= 200
+        if (self.state, event) not in self._table:
+            return
+        self.sent = bytes(response)
+        self.answered = response.status >= 200
+        self.apply(event, response, now)
+        if event is Input.FAILURE or (event is Input.SUCCESS and self._table is SERVER):
+            # It stays for half a minute to repeat these bytes; thousands of messages would be kept for nothing.
+            self.request = _FORGOTTEN
 
     @property
     def terminated(self) -> bool:
@@ -204,6 +210,8 @@ class Transaction:
             return settings.t1
         if name in _ABSORBING and self.reliable:
             return 0.0
+        if name is Input.TIMER_J and self.repeatable:
+            return settings.t4
         if name is Input.TIMER_D:
             return settings.d
         return settings.t4 if name in (Input.TIMER_I, Input.TIMER_K) else settings.timeout

@@ -18,6 +18,7 @@ from callagent.sip.timers import Timer
 from callagent.sip.transaction_layer import ServerTransaction
 from callagent.sip.uri import Uri
 from callagent.sip.wire import Wire
+from callagent.sip.within import send_within
 
 if TYPE_CHECKING:
     from callagent.sip.call import SipCall
@@ -83,7 +84,7 @@ class TransferSender:
         for name, value in headers.items():
             request.headers.add(name, value)
         self.state = TransferState.REQUESTED
-        self._wire.request(request, dialog.next_hop(), self._heard, now)
+        send_within(self._call, request, self._heard, now)
 
     def notify(self, request: Request, now: float) -> bool:
         """Take a NOTIFY in; False when nothing of ours is subscribed to."""

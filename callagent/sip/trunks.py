@@ -71,16 +71,12 @@ class Trunks:
         """The trunk whose server this IP address is."""
         return self._hosts.get(host)
 
-    def credentials_for(self, uri: Uri) -> Credentials | None:
-        """Ours at the trunk whose host the URI names; nobody else ever gets them."""
-        for trunk in self._trunks:
-            if trunk.server.host.lower() == uri.host.lower():
-                return trunk.credentials
-        return None
+    def of_host(self, uri: Uri) -> TrunkSettings | None:
+        """The trunk whose host the URI names. Its credentials are for nobody else."""
+        return next((each for each in self._trunks if each.server.host.lower() == uri.host.lower()), None)
 
-    def name_of(self, uri: Uri) -> str:
-        """The trunk whose host the URI names; empty for none."""
-        return next((each.name for each in self._trunks if each.server.host.lower() == uri.host.lower()), "")
+    def of_name(self, name: str) -> TrunkSettings | None:
+        return next((each for each in self._trunks if each.name == name), None)
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as group:

@@ -32,8 +32,16 @@ class Datagrams(asyncio.DatagramProtocol):
         return opened
 
     def send(self, data: bytes, address: tuple[str, int]) -> None:
-        if self._transport is not None:
+        if self._transport is None:
+            return
+        if (":" in address[0]) != (":" in self.local_address[0]):
+            # A peer may name an address of the other family: this socket cannot reach it, and no other call suffers.
+            log.info("sip_unreachable", error=f"{address[0]} is of another family than our socket")
+            return
+        try:
             self._transport.sendto(data, address)
+        except (OSError, ValueError) as error:
+            log.info("sip_unreachable", error=str(error))
 
     def close(self) -> None:
         if self._transport is not None:

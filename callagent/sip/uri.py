@@ -96,7 +96,7 @@ class Uri:
         return self.host.strip("[]")
 
     def without_headers(self) -> Uri:
-        return replace(self, headers=None)
+        return self if self.headers is None else replace(self, headers=None)
 
 
 def escape_user(user: str) -> str:

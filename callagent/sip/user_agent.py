@@ -175,6 +175,7 @@ class UserAgent:
             self._serve(transaction, trunk, now)
 
     def _serve(self, transaction: ServerTransaction, trunk: str | None, now: float) -> None:
+        transaction.repeatable = self._call_of(transaction.request) is None
         if trunk == UNPROVEN and transaction.request.recipient.tag is None:
             trunk = self._authenticate(transaction, now)
             if trunk is None:
@@ -206,6 +207,9 @@ class UserAgent:
             self._receive_invite(transaction, trunk, now)
         elif request.method == "OPTIONS":
             self._receive_options(transaction, now)
+        elif request.method == "MESSAGE":
+            # Taken and not read (RFC 3428 §7): a trunk that gets no 200 says it again and again.
+            self._wire.reply(transaction, 200, now)
         else:
             # INFO, UPDATE, BYE, NOTIFY and REFER live in a dialog only.
             self._wire.reply(transaction, 481, now)

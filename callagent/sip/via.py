@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from callagent.sip.grammar import HOST, PORT, TOKEN, check_host, parse_port, remember, split_list
 from callagent.sip.parameters import Parameters
@@ -67,7 +67,7 @@ class Via:
             parameters = parameters.replace("received", host)
         if "rport" in parameters:
             parameters = parameters.replace("rport", str(port))
-        return replace(self, parameters=parameters)
+        return Via(self.transport, self.host, self.port, parameters)
 
     def response_port(self, source_port: int) -> int:
         """The port responses go to, at the address the request came from (§18.2.2, RFC 3581 §4)."""

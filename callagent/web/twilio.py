@@ -12,7 +12,16 @@ from aiohttp import web
 
 from callagent.carriers import MAX_MESSAGE_BYTES, SIGNATURE_HEADER, DialectError, SignatureChecker, TwilioSettings
 from callagent.log import get_logger
-from callagent.web.carrier_calls import MEDIA_PATH, SMS_PATH, TRANSFER_PATH, VOICE_PATH, CarrierCalls, Draining, Refused
+from callagent.web.carrier_calls import (
+    GREETING_PATH,
+    MEDIA_PATH,
+    SMS_PATH,
+    TRANSFER_PATH,
+    VOICE_PATH,
+    CarrierCalls,
+    Draining,
+    Refused,
+)
 from callagent.web.hooks import ServerHooks
 from callagent.web.media_socket import CLOSE_SECONDS, MediaSocket
 from callagent.web.stream import Stream
@@ -22,7 +31,7 @@ START_SECONDS: Final = 10.0
 MAX_STRANGERS: Final = 50
 """Sockets from one address that have not proved yet whose they are."""
 NORMAL, GOING_AWAY, PROTOCOL_ERROR, POLICY, SERVER_ERROR = 1000, 1001, 1002, 1008, 1011
-SIGNED_PATHS: Final = frozenset({VOICE_PATH, MEDIA_PATH, TRANSFER_PATH, SMS_PATH})
+SIGNED_PATHS: Final = frozenset({VOICE_PATH, MEDIA_PATH, TRANSFER_PATH, GREETING_PATH, SMS_PATH})
 
 log = get_logger(__name__)
 
@@ -42,6 +51,7 @@ class TwilioRoutes:
         app.router.add_post(VOICE_PATH, self.voice)
         app.router.add_get(MEDIA_PATH, self.media, allow_head=False)
         app.router.add_post(TRANSFER_PATH, self.transfer_status)
+        app.router.add_post(GREETING_PATH, self.greeting)
         app.router.add_post(SMS_PATH, self.text_message)
         app.on_startup.append(self._start)
         app.on_shutdown.append(self._stop)
@@ -64,7 +74,14 @@ class TwilioRoutes:
     async def transfer_status(self, request: web.Request) -> web.Response:
         form = await self._signed_form(request, TRANSFER_PATH)
         try:
-            return _twiml(self.calls.transfer_reported(form))
+            return _twiml(self.calls.transfer_reported(form, request.query.get("call", "")))
+        except Refused as error:
+            raise web.HTTPForbidden(text=str(error)) from None
+
+    async def greeting(self, request: web.Request) -> web.Response:
+        form = await self._signed_form(request, GREETING_PATH)
+        try:
+            return _twiml(self.calls.greeting(form))
         except Refused as error:
             raise web.HTTPForbidden(text=str(error)) from None
 

@@ -43,6 +43,7 @@ async def fake_twilio() -> AsyncIterator[FakeTwilio]:
     fake = FakeTwilio()
     app = web.Application()
     app.router.add_post("/2010-04-01/Accounts/{account}/Calls/{call}.json", fake.update)
+    app.router.add_post("/2010-04-01/Accounts/{account}/Conferences/{room}/Participants.json", fake.update)
     runner = web.AppRunner(app)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)

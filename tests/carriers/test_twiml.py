@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from callagent.carriers import HANG_UP, NOTHING, DialTarget, connect, dial, reject
+from callagent.carriers import HANG_UP, NOTHING, DialTarget, conference, connect, dial, greet, refer, reject
 
 REPORT = "https://phone.example.com/twilio/transfer-status?a=1&b=2"
 
@@ -69,3 +69,31 @@ def test_headers_are_bounded() -> None:
 def test_the_short_documents_are_xml() -> None:
     assert [ElementTree.fromstring(d)[:][0].tag for d in (HANG_UP, reject())] == ["Hangup", "Reject"]
     assert len(ElementTree.fromstring(NOTHING)) == 0
+
+
+def test_dial_shows_the_caller_and_asks_what_to_say() -> None:
+    target = DialTarget("+442071838750", {}, caller="+15550199", greeting="https://x/greeting", confirmed=True)
+    root = ElementTree.fromstring(dial(target, REPORT, 30))
+    assert root.find("Dial").attrib["callerId"] == "+15550199"  # type: ignore[union-attr]
+    # The answer alone is not success: nobody is told of it.
+    assert root.find("Dial/Number").attrib == {"url": "https://x/greeting"}  # type: ignore[union-attr]
+
+
+def test_refer_takes_sip_uris_only() -> None:
+    root = ElementTree.fromstring(refer(DialTarget("sip:desk@pbx.example.com", {"X-A": "1"}), REPORT))
+    assert root.findtext("Refer/Sip") == "sip:desk@pbx.example.com?X-A=1"
+    with pytest.raises(ValueError, match="neither a number"):
+        refer(DialTarget("+442071838750", {}), REPORT)
+
+
+def test_who_waits_in_a_conference_does_not_begin_it() -> None:
+    room = ElementTree.fromstring(conference("callagent-1", REPORT)).find("Dial/Conference")
+    assert room is not None
+    assert (room.text, room.get("startConferenceOnEnter")) == ("callagent-1", "false")
+
+
+@pytest.mark.parametrize(("confirm", "path"), [("", "Say"), ("1", "Gather/Say")])
+def test_greeting_words_are_escaped(confirm: str, path: str) -> None:
+    root = ElementTree.fromstring(greet("A <Dial> & more", confirm, "https://x/?a=1&b=2"))
+    assert root.findtext(path) == "A <Dial> & more"
+    assert (root.find("Hangup") is not None) == bool(confirm)

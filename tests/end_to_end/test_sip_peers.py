@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,9 +14,12 @@ import pytest
 from callagent.sip import (
     UNPROVEN,
     Account,
+    CallAnswered,
     CallClosed,
     CallConfirmed,
     CallEnded,
+    CallRinging,
+    Credentials,
     DigestSettings,
     EndCause,
     Endpoint,
@@ -28,6 +32,7 @@ from callagent.sip import (
     Uri,
     UserAgentSettings,
 )
+from tests.end_to_end.baresip import free_port
 
 SCENARIOS = Path(__file__).parent / "sipp"
 pytestmark = [
@@ -176,7 +181,13 @@ async def test_calls_over_one_connection_and_over_one_each(way: str, server: Ser
     assert len(server.of(CallEnded)) == 100
 
 
-@pytest.mark.parametrize("name", ["cancel", "hung_up", "transferred", "transfer_fails", "options", "reliable", "prack"])
+NAMES = (
+    *("cancel", "hung_up", "transferred", "transfer_fails", "options", "reliable", "prack"),
+    *("outside", "short_session", "within"),
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("way", ["u1", "t1"])
 async def test_the_same_over_udp_and_tcp(name: str, way: str, server: Server) -> None:
     user = {"cancel": "ring", "hung_up": "leave", "transferred": "transfer", "transfer_fails": "transfer"}
@@ -189,3 +200,72 @@ async def test_a_trunk_proves_its_password(way: str) -> None:
     async with serving(UserAgentSettings(admit=lambda host: UNPROVEN, digest=digest)) as served:
         await sipp(served, *scenario("digest"), "-s", "agent", "-m", "5", "-t", way)
         assert {call.trunk for call in served.calls} == {"carrier"}
+
+
+async def test_at_the_limit_calls_are_sent_away_until_later() -> None:
+    async with serving(UserAgentSettings(admit=lambda host: "local", busy=lambda: 7)) as served:
+        await sipp(served, *scenario("full"), "-s", "agent", "-m", "5")
+        assert not served.calls
+
+
+class Caller:
+    """Calls a desk that SIPp plays, and hangs up once it has answered."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.ended = asyncio.Event()
+
+    async def call(self, endpoint: Endpoint, target: str, credentials: Credentials | None, *, gives_up: bool) -> None:
+        def offer(host: str) -> bytes:
+            return Negotiation(host, 40000, 1, loopback=True).offer()
+
+        call = await endpoint.call(target, body=offer, credentials=credentials)
+        call.listen(lambda event: self._hear(call, event, gives_up))
+        async with asyncio.timeout(30):
+            await self.ended.wait()
+            await call.closed.wait()
+
+    def of(self, kind: type[Event]) -> list[Event]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+    def _hear(self, call: EndpointCall, event: Event, gives_up: bool) -> None:
+        self.events.append(event)
+        if isinstance(event, CallAnswered) or (gives_up and isinstance(event, CallRinging)):
+            call.hang_up()
+        elif isinstance(event, CallEnded):
+            self.ended.set()
+
+
+@pytest.mark.parametrize("way", ["u1", "t1"])
+@pytest.mark.parametrize(
+    ("name", "cause", "status"),
+    [
+        ("answers", EndCause.LOCAL, 200),
+        ("busy", EndCause.REFUSED, 486),
+        ("early_media", EndCause.LOCAL, 200),
+        ("rings", EndCause.LOCAL, 487),
+        ("moved", EndCause.LOCAL, 200),
+        ("moved_away", EndCause.REFUSED, 302),
+        ("asks_proof", EndCause.LOCAL, 200),
+    ],
+)
+async def test_a_desk_that_we_call(name: str, cause: EndCause, status: int, way: str, server: Server) -> None:
+    port = free_port(socket.SOCK_STREAM)
+    process = await asyncio.create_subprocess_exec(
+        "sipp", *scenario(f"desk_{name}"), "-i", "127.0.0.1", "-mi", "127.0.0.1", "-p", str(port), "-t", way, "-m", "1",
+        "-nd", "-nostdin", "-timeout", "40", "-timeout_error", stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    await asyncio.sleep(0.5)
+    caller = Caller()
+    credentials = Credentials("we", "secret", "carrier") if name == "asks_proof" else None
+    target = f"sip:desk@127.0.0.1:{port};transport={'tcp' if way == 't1' else 'udp'}"
+    await caller.call(server.endpoint, target, credentials, gives_up=name == "rings")
+    async with asyncio.timeout(45):
+        _, errors = await process.communicate()
+    assert process.returncode == 0, errors.decode()
+    (ended,) = caller.of(CallEnded)
+    assert isinstance(ended, CallEnded)
+    assert (ended.cause, ended.status) == (cause, status)
+    if name == "early_media":
+        assert next(event.body for event in caller.of(CallRinging) if isinstance(event, CallRinging))

@@ -6,13 +6,14 @@ import select
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.end_to_end.scripted import MILL, scripts
 from tests.end_to_end.server_process import ServerProcess, serve
+from tests.sip.mutations import mutants
 from tests.sip.test_torture import MANIFEST, message
 
 pytestmark = pytest.mark.end_to_end
@@ -45,10 +46,10 @@ def is_answer(data: bytes, number: int) -> bool:
 class Prober:
     """Sends one message, then a probe, and waits for the probe's answer."""
 
-    def __init__(self, server: ServerProcess, transport: str, tcp_port: int) -> None:
+    def __init__(self, server: ServerProcess, transport: str, tcp_port: int, first: int = 0) -> None:
         self._transport = transport
         self._address = ("127.0.0.1", tcp_port if transport == "TCP" else server.sip_port)
-        self._number = 0
+        self._number = first
         self.slowest = 0.0
 
     def send(self, data: bytes) -> None:
@@ -119,3 +120,50 @@ def test_the_server_answers_a_probe_after_each(transport: str, tmp_path: Path) -
         assert prober.slowest < 2
     assert "Traceback" not in server.errors.read_text()
     assert not [line for line in server.log() if line.get("level") in ("error", "critical")]
+
+
+@pytest.mark.acceptance
+@pytest.mark.parametrize("transport", ["UDP", "TCP"])
+def test_thousands_of_damaged_messages_are_survived(transport: str, tmp_path: Path) -> None:
+    torture = [message(name) for name in sorted(MANIFEST)]
+    with running(tmp_path) as (server, tcp_port):
+        prober = Prober(server, transport, tcp_port)
+        for data in mutants(4500, torture, seed=1):
+            prober.send(data.replace(b"SIP/2.0/UDP", b"SIP/2.0/" + transport.encode()))
+        # Then the calls that some of them began have ended, and their workers with them: no ACK, no answer to BYE.
+        time.sleep(70)
+        before = resident(server.process.pid)
+        for data in mutants(4500, torture, seed=2):
+            prober.send(data.replace(b"SIP/2.0/UDP", b"SIP/2.0/" + transport.encode()))
+        time.sleep(70)
+        grown = resident(server.process.pid) - before
+        print(f"{transport}: 9000 messages, slowest with its probe {prober.slowest:.3f} s, memory {grown:+d} MiB")  # noqa: T201
+        assert grown <= 8
+        assert server.process.poll() is None
+        assert prober.slowest < 2
+    assert "Traceback" not in server.errors.read_text()
+    assert not [line for line in server.log() if line.get("level") in ("error", "critical")]
+
+
+@pytest.mark.acceptance
+def test_a_thousand_idle_connections_disturb_nobody(tmp_path: Path) -> None:
+    with running(tmp_path) as (server, tcp_port), ExitStack() as stack:
+        before = resident(server.process.pid)
+        for number in range(1000):
+            idle = stack.enter_context(socket.create_connection(("127.0.0.1", tcp_port), 10))
+            if number % 2:
+                # Half a message, which never becomes a whole one.
+                idle.sendall(b"OPTIONS sip:a@b SIP/2.0\r\nVia: SIP/2.0/TCP")
+        for transport in ("UDP", "TCP"):
+            # A branch that was there before would be the same request again.
+            prober = Prober(server, transport, tcp_port, first=1000 if transport == "TCP" else 0)
+            for _ in range(50):
+                prober.send(b"OPTIONS")
+            assert prober.slowest < 2
+        assert resident(server.process.pid) - before <= 32
+        # Without a whole message in time they are closed, and their descriptors are free again.
+        deadline = time.monotonic() + 90
+        while len(list(Path(f"/proc/{server.process.pid}/fd").iterdir())) > 200:
+            assert time.monotonic() < deadline
+            time.sleep(1)
+    assert "Traceback" not in server.errors.read_text()

@@ -24,6 +24,7 @@ from callagent.carriers import (
 )
 from callagent.legs.carrier_clock import CarrierClock
 from callagent.legs.carrier_leg import TRANSITIONS, CarrierLeg, LegInput, LegState
+from callagent.legs.carrier_transfer import CarrierUrls
 from callagent.legs.leg import CallerHungUp, DigitPressed, LegEvent, LegFailed, LegGone, TransferStatus, TransferTarget
 from callagent.legs.tones import dtmf_frames
 from tests.virtual_time import run
@@ -66,7 +67,9 @@ class Setup:
     def __init__(self) -> None:
         self.clock = CarrierClock()
         settings = TwilioSettings("none", "secret", "https://phone.example.com")
-        self.leg = CarrierLeg(INFO, TwilioControl(settings), self.clock, "https://phone.example.com/report")
+        self.leg = CarrierLeg(
+            INFO, TwilioControl(settings), self.clock, CarrierUrls("https://phone.example.com/report")
+        )
         self.events: list[LegEvent] = []
         self.heard: list[tuple[bytes, float]] = []
         self.frames: list[bytes] = []
@@ -304,7 +307,9 @@ async def test_digits_that_the_end_of_the_call_swallows_are_told(setup: Setup) -
 
 @on_virtual_time
 async def test_a_source_that_raises_ends_its_leg_only(setup: Setup) -> None:
-    other = CarrierLeg(INFO, TwilioControl(TwilioSettings("none", "s", "https://x")), setup.clock, "https://x")
+    other = CarrierLeg(
+        INFO, TwilioControl(TwilioSettings("none", "s", "https://x")), setup.clock, CarrierUrls("https://x")
+    )
     wire = Wire(setup.clock)
     dialect = TwilioDialect()
     other.attach(wire, dialect)

@@ -8,17 +8,21 @@ from callagent.sip import (
     CallAnswered,
     CallEnded,
     CallRinging,
+    Credentials,
+    Dialog,
     EndCause,
     Event,
     Headers,
     Hop,
     InviteReceived,
     Negotiation,
+    OfferReceived,
     Request,
     Response,
     Way,
     parse_message,
 )
+from callagent.sip.call import SipCall
 from callagent.sip.responses import respond_to
 from tests.sip.pair import SERVER, Pair, settings
 
@@ -220,3 +224,109 @@ def test_a_message_of_ours_is_read_back() -> None:
     invite = parse_message(bytes(pair.dial().invite))
     assert not isinstance(invite, Response)
     assert invite.headers.tokens("Supported") == ["100rel", "replaces", "norefersub", "timer"]
+
+
+CREDENTIALS = Credentials("we", "secret", "carrier")
+CHALLENGE = 'Digest realm="carrier", nonce="1", qop="auth", algorithm=SHA-256'
+
+
+def proven(pair: Pair) -> SipCall:
+    """A call of ours through a trunk that wanted proof for the INVITE."""
+    call = pair.dial(way=Way((Hop(*SERVER),), CREDENTIALS))
+    pair.run(0.1)
+    answered_by_hand(pair, 0, 407, Proxy_Authenticate=CHALLENGE)
+    answered_by_hand(pair, 1, 200, body=pair.answer_to(call))
+    return call
+
+
+def refused_by_hand(pair: Pair, request: Request, status: int, **headers: str) -> None:
+    extra = [(name.replace("_", "-"), value) for name, value in headers.items()]
+    pair.send(bytes(respond_to(request, status, headers=extra)), to="phone")
+    pair.run(0.1)
+
+
+def test_a_trunk_that_asks_again_within_the_call_is_answered_once() -> None:
+    pair = by_hand()
+    proven(pair).hang_up(pair.now)
+    pair.run(0.1)
+    refused_by_hand(pair, heard(pair, "BYE")[0], 407, Proxy_Authenticate=CHALLENGE)
+    first, second = heard(pair, "BYE")
+    assert "Proxy-Authorization" in second.headers
+    assert second.cseq.number == first.cseq.number + 1
+    refused_by_hand(pair, second, 407, Proxy_Authenticate=CHALLENGE)
+    assert len(heard(pair, "BYE")) == 2
+    pair.run()
+    assert pair.idle()
+
+
+@pytest.mark.parametrize("challenge", [CHALLENGE.replace("carrier", "elsewhere"), "Basic realm=carrier"])
+def test_nobody_else_gets_a_proof_within_the_call(challenge: str) -> None:
+    pair = by_hand()
+    proven(pair).hang_up(pair.now)
+    pair.run(0.1)
+    refused_by_hand(pair, heard(pair, "BYE")[0], 401, WWW_Authenticate=challenge)
+    assert len(heard(pair, "BYE")) == 1
+
+
+def update_of(pair: Pair, tag: str, body: bytes = b"") -> Request:
+    """An UPDATE of a branch of our INVITE, before it has answered."""
+    invite = heard(pair, "INVITE")[0]
+    update = Request(method="UPDATE", uri=invite.contacts[0].uri, body=body)
+    via = f"SIP/2.0/UDP {SERVER[0]}:5060;branch=z9hG4bK{tag}{len(body)}"
+    lines = [("Via", via), ("Max-Forwards", "70"), ("From", f"{invite.recipient};tag={tag}")]
+    lines += [("To", str(invite.sender)), ("Call-ID", invite.call_id), ("CSeq", "7 UPDATE")]
+    lines += [("Contact", f"<sip:moved@{SERVER[0]}>")]
+    lines += [("Content-Type", "application/sdp")] if body else []
+    for name, value in lines:
+        update.headers.add(name, value)
+    return update
+
+
+def test_an_early_update_moves_the_branch_that_sent_it() -> None:
+    pair = by_hand()
+    call = pair.dial()
+    pair.run(0.1)
+    answered_by_hand(pair, 0, 183, tag="one")
+    pair.send(bytes(update_of(pair, "one")), to="phone")
+    pair.send(bytes(update_of(pair, "other")), to="phone")
+    pair.run(0.1)
+    assert sorted(pair.server.statuses("UPDATE")) == [200, 481]
+    answered_by_hand(pair, 0, 200, tag="one", body=pair.answer_to(call))
+    assert pair.phone.of(CallAnswered)
+
+
+def test_an_early_update_may_change_the_media() -> None:
+    pair = by_hand()
+    call = pair.dial()
+    pair.run(0.1)
+    answered_by_hand(pair, 0, 183, tag="one", body=pair.answer_to(call))
+    offer = Negotiation(SERVER[0], 6000, 3, loopback=False).offer()
+    pair.send(bytes(update_of(pair, "one", offer)), to="phone")
+    pair.run(0.1)
+    (received,) = pair.phone.of(OfferReceived)
+    assert isinstance(received, OfferReceived)
+    assert received.body == offer
+    call.accept_offer(b"v=0\r\n", pair.now)
+    pair.run(0.1)
+    assert pair.server.statuses("UPDATE") == [200]
+    call.hang_up(pair.now)
+    pair.run()
+
+
+def test_an_offer_before_the_first_has_its_answer_is_told_to_wait() -> None:
+    pair = Pair()
+    ours = pair.dial()
+    pair.run(0.1)
+    (theirs,) = pair.server.calls
+    theirs.ring(pair.now)
+    pair.run(0.1)
+    dialog = Dialog.of_client(ours.invite, pair.phone.heard[-1], Hop(*SERVER), ours.invite.contacts[0])  # type: ignore[arg-type]
+    for number, body in ((2, b""), (3, ours.invite.body)):
+        update = dialog.request("UPDATE", number)
+        update.headers.insert_first("Via", f"SIP/2.0/UDP 192.0.2.1:5060;branch=z9hG4bKearly{number}")
+        if body:
+            update.headers.add("Content-Type", "application/sdp")
+        update.body = body
+        pair.send(bytes(update))
+        pair.run(0.1)
+    assert pair.phone.statuses("UPDATE") == [200, 500]

@@ -89,3 +89,14 @@ def test_older_requests_are_out_of_order() -> None:
 )
 def test_only_addresses_are_hops(uri: str, hop: Hop | None) -> None:
     assert hop_of(Uri.parse(uri)) == hop
+
+
+def test_a_name_is_followed_once_it_was_found() -> None:
+    dialog = server(contact="<sip:desk@pbx.example.com>")
+    uri = dialog.name_to_find()
+    assert uri == dialog.remote_target
+    assert dialog.next_hop() == dialog.peer
+    assert uri is not None
+    dialog.found[uri] = Hop("198.51.100.7", 5080)
+    assert dialog.next_hop() == Hop("198.51.100.7", 5080)
+    assert dialog.name_to_find() is None

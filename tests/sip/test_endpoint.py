@@ -17,6 +17,7 @@ from callagent.sip import (
     Negotiation,
     UserAgentSettings,
 )
+from callagent.sip.udp import Datagrams
 
 SETTINGS = UserAgentSettings(admit=lambda host: "local")
 
@@ -97,3 +98,9 @@ async def test_the_advertised_host_is_what_peers_are_told() -> None:
     assert call.core.invite.contacts[0].uri.host == "198.51.100.7"
     assert b"198.51.100.7" in call.core.invite.body
     await phone.close(0.0)
+
+
+async def test_an_address_of_the_other_family_is_nobody_elses_problem() -> None:
+    datagrams = await Datagrams.open("127.0.0.1", 0, lambda data, source: None)
+    datagrams.send(b"x", ("2001:db8::9:1", 5060))
+    datagrams.close()

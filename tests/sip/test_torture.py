@@ -17,7 +17,7 @@ MANIFEST = {entry["name"]: entry for entry in json.loads((CORPUS / "manifest.jso
 # What a server of ours answers. None: nothing, because it is a response, or nobody can be answered.
 ANSWERS = {
     "wsinv": 481, "intmeth": 501, "esc01": 100, "escnull": 405, "esc02": 501, "lwsdisp": 200, "longreq": 100,
-    "dblreq": 405, "semiuri": 200, "transports": 200, "mpart01": 405, "unreason": None, "noreason": None,
+    "dblreq": 405, "semiuri": 200, "transports": 200, "mpart01": 200, "unreason": None, "noreason": None,
     "badinv01": 400, "clerr": 400, "ncl": 400, "scalar02": 400, "scalarlg": None, "quotbal": 400, "ltgtruri": 400,
     "lwsruri": 400, "lwsstart": 400, "trws": 400, "escruri": 400, "baddate": 100, "regbadct": 400, "badaspec": 400,
     "baddn": 400, "badvers": 505, "mismatch01": 400, "mismatch02": 400, "bigcode": None, "badbranch": 200,

@@ -462,6 +462,9 @@ def test_info_of_another_type_is_refused() -> None:
     assert pair.phone.statuses("INFO") == [415]
 
 
+ALLOW = ("Allow", "INVITE, ACK, BYE, CANCEL, OPTIONS, INFO, UPDATE, MESSAGE, NOTIFY, PRACK")
+
+
 def outside(method: str, uri: str = "sip:agent@192.0.2.2", **headers: str) -> bytes:
     request = Request(Headers(), method=method, uri=Uri.parse(uri))
     given = {
@@ -481,9 +484,9 @@ def outside(method: str, uri: str = "sip:agent@192.0.2.2", **headers: str) -> by
 @pytest.mark.parametrize(
     ("data", "status", "header"),
     [
-        (outside("OPTIONS"), 200, ("Allow", "INVITE, ACK, BYE, CANCEL, OPTIONS, INFO, UPDATE, NOTIFY, PRACK")),
+        (outside("OPTIONS"), 200, ALLOW),
         (outside("OPTIONS", Max_Forwards="0"), 200, None),
-        (outside("REGISTER"), 405, ("Allow", "INVITE, ACK, BYE, CANCEL, OPTIONS, INFO, UPDATE, NOTIFY, PRACK")),
+        (outside("REGISTER"), 405, ALLOW),
         (outside("REFER"), 405, None),
         (outside("NEWMETHOD"), 501, None),
         (outside("OPTIONS", "http://example.com"), 416, None),
@@ -493,6 +496,7 @@ def outside(method: str, uri: str = "sip:agent@192.0.2.2", **headers: str) -> by
         (outside("INVITE", Accept="text/plain"), 406, None),
         (outside("BYE", To="<sip:agent@192.0.2.2>;tag=9"), 481, None),
         (outside("INFO"), 481, None),
+        (outside("MESSAGE", Content_Type="text/plain"), 200, None),
         (outside("OPTIONS", CSeq="1 INVITE"), 400, None),
         (outside("OPTIONS").replace(b"SIP/2.0\r\nVia", b"SIP/3.0\r\nVia"), 505, None),
     ],

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import audioop
 import socket
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from xml.etree import ElementTree
 
 import pytest
@@ -22,13 +22,14 @@ from callagent.legs.leg import (
     LegEvent,
     LegFailed,
     Media,
+    TransferOutcome,
     TransferStatus,
     TransferTarget,
 )
 from callagent.web import carrier_calls
 from callagent.web import twilio as twilio_routes
 from callagent.web.media_socket import MediaSocket
-from tests.carriers.fake_twilio import ACCOUNT_SID, CALL_SID, fake_twilio
+from tests.carriers.fake_twilio import ACCOUNT_SID, CALL_SID, FakeTwilio, fake_twilio
 from tests.web.server import Server, serve, until
 from tests.web.twilio_client import FORM, post, signature, stream, token, token_in
 
@@ -482,6 +483,106 @@ async def test_a_transfer_that_twilio_does_not_take_leaves_the_stream_as_it_is()
             assert outcome.status is TransferStatus.CALLER_GONE
 
 
+@asynccontextmanager
+async def transferring(
+    target: TransferTarget, **form: str
+) -> AsyncIterator[tuple[Server, FakeTwilio, asyncio.Task[TransferOutcome]]]:
+    """A transfer that the carrier has been asked for."""
+    async with fake_twilio() as api, serve(api.url) as server:
+        given = token_in((await post(server.url + "/twilio/voice", {**FORM, **form}))[1])
+        async with stream(server.url) as call:
+            await call.start(given)
+            await until(lambda: server.legs)
+            transfer = asyncio.create_task(server.legs[0].transfer(target))
+            await until(lambda: api.requests)
+            await call.send("stop")
+        yield server, api, transfer
+
+
+async def greeting(server: Server, **fields: str) -> str:
+    form = {"AccountSid": ACCOUNT_SID, "CallSid": OTHER_SID, "ParentCallSid": CALL_SID, **fields}
+    return (await post(server.url + "/twilio/greeting", form))[1]
+
+
+CONFIRMED = TransferTarget("desk", "+442071838750", "invite", whisper="A caller.", confirm="1", caller="+15550199")
+
+
+async def test_the_person_hears_who_calls_and_takes_the_call_by_a_key() -> None:
+    async with transferring(CONFIRMED) as (server, api, transfer):
+        number = ElementTree.fromstring(api.requests[0][1]["Twiml"]).find("Dial/Number")
+        assert number is not None
+        assert number.get("url") == server.url + "/twilio/greeting"
+        assert ElementTree.fromstring(await greeting(server)).findtext("Gather/Say") == "A caller."
+        assert not transfer.done()
+        assert "Hangup" not in await greeting(server, Digits="1")
+        assert ((await transfer).status, (await transfer).detail) == (TransferStatus.SUCCEEDED, "confirmed")
+        # Nobody else gets words or a place in the call.
+        assert "Hangup" in await greeting(server, Digits="1")
+        assert "Hangup" in await greeting(server, ParentCallSid=OTHER_SID)
+
+
+async def test_a_machine_that_answers_does_not_get_the_caller() -> None:
+    async with transferring(CONFIRMED) as (server, _, transfer):
+        await greeting(server)
+        assert "Hangup" in await greeting(server, Digits="2")
+        twiml = await report(server, CallSid=CALL_SID, DialCallStatus="completed", CallStatus="in-progress")
+        async with stream(server.url) as call:
+            await call.start(token_in(twiml))
+            outcome = await transfer
+        assert (outcome.status, outcome.detail) == (TransferStatus.NO_ANSWER, "not confirmed")
+
+
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [
+        ({"ReferCallStatus": "completed", "ReferSipResponseCode": "202"}, TransferStatus.SUCCEEDED),
+        ({"ReferCallStatus": "busy", "NotifySipResponseCode": "486"}, TransferStatus.REFUSED),
+        ({"ReferSipResponseCode": "405"}, TransferStatus.FAILED),
+    ],
+)
+async def test_callers_on_sip_are_referred(fields: dict[str, str], status: TransferStatus) -> None:
+    target = TransferTarget("desk", "sip:desk@pbx.example.com")
+    async with transferring(target, From="sip:ann@pbx.example.com") as (server, api, transfer):
+        assert ElementTree.fromstring(api.requests[0][1]["Twiml"]).findtext("Refer/Sip") == target.uri
+        twiml = await report(server, CallSid=CALL_SID, CallStatus="in-progress", **fields)
+        if status is not TransferStatus.SUCCEEDED:
+            async with stream(server.url) as call:
+                await call.start(token_in(twiml))
+                assert (await transfer).status is status
+        assert (await transfer).status is status
+
+
+MEETING = TransferTarget("desk", "+442071838750", "attended")
+
+
+async def invited(server: Server, status: str) -> None:
+    form = {"AccountSid": ACCOUNT_SID, "CallSid": OTHER_SID, "CallStatus": status}
+    assert (await post(f"{server.url}/twilio/transfer-status?call={CALL_SID}", form))[0] == 200
+
+
+async def test_both_meet_in_a_conference() -> None:
+    async with transferring(MEETING) as (server, api, transfer):
+        await until(lambda: len(api.requests) == 2)
+        room = ElementTree.fromstring(api.requests[0][1]["Twiml"]).findtext("Dial/Conference")
+        path, form = api.requests[1]
+        assert path.endswith(f"/Conferences/{room}/Participants.json")
+        assert (form["To"], form["From"]) == ("+442071838750", FORM["To"])
+        await invited(server, "in-progress")
+        assert (await transfer).status is TransferStatus.SUCCEEDED
+
+
+@pytest.mark.parametrize("status", ["no-answer", "busy", "failed", "canceled"])
+async def test_who_does_not_come_to_the_conference_gives_the_caller_back(status: str) -> None:
+    async with transferring(MEETING) as (server, api, transfer):
+        await until(lambda: len(api.requests) == 2)
+        await invited(server, status)
+        await until(lambda: len(api.requests) == 3)
+        async with stream(server.url) as call:
+            await call.start(token_in(api.requests[2][1]["Twiml"]))
+            outcome = await transfer
+        assert outcome.status not in (TransferStatus.SUCCEEDED, TransferStatus.CALLER_GONE)
+
+
 async def test_the_end_of_an_unknown_dial_hangs_up() -> None:
     async with serve() as server:
         assert "Hangup" in await report(server, CallSid=CALL_SID, DialCallStatus="busy", CallStatus="in-progress")
@@ -554,7 +655,7 @@ async def test_our_ping_is_answered_and_counts_as_life() -> None:
 
 
 async def test_a_transfer_nobody_reports_on_counts_as_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(carrier_leg, "REPORT_SECONDS", 0.3)
+    monkeypatch.setattr(carrier_leg, "report_seconds", lambda target: 0.3)
     async with fake_twilio() as api, serve(api.url) as server:
         agent = Recorder(server)
         given = await token(server.url)

@@ -1,0 +1,154 @@
+"""A bridge by INVITE: we call the target and cross its audio with the caller's, sample by sample.
+
+Both media sessions turn their codec into PCM frames and back, so that the two sides need not have one in common.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from callagent.call_info import EndReason
+from callagent.legs.leg import (
+    CallerHungUp,
+    DigitPressed,
+    LegEvent,
+    LegFailed,
+    LegGone,
+    Media,
+    TransferOutcome,
+    TransferStatus,
+    TransferTarget,
+)
+from callagent.legs.switched_media import Crossing, SwitchedMedia
+from callagent.log import get_logger
+
+DROP_SECONDS = 2.0
+"""A target that leaves so soon has spoken to nobody: the caller comes back to the agent."""
+
+log = get_logger(__name__)
+
+
+class TargetLeg(Protocol):
+    """What a bridge needs of the leg that leads to its target."""
+
+    on_early_media: Callable[[Media], None] | None
+
+    def listen(self, on_event: Callable[[LegEvent], None]) -> None: ...
+
+    async def answer(self) -> Media: ...
+
+    async def send_digits(self, digits: str) -> None: ...
+
+    def leave(self, reason: EndReason) -> None:
+        """Hang up without waiting for the peer to confirm."""
+
+
+Dial = Callable[[TransferTarget], Awaitable[TargetLeg]]
+"""Call a target. Raises `ValueError` or `OSError` when there is no way to it, `LegGone` when we have no room."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Pressed:
+    """A key of the caller."""
+
+    digit: str
+
+
+class Bridge:
+    """One attempt; `run` lasts as long as the two are joined."""
+
+    def __init__(
+        self,
+        target: TransferTarget,
+        audio: SwitchedMedia,
+        press: Callable[[str], Awaitable[None]],
+        on_joined: Callable[[], None],
+    ) -> None:
+        """`press` sends digits to the caller."""
+        self.joined = False
+        self._target = target
+        self._audio = audio
+        self._press = press
+        self._on_joined = on_joined
+        self._inbox: asyncio.Queue[LegEvent | _Pressed] = asyncio.Queue()
+        self._to_caller, self._to_target = Crossing(), Crossing()
+        self._started = False
+
+    async def run(self, dial: Dial) -> TransferOutcome:
+        """Until the target is not reached, or one of the two has left. The agent has the caller's audio again then."""
+        try:
+            leg = await dial(self._target)
+        except (ValueError, OSError, LegGone) as error:
+            return TransferOutcome(TransferStatus.FAILED, str(error) or type(error).__name__)
+        try:
+            leg.listen(self._inbox.put_nowait)
+            refusal = await self._ring(leg)
+            return refusal or await self._join(leg)
+        finally:
+            self.joined = False
+            self._audio.uncross()
+            leg.leave(EndReason.HANDOFF)
+
+    def pressed(self, digit: str) -> None:
+        """A key of the caller, for the target."""
+        self._inbox.put_nowait(_Pressed(digit))
+
+    async def _ring(self, leg: TargetLeg) -> TransferOutcome | None:
+        """None once the target has answered."""
+        if self._target.early_media:
+            leg.on_early_media = self._start
+        media, refusal = await ring(leg, self._target.ring_seconds)
+        if media is not None:
+            self._start(media)
+        return refusal
+
+    def _start(self, media: Media) -> None:
+        """The caller hears the target: ringing tones and announcements, or the person."""
+        if not self._started:
+            self._started = True
+            media.start(self._to_caller.put, self._to_target.take)
+            self._audio.hear(self._to_caller)
+
+    async def _join(self, leg: TargetLeg) -> TransferOutcome:
+        loop = asyncio.get_running_loop()
+        answered = loop.time()
+        self._audio.speak(self._to_target)
+        self.joined = True
+        self._on_joined()
+        while True:
+            match await self._inbox.get():
+                case _Pressed(digit=digit):
+                    await leg.send_digits(digit)
+                case DigitPressed(digit=digit):
+                    await self._press(digit)
+                case LegFailed(detail=detail):
+                    return TransferOutcome(TransferStatus.FAILED, f"the target was lost: {detail}")
+                case CallerHungUp():
+                    if loop.time() - answered < DROP_SECONDS:
+                        return TransferOutcome(TransferStatus.FAILED, "the target hung up at once")
+                    return TransferOutcome(TransferStatus.SUCCEEDED, "the target hung up")
+
+
+async def ring(leg: TargetLeg, seconds: float) -> tuple[Media | None, TransferOutcome | None]:
+    """The media of a target that has answered, or what became of the attempt."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await leg.answer(), None
+    except TimeoutError:
+        return None, TransferOutcome(TransferStatus.NO_ANSWER, f"not answered within {seconds:g} s")
+    except LegGone as gone:
+        return None, TransferOutcome(_STATUSES.get(gone.status, TransferStatus.FAILED), str(gone))
+
+
+_STATUSES = {
+    408: TransferStatus.NO_ANSWER,
+    480: TransferStatus.NO_ANSWER,
+    487: TransferStatus.NO_ANSWER,
+    486: TransferStatus.REFUSED,
+    600: TransferStatus.REFUSED,
+    603: TransferStatus.REFUSED,
+    607: TransferStatus.REFUSED,
+}
