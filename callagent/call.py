@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import replace
 
 from callagent.agents.action import (
     Action,
@@ -28,15 +27,16 @@ from callagent.agents.action import (
     Say,
     SetBackground,
     SetLanguage,
+    SetThinkingSound,
     SetVoice,
     StepEntered,
     WaitEnded,
     WaitStarted,
 )
 from callagent.breaker import ON_PROVIDER_FAILURE
-from callagent.call_info import EndReason, RecordingWish
+from callagent.call_info import EndReason
 from callagent.call_keeping import Keeping
-from callagent.call_media import RecordedMedia
+from callagent.call_media import Tape
 from callagent.call_outage import Outages, last_words, patience
 from callagent.call_record import Recorder
 from callagent.call_reply import Replies
@@ -57,6 +57,7 @@ from callagent.call_state import (
     SpeechMade,
     TransferEnded,
 )
+from callagent.call_voice import CallVoice
 from callagent.errors import CallagentError
 from callagent.legs.leg import (
     CallerHungUp,
@@ -72,22 +73,16 @@ from callagent.legs.leg import (
 )
 from callagent.legs.switched_media import SwitchedMedia
 from callagent.log import get_logger
-from callagent.records import CallRecord, StereoRecording
-from callagent.speech.protocol import VoiceSettings
+from callagent.records import CallRecord
 from callagent.turns import (
     BargedIn,
     CallerTurnEnded,
     FloorState,
     FloorYielded,
     NoInput,
-    PartialHeard,
-    PlayoutPaused,
-    PlayoutResumed,
-    SpeechFailed,
     TurnEvent,
     TurnReopened,
     TurnTaker,
-    UtteranceFinished,
     UtteranceKind,
     UtteranceStarted,
 )
@@ -109,8 +104,6 @@ class Call:
         self.leg = leg
         self._project = project
         self._resolve = services.resolve_target
-        self._has_voice = services.has_voice
-        self._speaking = VoiceSettings(language=settings.language)
         self._settings = settings
         self._loop = asyncio.get_running_loop()
         self._inbox: asyncio.Queue[Event] = asyncio.Queue()
@@ -120,14 +113,15 @@ class Call:
         self._agent: Agent | None = None
         self._media: Media | None = None
         self._audio: SwitchedMedia | None = None
-        self._recording: StereoRecording | None = None
         self._replies = Replies(self._inbox.put_nowait)
         self._leaving: asyncio.Task[None] | None = None
         self._outages = Outages(settings.fallback)
         self._handing: tuple[Handoff, TransferTarget] | None = None
-        self._digits_hidden = False
+        self._digits_hidden = self._reopened = False
         self._log = log.bind(call=leg.info.call_id)
         self._recorder = Recorder(leg.info, project.name, settings.environment, self._loop.time())
+        self._sounding = CallVoice(self._taker, services.has_voice, self._recorder, settings.language)
+        self._tape = Tape(settings.recordings, self._recorder, self._log)
         self._keeping = Keeping(services.store, self._recorder, settings, self._log)
 
     @property
@@ -217,22 +211,10 @@ class Call:
             self._end(EndReason.CANCELLED)
             return False
         self._recorder.answered(self._loop.time())
-        self._audio = SwitchedMedia(self._recorded(self._media))
+        self._audio = SwitchedMedia(self._tape.over(self._media, self._loop.time()))
         self._taker.start(self._audio)
         self._change(CallInput.ANSWERED)
         return True
-
-    def _recorded(self, media: Media) -> Media:
-        if self._settings.recordings is None:
-            return media
-        path = self._settings.recordings / f"{self.leg.info.call_id}.wav"
-        try:
-            self._recording = StereoRecording(path, self._loop.time())
-        except OSError as error:
-            self._recorder.error("recording", str(error), self._loop.time())
-            return media
-        self._recorder.record.recording = str(path)
-        return RecordedMedia(media, self._recording)
 
     def _provider_failed(self, role: str, provider: str, error: str) -> None:
         self._recorder.provider_failed(role, provider, error, self._loop.time())
@@ -280,39 +262,27 @@ class Call:
 
     def _turn(self, event: TurnEvent) -> None:
         """What the turn-taker tells."""
+        self._recorder.told(event, self._loop.time())
         match event:
             case CallerTurnEnded(text=text, alternatives=alternatives, digits=digits):
-                hidden, now = event.is_pii, self._loop.time()
                 self._outages.worked("recognizer")
-                self._recorder.caller_turn(event.record, text, digits, hidden=hidden, now=now)
                 self._keeping.progressed()
-                self._reply_to(CallerTurn(text, alternatives, digits))
-            case NoInput(record=record):
-                self._recorder.caller_turn(record, "", "", hidden=False, now=self._loop.time())
+                reopens, self._reopened = self._reopened, False
+                turn = CallerTurn(text, alternatives, digits, reopens=reopens, secure=event.is_pii)
+                self._reply_to(turn)
+            case NoInput():
                 self._reply_to(CallerTurn())
-            case BargedIn(heard_text=heard, at=at):
-                self._recorder.barged_in(heard, at)
+            case BargedIn(heard_text=heard):
                 self._interrupt(heard)
             case TurnReopened():
-                self._recorder.reopened()
+                self._reopened = True
                 self._interrupt("")
             case FloorYielded(heard_text=heard):
-                self._recorder.heard(heard)
                 self._the_agent.heard(heard, cut=False)
-            case UtteranceStarted(utterance=utterance, at=at):
-                self._recorder.utterance_started(utterance, at)
-                if utterance.kind is UtteranceKind.FILLER:
-                    self._the_agent.filler_spoken(utterance.text)
-            case UtteranceFinished(utterance=utterance, at=at):
-                self._recorder.utterance_finished(utterance, at)
-            case PlayoutPaused(at=at):
-                self._recorder.paused(at)
-            case PlayoutResumed(at=at):
-                self._recorder.resumed(at)
-            case SpeechFailed(utterance=utterance, detail=detail):
-                self._recorder.error("voice", f"{detail}: {utterance.text}", self._loop.time())
-            case PartialHeard():
-                pass
+            case UtteranceStarted(utterance=utterance) if utterance.kind is UtteranceKind.FILLER:
+                self._the_agent.filler_spoken(utterance.text)
+            case _:
+                """Only the record wants it."""
 
     def _act(self, number: int, action: Action) -> None:
         """One action of a reply; what only records is done even if the caller has interrupted it."""
@@ -325,16 +295,13 @@ class Call:
             case WaitEnded(number=wait):
                 self._taker.function_ended(wait)
                 return
-            case StepEntered():
-                self._recorder.step_entered(action)
-                return
-            case ModelAnswered():
-                self._model_answered(action, now)
+            case StepEntered() | ModelAnswered() | MetricWritten():
+                self._recorder.did(action, now)
+                if isinstance(action, ModelAnswered):
+                    self._model_answered(action)
                 return
             case ControlRecording(wish=wish):
-                self.control_recording(wish)
-                return
-            case MetricWritten():
+                self._tape.control(wish)
                 return
         if number != self._replies.number or self._state is not CallState.TALKING:
             return
@@ -347,43 +314,18 @@ class Call:
             case WaitStarted(number=wait, latency=latency):
                 self._taker.function_started(wait, latency)
             case Listen(settings=settings):
-                self._hide_digits(settings.digits is not None and settings.digits.is_pii)
+                self._digits_hidden = settings.digits is not None and settings.digits.is_pii
+                self._tape.hide_caller(self._digits_hidden)
                 self._taker.listen(settings)
             case HangUp(reason=EndReason.ERROR):
                 self._depart(self._outages.to_fallback("agent_failed") or action)
             case HangUp() | Handoff():
                 self._depart(action)
-            case SetBackground(name=name):
-                self._log.warning("background_not_played", name=name)
-            case SetVoice(provider=provider, name=name):
-                if self._has_voice(provider, name):
-                    self._speaking = replace(self._speaking, name=f"{provider}/{name}")
-                    self._taker.set_voice(self._speaking)
-                else:
-                    self._recorder.error("voice", f"voice '{provider}/{name}' is not available", now)
-            case SetLanguage(code=code):
-                self._taker.set_language(code)
-                self._speaking = replace(self._speaking, language=code)
-                self._taker.set_voice(self._speaking)
+            case SetVoice() | SetLanguage() | SetBackground() | SetThinkingSound():
+                self._sounding.apply(action)
 
-    def control_recording(self, wish: RecordingWish) -> None:
-        """Nothing happens where the call is not recorded."""
-        if self._recording is None:
-            return
-        self._recording.control(wish)
-        self._log.info("recording_control", wish=wish)
-        if self._recording.discarded:
-            self._recorder.record.recording = None
-
-    def _hide_digits(self, hidden: bool) -> None:
-        self._digits_hidden = hidden
-        if self._recording:
-            self._recording.caller_hidden = hidden
-
-    def _model_answered(self, action: ModelAnswered, now: float) -> None:
-        self._recorder.model_answered(action)
+    def _model_answered(self, action: ModelAnswered) -> None:
         if action.error:
-            self._recorder.error("model", action.error, now)
             self._outages.failed("model")
             self._fall_back()
         else:
@@ -404,7 +346,7 @@ class Call:
         if self._outages.leaving is None:
             self._replies.begin(self._the_agent.reply(turn))
             if self._settings.asks_to_wait:
-                self._taker.function_started(0, patience(self._speaking.language))
+                self._taker.function_started(0, patience(self._sounding.language))
 
     def _reply_done(self, number: int, error: str | None) -> None:
         if error is None or number != self._replies.number:
@@ -434,7 +376,7 @@ class Call:
         if leaving is None or self._state is not CallState.TALKING:
             return
         self._replies.cut()
-        self._taker.say(last_words(self._speaking.language), interruptible=False)
+        self._taker.say(last_words(self._sounding.language), interruptible=False)
         self._depart(leaving)
 
     async def _last_words(self, leaving: HangUp | Handoff) -> None:
@@ -521,11 +463,8 @@ class Call:
             await keeping.end_function(self._agent, self._end_reason)
             self._recorder.agent(self._agent.record())
             await keeping.bounded("agent_close", self._agent.close(), closing)
-        if self._recording:
-            await keeping.bounded("recording", asyncio.to_thread(self._recording.close), closing)
+        await keeping.bounded("recording", self._tape.close(), closing)
         await keeping.ended()
-        record = self._recorder.record
-        self._log.info("call_ended", reason=record.end_reason, seconds=record.total_duration, turns=record.num_turns)
 
     @property
     def _the_agent(self) -> Agent:

@@ -55,7 +55,9 @@ class Keeping:
 
     async def ended(self) -> None:
         """The record as it is now is final."""
-        await self.bounded("record", self._store.ended(self._recorder.record), self._settings.closing)
+        record = self._recorder.record
+        await self.bounded("record", self._store.ended(record), self._settings.closing)
+        self._log.info("call_ended", reason=record.end_reason, seconds=record.total_duration, turns=record.num_turns)
 
     async def bounded(self, what: str, step: Awaitable[object], seconds: float) -> None:
         """Wait for `step`, but no longer than that: whatever it was, the next step of the call comes."""

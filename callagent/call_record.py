@@ -6,11 +6,35 @@ from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from callagent.agents.action import AgentRecord, FunctionEnded, FunctionStarted, ModelAnswered, StepEntered
+from callagent.agents.action import (
+    AgentRecord,
+    FunctionEnded,
+    FunctionStarted,
+    MetricWritten,
+    ModelAnswered,
+    StepEntered,
+)
 from callagent.call_info import CallInfo, EndReason
 from callagent.legs.leg import MediaStatistics, TransferOutcome, TransferTarget
 from callagent.records import CallRecord, FunctionRecord, RequestRecord, Spoken, TurnEntry
-from callagent.turns import Span, TurnRecord, Utterance, UtteranceKind
+from callagent.turns import (
+    BargedIn,
+    CallerTurnEnded,
+    FloorYielded,
+    NoInput,
+    PartialHeard,
+    PlayoutPaused,
+    PlayoutResumed,
+    Span,
+    SpeechFailed,
+    TurnEvent,
+    TurnRecord,
+    TurnReopened,
+    Utterance,
+    UtteranceFinished,
+    UtteranceKind,
+    UtteranceStarted,
+)
 
 _HIDDEN = "[hidden]"
 _CHANNELS = {"sip": "VOICE-SIP", "twilio": "VOICE-TWILIO", "browser": "VOICE-WEB", "text": "CHAT"}
@@ -40,6 +64,44 @@ class Recorder:
         self._made: dict[str, tuple[float, float]] = {}
         """Words of the present turn -> when the voice was asked for them, and when it began to answer."""
         self.record.turns.append(self._turn)
+
+    def told(self, event: TurnEvent, now: float) -> None:
+        """What the turn-taker tells."""
+        match event:
+            case CallerTurnEnded(text=text, digits=digits, is_pii=hidden, record=record):
+                self.caller_turn(record, text, digits, hidden=hidden, now=now)
+            case NoInput(record=record):
+                self.caller_turn(record, "", "", hidden=False, now=now)
+            case BargedIn(heard_text=heard, at=at):
+                self.barged_in(heard, at)
+            case TurnReopened():
+                self.reopened()
+            case FloorYielded(heard_text=heard):
+                self._turn.agent_response = heard
+            case UtteranceStarted(utterance=utterance, at=at):
+                self.utterance_started(utterance, at)
+            case UtteranceFinished(utterance=utterance, at=at):
+                self.utterance_finished(utterance, at)
+            case PlayoutPaused(at=at):
+                self._turn.pauses.append({"at": self._at(at), "ended_at": None, "resumed": None})
+            case PlayoutResumed(at=at):
+                self._close_pauses(at, resumed=True)
+            case SpeechFailed(utterance=utterance, detail=detail):
+                self.error("voice", f"{detail}: {utterance.text}", now)
+            case PartialHeard():
+                pass
+
+    def did(self, action: StepEntered | ModelAnswered | MetricWritten, now: float) -> None:
+        """What the agent tells beside what it does."""
+        match action:
+            case StepEntered(flow=flow, step=step):
+                self._turn.flow, self._turn.step = flow, step
+            case ModelAnswered():
+                self.model_answered(action)
+                if action.error:
+                    self.error("model", action.error, now)
+            case MetricWritten():
+                """The store has it."""
 
     def answered(self, now: float) -> None:
         self.record.answered_at = self._datetime(now)
@@ -85,10 +147,6 @@ class Recorder:
         for span in self._instants[-1][1].functions if self._instants else ():
             if span.name == action.name and span.ended is None:
                 span.ended = now
-
-    def step_entered(self, action: StepEntered) -> None:
-        self._turn.flow = action.flow
-        self._turn.step = action.step
 
     def model_answered(self, action: ModelAnswered) -> None:
         if self._instants:
@@ -142,16 +200,6 @@ class Recorder:
             spoken.interrupted = True
             spoken.heard = heard.removeprefix(whole).strip() if spoken.kind == "speech" else spoken.text
         self._utterances.clear()
-
-    def heard(self, text: str) -> None:
-        """What the caller heard of the turn's reply, when it was played to its end."""
-        self._turn.agent_response = text
-
-    def paused(self, at: float) -> None:
-        self._turn.pauses.append({"at": self._at(at), "ended_at": None, "resumed": None})
-
-    def resumed(self, at: float) -> None:
-        self._close_pauses(at, resumed=True)
 
     def digit(self, digit: str, now: float, *, hidden: bool) -> None:
         self.record.digits.append({"digit": "•" if hidden else digit, "at": self._at(now)})

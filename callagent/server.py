@@ -34,18 +34,20 @@ from callagent.speech import (
     FailoverRecognizer,
     FailoverVoice,
     Recognizer,
+    Sounds,
     SpeechChunk,
     TimedVoice,
     VoiceSettings,
     WatchedRecognizer,
     open_recognizer,
+    open_turn_model,
     open_voice,
     open_voice_activity,
     speakable,
 )
-from callagent.speech_options import check_languages, longest_final, speech_options
+from callagent.speech_options import check_languages, longest_final, open_sounds, speech_options
 from callagent.targets import resolve_target
-from callagent.turns import Ears, TurnSettings, TurnTaker
+from callagent.turns import Ears, TurnModel, TurnSettings, TurnTaker
 from callagent.web import ServerHooks, make_app
 
 log = logs.get_logger(__name__)
@@ -91,12 +93,19 @@ class Server:
     """Owns the calls. Made by `open`; `listen` lets callers in, `serve` runs until a signal has ended everything."""
 
     def __init__(
-        self, config: Config, router: Router, observation: Observation, speech: tuple[Recognizer, FailoverVoice]
+        self,
+        config: Config,
+        router: Router,
+        observation: Observation,
+        speech: tuple[Recognizer, FailoverVoice],
+        sounds: Sounds,
     ) -> None:
         self._config = config
         self._router = router
         self._recognizer, self._voice = speech
         self._lineups: list[Lineup[Any]] = [self._voice.lineup]
+        self._sounds = sounds
+        self._turn_model: TurnModel | None = None
         self._services = CallServices(observation.store, self._resolve, self._voice.has_voice)
         if isinstance(self._recognizer, FailoverRecognizer):
             self._lineups.append(self._recognizer.lineup)
@@ -120,7 +129,11 @@ class Server:
         model = open_language_model(config)
         stack.push_async_callback(model.close)
         router = await Router.open(config, project, model, stack)
+        sounds = await asyncio.to_thread(open_sounds, config.speech)
         speech = await _open_speech(config, stack)
+        turn_model = await open_turn_model(config.speech.turn_model)
+        if turn_model is not None:
+            stack.push_async_callback(turn_model.close)
         # The first detector loads its library; no call should wait for that.
         open_voice_activity()
         for each in router.projects():
@@ -130,7 +143,8 @@ class Server:
             except ProviderError as error:
                 # What a voice cannot say now it may say in a call, and a recorded prompt needs none.
                 log.warning("phrases_not_prepared", project=each.name, error=str(error))
-        server = cls(config, router, observation, speech)
+        server = cls(config, router, observation, speech, sounds)
+        server._turn_model = turn_model
         if (lineup := lineup_of(model)) is not None:
             server._lineups.append(lineup)
         return server
@@ -223,7 +237,8 @@ class Server:
 
         def make_taker(emit: Callable[[Event], None]) -> TurnTaker:
             recognizer = self._recognizer_of_call(lambda: emit(ProvidersFailed("recognizer")))
-            ears = Ears(recognizer, open_voice_activity(), language=config.speech.language)
+            activity, language = open_voice_activity(), config.speech.language
+            ears = Ears(recognizer, activity, language=language, turn_model=self._turn_model)
             times = TurnSettings(
                 endpointing=config.speech.endpointing,
                 no_input=config.speech.no_input,
@@ -234,7 +249,7 @@ class Server:
             mute = config.speech.voice == ("none",)
             voice = ApologisingVoice(spoken, lambda: None if mute else emit(ProvidersFailed("voice")))
             timed = TimedVoice(voice, lambda text, asked, answered: emit(SpeechMade(text, asked, answered)))
-            return TurnTaker(ears, timed, emit, times)
+            return TurnTaker(ears, timed, emit, times, self._sounds)
 
         return Call(leg, route.project, make_taker, self._services, settings)
 

@@ -429,6 +429,19 @@ def test_every_state_can_be_left_for_the_end_and_is_reached() -> None:
         assert TRANSITIONS[state, CallInput.END] is CallState.ENDED
 
 
+def test_a_turn_taken_too_early_comes_again_whole() -> None:
+    slow = says(Say("For how many?"), Listen(), after=2.0)
+    scene = Scene(FakeAgent([slow, GOODBYE]), ["I want a table", "for four please"])
+    scene.caller_speaks(2.0)
+    scene.caller_speaks(3.8)
+    scene.play()
+    turns = [turn for turn in scene.agent.turns if isinstance(turn, CallerTurn)]
+    assert [(turn.text, turn.reopens) for turn in turns] == [
+        ("I want a table", False),
+        ("I want a table for four please", True),
+    ]
+
+
 def test_a_call_that_the_agent_cannot_go_on_with_goes_to_the_fallback_of_its_number() -> None:
     async def broken(turn: Any) -> AsyncIterator[Action]:
         raise ProviderError("out of order")

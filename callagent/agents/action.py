@@ -62,6 +62,12 @@ class ListenSettings:
     """False: only key presses."""
     endpointing: float | None = None
     """Seconds of silence that end the caller's turn."""
+    unfinished: float | None = None
+    """The same where more seems to come: a trailing "and", fewer digits than asked for."""
+    turn_threshold: float | None = None
+    """Probability from which a turn model's opinion is that the caller has finished."""
+    eager_final: bool = False
+    """The turn is answered from the last partial transcript; the final one is not waited for."""
     longest_turn: float | None = None
     """Seconds after which the caller's turn is taken, though the caller goes on."""
     expected: str = ""
@@ -197,12 +203,21 @@ class SetLanguage:
 
 @dataclass(frozen=True, slots=True)
 class SetBackground:
-    """A sound under the whole call from now on; an empty name ends it."""
+    """A sound under all that is said, from now on, also while the caller speaks."""
 
     name: str
-    """As the project calls it: `office-ambiance`, `restaurant-ambiance`, `whitenoise-subtle` …"""
-    loudness: float
-    """dB under full scale, from -70 to -20."""
+    """Empty: none."""
+    loudness: float = -40.0
+    """Decibels of full scale, root mean square."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetThinkingSound:
+    """What the caller hears while the agent thinks and says nothing; it stops when the answer is ready."""
+
+    name: str
+    """Empty: silence."""
+    loudness: float = -40.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +244,7 @@ Action = (
     | SetVoice
     | SetLanguage
     | SetBackground
+    | SetThinkingSound
     | Attach
     | WaitStarted
     | WaitEnded
@@ -246,6 +262,10 @@ class CallerTurn:
     alternatives: tuple[str, ...] = ()
     digits: str = ""
     """Key presses; they are the text of the turn when `text` is empty."""
+    reopens: bool = False
+    """The turn before was taken too early and nothing of its reply was heard: `text` is the whole of what was said."""
+    secure: bool = False
+    """The digits are to reach functions only: no model, no text, no log."""
     counts_as_silence: bool = True
     """False for the empty turn that a `listen` of the start function asked for."""
 

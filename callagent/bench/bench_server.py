@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -22,6 +23,8 @@ STOP_SECONDS = 20.0
 class BenchServer:
     pid: int
     port: int
+    http: str
+    """URL of the HTTP side; empty: it is off."""
 
     @property
     def uri(self) -> str:
@@ -29,17 +32,21 @@ class BenchServer:
 
 
 @asynccontextmanager
-async def bench_server(folder: Path, settings: Mapping[str, str]) -> AsyncIterator[BenchServer]:
+async def bench_server(folder: Path, settings: Mapping[str, str], *, http: bool = False) -> AsyncIterator[BenchServer]:
     """Started with `settings` (`{"MODEL__NAME": …}`), its store in `folder`. Raises `UserError` when it fails."""
     environment = {**os.environ, "CALLAGENT_RECORDS__PATH": str(folder / "calls.db")}
     environment |= {f"CALLAGENT_{name}": value for name, value in settings.items()}
-    command = [sys.executable, "-m", "callagent.cli", "serve", str(AGENT), "--sip", "127.0.0.1:0", "--http", "off"]
+    url = f"http://127.0.0.1:{_free_port()}" if http else ""
+    if url:
+        environment["CALLAGENT_HTTP__PUBLIC_URL"] = url
+    command = [sys.executable, "-m", "callagent.cli", "serve", str(AGENT), "--sip", "127.0.0.1:0"]
+    command += ["--http", url.removeprefix("http://") or "off"]
     with (folder / "server.log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(
             *command, "--log-level", "warning", stdout=asyncio.subprocess.PIPE, stderr=log, env=environment
         )
     try:
-        yield BenchServer(process.pid, await _ready(process, folder / "server.log"))
+        yield BenchServer(process.pid, await _ready(process, folder / "server.log"), url)
     finally:
         for _ in range(2):
             if process.returncode is None:
@@ -59,6 +66,13 @@ async def _ready(process: asyncio.subprocess.Process, log: Path) -> int:
     if not line.startswith("ready sip"):
         raise UserError(f"the benchmark's server did not start:\n{_end_of(log)}")
     return int(line.rpartition(":")[2])
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 def _end_of(log: Path) -> str:

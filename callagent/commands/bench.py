@@ -46,8 +46,12 @@ def add(commands: Commands) -> None:
     media.add_argument("--seconds", type=seconds, default=5.0, help="how long each of nine runs lasts (default: 5)")
     media.add_argument("--json", action="store_true", help="one JSON object")
     media.set_defaults(run=_bench_media)
-    conversation = benches.add_parser("conversation", help="filler and barge-in reaction on the wire")
+    conversation = benches.add_parser("conversation", help="filler, barge-in and answer on the wire")
     conversation.add_argument("--trials", type=count, default=100, help="questions asked (default: 100)")
+    conversation.add_argument(
+        "--wire", choices=("sip", "twilio"), default="sip", help="RTP, or a media stream (default: sip)"
+    )
+    conversation.add_argument("--callers", type=Path, metavar="DIR", help="WAV files of what callers say")
     conversation.add_argument("--json", action="store_true", help="one JSON object")
     conversation.set_defaults(run=_bench_conversation)
     engine = benches.add_parser("engine", help="the flow engine's own time in a turn and for a function call")

@@ -210,10 +210,14 @@ class SpeechSettings(Section):
     voice_cache: str = ""
     """Folder for what was spoken, to be said again without asking a voice; empty: it is kept in memory only."""
     language: str = "en-US"
+    sounds: str = ""
+    """Folder of WAV files that agents may name as background track, thinking sound or effect."""
     whisper_dir: str = ""
     """A CTranslate2 Whisper model directory to use for finals instead of the packaged one."""
     endpointing: float = Field(default=0.5, ge=0.1, le=5)
     """Seconds of silence that end the caller's turn."""
+    turn_model: str = "none"
+    """`smart-turn`: hears by the intonation whether the caller has finished; shortens or lengthens that silence."""
     no_input: float = Field(default=7.0, ge=1, le=60)
     """Seconds of silence until the agent asks again."""
 

@@ -39,12 +39,14 @@ from callagent.speech.providers import (
     open_provider_voice,
     settings_name,
 )
+from callagent.speech.sounds import Sounds
 from callagent.speech.spoken import speakable
 from callagent.speech.timed_voice import TimedVoice
 from callagent.speech.voice_names import VoiceNames
 from callagent.speech.voice_store import VoiceStore
 
 if TYPE_CHECKING:
+    from callagent.speech.local import LocalTurnModel
     from callagent.speech.voice_activity import VoiceActivity
 
 __all__ = [
@@ -55,6 +57,7 @@ __all__ = [
     "Recognizer",
     "RecognizerSettings",
     "RecognizerStream",
+    "Sounds",
     "SpeechChunk",
     "SpeechOptions",
     "SpeechProvider",
@@ -67,6 +70,7 @@ __all__ = [
     "WordTime",
     "is_known",
     "open_recognizer",
+    "open_turn_model",
     "open_voice",
     "open_voice_activity",
     "recognizer_languages",
@@ -192,6 +196,19 @@ async def _open_embedded_voice(name: str) -> Voice:
 
 def _known(providers: Iterable[str]) -> str:
     return f"{EMBEDDED}, or of a provider, with or without a model: {', '.join(sorted(providers))}"
+
+
+async def open_turn_model(name: str) -> LocalTurnModel | None:
+    """The turn model, ready for the first call; None for `none`. Raises `UserError` or `ProviderError`."""
+    if name == "none":
+        return None
+    if name != "smart-turn":
+        raise ConfigError(f"the turn model '{name}' is not known: 'smart-turn' or 'none'")
+    from callagent.speech.local import LocalTurnModel
+
+    model = LocalTurnModel()
+    await model.start()
+    return model
 
 
 def open_voice_activity() -> VoiceActivity:

@@ -35,6 +35,7 @@ from callagent.turns.events import (
 )
 from callagent.turns.floor import FloorState
 from callagent.turns.listener import Ears
+from callagent.turns.patience import TurnModel
 from callagent.turns.playout import Utterance, UtteranceKind
 from callagent.turns.record import Span, TurnRecord
 from callagent.turns.settings import TurnSettings
@@ -54,6 +55,7 @@ __all__ = [
     "Span",
     "SpeechFailed",
     "TurnEvent",
+    "TurnModel",
     "TurnRecord",
     "TurnReopened",
     "TurnSettings",

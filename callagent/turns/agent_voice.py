@@ -7,9 +7,11 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from callagent.agents.action import LatencyControl
+from callagent.agents.action import DelayResponse, LatencyControl
+from callagent.call_info import FRAME_BYTES, FRAME_SECONDS
 from callagent.speech.protocol import Voice, VoiceSettings
-from callagent.turns.filler import FillerSchedule
+from callagent.turns.arbiter import TURN, Arbiter, Effect, is_sound
+from callagent.turns.bed import Bed, render
 from callagent.turns.playout import Cue, Playout, Utterance, UtteranceKind
 from callagent.turns.speaker import Speaker
 
@@ -19,6 +21,9 @@ class AgentVoiceListener(Protocol):
 
     def utterance_started(self, utterance: Utterance, at: float) -> None: ...
 
+    def utterance_began_again(self) -> None:
+        """After a rewind over the boundary of two utterances the second begins twice."""
+
     def utterance_finished(self, utterance: Utterance, at: float) -> None: ...
 
     def speech_failed(self, utterance: Utterance, detail: str) -> None: ...
@@ -27,10 +32,16 @@ class AgentVoiceListener(Protocol):
         """All that was said has been heard, or could not be said. Not called for what is discarded."""
 
 
-class AgentVoice:
-    """Joins playout, speaker and filler schedule; tells `told` on the loop."""
+Sounds = Callable[[str], bytes | None]
+"""A sound by its name, as PCM; None: there is none of that name."""
 
-    def __init__(self, voice: Voice, voice_wait: float, told: AgentVoiceListener) -> None:
+
+class AgentVoice:
+    """Joins playout, speaker, arbiter and bed; tells `told` on the loop."""
+
+    def __init__(
+        self, voice: Voice, voice_wait: float, told: AgentVoiceListener, sounds: Sounds = lambda name: None
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._told = told
         self._playout = Playout(self._pass_cue, _pump_clock(self._loop))
@@ -47,17 +58,20 @@ class AgentVoice:
         """Utterances that are sent and, on a wire with a buffer of its own, not heard to their end."""
         self._idle = asyncio.Event()
         self._idle.set()
-        self._filler: FillerSchedule | None = None
+        self._sounds = sounds
+        self._bed = Bed()
+        self._without_words = 0
+        """Frames of the bed alone that were taken last. The pump's."""
+        self._arbiter = Arbiter()
         self._filler_timer: asyncio.TimerHandle | None = None
         self._filler_said: Utterance | None = None
-        self._function = 0
 
     # saying
 
     def say(self, text: str, *, interruptible: bool, kind: UtteranceKind, pcm: bytes | None = None) -> Utterance:
-        """Queue an utterance; unless it is a filler itself it ends the fillers."""
+        """Queue an utterance; unless it is a filler itself it is the answer, and ends the fillers."""
         if kind is not UtteranceKind.FILLER:
-            self._stop_filler()
+            self._take_back(self._arbiter.answer())
         self._count += 1
         utterance = Utterance(self._count, text, interruptible, kind)
         self._idle.clear()
@@ -72,7 +86,28 @@ class AgentVoice:
 
     def next_frame(self) -> bytes | None:
         """What the wire is to send now; called from the pump thread."""
-        return self._playout.next_frame()
+        words = self._playout.next_frame()
+        frame = self._bed.under(words)
+        if words is not None:
+            self._without_words = 0
+        elif frame is not None:
+            self._without_words += 1
+        return frame
+
+    def set_background(self, name: str, loudness: float) -> bool:
+        """A sound under all that is said, at so many dB of full scale; no name: none. False: it is not known."""
+        pcm = self._sounds(name) if name else b""
+        if pcm is not None:
+            self._bed.set_background(render(pcm, loudness))
+        return pcm is not None
+
+    def set_thinking_sound(self, name: str, loudness: float) -> bool:
+        """A sound for waits in which nothing is said; no name: none. False: it is not known."""
+        pcm = self._sounds(name) if name else b""
+        if pcm is not None:
+            self._bed.set_thinking(render(pcm, loudness))
+            self._look_at_wait()
+        return pcm is not None
 
     @property
     def underruns(self) -> int:
@@ -104,17 +139,19 @@ class AgentVoice:
     def pause(self, dropped: float) -> None:
         """`dropped`: seconds that the wire threw away unheard."""
         self._cancel_tails()
-        self._playout.pause(dropped)
+        self._playout.pause(self._words_among(dropped))
+        self._look_at_wait()
 
     def resume(self) -> None:
         self._playout.resume()
+        self._look_at_wait()
 
     def discard(self, dropped: float) -> str:
         """Fall silent and forget all; what the caller heard of this turn's words."""
         self._idle.set()
         self._cancel_tails()
         self._speaker.discard()
-        for heard in self._playout.discard(dropped):
+        for heard in self._playout.discard(self._words_among(dropped)):
             if heard.utterance.kind is not UtteranceKind.FILLER:
                 self._heard.append(heard.text)
         self._started_at.clear()
@@ -122,7 +159,9 @@ class AgentVoice:
 
     def end_turn(self) -> str:
         """No filler starts any more; the words heard since the last turn's end. Fillers are none."""
-        self._stop_filler()
+        self._arbiter.cut()
+        self._filler_said = None
+        self._look_at_wait()
         self.was_heard = False
         text = " ".join(text for text in self._heard if text)
         self._heard.clear()
@@ -132,39 +171,60 @@ class AgentVoice:
         self.discard(0.0)
         await self._speaker.close()
 
-    # fillers
+    # while the caller waits
+
+    def turn_began(self) -> None:
+        """The caller waits for the agent from now on."""
+        self._arbiter.begin(TURN, None, self._loop.time())
+        self._look_at_wait()
 
     def function_started(self, number: int, latency: LatencyControl | None) -> None:
-        self._stop_filler()
-        self._function = number
-        if latency is not None:
-            self._filler = FillerSchedule(latency, self._loop.time())
-            self._arm_filler()
+        self._arbiter.begin(number, latency, self._loop.time())
+        self._look_at_wait()
 
     def function_ended(self, number: int) -> None:
-        if number == self._function:
-            self._stop_filler()
+        self._take_back(self._arbiter.end(number))
 
-    def _arm_filler(self) -> None:
+    def no_answer(self) -> None:
+        """The agent has nothing (more) to say in this turn."""
+        self._take_back(self._arbiter.answer())
+
+    def _look_at_wait(self) -> None:
+        """Nothing is said by the way: a filler's time comes when all that was said is heard."""
+        silent = self.idle and not self._playout.paused
+        self._bed.think(silent and self._arbiter.wants_sound)
         if self._filler_timer is not None:
             self._filler_timer.cancel()
-        due = self._filler.deadline if self._filler is not None else None
+        due = self._arbiter.deadline if silent else None
         self._filler_timer = None if due is None else self._loop.call_at(due, self._say_filler)
 
     def _say_filler(self) -> None:
-        if self._filler is not None and (response := self._filler.due(self._loop.time())) is not None:
-            self._filler_said = self.say(response.text, interruptible=True, kind=UtteranceKind.FILLER)
+        if (response := self._arbiter.due(self._loop.time())) is not None:
+            pcm = self._sound_of(response)
+            self._filler_said = self.say(response.text, interruptible=True, kind=UtteranceKind.FILLER, pcm=pcm)
+        self._look_at_wait()
 
-    def _stop_filler(self) -> None:
-        """One that is being said ends its words; one that has not begun is taken back."""
-        if self._filler is not None:
-            self._filler.stop()
-            self._filler = None
-            self._arm_filler()
-        if self._filler_said is not None and self._speaker.withdraw(self._filler_said):
+    def _sound_of(self, response: DelayResponse) -> bytes | None:
+        """The audio of a tag (`[Ring]`), as long as the agent says; None: words, or a tag that is not known here."""
+        pcm = self._sounds(response.text.strip(" []").lower()) if is_sound(response.text) else None
+        if pcm is None:
+            return None
+        frames = max(1, round(response.duration / FRAME_SECONDS))
+        return (pcm * (frames * FRAME_BYTES // len(pcm) + 1))[: frames * FRAME_BYTES]
+
+    def _take_back(self, effect: Effect | None) -> None:
+        """One that is being said ends its words; one that has not begun is not said."""
+        said = self._filler_said
+        if effect is Effect.TAKE_BACK and said is not None and self._speaker.withdraw(said):
+            self._filler_said = None
+            self._arbiter.heard(None, self._loop.time())
             self._speaker.make_room()
-        self._filler_said = None
+        self._look_at_wait()
         self._check_idle()
+
+    def _words_among(self, dropped: float) -> float:
+        """How much of what the wire dropped was not the bed alone."""
+        return max(0.0, dropped - self._without_words * FRAME_SECONDS)
 
     # cues of the playout
 
@@ -182,8 +242,9 @@ class AgentVoice:
             return
         if cue.begins:
             self._speaker.make_room()
-            # After a rewind over the boundary of two utterances the second begins twice.
-            if utterance.number not in self._started_at:
+            if utterance.number in self._started_at:
+                self._told.utterance_began_again()
+            else:
                 self._started_at[utterance.number] = at
                 self.was_heard = True
                 self._told.utterance_started(utterance, at)
@@ -201,10 +262,9 @@ class AgentVoice:
         started = self._started_at.pop(utterance.number, None)
         if utterance.kind is not UtteranceKind.FILLER:
             self._heard.append(heard)
-        elif self._filler is not None and utterance == self._filler_said:
+        elif utterance == self._filler_said:
             self._filler_said = None
-            self._filler.ended(started, at)
-            self._arm_filler()
+            self._arbiter.heard(started, at)
         self._told.utterance_finished(utterance, at)
         self._check_idle()
 
@@ -216,6 +276,7 @@ class AgentVoice:
     def _check_idle(self) -> None:
         if self.idle and not self._idle.is_set():
             self._idle.set()
+            self._look_at_wait()
             self._told.agent_fell_silent()
 
     def _fail(self, utterance: Utterance, detail: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 
 from callagent.agents.action import ListenSettings
 from callagent.turns.digits import DigitCollector
@@ -11,6 +12,8 @@ from callagent.turns.record import TurnRecord
 from callagent.turns.voice_gate import Edge, VoiceEdge, VoiceGate
 
 MOST_EARLY_KEYS = 32
+RECENT_FRAMES = 400
+"""8 s: as much as a turn model hears."""
 
 
 class CallerVoice:
@@ -19,7 +22,9 @@ class CallerVoice:
     def __init__(self, ears: Ears, acknowledgements: frozenset[str]) -> None:
         self._gate = VoiceGate(ears.voice_activity, ears.gate)
         self.listener = Listener(acknowledgements, ears.language)
+        self.turn_model = ears.turn_model
         self.settings = ListenSettings()
+        self._recent: deque[bytes] = deque(maxlen=RECENT_FRAMES if ears.turn_model else 0)
         self._collector: DigitCollector | None = None
         self._keys = ""
         """Pressed and not yet counted."""
@@ -55,6 +60,7 @@ class CallerVoice:
     def feed(self, pcm: bytes, now: float) -> tuple[VoiceEdge, ...]:
         """20 ms that ended at `now`; what changed."""
         self.listener.feed(pcm)
+        self._recent.append(pcm)
         edges = self._gate.feed(pcm, now)
         for edge in edges:
             match edge.edge:
@@ -67,6 +73,11 @@ class CallerVoice:
                 case Edge.BARGED:
                     pass
         return edges if self.hears else ()
+
+    @property
+    def recent(self) -> bytes:
+        """The last seconds of the line, where a turn model is to hear them."""
+        return b"".join(self._recent)
 
     def forget_noise(self) -> None:
         """What was heard is no part of a turn, unless there are words in it or may yet be."""
@@ -120,5 +131,7 @@ class CallerVoice:
             turn_ended=now,
         )
         self._turn_started = self.last_started if self._gate.speaking else None
+        # Keys may have ended the turn of a caller who goes on speaking: no edge will tell of it.
+        self.held_back = self._gate.barging
         self._keys = ""
         return record

@@ -1,7 +1,7 @@
 """Who may speak now.
 
                 speech              silence           endpointing passed         final transcript
-     LISTENING ────────► HEARING ────────────► PAUSED ──────────────────► ENDING ────────────────► THINKING
+     LISTENING ────────► HEARING ────────────► PAUSED ◄─────────────────► ENDING ────────────────► THINKING
          ▲                  ▲ ◄───── speech ─────┘  ◄───── speech ───────────┘                       │    ▲
          │ agent's turn     │                                                            first audio │    │ lull
          │ over and heard   │ words                                                                  ▼    │
@@ -51,6 +51,8 @@ class Input(Enum):
     """A transcript with words that count."""
     FINAL = auto()
     """No transcript is owed any more, and there are words."""
+    UNFINISHED = auto()
+    """None is owed any more, and the words show that more is to come."""
     EMPTY = auto()
     """No transcript is owed any more, and there are no words that count."""
     KEY = auto()
@@ -117,6 +119,7 @@ _ROWS: dict[FloorState, dict[Input, Row]] = {
         **_WHEN_CALLER_HAS_THE_FLOOR,
         Input.SPEECH: (_State.HEARING, (Effect.BEGIN,)),
         Input.FINAL: (_State.THINKING, (Effect.END_TURN,)),
+        Input.UNFINISHED: (_State.PAUSED, ()),
         Input.EMPTY: (_State.LISTENING, ()),
         Input.DEADLINE: (_State.ENDING, (Effect.GIVE_UP,)),
     },
@@ -190,6 +193,8 @@ class Floor:
         """When DEADLINE is to be input; None: never."""
         self._no_input_left = times.no_input
         self._turn_started = 0.0
+        self.silent_since = 0.0
+        """Of the silence in PAUSED and ENDING."""
 
     def input(self, given: Input, now: float, since: float | None = None) -> tuple[Effect, ...]:
         """Change the state; what is to be done, in order. `since`: when the input truly happened, if before `now`."""
@@ -202,6 +207,11 @@ class Floor:
         elif given is Input.DEADLINE:
             self.deadline = None
         return effects
+
+    def be_patient(self, seconds: float) -> None:
+        """The silence that ends the caller's turn, of the one that is now."""
+        if self.state is FloorState.PAUSED:
+            self.deadline = self.silent_since + seconds
 
     def _set_deadline(self, old: FloorState, given: Input, since: float, now: float) -> None:
         if old is FloorState.LISTENING and self.deadline is not None:
@@ -219,6 +229,7 @@ class Floor:
             case FloorState.HEARING:
                 self.deadline = self._turn_started + self.times.longest_turn
             case FloorState.PAUSED:
+                self.silent_since = since
                 self.deadline = since + self.times.endpointing
             case FloorState.ENDING:
                 self.deadline = now + self.times.final_wait

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from callagent.agents.action import ListenSettings
 from callagent.speech.protocol import Recognizer, RecognizerSettings, RecognizerStream, Transcript
+from callagent.turns.patience import TurnModel
 from callagent.turns.settings import ACKNOWLEDGEMENTS
 from callagent.turns.voice_gate import GateSettings, VoiceActivity
 
@@ -18,6 +19,8 @@ class Ears:
     voice_activity: VoiceActivity
     """This call's own."""
     gate: GateSettings = field(default_factory=GateSettings)
+    turn_model: TurnModel | None = None
+    """Hears whether the caller has finished; None: silence and words alone tell."""
     language: str = "en-US"
 
 
@@ -101,6 +104,11 @@ class Listener:
         """The recogniser owes a transcript of what was finished."""
         finished = range(self._first, self._begun + (not self._transcribing))
         return any(number not in self._transcripts or not self._transcripts[number].final for number in finished)
+
+    @property
+    def settled(self) -> bool:
+        """All that was said is transcribed."""
+        return not self._transcribing and not self.owed
 
     @property
     def text(self) -> str:

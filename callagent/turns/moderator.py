@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 
 from callagent.agents.action import ListenSettings
+from callagent.call_info import FRAME_SECONDS
 from callagent.log import get_logger
 from callagent.speech.protocol import Transcript, Voice
-from callagent.turns.agent_voice import AgentVoice
+from callagent.turns.agent_voice import AgentVoice, Sounds
 from callagent.turns.caller_voice import CallerVoice
 from callagent.turns.events import (
     BargedIn,
@@ -26,6 +28,7 @@ from callagent.turns.events import (
     UtteranceStarted,
 )
 from callagent.turns.floor import AGENT_HAS_THE_FLOOR, Effect, Floor, FloorState, Input
+from callagent.turns.patience import Patience
 from callagent.turns.playout import Utterance, UtteranceKind
 from callagent.turns.record import Span, TurnRecord
 from callagent.turns.settings import TurnSettings
@@ -38,14 +41,20 @@ class Moderator:
     """Stands between the caller's voice and the agent's."""
 
     def __init__(
-        self, caller: CallerVoice, voice: Voice, emit: Callable[[TurnEvent], None], settings: TurnSettings
+        self,
+        caller: CallerVoice,
+        voice: Voice,
+        emit: Callable[[TurnEvent], None],
+        settings: TurnSettings,
+        sounds: Sounds,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._caller = caller
-        self.agent = AgentVoice(voice, settings.voice_wait, self)
+        self.agent = AgentVoice(voice, settings.voice_wait, self, sounds)
         self._emit = emit
         self._settings = settings
         self._floor = Floor(settings.times(ListenSettings()))
+        self._patience = Patience(caller.turn_model, settings.patience(), self._reconsider)
         self.clear_wire: Callable[[], float] = lambda: 0.0
         """Drops what the wire has taken and not played; the seconds dropped."""
         self.record = TurnRecord()
@@ -62,6 +71,7 @@ class Moderator:
 
     def close(self) -> None:
         self._inputs.clear()
+        self._patience.forget()
         if self._timer is not None:
             self._timer.cancel()
 
@@ -78,6 +88,7 @@ class Moderator:
         self._set_listen(settings)
         self._caller.forget_early_keys()
         self._agent_done = True
+        self.agent.no_answer()
         self.take_keys()
         if self.agent.idle:
             self._input(Input.YIELD)
@@ -104,9 +115,13 @@ class Moderator:
                 self._set_listen(ListenSettings())
         self._emit(UtteranceStarted(utterance, at))
         self._input(Input.AUDIO)
+        self.utterance_began_again()
+        self.take_keys()
+
+    def utterance_began_again(self) -> None:
+        """The caller may have been speaking over one that may not be interrupted; this one may."""
         if self._caller.held_back and self._may_interrupt:
             self._input(Input.BARGE)
-        self.take_keys()
 
     def utterance_finished(self, utterance: Utterance, at: float) -> None:
         if utterance.kind is UtteranceKind.FILLER and self.record.fillers:
@@ -141,11 +156,31 @@ class Moderator:
             self._emit(PartialHeard(listener.text))
         if self._words_count(now):
             self._input(Input.WORDS, self._caller.silent_since)
+        self._reconsider()
         if transcript.final and not listener.owed:
             self._conclude()
 
     def _conclude(self) -> None:
-        self._input(Input.FINAL if self._caller.listener.text else Input.EMPTY)
+        """No transcript is owed. Over a paused agent an acknowledgement is as good as nothing: it goes on at once."""
+        listener = self._caller.listener
+        words = listener.has_words if self._paused_at is not None else listener.text
+        ends = self._floor.silent_since + self._silence_to_wait - FRAME_SECONDS
+        if words and self._floor.state is FloorState.ENDING and self._loop.time() < ends:
+            self._input(Input.UNFINISHED, self._floor.silent_since)
+        else:
+            self._input(Input.FINAL if words else Input.EMPTY)
+
+    @property
+    def _silence_to_wait(self) -> float:
+        listener = self._caller.listener
+        # A partial transcript may end with "for" because the next word is not written yet.
+        return self._patience.seconds(self._caller.settings, listener.text if listener.settled else "")
+
+    def _reconsider(self) -> None:
+        """A transcript or the turn model says more about the silence that is now."""
+        if self._floor.state is FloorState.PAUSED:
+            self._floor.be_patient(self._silence_to_wait)
+            self._arm()
 
     def _words_count(self, now: float) -> bool:
         """There are words that take the floor, or answer the agent's last ones."""
@@ -191,8 +226,16 @@ class Moderator:
             if self._floor.state is not old:
                 log.debug("floor", old=old.value, new=self._floor.state.value, input=given.name)
                 self._look_again(now)
+                self._mind_silence()
             self._inputs.popleft()
         self._arm()
+
+    def _mind_silence(self) -> None:
+        if self._floor.state is FloorState.PAUSED:
+            self._patience.silence_began(self._caller.recent)
+            self._floor.be_patient(self._silence_to_wait)
+        elif self._floor.state is not FloorState.ENDING:
+            self._patience.forget()
 
     def _look_again(self, now: float) -> None:
         """The caller may be doing already what the new state waits for."""
@@ -218,7 +261,7 @@ class Moderator:
                 listener.begin()
             case Effect.FINISH:
                 listener.finish()
-                if not listener.owed:
+                if not listener.owed or (self._caller.settings.eager_final and listener.has_text):
                     self._conclude()
             case Effect.GIVE_UP:
                 self._conclude()
@@ -287,7 +330,6 @@ class Moderator:
         """The agent's turn begins. Until it is heard the caller may go on with the last one, in the same manner."""
         self.record = self._caller.end_turn(now)
         former = self._caller.settings
-        self._set_listen(
-            ListenSettings(endpointing=former.endpointing, expected=former.expected, keywords=former.keywords)
-        )
+        self._set_listen(replace(former, no_input_timeout=None, barge_in=None, digits=None, speech=True))
         self._agent_done = self._reopenable = False
+        self.agent.turn_began()

@@ -109,6 +109,8 @@ class Playout:
         self._tracks: dict[int, _Track] = {}
         """Of utterances on the tape and not yet heard, by number, in order."""
         self._paused_at = 0
+        self._farthest = 0
+        """Where the caller's hearing had come to before a word was said again."""
         self._starved_before = 0
 
     # The pump thread
@@ -244,13 +246,15 @@ class Playout:
         tape.cues, tape.open = self._tape.cues, self._tape.open
         tape.position = target = self._resume_position()
         if target < len(tape.cues) and isinstance(first := tape.cues[target], bytes):
-            tape.cues[target] = _fade(first, rising=True)
+            tape.cues[target] = fade(first, rising=True)
+        farthest = max(self._farthest, self._paused_at)
         self._replace(tape)
+        self._farthest = farthest
 
     def discard(self, unheard: float = 0.0) -> tuple[Heard, ...]:
         """Fall silent and forget all; what was heard of the utterances that had begun."""
         self.pause(unheard)
-        position = self._position
+        position = max(self._position, self._farthest)
         heard = tuple(
             Heard(track.utterance, track.heard(track.seconds(position)))
             for track in self._tracks.values()
@@ -279,6 +283,7 @@ class Playout:
     def _replace(self, tape: _Tape) -> None:
         self._starved_before += self._tape.starved
         self._tape = self._live = tape
+        self._farthest = 0
 
     def _let_go(self, track: _Track) -> None:
         del self._tracks[track.utterance.number]
@@ -295,7 +300,7 @@ class Playout:
         if not isinstance(cue, bytes) or not isinstance(tape.cues[position - 1], bytes):
             return None
         tail = _Tape()
-        tail.cues.append(_fade(cue, rising=False))
+        tail.cues.append(fade(cue, rising=False))
         return tail
 
     def _resume_position(self) -> int:
@@ -315,7 +320,7 @@ def _back(cues: list[bytes | Cue | None], position: int, frames: int) -> int:
     return position
 
 
-def _fade(frame: bytes, *, rising: bool) -> bytes:
+def fade(frame: bytes, *, rising: bool) -> bytes:
     samples = array.array("h", frame)
     for index in range(FADE_SAMPLES):
         gain = index if rising else FADE_SAMPLES - index

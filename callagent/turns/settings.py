@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from callagent.agents.action import ListenSettings
 from callagent.turns.floor import FloorTimes
+from callagent.turns.patience import PatienceSettings
 
 INTER_DIGIT = 2.0
 """Where the agent gives 0, its format's word for "the default"."""
@@ -23,6 +24,12 @@ class TurnSettings:
 
     endpointing: float = 0.5
     """Silence that ends the caller's turn, from the last voiced frame."""
+    finished: float = 0.35
+    """The same where a turn model is sure that the caller has finished."""
+    unfinished: float = 1.2
+    """The same where the words, or the model, say that more is to come."""
+    turn_threshold: float = 0.5
+    """Of the model's probability."""
     no_input: float = 7.0
     """Silence until an empty turn, from the end of the agent's last word."""
     final_wait: float = 2.0
@@ -41,6 +48,9 @@ class TurnSettings:
     allow_on_first_turn: bool = False
     """False: greeting and disclaimer are not interruptible."""
     acknowledgements: frozenset[str] = ACKNOWLEDGEMENTS
+
+    def patience(self) -> PatienceSettings:
+        return PatienceSettings(self.endpointing, self.finished, self.unfinished, self.turn_threshold)
 
     def times(self, listen: ListenSettings) -> FloorTimes:
         """The floor's times in a turn taken as `listen` says."""

@@ -9,6 +9,7 @@ from typing import Protocol, Self
 from callagent.agents.action import LatencyControl, ListenSettings
 from callagent.log import get_logger
 from callagent.speech.protocol import Voice, VoiceSettings
+from callagent.turns.agent_voice import Sounds
 from callagent.turns.caller_voice import CallerVoice
 from callagent.turns.events import TurnEvent
 from callagent.turns.floor import FloorState
@@ -42,10 +43,11 @@ class TurnTaker:
         voice: Voice,
         emit: Callable[[TurnEvent], None],
         settings: TurnSettings = TurnSettings(),  # noqa: B008
+        sounds: Sounds = lambda name: None,
     ) -> None:
         self._recognizer = ears.recognizer
         self._caller = CallerVoice(ears, settings.acknowledgements)
-        self._moderator = Moderator(self._caller, voice, emit, settings)
+        self._moderator = Moderator(self._caller, voice, emit, settings, sounds)
         self._agent = self._moderator.agent
 
     async def __aenter__(self) -> Self:
@@ -123,6 +125,14 @@ class TurnTaker:
     def set_language(self, language: str) -> None:
         """What the caller speaks, from the next utterance on."""
         self._caller.listener.language = language
+
+    def set_background(self, name: str, loudness: float) -> bool:
+        """A sound under all that is said; no name: none. False: there is no sound of that name."""
+        return self._agent.set_background(name, loudness)
+
+    def set_thinking_sound(self, name: str, loudness: float) -> bool:
+        """A sound for waits in which nothing is said; no name: none. False: there is no sound of that name."""
+        return self._agent.set_thinking_sound(name, loudness)
 
     async def played_out(self) -> None:
         """Wait until all that was said is heard, or discarded by a barge-in."""

@@ -9,6 +9,9 @@ from typing import Protocol
 
 from callagent.call_info import FRAME_SECONDS
 
+LOUDNESS_DECAY = 0.998
+"""Per frame: a loud word is forgotten by 6 dB in 7 s."""
+
 
 class VoiceActivity(Protocol):
     """One call's detector."""
@@ -31,7 +34,7 @@ class Edge(Enum):
 class VoiceEdge:
     edge: Edge
     at: float
-    """Start of the first voiced frame (STARTED, BARGED), or end of the last one (ENDED)."""
+    """Start of the first voiced frame (STARTED, BARGED), or end of the last one with more than afterglow (ENDED)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,10 @@ class GateSettings:
     """Voiced frames, at `barge_threshold`, that silence the agent."""
     energy_floor: int = 33
     """Root mean square below which a frame is silence whatever the detector thinks (-60 dBFS)."""
+    tail_drop: float = 25.0
+    """Decibels below the loudest of the speech, from which on a voiced frame is the detector's own afterglow."""
+    longest_tail: float = 0.2
+    """Seconds of afterglow at most: what is voiced for longer was spoken softly."""
 
 
 class VoiceGate:
@@ -68,18 +75,29 @@ class VoiceGate:
         """Start of the first voiced frame of what is, or may become, speech."""
         self._last = 0.0
         """End of the last voiced frame."""
+        self._last_loud = 0.0
+        """End of the last voiced frame that was not the detector's afterglow."""
+        self._loudest = 0.0
         self._voiced = 0.0
         self._sure = 0.0
 
     def feed(self, frame: bytes, now: float) -> tuple[VoiceEdge, ...]:
         """The frame that arrived at `now`, its end; what changed with it, in order."""
-        probability = self._voice_activity.feed(frame)
-        if audioop.rms(frame, 2) < self._settings.energy_floor:
+        probability, level = self._voice_activity.feed(frame), audioop.rms(frame, 2)
+        if level < self._settings.energy_floor:
             probability = 0.0
         threshold = self._settings.stop_threshold if self.speaking else self._settings.start_threshold
-        if probability >= threshold:
-            return self._voiced_frame(probability, now)
-        return self._silent_frame(now)
+        if probability < threshold:
+            return self._silent_frame(now)
+        self._loudest = max(self._loudest * LOUDNESS_DECAY, level)
+        if level * 10 ** (self._settings.tail_drop / 20) >= self._loudest:
+            self._last_loud = now
+        return self._voiced_frame(probability, now)
+
+    @property
+    def _ended(self) -> float:
+        """When the speech truly ended."""
+        return max(self._last_loud, self._last - self._settings.longest_tail)
 
     def _voiced_frame(self, probability: float, now: float) -> tuple[VoiceEdge, ...]:
         settings = self._settings
@@ -105,8 +123,8 @@ class VoiceGate:
         allowed = self._settings.hangover if self.speaking else 2 * FRAME_SECONDS
         if now - self._last < allowed - FRAME_SECONDS / 2:
             return ()
-        edges = (VoiceEdge(Edge.ENDED, self._last),) if self.speaking else ()
+        edges = (VoiceEdge(Edge.ENDED, self._ended),) if self.speaking else ()
         self.speaking = self.barging = False
         self._first = None
-        self._voiced = self._sure = 0.0
+        self._voiced = self._sure = self._loudest = 0.0
         return edges

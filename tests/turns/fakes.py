@@ -121,9 +121,12 @@ class Conversation:
         self.events: list[TurnEvent] = []
         self.told_at: list[float] = []
         self.ears = Ears(self.ear, LoudnessActivity())
+        self.sounds: Callable[[str], bytes | None] = lambda name: None
 
     async def begin(self, settings: TurnSettings = TurnSettings(allow_on_first_turn=True)) -> TurnTaker:  # noqa: B008
-        self.taker = await self._stack.enter_async_context(TurnTaker(self.ears, self.voice, self._emit, settings))
+        self.taker = await self._stack.enter_async_context(
+            TurnTaker(self.ears, self.voice, self._emit, settings, self.sounds)
+        )
         self.taker.start(self.wire)
         pump = asyncio.get_running_loop().create_task(self.wire.run())
         self._stack.callback(pump.cancel)

@@ -32,6 +32,9 @@ class Told:
     def utterance_started(self, utterance: Utterance, at: float) -> None:
         self.note("started", utterance, at)
 
+    def utterance_began_again(self) -> None:
+        self.events.append(("again", ""))
+
     def utterance_finished(self, utterance: Utterance, at: float) -> None:
         self.note("finished", utterance, at)
 

@@ -93,8 +93,10 @@ def test_mm_hm_does_not_take_the_floor_and_is_no_part_of_the_next_turn() -> None
         call.ear.finals = ["Mm-hm.", "four"]
         await asyncio.sleep(0.5)
         await call.speaks(0.4, "mm-hm")
+        spoken = now()
         await asyncio.sleep(5)
         assert len(call.of(PlayoutResumed)) == 1
+        assert call.when(PlayoutResumed) == near(spoken + 0.2 + 0.1)
         assert call.of(BargedIn) == []
         await call.speaks(0.5)
         await asyncio.sleep(1)

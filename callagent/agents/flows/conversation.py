@@ -18,6 +18,7 @@ from callagent.agents.flows.returns import Decision
 from callagent.agents.flows.settings import FlowSettings
 from callagent.agents.flows.transitions import Position
 from callagent.agents.flows.validation import EntityResult
+from callagent.agents.flows.vault import Vault
 from callagent.call_info import CallInfo
 from callagent.log import get_logger
 
@@ -67,6 +68,7 @@ class Conversation:
     """What outside programs sent to this call, oldest first."""
     queued: list[Mapping[str, Any]] = field(default_factory=list)
     """What functions sent in this turn, `{"kind": "text"|"template"|"content"|"email", …}`; sent after it."""
+    vault: Vault = field(default_factory=Vault)
     model_failures: int = 0
     """Turns in a row that ended because the model failed."""
     unfinished: Decision | None = None

@@ -110,7 +110,7 @@ class Dialogue:
         call_id: str | None,
         timeout: float | None,
     ) -> Decision:
-        answer = await self.runner.run(function, arguments, timeout=timeout)
+        answer = await self.runner.run(function, self.conversation.vault.reveal(arguments), timeout=timeout)
         return self._apply(function, arguments, number, answer, call_id)
 
     def _latency(self, function: ProjectFunction) -> LatencyControl | None:

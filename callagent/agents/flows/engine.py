@@ -97,7 +97,8 @@ class FlowAgent:
 
     def heard(self, text: str, *, cut: bool) -> None:
         if cut:
-            self._conversation.interruptions += 1
+            # A turn that is taken up again before a word was heard is no interruption.
+            self._conversation.interruptions += bool(text)
             self._conversation.history.correct(text)
 
     def filler_spoken(self, text: str) -> None:
@@ -188,7 +189,10 @@ class FlowAgent:
             conversation.handoff = None
             conversation.history.note(f"The transfer to {turn.destination} did not happen: {turn.reason}.")
             return
-        text = correct(conversation.project.voice.corrections, turn.text) if turn.text else turn.digits
+        if turn.reopens:
+            conversation.history.reopen()
+        digits = conversation.vault.put(turn.digits) if turn.secure and turn.digits else turn.digits
+        text = correct(conversation.project.voice.corrections, turn.text) if turn.text else digits
         silent = not text
         counts = turn.counts_as_silence and not self._start_listens
         self._start_listens = False

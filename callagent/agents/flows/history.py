@@ -88,6 +88,12 @@ class History:
             left -= min(left, len(spoken))
         self.entries[start:] = kept
 
+    def reopen(self) -> None:
+        """The caller goes on with the last turn, and its words come again, whole; one with functions stays."""
+        start = max((at for at, entry in enumerate(self.entries) if isinstance(entry, UserSaid)), default=None)
+        if start is not None and not any(isinstance(entry, ToolsCalled) for entry in self.entries[start:]):
+            del self.entries[start:]
+
     def plain(self) -> list[dict[str, str]]:
         """`[{"role": "user"|"agent", "text"}]`, one agent entry for each utterance."""
         found: list[dict[str, str]] = []

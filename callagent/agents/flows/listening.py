@@ -50,6 +50,9 @@ def listen_settings(conversation: Conversation, listen: Mapping[str, Any] | None
         digits=None if channel == "SPEECH" else digits or (DigitSettings() if channel == "DTMF" else None),
         speech=channel != "DTMF" and not _speech_disabled(conversation),
         endpointing=_endpointing(conversation, step),
+        unfinished=_milliseconds(project.experimental.value("eot", "timeout_ms", *place)),
+        turn_threshold=_positive(project.experimental.value("eot", "threshold", *place)),
+        eager_final=project.experimental.value("asr", "eager_final", *place) is True,
         longest_turn=_positive(project.experimental.value("asr", "hard_timeout", *place)),
         expected=_expected(conversation, step),
         keywords=_keywords(conversation, step, asr),
@@ -83,6 +86,11 @@ def _section(value: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 def _positive(value: Any) -> float | None:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return float(value) if is_number and value > 0 else None
+
+
+def _milliseconds(value: Any) -> float | None:
+    number = _positive(value)
+    return None if number is None else number / 1000
 
 
 def _digits(conversation: Conversation, step: Step | None) -> DigitSettings | None:

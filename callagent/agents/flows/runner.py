@@ -80,10 +80,17 @@ class FunctionRunner:
         started = loop.time()
         try:
             data = await self._lease.run(request, timeout=timeout or self._timeout(function), on_message=on_message)
+            data = self._conversation.vault.conceal(data)
         except WorkerError as error:
             milliseconds = (loop.time() - started) * 1000
-            log.warning("function_failed", function=function.name, error=str(error), kind=type(error).__name__)
-            return FunctionAnswer({}, f"{type(error).__name__}: {error}", milliseconds, logs)
+            log.warning(
+                "function_failed",
+                function=function.name,
+                error=self._conversation.vault.conceal(str(error)),
+                kind=type(error).__name__,
+            )
+            detail = self._conversation.vault.conceal(f"{type(error).__name__}: {error}")
+            return FunctionAnswer({}, detail, milliseconds, logs)
         milliseconds = float(data.get("duration_ms") or (loop.time() - started) * 1000)
         if isinstance(data.get("state"), dict):
             self._conversation.state = dict(data["state"])
@@ -150,6 +157,7 @@ class FunctionRunner:
         return settings.slow_function_timeout if function.latency else settings.function_timeout
 
     def _on_message(self, message: Plain, logs: list[Mapping[str, Any]]) -> Awaitable[Any] | None:
+        message = self._conversation.vault.conceal(message)
         match message.get("type"):
             case "metric":
                 return self._conversation.write_metric(

@@ -36,6 +36,11 @@ def require_voice() -> None:
     _require("The voice 'local'", ("hibari", "onnxruntime", "numpy", "soxr"))
 
 
+def require_turn_model() -> None:
+    """Raise `MissingExtra` unless the turn model's packages are installed; loads none of them."""
+    _require("The turn model 'smart-turn'", ("onnxruntime", "numpy", "soxr"))
+
+
 def final_model(whisper_dir: str, cache: Path) -> Path:
     """The model that writes final transcripts: the directory given, else Whisper base, put together in `cache`."""
     return _checked_directory(Path(whisper_dir)) if whisper_dir else _base(cache)

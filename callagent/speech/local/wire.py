@@ -1,6 +1,6 @@
 """What the core and an inference process say to each other: length-prefixed MessagePack on a socket pair.
 
-The core sends one `Load…`, answered by `Ready` or `Failed`; then `Transcribe` and `Speak`, each answered once.
+The core sends one `Load…`, answered by `Ready` or `Failed`; then `Transcribe`, `Speak` or `Judge`, each answered once.
 """
 
 from __future__ import annotations
@@ -28,6 +28,10 @@ class LoadRecognizer(_Message):
 
 
 class LoadVoice(_Message):
+    pass
+
+
+class LoadTurnModel(_Message):
     pass
 
 
@@ -73,10 +77,22 @@ class Spoken(_Message):
     words: tuple[tuple[str, float, float], ...] = ()
 
 
-Load = LoadRecognizer | LoadVoice
-Request = Transcribe | Speak
-Answer = Transcribed | Spoken | Failed
-Message = LoadRecognizer | LoadVoice | Transcribe | Speak | Ready | Failed | Transcribed | Spoken
+class Judge(_Message):
+    """Has who spoke last in this finished?"""
+
+    number: int
+    pcm: bytes
+
+
+class Judged(_Message):
+    number: int
+    probability: float
+
+
+Load = LoadRecognizer | LoadVoice | LoadTurnModel
+Request = Transcribe | Speak | Judge
+Answer = Transcribed | Spoken | Judged | Failed
+Message = Load | Request | Ready | Answer
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Message)

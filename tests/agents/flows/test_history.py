@@ -67,3 +67,16 @@ def test_results_of_the_last_turns_are_found_newest_first():
     history.note("later")
     assert list(history.recent_contents(2)) == ["later", "Booked for $name."]
     assert list(history.recent_contents(1)) == ["later"]
+
+
+def test_a_reopened_turn_leaves_the_history_unless_functions_ran_in_it() -> None:
+    history = History()
+    history.user("a table")
+    history.agent("For when?")
+    history.user("for four")
+    history.reopen()
+    assert history.plain() == [{"role": "user", "text": "a table"}, {"role": "agent", "text": "For when?"}]
+    history.called((ToolCall("c1", "book", "{}"),))
+    history.reopen()
+    assert len(history.entries) == 3
+    History().reopen()

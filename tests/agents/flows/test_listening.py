@@ -186,3 +186,11 @@ def test_interruptions_may_be_counted_and_forbidden_in_the_finer_settings(tmp_pa
     assert not interruptible(found)
     never = conversation(tmp_path / "b", **experimental(barge_in={"experimental_config": {"force_disable": True}}))
     assert not interruptible(never)
+
+
+def test_a_turn_models_settings_and_eager_finals_are_handed_on(tmp_path: Path):
+    sections = {"eot": {"provider": "smart_turn", "threshold": 0.7, "timeout_ms": 900}, "asr": {"eager_final": True}}
+    settings = listen_settings(conversation(tmp_path, **experimental(**sections)))
+    assert (settings.turn_threshold, settings.unfinished, settings.eager_final) == (0.7, 0.9, True)
+    plain = listen_settings(conversation(tmp_path / "plain"))
+    assert (plain.turn_threshold, plain.unfinished, plain.eager_final) == (None, None, False)

@@ -13,7 +13,12 @@ from callagent.agents.flows.without_effect import unknown_sections, without_effe
 from tests.agents.flows.support import write_project
 
 DATA: dict[str, Any] = {
-    "asr": {"initial_timeout": 5, "eager_final": True, "flow_overrides": {"F": {"steps": {"S": {"provider": "x"}}}}},
+    "asr": {
+        "initial_timeout": 5,
+        "eager_final": True,
+        "use_asr_lib": True,
+        "flow_overrides": {"F": {"steps": {"S": {"provider": "x"}}}},
+    },
     "ragdoll": {"top_k": 3, "soft_threshold": 0.1},
     "filler_utterances": {"is_enabled": True, "anything": 1},
     "audio_enhancement": {"krisp": {}},
@@ -25,8 +30,8 @@ FILTER = "phrase_filtering: [{name: a, regular_expressions: ['(a+)+$']}]\n"
 def test_settings_without_effect_are_named_and_the_others_are_not():
     experimental = Experimental(DATA)
     assert without_effect(experimental) == [
-        "asr.eager_final",
         "asr.provider",
+        "asr.use_asr_lib",
         "audio_enhancement",
         "ragdoll.soft_threshold",
     ]
@@ -40,7 +45,7 @@ def test_check_says_it_once(tmp_path: Path):
         "voice/response_control/phrase_filtering.yaml": FILTER,
     }
     warnings = [str(each) for each in check_project(write_project(tmp_path, files)).warnings]
-    assert sum("no effect on this server: asr.eager_final, asr.provider, audio" in each for each in warnings) == 1
+    assert sum("no effect on this server: asr.provider, asr.use_asr_lib, audio" in each for each in warnings) == 1
     assert any("Unknown sections: newer." in each for each in warnings)
     assert any("'(a+)+$' repeats a repetition" in each for each in warnings)
 

@@ -1,0 +1,143 @@
+"""Sounds that are no words: ambience and effects, by name. WAV files of a folder, and a few made here.
+
+The ones made here are noises shaped by C: moving averages, envelopes, mixed tones. None is a recording.
+"""
+
+from __future__ import annotations
+
+import audioop
+import math
+import random
+from array import array
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from callagent.call_info import SAMPLE_RATE
+from callagent.errors import ConfigError
+
+LONGEST_SECONDS = 120
+SLICE = SAMPLE_RATE // 20
+"""Samples of one step of an envelope: 50 ms."""
+
+
+class Sounds:
+    """All sounds of a server; made or read when the server starts."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        """Raises `ConfigError` for a file that is no sound."""
+        self._pcm = {name: make() for name, make in MADE.items()}
+        if folder is not None:
+            self._pcm |= {path.stem.lower(): _read(path) for path in sorted(folder.glob("*.wav"))}
+
+    def __call__(self, name: str) -> bytes | None:
+        """16-bit PCM at 8 kHz, to be repeated; None: there is no sound of that name."""
+        return self._pcm.get(name.lower())
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(sorted(self._pcm))
+
+
+def white_noise() -> bytes:
+    return _noise(6.0, seed=1)
+
+
+def office() -> bytes:
+    """Ventilation, and somebody at a keyboard now and then."""
+    return _mixed(_smooth(_noise(12.0, seed=2), 12), audioop.mul(_typing(12.0, 40, seed=3), 2, 0.5))
+
+
+def restaurant() -> bytes:
+    """Many people talking at other tables, none of them understood, and a glass now and then."""
+    chance = random.Random(4)
+    room = _smooth(_noise(8.0, seed=5), 8)
+    for table in range(3):
+        room = _mixed(room, _murmur(chance, 8.0, seed=10 + table))
+    return _mixed(room, _glasses(chance, 8.0))
+
+
+def typing() -> bytes:
+    return _typing(6.0, 34, seed=6)
+
+
+def ring() -> bytes:
+    """The ringing tone of North America: 440 and 480 Hz, two seconds of six."""
+    period = SAMPLE_RATE // 40
+    wave = array("h", bytes(2 * period))
+    for at in range(period):
+        angle = 2 * math.pi * at / SAMPLE_RATE
+        wave[at] = round(5000 * (math.sin(440 * angle) + math.sin(480 * angle)))
+    return wave.tobytes() * 80 + bytes(2 * 4 * SAMPLE_RATE)
+
+
+MADE: Mapping[str, Callable[[], bytes]] = {
+    "office-ambiance": office,
+    "restaurant-ambiance": restaurant,
+    "ring": ring,
+    "typing": typing,
+    "whitenoise-subtle": white_noise,
+}
+"""The presets of the flow format, and the effects that its delay responses use."""
+
+
+def _noise(seconds: float, seed: int) -> bytes:
+    samples = round(seconds * SAMPLE_RATE)
+    return audioop.mul(audioop.lin2lin(random.Random(seed).randbytes(samples), 1, 2), 2, 0.25)
+
+
+def _smooth(pcm: bytes, times: int) -> bytes:
+    """Each time the mean of neighbours: less and less of the high frequencies. The ends meet."""
+    for _ in range(times):
+        half = audioop.mul(pcm, 2, 0.5)
+        pcm = audioop.add(half, half[2:] + half[:2], 2)
+    return pcm
+
+
+def _mixed(one: bytes, other: bytes) -> bytes:
+    return audioop.add(one, other.ljust(len(one), b"\0")[: len(one)], 2)
+
+
+def _murmur(chance: random.Random, seconds: float, seed: int) -> bytes:
+    """Noise in the band of a voice through a wall, in syllables."""
+    low = _smooth(_noise(seconds, seed), 6)
+    band = audioop.add(low, audioop.mul(_smooth(low, 8), 2, -1.0), 2)
+    steps = [band[at : at + 2 * SLICE] for at in range(0, len(band), 2 * SLICE)]
+    return b"".join(audioop.mul(step, 2, chance.choice((0.1, 0.5, 1.0, 0.7, 0.2))) for step in steps)
+
+
+def _typing(seconds: float, keys: int, seed: int) -> bytes:
+    chance = random.Random(seed)
+    pcm = bytearray(2 * round(seconds * SAMPLE_RATE))
+    for _ in range(keys):
+        click = _smooth(_noise(0.012, chance.randrange(1 << 30)), 2)
+        faded = b"".join(audioop.mul(click[at : at + 32], 2, 1 - at / len(click)) for at in range(0, len(click), 32))
+        at = 2 * chance.randrange(len(pcm) // 2 - len(faded) // 2)
+        pcm[at : at + len(faded)] = audioop.mul(faded, 2, chance.uniform(0.5, 1.0))
+    return bytes(pcm)
+
+
+def _glasses(chance: random.Random, seconds: float) -> bytes:
+    pcm = bytearray(2 * round(seconds * SAMPLE_RATE))
+    for _ in range(3):
+        pitch, length = chance.uniform(2200, 3200), SAMPLE_RATE // 5
+        clink = array("h", bytes(2 * length))
+        for at in range(length):
+            clink[at] = round(1500 * math.exp(-at / 300) * math.sin(2 * math.pi * pitch * at / SAMPLE_RATE))
+        start = 2 * chance.randrange(len(pcm) // 2 - length)
+        pcm[start : start + 2 * length] = clink.tobytes()
+    return bytes(pcm)
+
+
+def _read(path: Path) -> bytes:
+    import wave
+
+    try:
+        with wave.open(str(path)) as file:
+            rate, width, channels = file.getframerate(), file.getsampwidth(), file.getnchannels()
+            data = file.readframes(min(file.getnframes(), LONGEST_SECONDS * rate))
+        if width != 2 or channels > 2:
+            raise ConfigError(f"{path}: a sound is 16-bit PCM, mono or stereo")
+    except (OSError, EOFError, wave.Error) as error:
+        raise ConfigError(f"{path}: not a sound: {error}") from None
+    mono = audioop.tomono(data, 2, 0.5, 0.5) if channels == 2 else data
+    return mono if rate == SAMPLE_RATE else audioop.ratecv(mono, 2, 1, rate, SAMPLE_RATE, None)[0]
