@@ -36,7 +36,7 @@ from callagent.agents.action import (
 from callagent.breaker import ON_PROVIDER_FAILURE
 from callagent.call_info import EndReason
 from callagent.call_keeping import Keeping
-from callagent.call_media import Tape
+from callagent.call_media import AudioTap, Tape
 from callagent.call_outage import Outages, last_words, patience
 from callagent.call_record import Recorder
 from callagent.call_reply import Replies
@@ -55,6 +55,7 @@ from callagent.call_state import (
     ProvidersFailed,
     ReplyDone,
     SpeechMade,
+    TakeOverAsked,
     TransferEnded,
 )
 from callagent.call_voice import CallVoice
@@ -80,6 +81,7 @@ from callagent.turns import (
     FloorState,
     FloorYielded,
     NoInput,
+    PartialHeard,
     TurnEvent,
     TurnReopened,
     TurnTaker,
@@ -118,6 +120,9 @@ class Call:
         self._outages = Outages(settings.fallback)
         self._handing: tuple[Handoff, TransferTarget] | None = None
         self._digits_hidden = self._reopened = False
+        self._signalling = services.signalling
+        self.partial = ""
+        """What the caller says just now, for who watches."""
         self._log = log.bind(call=leg.info.call_id)
         self._recorder = Recorder(leg.info, project.name, settings.environment, self._loop.time())
         self._sounding = CallVoice(self._taker, services.has_voice, self._recorder, settings.language)
@@ -144,6 +149,17 @@ class Call:
     def end(self, reason: EndReason) -> None:
         """Ask the call to end now: time is up, the server stops."""
         self._inbox.put_nowait(EndAsked(reason))
+        if self._state is CallState.STARTING and self.leg.info.direction == "outbound":
+            # While the peer's phone rings nobody reads the inbox.
+            self._leaving = asyncio.create_task(self.leg.hang_up(reason))
+
+    def take_over(self, handoff: Handoff) -> None:
+        """Ask the call to stop talking and to go where `handoff` says, if the settings let it."""
+        self._inbox.put_nowait(TakeOverAsked(handoff))
+
+    def listen_in(self) -> tuple[AudioTap, Callable[[], None]] | None:
+        """A listener's ear, and what takes it away; None before the call is answered."""
+        return self._tape.listen_in()
 
     async def run(self) -> CallRecord:
         info = self.leg.info
@@ -206,12 +222,14 @@ class Call:
             self._end(last.action.reason)
             return False
         try:
-            self._media = await self.leg.answer()
+            self._media = media = await self.leg.answer()
         except LegGone:
+            while not self._over and not self._inbox.empty():
+                self._handle(self._inbox.get_nowait())
             self._end(EndReason.CANCELLED)
             return False
         self._recorder.answered(self._loop.time())
-        self._audio = SwitchedMedia(self._tape.over(self._media, self._loop.time()))
+        self._audio = SwitchedMedia(self._tape.over(media, self._loop.time()))
         self._taker.start(self._audio)
         self._change(CallInput.ANSWERED)
         return True
@@ -255,6 +273,8 @@ class Call:
                 self._recorder.speech_made(text, asked, answered)
             case PartiesJoined():
                 self._joined()
+            case TakeOverAsked(handoff=handoff):
+                self._take_over(handoff)
             case AnswerDue():
                 pass
             case _:
@@ -266,6 +286,7 @@ class Call:
         match event:
             case CallerTurnEnded(text=text, alternatives=alternatives, digits=digits):
                 self._outages.worked("recognizer")
+                self.partial = ""
                 self._keeping.progressed()
                 reopens, self._reopened = self._reopened, False
                 turn = CallerTurn(text, alternatives, digits, reopens=reopens, secure=event.is_pii)
@@ -281,6 +302,8 @@ class Call:
                 self._the_agent.heard(heard, cut=False)
             case UtteranceStarted(utterance=utterance) if utterance.kind is UtteranceKind.FILLER:
                 self._the_agent.filler_spoken(utterance.text)
+            case PartialHeard(text=text):
+                self.partial = text
             case _:
                 """Only the record wants it."""
 
@@ -387,6 +410,13 @@ class Call:
             self._log.warning("last_words_not_played")
         self._inbox.put_nowait(LastWordsPlayed(leaving))
 
+    def _take_over(self, handoff: Handoff) -> None:
+        """No last words: whoever takes over is waiting."""
+        if self._state is CallState.TALKING:
+            self._replies.cut()
+            self._change(CallInput.LEAVE)
+            self._leave(handoff)
+
     def _leave(self, leaving: HangUp | Handoff) -> None:
         if self._state is not CallState.LEAVING:
             return
@@ -458,6 +488,7 @@ class Call:
         keeping, closing = self._keeping, self._settings.closing
         await keeping.bounded("hang_up", self.leg.hang_up(self._end_reason), closing)
         await self._stop_tasks()
+        self._recorder.signalling(self._signalling(self.leg.info.peer_call_id or ""))
         self._recorder.finish(self._end_reason, self._loop.time())
         if self._agent:
             await keeping.end_function(self._agent, self._end_reason)

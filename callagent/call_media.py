@@ -1,36 +1,62 @@
-"""A leg's media with a recording beside it, and what the agent may do to the recording."""
+"""A leg's media with those who hear it too: the recording, and people who listen in."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
 
-from callagent.call_info import RecordingWish
+from callagent.call_info import FRAME_BYTES, FRAME_SECONDS, RecordingWish
 from callagent.call_record import Recorder
 from callagent.legs.leg import FrameSink, FrameSource, Media, MediaStatistics
 from callagent.log import Logger
 from callagent.records import StereoRecording
 
+_SILENCE = bytes(FRAME_BYTES)
+_BEHIND = 0.5
+"""Seconds that a listener may be behind; more is dropped."""
 
-class RecordedMedia:
+
+class TappedMedia:
     """Passes everything through; what is heard goes left, what is sent goes right."""
 
-    def __init__(self, media: Media, recording: StereoRecording) -> None:
+    def __init__(self, media: Media, recording: StereoRecording | None = None) -> None:
         self._media = media
         self._recording = recording
+        self.caller_hidden = False
+        """Whether listeners hear nothing of the caller: digits that nobody may know are being keyed or said."""
+        self._taps: tuple[AudioTap, ...] = ()
+        """Replaced whole: the pump thread reads it."""
+
+    def listen_in(self) -> tuple[AudioTap, Callable[[], None]]:
+        """A listener's ear, and what takes it away."""
+        tap = AudioTap()
+        self._taps = (*self._taps, tap)
+
+        def leave() -> None:
+            self._taps = tuple(one for one in self._taps if one is not tap)
+
+        return tap, leave
 
     def start(self, sink: FrameSink, source: FrameSource) -> None:
         recording = self._recording
 
         def heard(pcm: bytes, now: float) -> None:
-            recording.left(pcm, now)
+            if recording is not None:
+                recording.left(pcm, now)
+            for tap in self._taps:
+                tap.caller.append(_SILENCE if self.caller_hidden else pcm)
             sink(pcm, now)
 
         def sent() -> bytes | None:
             frame = source()
             if frame is not None:
-                recording.right(frame, monotonic())
+                if recording is not None:
+                    recording.right(frame, monotonic())
+                for tap in self._taps:
+                    tap.agent.append(frame)
             return frame
 
         self._media.start(heard, sent)
@@ -45,27 +71,44 @@ class RecordedMedia:
         return self._media.statistics()
 
 
+class AudioTap:
+    """What one listener has not heard yet. Both sides are appended to by other threads, and taken from here."""
+
+    def __init__(self) -> None:
+        frames = int(_BEHIND / FRAME_SECONDS)
+        self.caller: deque[bytes] = deque(maxlen=frames)
+        self.agent: deque[bytes] = deque(maxlen=frames)
+
+    def frame(self) -> tuple[bytes, bytes] | None:
+        """The next 20 ms of caller and agent; None: neither has any."""
+        if not self.caller and not self.agent:
+            return None
+        return _next(self.caller), _next(self.agent)
+
+
+def _next(frames: deque[bytes]) -> bytes:
+    return frames.popleft() if frames else _SILENCE
+
+
 class Tape:
-    """One call's recording, where calls are recorded; else nothing that it is asked has an effect."""
+    """Who hears one call besides its parties: its recording, where calls are recorded, and people who listen in."""
 
     def __init__(self, folder: Path | None, recorder: Recorder, log: Logger) -> None:
         self._folder = folder
         self._recorder = recorder
         self._log = log
         self._recording: StereoRecording | None = None
+        self._media: TappedMedia | None = None
 
     def over(self, media: Media, now: float) -> Media:
-        """`media`, recorded from now on."""
-        if self._folder is None:
-            return media
-        path = self._folder / f"{self._recorder.record.id}.wav"
-        try:
-            self._recording = StereoRecording(path, now)
-        except OSError as error:
-            self._recorder.error("recording", str(error), now)
-            return media
-        self._recorder.record.recording = str(path)
-        return RecordedMedia(media, self._recording)
+        """`media`, heard from now on."""
+        self._recording = self._begin(self._folder, now) if self._folder else None
+        self._media = TappedMedia(media, self._recording)
+        return self._media
+
+    def listen_in(self) -> tuple[AudioTap, Callable[[], None]] | None:
+        """A listener's ear, and what takes it away; None before the call is answered."""
+        return self._media.listen_in() if self._media else None
 
     def control(self, wish: RecordingWish) -> None:
         if self._recording is None:
@@ -76,10 +119,22 @@ class Tape:
             self._recorder.record.recording = None
 
     def hide_caller(self, hidden: bool) -> None:
-        """What the caller does is not to be heard on the recording."""
+        """What the caller does is for nobody else's ears."""
         if self._recording is not None:
             self._recording.caller_hidden = hidden
+        if self._media is not None:
+            self._media.caller_hidden = hidden
 
     async def close(self) -> None:
         if self._recording is not None:
             await asyncio.to_thread(self._recording.close)
+
+    def _begin(self, folder: Path, now: float) -> StereoRecording | None:
+        path = folder / f"{self._recorder.record.id}.wav"
+        try:
+            recording = StereoRecording(path, now)
+        except OSError as error:
+            self._recorder.error("recording", str(error), now)
+            return None
+        self._recorder.record.recording = str(path)
+        return recording

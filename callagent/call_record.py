@@ -184,6 +184,7 @@ class Recorder:
         self._turn.spoken.append(spoken)
         self._turn.agent_response_datetime = self._turn.agent_response_datetime or self._datetime(at)
         self._utterances[utterance.number] = (self._turn, spoken)
+        self._measure()
 
     def utterance_finished(self, utterance: Utterance, at: float) -> None:
         if pair := self._utterances.pop(utterance.number, None):
@@ -233,9 +234,7 @@ class Recorder:
         record.total_duration = self._at(now)
         record.ended_at = self._datetime(now)
         record.num_turns = len(record.turns) - 1
-        for entry, instants in self._instants:
-            entry.instants = self._instants_of(instants)
-            entry.latency = _latency_of(instants)
+        self._measure()
         for turn in record.turns:
             # After the last words before a hang-up or a transfer the caller does not get the floor.
             if not turn.agent_response and not turn.barge_in:
@@ -248,8 +247,16 @@ class Recorder:
         record.messages = agent.messages
         record.variant_name, record.language = agent.variant, agent.language
 
+    def signalling(self, messages: list[dict[str, Any]]) -> None:
+        self.record.signalling = messages
+
     def media(self, statistics: MediaStatistics) -> None:
         self.record.media = asdict(statistics)
+
+    def _measure(self) -> None:
+        for entry, instants in self._instants:
+            entry.instants = self._instants_of(instants)
+            entry.latency = _latency_of(instants)
 
     def _functions(self) -> list[FunctionRecord]:
         return [entry for turn in self.record.turns for entry in turn.functions]

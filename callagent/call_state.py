@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
 from callagent.agents.action import Action, Handoff, HangUp, Listen, Say
 from callagent.call_info import EndReason
@@ -130,7 +131,15 @@ class SpeechMade:
     answered: float
 
 
-CallEvent = Acted | ReplyDone | LastWordsPlayed | TransferEnded | AnswerDue | EndAsked | ProvidersFailed | SpeechMade
+@dataclass(frozen=True, slots=True)
+class TakeOverAsked:
+    """Somebody who watches gives the call to a person."""
+
+    handoff: Handoff
+
+
+Asked = EndAsked | TakeOverAsked
+CallEvent = Acted | ReplyDone | LastWordsPlayed | TransferEnded | AnswerDue | Asked | ProvidersFailed | SpeechMade
 Event = LegEvent | TurnEvent | CallEvent
 
 ANSWERING = (Say, Listen, HangUp, Handoff)
@@ -146,3 +155,5 @@ class CallServices:
     """Raises `TargetRefused`."""
     has_voice: Callable[[str, str], bool] = lambda provider, name: False
     """Whether a provider's voice, by its name there, can be had, or one that stands for it."""
+    signalling: Callable[[str], list[dict[str, Any]]] = lambda peer_call_id: []
+    """The messages of a call by its wire's identifier, for the record."""

@@ -72,6 +72,15 @@ def _redacted(redact: Callable[[Any], Any], _: object, __: str, fields: dict[str
     return fields
 
 
+def plain(text: str) -> str:
+    """One line that a terminal only shows: a caller's name or words may hold what it would obey."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
+def _plain_fields(_: object, __: str, fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: plain(value) if isinstance(value, str) else value for name, value in fields.items()}
+
+
 class _State:
     configured = False
     debug = False
@@ -97,8 +106,8 @@ def configure(level: str = "info", *, json: bool | None = None, redact: Callable
     _state.debug = level == "debug"
     as_json = not sys.stderr.isatty() if json is None else json
     # Never with the values of variables: they may be secrets or what a caller said.
-    plain = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
-    renderer: Any = structlog.processors.JSONRenderer() if as_json else plain
+    console = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+    renderer: Any = structlog.processors.JSONRenderer() if as_json else console
     processors: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
@@ -107,6 +116,8 @@ def configure(level: str = "info", *, json: bool | None = None, redact: Callable
     if as_json:
         without_values = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
         processors.append(structlog.processors.ExceptionRenderer(without_values))
+    else:
+        processors.append(_plain_fields)
     if redact:
         processors.append(partial(_redacted, redact))
     structlog.configure(

@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from callagent.errors import ProviderError, UserError
 from callagent.legs.leg import CallLeg, TransferTarget
 from callagent.models import lineup_of
 from callagent.observation import Observation, redaction_of
+from callagent.outbound import place_call
 from callagent.projects import open_language_model
 from callagent.provider_metrics import provider_metrics
 from callagent.records import Store
@@ -49,6 +51,8 @@ from callagent.speech_options import check_languages, longest_final, open_sounds
 from callagent.targets import resolve_target
 from callagent.turns import Ears, TurnModel, TurnSettings, TurnTaker
 from callagent.web import ServerHooks, make_app
+from callagent.web.access import ProxyLogin
+from callagent.web.control import Controls, Dial, DialRefused
 
 log = logs.get_logger(__name__)
 
@@ -106,7 +110,7 @@ class Server:
         self._lineups: list[Lineup[Any]] = [self._voice.lineup]
         self._sounds = sounds
         self._turn_model: TurnModel | None = None
-        self._services = CallServices(observation.store, self._resolve, self._voice.has_voice)
+        self._services = CallServices(observation.store, self._resolve, self._voice.has_voice, self._signalled)
         if isinstance(self._recognizer, FailoverRecognizer):
             self._lineups.append(self._recognizer.lineup)
         self._calls: dict[str, tuple[Call, asyncio.Task[None]]] = {}
@@ -201,6 +205,18 @@ class Server:
             self._observation.metrics.calls_refused.add()
             self._refuse(leg)
             return
+        self._begin(leg, route)
+
+    async def dial(self, asked: Dial) -> str:
+        """Place a call; its id. The project is that of the number it comes from. Raises `CallagentError`."""
+        route = self._router.route(asked.from_number or None)
+        if route is None or self._signalling is None:
+            raise DialRefused(f"no project answers for number '{asked.from_number}'")
+        leg = await place_call(asked, self._config, self._signalling.legs)
+        self._begin(leg, route)
+        return leg.info.call_id
+
+    def _begin(self, leg: CallLeg, route: Route) -> None:
         self._observation.started(leg.info)
         call = self._make_call(leg, route)
         task = asyncio.create_task(self._run_call(call), name=f"call {leg.info.call_id}")
@@ -261,7 +277,8 @@ class Server:
 
     async def _run_call(self, call: Call) -> None:
         try:
-            await self._observation.ended(await call.run())
+            record = await call.run()
+            await self._observation.ended(record)
         finally:
             del self._calls[call.leg.info.call_id]
 
@@ -274,6 +291,9 @@ class Server:
     def _resolve(self, handoff: Handoff) -> TransferTarget:
         return resolve_target(handoff, self._config.targets)
 
+    def _signalled(self, peer_call_id: str) -> list[dict[str, Any]]:
+        return [] if self._signalling is None else self._signalling.legs.signalling(peer_call_id)
+
     # Sockets --------------------------------------------------------------------------------------------------------
 
     async def _listen_sip(self, stack: AsyncExitStack) -> list[str]:
@@ -285,7 +305,15 @@ class Server:
 
         http = self._config.http
         hooks = ServerHooks(self.take, self.admit, lambda: self._draining, self.metrics, self._router.outside)
-        dashboard = self._observation.dashboard(self.live_calls, self._router.projects, stack)
+        dashboard = replace(
+            self._observation.dashboard(self.live_calls, self._router.projects, stack),
+            controls=Controls(
+                [target.name for target in self._config.targets if target.name],
+                self.dial if self._signalling else None,
+                self.admit,
+            ),
+            proxy_login=ProxyLogin(http.login_header, http.login_proxies) if http.login_header else None,
+        )
         https = http.public_url.startswith("https://")
         runner = web.AppRunner(make_app(self._twilio(), hooks, dashboard, https=https), access_log=None)
         await runner.setup()

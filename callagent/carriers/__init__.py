@@ -1,5 +1,6 @@
-"""Media-stream carriers: their dialects, signatures and call control. One dialect so far, Twilio's."""
+"""Media-stream carriers: their dialects, signatures and call control. Twilio's, and that of our own page."""
 
+from callagent.carriers.browser import BrowserDialect
 from callagent.carriers.control import CallEnded, ControlFailed, TwilioControl, TwilioSettings
 from callagent.carriers.signature import SIGNATURE_HEADER, SignatureChecker
 from callagent.carriers.tokens import TokenTable, TooManyTokens
@@ -23,6 +24,7 @@ __all__ = [
     "MAX_MESSAGE_BYTES",
     "NOTHING",
     "SIGNATURE_HEADER",
+    "BrowserDialect",
     "CallEnded",
     "ControlFailed",
     "DialTarget",

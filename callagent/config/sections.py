@@ -113,6 +113,16 @@ class HttpSettings(Section):
     enabled: bool = True
     public_url: UrlSetting = ""
     """The URL that carriers reach us at; their signatures are checked against it, never against a header."""
+    login_header: str = ""
+    """A header in which a proxy that has done the login (OIDC) names one of `users`: `X-Auth-Request-Email`."""
+    login_proxies: tuple[NetworkSetting, ...] = ()
+    """Addresses or networks of such proxies: nobody else's header counts, and they themselves are nobody."""
+
+    @model_validator(mode="after")
+    def _knows_its_proxies(self) -> Self:
+        if bool(self.login_header) != bool(self.login_proxies):
+            raise ValueError("'login_header' and 'login_proxies' go together")
+        return self
 
 
 class TwilioSettings(Section):
@@ -312,7 +322,7 @@ class User(Section):
     """As `callagent password` prints it, never the password itself."""
     token: SecretStr = SecretStr("")
     """SHA-256 of a bearer token for programs, in hexadecimal."""
-    rights: tuple[Literal["view", "personal", "control"], ...] = ("view",)
+    rights: tuple[Literal["view", "personal", "control", "call", "configure"], ...] = ("view",)
 
 
 class Webhook(Section):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from callagent.legs.browser_leg import BrowserLeg
 from callagent.legs.carrier_leg import CarrierLeg
 from callagent.legs.leg import CallLeg, LegGone, Media, TransferOutcome, TransferStatus, TransferTarget
 from callagent.legs.sip_leg import SipLeg
@@ -9,6 +10,7 @@ from callagent.legs.sip_legs import SipLegs
 from callagent.legs.sip_media import MediaOfTrunk, TrunkMedia, any_trunk
 
 __all__ = [
+    "BrowserLeg",
     "CallLeg",
     "CarrierLeg",
     "LegGone",

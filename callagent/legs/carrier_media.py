@@ -7,10 +7,9 @@ import audioop
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Final
+from typing import Final, Protocol
 
 from callagent.call_info import FRAME_SAMPLES, FRAME_SECONDS
-from callagent.carriers import TwilioDialect
 from callagent.legs.leg import FrameSink, FrameSource, LegGone, MediaStatistics
 
 LEAD: Final = 5 * FRAME_SECONDS
@@ -18,6 +17,16 @@ LEAD: Final = 5 * FRAME_SECONDS
 MARK_FRAMES: Final = 5
 """A mark after so many frames: the ledger is exact every 100 ms."""
 MAX_PENDING_MARKS: Final = 1024
+
+
+class MediaDialect(Protocol):
+    """How audio is said on a carrier's wire; each gives the text to send."""
+
+    def media(self, payload: bytes) -> str: ...
+
+    def mark(self, name: str) -> str: ...
+
+    def clear(self) -> str: ...
 
 
 class CarrierMedia:
@@ -30,7 +39,7 @@ class CarrierMedia:
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
-        self._dialect: TwilioDialect | None = None
+        self._dialect: MediaDialect | None = None
         self._send: Callable[[str], None] | None = None
         self._sink: FrameSink | None = None
         self._source: FrameSource | None = None
@@ -67,7 +76,7 @@ class CarrierMedia:
     def statistics(self) -> MediaStatistics:
         return replace(self._statistics)
 
-    def attach(self, dialect: TwilioDialect, send: Callable[[str], None]) -> None:
+    def attach(self, dialect: MediaDialect, send: Callable[[str], None]) -> None:
         """A media stream is there to talk through."""
         self._dialect = dialect
         self._send = send

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from callagent.call_info import NO_HEADERS
 from callagent.legs.leg import LegGone, TransferTarget
@@ -122,6 +124,20 @@ class SipLegs:
         if trunk is None:
             raise ValueError(f"target '{target.name}': no trunk leads to {target.uri}; name one with 'trunk'")
         return trunk
+
+    def signalling(self, call_id: str) -> list[dict[str, Any]]:
+        """The messages of a call by its Call-ID, as the record keeps them; for once."""
+        now, moment = asyncio.get_running_loop().time(), datetime.now(UTC)
+        return [
+            {
+                "at": (moment - timedelta(seconds=now - one.at)).isoformat(timespec="milliseconds"),
+                "sent": one.sent,
+                "peer": one.peer,
+                "line": one.line,
+                "text": one.text,
+            }
+            for one in self._opened().trace.take(call_id)
+        ]
 
     async def close(self) -> None:
         """Hang up what still runs and free the socket."""

@@ -23,7 +23,7 @@ _COLUMNS: Final = (
 )
 _PARQUET_ROWS: Final = 1000
 # A spreadsheet takes a cell that begins so for a formula.
-_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")
 
 
 def delete_of_caller(path: Path, number: str, *, outbox: bool) -> int:

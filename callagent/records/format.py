@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from callagent.log import plain
+
 
 def format_calls(calls: Sequence[dict[str, Any]]) -> str:
     """One line a call."""
@@ -20,7 +22,7 @@ def format_calls(calls: Sequence[dict[str, Any]]) -> str:
             f"{call['id'][:12]:<14}{call['started_at'][:19]:<21}{call['from_number'] or 'withheld':<17}"
             f"{seconds:>8}  {call['num_turns'] or 0:>5}  {ended}"
         )
-    return "\n".join(lines)
+    return "\n".join(plain(line) for line in lines)
 
 
 def format_call(record: dict[str, Any]) -> str:
@@ -44,7 +46,7 @@ def format_call(record: dict[str, Any]) -> str:
         lines += [f"  {error['at']:6.2f}  {error['what']}: {error['detail']}" for error in record["errors"]]
     if record["recording"]:
         lines += ["", f"recording {record['recording']}"]
-    return "\n".join(lines)
+    return "\n".join(plain(line) for line in lines)
 
 
 def _turn_lines(turn: dict[str, Any]) -> list[str]:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
+from callagent.records.schema import STAGES
+
 PAGE_BOUND: Final = 500
 _SEARCHED: Final = 10_000
 """Of a common word without other conditions, so many of the newest matches are looked at."""
@@ -62,14 +64,23 @@ def calls(dialect: Dialect, asked: CallFilter, *, limit: int = 50, cursor: str =
         conditions.append("(started_at, id) < (?, ?)")
         values += _parse_cursor(cursor)
     where = f"WHERE {' AND '.join(conditions)} " if conditions else ""
-    sql = f"SELECT {_LISTED} FROM calls {where}ORDER BY started_at DESC, id DESC LIMIT ?"
-    return Statement(sql, (*values, min(max(limit, 1), PAGE_BOUND) + 1))
+    bound = min(max(limit, 1), PAGE_BOUND) + 1
+    order = "ORDER BY started_at DESC, id DESC"
+    if by := _by_index(dialect, asked):
+        found = f"SELECT number FROM calls{by} {where}{order} LIMIT ?"
+        return Statement(f"SELECT {_LISTED} FROM calls WHERE number IN ({found}) {order}", (*values, bound))
+    return Statement(f"SELECT {_LISTED} FROM calls {where}{order} LIMIT ?", (*values, bound))
 
 
 def count(dialect: Dialect, asked: CallFilter) -> Statement:
     conditions, values = _conditions(dialect, asked)
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-    return Statement(f"SELECT count(*) AS calls FROM calls{where}", tuple(values))
+    return Statement(f"SELECT count(*) AS calls FROM calls{_by_index(dialect, asked)}{where}", tuple(values))
+
+
+def _by_index(dialect: Dialect, asked: CallFilter) -> str:
+    """A search in SQLite looks its matches up in an index of what is filtered by; by itself it reads whole rows."""
+    return " INDEXED BY calls_filters" if dialect is Dialect.SQLITE and asked.search.strip() else ""
 
 
 def cursor_of(row: dict[str, Any]) -> str:
@@ -85,17 +96,14 @@ def call(call_id: str) -> tuple[Statement, Statement]:
     )
 
 
-def overview(since: str, project_id: str = "") -> dict[str, Statement]:
+def overview(dialect: Dialect, since: str, project_id: str = "") -> dict[str, Statement]:
     """The figures since a day (`2026-01-31`), by what they are."""
     day = " AND project_id = ?" if project_id else ""
     values = (since, *((project_id,) if project_id else ()))
-    of_metrics = " AND call_id IN (SELECT id FROM calls WHERE project_id = ?)" if project_id else ""
+    latency, stages = _of_turns(dialect, day)
 
     def grouped(what: str) -> str:
         return f"FROM calls WHERE started_at >= ?{day} GROUP BY {what}"
-
-    def turns(column: str) -> str:
-        return f"FROM turns WHERE day >= ?{day} AND {column} IS NOT NULL"
 
     return {
         "days": Statement(
@@ -112,23 +120,43 @@ def overview(since: str, project_id: str = "") -> dict[str, Statement]:
             "GROUP BY handoff_reason ORDER BY 2 DESC LIMIT 20",
             values,
         ),
-        "latency": Statement(
-            f"SELECT day, response_ms / 50 AS bucket, count(*) AS turns {turns('response_ms')} "
-            "GROUP BY 1, 2 ORDER BY 1, 2",
-            values,
-        ),
-        "stages": Statement(
-            "SELECT avg(endpointing_ms) AS endpointing, avg(transcription_ms) AS transcription, "
-            f"avg(model_ms) AS model, avg(function_ms) AS functions, avg(barge_in_ms) AS barge_in "
-            f"FROM turns WHERE day >= ?{day}",
-            values,
-        ),
-        "metrics": Statement(
-            "SELECT name, value, count(*) AS written FROM metrics WHERE written_at >= ?"
-            f"{of_metrics} GROUP BY name, value ORDER BY 3 DESC LIMIT 500",
-            values,
-        ),
+        "latency": Statement(latency, values),
+        "stages": Statement(stages, values),
+        "metrics": Statement(_of_metrics(dialect, day), values),
     }
+
+
+def _of_metrics(dialect: Dialect, day: str) -> str:
+    if dialect is Dialect.SQLITE:
+        return (
+            f"SELECT name, value, sum(written) AS written FROM metrics_daily WHERE day >= ?{day} AND written > 0 "
+            "GROUP BY name, value ORDER BY 3 DESC LIMIT 500"
+        )
+    of_project = " AND call_id IN (SELECT id FROM calls WHERE project_id = ?)" if day else ""
+    return (
+        f"SELECT name, value, count(*) AS written FROM metrics WHERE written_at >= ?{of_project} "
+        "GROUP BY name, value ORDER BY 3 DESC LIMIT 500"
+    )
+
+
+def _of_turns(dialect: Dialect, day: str) -> tuple[str, str]:
+    """How quick the turns were: by day and bucket of 50 ms, and the mean of each stage."""
+    names = {stage: stage.removesuffix("_ms").replace("function", "functions") for stage in STAGES}
+    if dialect is Dialect.SQLITE:
+        where = f"FROM turns_daily WHERE day >= ?{day}"
+        means = ", ".join(f"1.0 * sum({stage}) / nullif(sum({stage}_turns), 0) AS {names[stage]}" for stage in STAGES)
+        return (
+            f"SELECT day, bucket, sum(turns) AS turns {where} AND bucket >= 0 AND turns_daily.turns > 0 "
+            "GROUP BY 1, 2 ORDER BY 1, 2",
+            f"SELECT {means} {where}",
+        )
+    where = f"FROM turns WHERE day >= ?{day}"
+    means = ", ".join(f"avg({stage}) AS {names[stage]}" for stage in STAGES)
+    return (
+        f"SELECT day, response_ms / 50 AS bucket, count(*) AS turns {where} AND response_ms IS NOT NULL "
+        "GROUP BY 1, 2 ORDER BY 1, 2",
+        f"SELECT {means} {where}",
+    )
 
 
 def traffic(project_id: str, since: str) -> Statement:

@@ -89,7 +89,7 @@ class Reader:
     async def overview(self, days: int, project_id: str = "") -> dict[str, Any]:
         """Volume, containment, reasons, latency and business metrics of the last days."""
         since = _days_ago(days)
-        statements = query.overview(since, project_id)
+        statements = query.overview(self._database.dialect, since, project_id)
         rows = dict(zip(statements, await self._database.fetch(list(statements.values())), strict=True))
         latency = _percentiles(rows["latency"])
         for day in rows["days"]:

@@ -23,6 +23,7 @@ QUERY_SECONDS: Final = 20.0
 _HIDDEN: Final = "[hidden]"
 _HIDDEN_TEXTS: Final = frozenset(
     {"user_input", "user_input_dtmf", "agent_response", "text", "heard", "handoff_reason", "detail", "digit", "uri"}
+    | {"line", "partial"}
 )
 _HIDDEN_DATA: Final = frozenset({"arguments", "result", "error", "logs", "state_changes", "state", "entities"})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from typing import Final
 
-VERSION: Final = 2
+VERSION: Final = 3
 
 CALLS: Final = """
 CREATE TABLE IF NOT EXISTS calls (
@@ -36,12 +36,85 @@ INDICES: Final = (
     "CREATE INDEX IF NOT EXISTS turns_summary ON turns (day, project_id, response_ms, endpointing_ms,"
     " transcription_ms, model_ms, function_ms, barge_in_ms)",
     "CREATE INDEX IF NOT EXISTS turns_by_position ON turns (project_id, previous, position, day)",
+    "CREATE INDEX IF NOT EXISTS calls_by_project ON calls (project_id, started_at, end_reason, handoff,"
+    " handoff_reason, total_duration)",
     "CREATE INDEX IF NOT EXISTS metrics_by_name ON metrics (name, value, written_at)",
+)
+# A search looks at many calls: what it filters by, without the records in between.
+_FILTERS = (
+    "CREATE INDEX IF NOT EXISTS calls_filters ON calls (number, wire, project_id, environment, channel, variant_name,"
+    " from_number, end_reason, handoff, started_at, ended_at, id)"
 )
 _OUTBOX = """
 CREATE TABLE IF NOT EXISTS outbox (
     number INTEGER PRIMARY KEY AUTOINCREMENT, kind TEXT NOT NULL, call_id TEXT NOT NULL, sequence INTEGER NOT NULL
 ) STRICT"""
+STAGES: Final = ("endpointing_ms", "transcription_ms", "model_ms", "function_ms", "barge_in_ms")
+NO_RESPONSE: Final = -1
+"""The bucket of turns that nobody answered."""
+# The overview of a hundred thousand calls reads these sums, not half a million turns. Triggers keep them exact: turns
+# are inserted and deleted, never changed. PostgreSQL is quick enough without.
+_DAILY = f"""
+CREATE TABLE IF NOT EXISTS turns_daily (
+    day TEXT NOT NULL, project_id TEXT NOT NULL, bucket INTEGER NOT NULL, turns INTEGER NOT NULL,
+    {", ".join(f"{stage} INTEGER NOT NULL, {stage}_turns INTEGER NOT NULL" for stage in STAGES)},
+    PRIMARY KEY (day, project_id, bucket)
+) STRICT, WITHOUT ROWID"""
+
+_METRICS_DAILY = """
+CREATE TABLE IF NOT EXISTS metrics_daily (
+    day TEXT NOT NULL, project_id TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL, written INTEGER NOT NULL,
+    PRIMARY KEY (day, project_id, name, value)
+) STRICT, WITHOUT ROWID"""
+
+
+def _bucket(row: str) -> str:
+    return f"coalesce({row}response_ms / 50, {NO_RESPONSE})"
+
+
+_ADDED = ", ".join(f"coalesce(NEW.{stage}, 0), NEW.{stage} IS NOT NULL" for stage in STAGES)
+_SUMMED = ", ".join(f"sum(coalesce({stage}, 0)), count({stage})" for stage in STAGES)
+
+
+def _metric(row: str) -> str:
+    """What tells its line of the sums; a metric comes after its call's row, and goes before it."""
+    project = f"coalesce((SELECT project_id FROM calls WHERE id = {row}.call_id), '')"
+    return f"substr({row}.written_at, 1, 10), {project}, {row}.name, {row}.value"
+
+
+_ADD_METRIC = f"""
+    INSERT INTO metrics_daily VALUES ({_metric("NEW")}, 1)
+    ON CONFLICT (day, project_id, name, value) DO UPDATE SET written = written + 1;"""
+_DROP_METRIC = f"""
+    UPDATE metrics_daily SET written = written - 1 WHERE (day, project_id, name, value) = ({_metric("OLD")});
+    DELETE FROM metrics_daily WHERE (day, project_id, name, value) = ({_metric("OLD")}) AND written = 0;"""
+# What is deleted leaves no value behind.
+_TRIGGERS = (
+    f"CREATE TRIGGER IF NOT EXISTS metric_added AFTER INSERT ON metrics BEGIN {_ADD_METRIC} END",
+    f"CREATE TRIGGER IF NOT EXISTS metric_deleted AFTER DELETE ON metrics BEGIN {_DROP_METRIC} END",
+    f"CREATE TRIGGER IF NOT EXISTS metric_changed AFTER UPDATE ON metrics BEGIN {_DROP_METRIC} {_ADD_METRIC} END",
+    f"""CREATE TRIGGER IF NOT EXISTS turn_added AFTER INSERT ON turns BEGIN
+    INSERT INTO turns_daily VALUES (NEW.day, NEW.project_id, {_bucket("NEW.")}, 1, {_ADDED})
+    ON CONFLICT (day, project_id, bucket) DO UPDATE SET turns = turns + 1, {
+        ", ".join(f"{name} = {name} + excluded.{name}" for stage in STAGES for name in (stage, f"{stage}_turns"))
+    };
+    END""",
+    f"""CREATE TRIGGER IF NOT EXISTS turn_deleted AFTER DELETE ON turns BEGIN
+    UPDATE turns_daily SET turns = turns - 1, {
+        ", ".join(
+            f"{stage} = {stage} - coalesce(OLD.{stage}, 0), {stage}_turns = {stage}_turns - (OLD.{stage} IS NOT NULL)"
+            for stage in STAGES
+        )
+    }
+    WHERE day = OLD.day AND project_id = OLD.project_id AND bucket = {_bucket("OLD.")};
+    END""",
+)
+_FILL_DAILY = (
+    f"INSERT INTO turns_daily SELECT day, project_id, {_bucket('')}, count(*), {_SUMMED} FROM turns GROUP BY 1, 2, 3"
+)
+_FILL_METRICS_DAILY = (
+    f"INSERT INTO metrics_daily SELECT {_metric('metrics')}, count(*) FROM metrics GROUP BY 1, 2, 3, 4"
+)
 _WORDS = "CREATE VIRTUAL TABLE IF NOT EXISTS calls_words USING fts5 (words, tokenize = 'unicode61')"
 
 POSTGRES: Final = (
@@ -69,7 +142,14 @@ def migrate(connection: sqlite3.Connection) -> bool:
         connection.execute("ALTER TABLE metrics RENAME TO metrics_before")
     for table in (CALLS, TURNS, METRICS):
         connection.execute(table + " STRICT")
-    for statement in (_OUTBOX, _WORDS, *INDICES):
+    for statement in (_OUTBOX, _WORDS, *INDICES, _FILTERS, _DAILY, _METRICS_DAILY):
+        connection.execute(statement)
+    if 0 < version < 3:
+        connection.execute("DELETE FROM turns_daily")
+        connection.execute(_FILL_DAILY)
+        connection.execute("DELETE FROM metrics_daily")
+        connection.execute(_FILL_METRICS_DAILY)
+    for statement in _TRIGGERS:
         connection.execute(statement)
     if version == 1:
         connection.execute("INSERT INTO metrics SELECT call_id, sequence, name, value, written_at FROM metrics_before")

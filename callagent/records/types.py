@@ -128,6 +128,8 @@ class CallRecord:
     """`{"role", "provider", "error", "at"}`: what was done by the next of the line-up, if there was one."""
     underruns: int = 0
     """Gaps within the agent's utterances because a voice was too slow."""
+    signalling: list[dict[str, Any]] = field(default_factory=list)
+    """SIP messages: `{"at", "sent", "peer", "line", "text"}`; `at` is ISO 8601."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

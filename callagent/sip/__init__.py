@@ -34,6 +34,7 @@ from callagent.sip.negotiation import FRAME_TIME, Agreement, Negotiation
 from callagent.sip.passport import Passport
 from callagent.sip.timers import TimerSettings
 from callagent.sip.tls import TlsSettings
+from callagent.sip.trace import Trace, TracedMessage
 from callagent.sip.transaction_layer import Hop
 from callagent.sip.trunks import Trunks, TrunkSettings, trunk_metrics
 from callagent.sip.uri import Uri, escape_user, host_reference
@@ -79,6 +80,8 @@ __all__ = [
     "StreamLimits",
     "TimerSettings",
     "TlsSettings",
+    "Trace",
+    "TracedMessage",
     "TransferProgressed",
     "TransferRequested",
     "TransferState",

@@ -19,6 +19,7 @@ from callagent.sip.events import CallAnswered, CallClosed, CallConfirmed, CallRe
 from callagent.sip.lookup import Lookup, LookupFailed
 from callagent.sip.message import Request, Response
 from callagent.sip.tls import TlsContexts, TlsSettings
+from callagent.sip.trace import Trace
 from callagent.sip.transaction_layer import Hop
 from callagent.sip.udp import Datagrams, route_to
 from callagent.sip.uri import Uri, host_reference
@@ -41,6 +42,7 @@ class Endpoint:
     ) -> None:
         """Made by `open`."""
         self.local_address = ("", 0)
+        self.trace = Trace()
         self._loop = asyncio.get_running_loop()
         self._settings = settings
         self._on_invite = on_invite
@@ -178,11 +180,18 @@ class Endpoint:
 
     def _receive_datagram(self, data: bytes, source: tuple[str, int]) -> None:
         log.debug("<", peer=source[0], port=source[1], message=data)
+        self._note(data, Hop(source[0], source[1]))
         self._user_agent.receive_datagram(data, source, self.now())
         self.flush()
 
+    def _note(self, data: bytes, source: Hop) -> None:
+        """A stranger's bytes are not even kept."""
+        if self._user_agent.admits(source.host):
+            self.trace.add(data, source, self.now(), sent=False)
+
     def _receive_framed(self, data: bytes, source: Hop, whole: bool) -> None:
         log.debug("<", peer=source.host, port=source.port, transport=source.transport, message=data)
+        self._note(data, source)
         self._user_agent.receive_message(data, source, self.now(), whole=whole)
         self.flush()
 
@@ -202,6 +211,7 @@ class Endpoint:
 
     def _send(self, data: bytes, hop: Hop) -> None:
         log.debug(">", peer=hop.host, port=hop.port, transport=hop.transport, message=data)
+        self.trace.add(data, hop, self.now(), sent=True)
         if self._datagrams is None:
             return
         if hop.reliable:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ipaddress import ip_address
+from collections.abc import Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Network, IPv6Network, ip_address
 from time import monotonic
 from typing import Final
 from urllib.parse import urlsplit
@@ -12,6 +14,8 @@ from aiohttp.typedefs import Handler, Middleware
 
 from callagent.web.accounts import Accounts
 from callagent.web.identity import IDENTITY, LOCAL, Identity
+
+Network = IPv4Network | IPv6Network
 
 SESSION_COOKIE: Final = "callagent_session"
 CSRF_HEADER: Final = "X-CSRF-Token"
@@ -43,14 +47,30 @@ def direct_and_local(request: web.Request) -> bool:
     return _is_loopback(request.remote or "") and _is_loopback(_host_name(request.host))
 
 
-def guard(open_paths: frozenset[str], accounts: Accounts) -> Middleware:
+@dataclass(frozen=True, slots=True)
+class ProxyLogin:
+    """A proxy that has done the login names who it was in a header."""
+
+    header: str
+    networks: Sequence[Network]
+
+    def vouches(self, request: web.Request) -> bool:
+        """Whether the request comes from such a proxy; it is never this machine's own user."""
+        try:
+            address = ip_address((request.remote or "").partition("%")[0])
+        except ValueError:
+            return False
+        return any(address in network for network in self.networks)
+
+
+def guard(open_paths: frozenset[str], accounts: Accounts, proxy_login: ProxyLogin | None = None) -> Middleware:
     """Refuse everything but `open_paths` to all who are neither local nor logged in."""
 
     @web.middleware
     async def let_in(request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.path in open_paths:
             return await handler(request)
-        identity = _identify(request, accounts)
+        identity = _identify(request, accounts, proxy_login)
         if identity is None:
             if accounts and (request.path in _OPEN_WITH_ACCOUNTS or request.path.startswith(_STATIC)):
                 _refuse_foreign(request)
@@ -65,13 +85,17 @@ def guard(open_paths: frozenset[str], accounts: Accounts) -> Middleware:
     return let_in
 
 
-def _identify(request: web.Request, accounts: Accounts) -> Identity | None:
+def _identify(request: web.Request, accounts: Accounts, proxy_login: ProxyLogin | None) -> Identity | None:
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
     if scheme.lower() == "bearer":
         # A wrong token is no way to become the machine's own user.
         return accounts.bearer(token.strip())
     if (cookie := request.cookies.get(SESSION_COOKIE)) and (found := accounts.session(cookie, monotonic())):
         return found
+    if proxy_login is not None and proxy_login.vouches(request):
+        names = request.headers.getall(proxy_login.header, [])
+        # A name that comes twice is one that somebody added.
+        return accounts.vouched(names[0]) if len(names) == 1 else None
     return LOCAL if direct_and_local(request) else None
 
 

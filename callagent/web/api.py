@@ -15,12 +15,13 @@ from callagent import __version__
 from callagent.agents.action import AgentProject
 from callagent.agents.flows import FlowProject
 from callagent.call import Call
-from callagent.call_info import EndReason
 from callagent.log import get_logger
 from callagent.records.query import PAGE_BOUND, CallFilter
 from callagent.records.reader import Reader
 from callagent.records.reading_process import StoreUnavailable
+from callagent.web.access import ProxyLogin
 from callagent.web.accounts import Accounts
+from callagent.web.control import Controls
 from callagent.web.identity import Right, identity_of, require
 from callagent.web.live import LiveCalls
 from callagent.web.openapi import description
@@ -47,6 +48,8 @@ class Dashboard:
     accounts: Accounts = field(default_factory=lambda: Accounts(()))
     forget: Callable[[str], Awaitable[int]] | None = None
     """Delete what is kept of a caller's number; how many calls that were."""
+    controls: Controls = field(default_factory=Controls)
+    proxy_login: ProxyLogin | None = None
 
 
 @web.middleware
@@ -81,7 +84,6 @@ class Api:
         add("/api/overview", self.overview)
         add("/api/projects", self.projects)
         add("/api/projects/{name}/graph", self.graph)
-        app.router.add_post("/api/calls/{id}/hangup", self.hang_up)
         app.router.add_delete("/api/callers/{number}", self.forget)
         app.on_startup.append(self._start)
         app.on_shutdown.append(self._stop)
@@ -142,15 +144,6 @@ class Api:
             return web.json_response(await self._reader.waveform(await self._recording_path(request), points))
         except OSError:
             raise web.HTTPNotFound(text="the recording cannot be read") from None
-
-    async def hang_up(self, request: web.Request) -> web.Response:
-        identity = require(request, Right.CONTROL)
-        call = self._dashboard.calls().get(request.match_info["id"])
-        if call is None:
-            raise web.HTTPNotFound(text="this call is not on")
-        log.info("call_ended_by_operator", call=call.record.id, operator=identity.name)
-        call.end(EndReason.OPERATOR)
-        return web.json_response({"ended": call.record.id}, status=202)
 
     async def forget(self, request: web.Request) -> web.Response:
         require(request, Right.PERSONAL)

@@ -10,9 +10,12 @@ from callagent.carriers import TwilioSettings
 from callagent.web.access import guard
 from callagent.web.accounts import Accounts
 from callagent.web.api import Api, Dashboard, unavailable_is_503
+from callagent.web.configuration import ConfigurationApi
+from callagent.web.control import ControlApi
 from callagent.web.hooks import ServerHooks
 from callagent.web.outside import EVENTS_PATH, OutsideRoutes
 from callagent.web.pages import Pages
+from callagent.web.phone import PhoneRoutes
 from callagent.web.sessions import SessionRoutes
 from callagent.web.twilio import SIGNED_PATHS, TwilioRoutes
 
@@ -29,7 +32,8 @@ def make_app(
     """
     open_paths = HEALTH_PATHS | {EVENTS_PATH} | (SIGNED_PATHS if twilio else frozenset())
     accounts = dashboard.accounts if dashboard else Accounts(())
-    middlewares = [guard(open_paths, accounts), unavailable_is_503]
+    proxy_login = dashboard.proxy_login if dashboard else None
+    middlewares = [guard(open_paths, accounts, proxy_login), unavailable_is_503]
     app = web.Application(middlewares=middlewares, client_max_size=MAX_BODY)
     routes = _Routes(hooks)
     app.router.add_get("/health", routes.health)
@@ -41,6 +45,9 @@ def make_app(
     if dashboard:
         Api(dashboard).register(app)
         SessionRoutes(dashboard.projects).register(app)
+        ControlApi(lambda call_id: dashboard.calls().get(call_id), dashboard.controls).register(app)
+        ConfigurationApi(dashboard.projects).register(app)
+        PhoneRoutes(hooks, dashboard.calls).register(app)
         Pages(accounts, secure=https).register(app)
     return app
 

@@ -6,15 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from callagent.agents.flows import Outside
-from callagent.legs.carrier_leg import CarrierLeg
+from callagent.legs.leg import CallLeg
 
 
 @dataclass(frozen=True, slots=True)
 class ServerHooks:
     """All are called on the event loop and return at once."""
 
-    on_carrier_call: Callable[[CarrierLeg], None]
-    """A verified call with its media stream; from here on the server owns and closes the leg."""
+    on_carrier_call: Callable[[CallLeg], None]
+    """A verified call with its media stream, or one from our page; from here on the server owns and closes the leg."""
     admit: Callable[[], bool]
     """Whether one more call fits."""
     draining: Callable[[], bool]

@@ -15,7 +15,11 @@ class Right(Enum):
     PERSONAL = "personal"
     """Who called, what was said, recordings."""
     CONTROL = "control"
-    """Hang up a call; with `personal`: delete what is kept of a caller."""
+    """Hang up a call, give it to a person; with `personal`: delete what is kept of a caller."""
+    CALL = "call"
+    """Talk to the agents at `/phone`, and let them dial."""
+    CONFIGURE = "configure"
+    """Change the settings that projects read while calls run."""
 
 
 ALL_RIGHTS: Final = frozenset(Right)

@@ -106,6 +106,7 @@ def _summary(call: Call) -> dict[str, Any]:
         "step": turn.step,
         "turn": turn.number,
         "user_input": turn.user_input,
+        "partial": call.partial,
         "text": said[-1] if said else "",
     }
 

@@ -53,6 +53,7 @@ class MediaSocket:
         self._queued = 0
         self._wake = asyncio.Event()
         self._close_code: int | None = None
+        self._last_words = ""
         self._cut_off: asyncio.TimerHandle | None = None
         connection = transport.get_extra_info("socket")
         if connection is not None:
@@ -75,10 +76,11 @@ class MediaSocket:
             self._queue.append(None)
             self._wake.set()
 
-    def close(self, code: int) -> None:
-        """Say goodbye; a peer that does not take it is cut off after 3 s."""
+    def close(self, code: int, last_words: str = "") -> None:
+        """Say goodbye, after `last_words`; a peer that does not take it is cut off after 3 s."""
         if self._close_code is None:
             self._close_code = code
+            self._last_words = last_words
             self._cut_off = self._loop.call_later(CLOSE_SECONDS + 1, self._transport.abort)
             self._wake.set()
 
@@ -99,6 +101,8 @@ class MediaSocket:
             pass
         self.close(1011)
         try:
+            if self._last_words:
+                await self._ws.send_str(self._last_words)
             await self._ws.close(code=self._close_code or 1011)
         except OSError:
             pass

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from pydantic import BaseModel
+
 from callagent import __version__
+from callagent.web.configuration import ENVIRONMENTS
+from callagent.web.control import Dial, TakeOver
 
 _TEXTS = ("search", "start_time", "end_time", "project_id", "client_env", "wire", "channel", "variant_name")
 _REFUSALS = {
@@ -12,6 +16,8 @@ _REFUSALS = {
     "401": {"description": "Log in, or send a token."},
     "403": {"description": "A right is missing."},
     "404": {"description": "There is no such thing."},
+    "409": {"description": "The settings or the state of the call do not let it be."},
+    "415": {"description": "The body is of another type."},
     "503": {"description": "The store does not answer."},
 }
 
@@ -20,6 +26,8 @@ def description() -> dict[str, Any]:
     """As JSON data; every path that the API has."""
     call_id = _parameter("id", "path")
     days = _number("days", 1, 366)
+    environment = {**_parameter("environment", "path"), "schema": {"type": "string", "enum": list(ENVIRONMENTS)}}
+    of_environment = [_parameter("name", "path"), environment]
     listing = [
         *(_parameter(name) for name in (*_TEXTS, "from_number", "end_reason", "cursor")),
         *({**_parameter(name), "schema": {"type": "boolean"}} for name in ("handoff", "in_progress")),
@@ -27,18 +35,32 @@ def description() -> dict[str, Any]:
     ]
     paths = {
         "/api/me": _get("Who asks, and what they may."),
-        "/api/calls": _get("A page of calls, newest first.", listing),
+        "/api/calls": {
+            **_get("A page of calls, newest first.", listing),
+            "post": _operation("Place a call.", status="202", body=Dial),
+        },
         "/api/calls/{id}": _get("The record of a call.", [call_id]),
         "/api/calls/{id}/recording": _get("The stereo recording.", [call_id], media="audio/wav"),
         "/api/calls/{id}/waveform": _get("The recording's loudness.", [call_id, _number("points", 10, 2000)]),
         "/api/calls/{id}/hangup": {"post": _operation("End a call that is on.", [call_id], status="202")},
+        "/api/calls/{id}/takeover": {
+            "post": _operation("Give a call that is on to a person.", [call_id], status="202", body=TakeOver)
+        },
         "/api/live": _get("Calls that are on."),
         "/api/live/events": _get("The same, again whenever it changes.", media="text/event-stream"),
         "/api/live/{id}": _get("A call that is on, with its turns.", [call_id]),
         "/api/live/{id}/events": _get("The same, again whenever it changes.", [call_id], media="text/event-stream"),
+        "/api/live/{id}/audio": _get("Listen in, through a WebSocket.", [call_id], status="101"),
+        "/api/targets": _get("Names of where a call may be sent."),
         "/api/overview": _get("Volume, containment, latency, metrics.", [days, _parameter("project_id")]),
         "/api/projects": _get("Projects that are served, and those that calls are kept of."),
         "/api/projects/{name}/graph": _get("Flows, steps, traffic.", [_parameter("name", "path"), days]),
+        "/api/projects/{name}/real-time-configs/{environment}": {
+            **_get("What the project's functions read as real-time configuration.", of_environment),
+            "put": _operation("Replace it.", of_environment, body=dict),
+            "patch": _operation("Replace some of its keys; null takes one away.", of_environment, body=dict),
+        },
+        "/api/projects/{name}/real-time-configs/{environment}/schema": _get("Its JSON Schema.", of_environment),
         "/api/callers/{number}": {
             "delete": _operation("Delete what is kept of a caller.", [_parameter("number", "path")])
         },
@@ -59,8 +81,14 @@ def description() -> dict[str, Any]:
     }
 
 
-def _get(summary: str, parameters: list[dict[str, Any]] | None = None, *, media: str = "application/json") -> Any:
-    return {"get": _operation(summary, parameters, media=media)}
+def _get(
+    summary: str,
+    parameters: list[dict[str, Any]] | None = None,
+    *,
+    media: str = "application/json",
+    status: str = "200",
+) -> Any:
+    return {"get": _operation(summary, parameters, media=media, status=status)}
 
 
 def _operation(
@@ -69,10 +97,17 @@ def _operation(
     *,
     media: str = "application/json",
     status: str = "200",
+    body: type | None = None,
 ) -> dict[str, Any]:
     content = {media: {"schema": {"type": "object"} if media == "application/json" else {"type": "string"}}}
     answers = {status: {"description": "Done.", "content": content}, **_REFUSALS}
-    return {"summary": summary, "parameters": parameters or [], "responses": answers}
+    taken = {"requestBody": {"required": True, "content": _content(body)}} if body else {}
+    return {"summary": summary, "parameters": parameters or [], **taken, "responses": answers}
+
+
+def _content(body: type) -> dict[str, Any]:
+    schema = body.model_json_schema() if issubclass(body, BaseModel) else {"type": "object"}
+    return {"application/json": {"schema": schema}}
 
 
 def _parameter(name: str, place: str = "query") -> dict[str, Any]:

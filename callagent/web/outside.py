@@ -25,7 +25,8 @@ class OutsideRoutes:
 
     async def event(self, request: web.Request) -> web.Response:
         """The identifier, in the query or in the JSON body, is what lets a sender in: nobody can guess it."""
-        text = await request.text()
+        # Whatever charset a sender claims: one that there is not is no reason to fail.
+        text = (await request.read()).decode("utf-8", "replace")
         data = _parsed(text) if request.content_type == "application/json" else text
         places: tuple[Mapping[str, Any], ...] = (request.query, data if isinstance(data, dict) else {})
         identifier = next((str(place[key]) for place in places for key in _ID_KEYS if key in place), "")
@@ -45,5 +46,5 @@ class OutsideRoutes:
 def _parsed(text: str) -> Any:
     try:
         return json.loads(text) if text else None
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         raise web.HTTPBadRequest(text="the body is not valid JSON") from None

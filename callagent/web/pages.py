@@ -17,7 +17,7 @@ from callagent.web.accounts import SESSION_SECONDS, Accounts, password_fits
 log = get_logger(__name__)
 
 STATIC: Final = Path(__file__).parent / "static"
-PAGES: Final = ("/", "/live", "/live/{id}", "/calls", "/calls/{id}", "/project")
+PAGES: Final = ("/", "/live", "/live/{id}", "/calls", "/calls/{id}", "/project", "/phone")
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; media-src 'self'; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"

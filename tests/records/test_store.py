@@ -8,6 +8,7 @@ import sys
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,10 @@ from callagent.records import (
     read_call,
     read_calls,
     read_records,
+    schema,
 )
+from callagent.records.retention import delete_caller
+from tests.records.synthetic import synthetic_records
 
 
 def record(call_id: str = "c1", **fields: object) -> CallRecord:
@@ -176,3 +180,53 @@ async def test_one_bad_write_does_not_take_its_batch_with_it(tmp_path: Path) -> 
     results = await asyncio.gather(*writes, return_exceptions=True)
     assert [number for number, result in enumerate(results) if result is not None] == [5]
     await store.close()
+
+
+async def test_the_daily_sums_are_those_of_the_turns(tmp_path: Path) -> None:
+    """After writing again, deleting, and migrating a store that had none."""
+    path = tmp_path / "c.db"
+    records = list(synthetic_records(40))
+
+    def differences() -> list[Any]:
+        found: list[Any] = []
+        with closing(sqlite3.connect(path)) as connection:
+            for table, fill, of in (
+                ("turns_daily", schema._FILL_DAILY, "turns"),
+                ("metrics_daily", schema._FILL_METRICS_DAILY, "metrics"),
+            ):
+                column = "turns" if of == "turns" else "written"
+                assert connection.execute("SELECT count(*) FROM metrics_daily WHERE written < 1").fetchone() == (0,)
+                every = f"SELECT * FROM {table} WHERE {column} > 0 ORDER BY 1, 2, 3, 4"
+                here = connection.execute(every).fetchall()
+                connection.execute(f"DELETE FROM {table}")
+                connection.execute(fill)
+                there = connection.execute(every).fetchall()
+                total = connection.execute(f"SELECT sum({column}) FROM {table}").fetchone()
+                assert total == connection.execute(f"SELECT count(*) FROM {of}").fetchone()
+                found += [pair for pair in zip(here, there, strict=True) if pair[0] != pair[1]]
+            connection.rollback()
+        return found
+
+    store = Store(path)
+    for record in records:
+        await store.ended(record)
+        await store.metric(record.id, 1, "FOUND", True)
+        await store.metric(record.id, 2, "DAYS", len(record.turns))
+    await store.write(lambda connection: connection.execute("UPDATE metrics SET value = '0' WHERE sequence = 2"))  # type: ignore[arg-type,return-value]
+    records[3].turns.pop()
+    records[4].turns[1].latency["response"] = None
+    for record in records[:10]:
+        await store.ended(record)
+    assert differences() == []
+    await delete_caller(store, records[5].from_number or "")
+    assert differences() == []
+    await store.close()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(
+            "DROP TRIGGER turn_added; DROP TRIGGER turn_deleted; DROP TRIGGER metric_added;"
+            "DROP TRIGGER metric_deleted; DROP TRIGGER metric_changed;"
+            "DROP TABLE turns_daily; DROP TABLE metrics_daily;"
+        )
+        connection.execute("PRAGMA user_version = 2")
+    await Store(path).close()
+    assert differences() == []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import wave
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -12,7 +12,9 @@ from typing import Any
 
 from aiohttp import web
 
+from callagent.agents.action import Handoff
 from callagent.call_info import EndReason
+from callagent.call_media import AudioTap
 from callagent.call_state import CallState
 from callagent.records import CallRecord, Spoken, Store, TurnEntry
 from callagent.records.reader import Reader, SqliteDatabase
@@ -34,10 +36,25 @@ class LiveCall:
     record: CallRecord
     state: Enum = CallState.TALKING
     floor: Enum = FloorState.LISTENING
+    partial: str = ""
     ended: list[EndReason] = field(default_factory=list)
+
+    taken_over: list[Handoff] = field(default_factory=list)
+    taps: list[AudioTap] = field(default_factory=list)
+    answered: bool = True
 
     def end(self, reason: EndReason) -> None:
         self.ended.append(reason)
+
+    def take_over(self, handoff: Handoff) -> None:
+        self.taken_over.append(handoff)
+
+    def listen_in(self) -> tuple[AudioTap, Callable[[], None]] | None:
+        if not self.answered:
+            return None
+        tap = AudioTap()
+        self.taps.append(tap)
+        return tap, lambda: self.taps.remove(tap)
 
 
 @dataclass
@@ -77,6 +94,7 @@ async def serve_dashboard(
     count: int = 30,
     projects: Sequence[Any] = (),
     change: Any = None,
+    **more: Any,
 ) -> AsyncIterator[Served]:
     records = list(synthetic_records(count))
     recording = folder / "recordings" / f"{records[-1].id}.wav"
@@ -95,7 +113,8 @@ async def serve_dashboard(
     async def forget(number: str) -> int:
         return await delete_caller(store, number)
 
-    dashboard = Dashboard(reader, lambda: calls, lambda: projects, folder / "recordings", Accounts(accounts), forget)
+    recordings = folder / "recordings"
+    dashboard = Dashboard(reader, lambda: calls, lambda: projects, recordings, Accounts(accounts), forget, **more)
     runner = web.AppRunner(make_app(None, HOOKS, dashboard), access_log=None, shutdown_timeout=2.0)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()

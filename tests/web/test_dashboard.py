@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from callagent.agents.flows import FlowProject, load_project
 from callagent.records import CallRecord
 from callagent.web.accounts import Account, hash_password
+from callagent.web.control import Controls
 from callagent.web.identity import Right
 from callagent.web.project_graph import project_graph
 from tests.web.browser import AXE, Browser, chromium, open_browser
@@ -19,6 +21,8 @@ from tests.web.test_api import HOSTILE
 
 ROOT = Path(__file__).parents[2]
 SHOTS = ROOT / "var" / "screenshots"
+
+CONTROLS = Controls(["support", "night desk"])
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason="no Chromium here")
 
@@ -40,6 +44,17 @@ def spoiled(records: list[CallRecord]) -> None:
     record.turns[1].spoken[0].interrupted = True
     record.errors = [{"what": "model", "detail": "timeout", "at": 3.2}]
     record.transfers = [{"target": "support", "method": "refer", "status": "refused", "detail": "486", "at": 9.1}]
+    record.wire = "sip"
+    record.signalling = [
+        {
+            "at": f"2026-01-02T03:04:05.{number}00+00:00", "sent": sent, "peer": "udp 192.0.2.1:5060", "line": line,
+            "text": f"{line}\r\nCall-ID: {HOSTILE}\r\n",
+        }
+        for number, (sent, line) in enumerate(
+            ((False, f"INVITE sip:{HOSTILE} SIP/2.0"), (True, "SIP/2.0 100 Trying"), (True, "SIP/2.0 200 OK"),
+             (False, "ACK sip:agent@192.0.2.9 SIP/2.0"), (True, "BYE sip:caller@192.0.2.1 SIP/2.0"))
+        )
+    ]  # fmt: skip
     record.state = {"tracking_number": "84276", "parcel": {"status": "missed"}}
 
 
@@ -48,7 +63,9 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
     SHOTS.mkdir(parents=True, exist_ok=True)
     accounts = (Account("ann", frozenset(Right), hash_password("correct horse")),)
     projects = [LoadedProject(ROOT)]
-    async with serve_dashboard(tmp_path, accounts, count=120, projects=projects, change=spoiled) as served:
+    async with serve_dashboard(
+        tmp_path, accounts, count=120, projects=projects, change=spoiled, controls=CONTROLS
+    ) as served:
         served.calls["live1"] = live_call()
         yield served
 
@@ -66,6 +83,7 @@ PAGES = {
     "calls": ("/calls", "document.querySelectorAll('tbody tr').length == 50"),
     "call": ("/calls/{last}", "document.querySelector('.wave')"),
     "project": ("/project", "document.querySelector('.graph .node')"),
+    "phone": ("/phone", "document.querySelector('.keypad')"),
     "login": ("/login", "document.querySelector('form')"),
 }
 
@@ -145,6 +163,32 @@ async def test_a_live_call_grows_and_is_hung_up(served: Served, browser: Browser
     assert len(served.calls["live1"].ended) == 1
     del served.calls["live1"]
     await browser.until("document.querySelector('main').textContent.includes('The call is over')")
+
+
+async def test_a_live_call_is_listened_to_and_taken_over(served: Served, browser: Browser) -> None:
+    call = served.calls["live1"]
+    await browser.open(served.url + "/live/live1")
+    await browser.until("document.querySelector('form.takeover') && document.querySelector('[aria-pressed]')")
+    await browser.run("document.querySelector('[aria-pressed]').click()")
+    await browser.until("document.querySelector('[aria-pressed=true]')")
+    async with asyncio.timeout(20):
+        while not call.taps:
+            await asyncio.sleep(0.05)
+    for _ in range(20):
+        call.taps[0].agent.append(b"\x00\x10" * 160)
+    async with asyncio.timeout(20):
+        while call.taps[0].agent:
+            await asyncio.sleep(0.05)
+    await browser.run("document.querySelector('[aria-pressed]').click()")
+    async with asyncio.timeout(20):
+        while call.taps:
+            await asyncio.sleep(0.05)
+    await browser.run("window.confirm = () => true; document.querySelector('form.takeover').requestSubmit()")
+    async with asyncio.timeout(20):
+        while not call.taken_over:
+            await asyncio.sleep(0.05)
+    assert call.taken_over[0].destination == "support"
+    assert await browser.errors() == []
 
 
 async def test_logging_in_by_the_page(served: Served) -> None:

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import hashlib
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
+from callagent.web.access import ProxyLogin
 from callagent.web.accounts import Account, Accounts, hash_password, password_fits
 from callagent.web.identity import Right
 from tests.web.dashboard_server import Served, live_call, serve_dashboard
@@ -154,3 +156,60 @@ async def test_the_headers_keep_scripts_of_others_out(visitor: Visitor) -> None:
     assert visitor.headers["X-Content-Type-Options"] == "nosniff"
     await visitor.ask("/api/calls")
     assert visitor.headers["Content-Security-Policy"] == policy
+
+
+# A proxy that has done the login -------------------------------------------------------------------------------------
+
+PROXY = ProxyLogin("X-Auth-Request-Email", (ip_network("127.0.0.1/32"),))
+
+
+@pytest.fixture
+async def proxied(tmp_path: Path) -> Any:
+    async with (
+        serve_dashboard(tmp_path, ACCOUNTS, count=3, proxy_login=PROXY) as served,
+        aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session,
+    ):
+        yield Visitor(served, session)
+
+
+async def test_the_proxy_names_an_account(proxied: Visitor) -> None:
+    status, me = await proxied.ask("/api/me", **{"X-Auth-Request-Email": "vic"})
+    assert (status, me["name"], me["rights"]) == (200, "vic", ["view"])
+    assert me["csrf"]
+    for name in ("nobody", "", "local", "VIC"):
+        assert (await proxied.ask("/api/me", **{"X-Auth-Request-Email": name}))[0] == 401
+
+
+async def test_a_proxy_is_not_this_machine_and_its_pages_need_their_proof(proxied: Visitor) -> None:
+    assert (await proxied.ask("/api/me", Host="localhost"))[0] == 401
+    proxied.served.calls["live1"] = live_call()
+    sent = {"X-Auth-Request-Email": "ann"}
+    assert (await proxied.ask("/api/calls/live1/hangup", "POST", **sent))[0] == 403
+    csrf = (await proxied.ask("/api/me", **sent))[1]["csrf"]
+    assert (await proxied.ask("/api/calls/live1/hangup", "POST", **sent, **{"X-CSRF-Token": csrf}))[0] == 202
+    other = {"X-Auth-Request-Email": "vic", "X-CSRF-Token": csrf}
+    assert (await proxied.ask("/api/calls/live1/hangup", "POST", **other))[0] == 403
+
+
+async def test_a_header_of_anybody_else_is_not_heard(tmp_path: Path) -> None:
+    elsewhere = ProxyLogin("X-Auth-Request-Email", (ip_network("192.0.2.0/24"),))
+    async with (
+        serve_dashboard(tmp_path, ACCOUNTS, count=1, proxy_login=elsewhere) as served,
+        aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session,
+    ):
+        visitor = Visitor(served, session)
+        assert (await visitor.ask("/api/me", **{"X-Auth-Request-Email": "ann"}))[0] == 401
+
+
+@pytest.mark.parametrize(
+    ("path", "method", "right"),
+    [
+        ("/api/calls", "POST", "call"), ("/api/phone", "GET", "call"), ("/api/calls/x/takeover", "POST", "control"),
+        ("/api/calls/x/hangup", "POST", "control"), ("/api/live/x/audio", "GET", "personal"),
+        ("/api/projects/x/real-time-configs/live", "PUT", "configure"),
+        ("/api/projects/x/real-time-configs/live", "PATCH", "configure"),
+    ],
+)  # fmt: skip
+async def test_a_token_may_what_its_rights_say(visitor: Visitor, path: str, method: str, right: str) -> None:
+    status, text = await visitor.ask(path, method, {}, Authorization=f"Bearer {TOKEN}")
+    assert (status, text) == (403, f"the right '{right}' is needed")

@@ -63,3 +63,16 @@ async def test_the_data_of_a_handoff_is_for_who_may_see_it() -> None:
 async def test_events_are_posted(method: str) -> None:
     async with served(Outside()) as url:
         assert (await ask(method, f"{url}/external-events?id=x"))[0] == 405
+
+
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [
+        ("application/json", b"[" * 30_000), ("application/json; charset=nonsense", b"{}"),
+        ("text/plain; charset=utf-16", b"\xff"), ("application/json", b"\xff\xfe"),
+    ],
+)  # fmt: skip
+async def test_no_event_makes_the_server_fail(kind: str, data: bytes) -> None:
+    async with served(Outside()) as url:
+        headers = {"Content-Type": kind}
+        assert (await ask("POST", f"{url}/external-events?id=x", data=data, headers=headers))[0] < 500

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from callagent.agents.flows.messages import MessageSender
     from callagent.agents.flows.opt_outs import OptOuts
     from callagent.agents.flows.outside import Outside
+    from callagent.agents.flows.real_time import RealTimeConfiguration
     from callagent.agents.flows.settings import FlowSettings
     from callagent.agents.flows.test_cases import TestCase, load_test_cases
 
@@ -28,6 +29,7 @@ _MODULES = {
     "MessageSender": "messages",
     "OptOuts": "opt_outs",
     "Outside": "outside",
+    "RealTimeConfiguration": "real_time",
     "TestCase": "test_cases",
     "check_imports": "check",
     "check_project": "check",
@@ -47,6 +49,7 @@ __all__ = [
     "MessageSender",
     "OptOuts",
     "Outside",
+    "RealTimeConfiguration",
     "TestCase",
     "check_imports",
     "check_project",

@@ -57,9 +57,13 @@ class RealTimeConfiguration:
         self._folder = project / "real_time_configuration"
         self._read: dict[str, tuple[float, dict[str, Any]]] = {}
 
+    def folder(self, environment: str) -> Path:
+        """Where `schema.json` and `data.json` of an environment are."""
+        return self._folder / _FOLDERS.get(environment, "draft_and_sandbox")
+
     def current(self, environment: str) -> dict[str, Any]:
         """An empty map where the project has none. A file that cannot be read leaves what was read before."""
-        path = self._folder / _FOLDERS.get(environment, "draft_and_sandbox") / "data.json"
+        path = self.folder(environment) / "data.json"
         known = self._read.get(environment)
         try:
             modified = path.stat().st_mtime

@@ -16,9 +16,14 @@ export async function get(path, parameters = {}) {
   return read(await fetch(query.size ? `${path}?${query}` : path, { headers: { Accept: "application/json" } }));
 }
 
-export async function send(method, path) {
+export async function send(method, path, data = null) {
   const { csrf } = await whoAmI();
-  return read(await fetch(path, { method, headers: csrf ? { "X-CSRF-Token": csrf } : {} }));
+  const headers = { ...(csrf ? { "X-CSRF-Token": csrf } : {}), ...(data ? { "Content-Type": "application/json" } : {}) };
+  return read(await fetch(path, { method, headers, body: data ? JSON.stringify(data) : null }));
+}
+
+export function socket(path) {
+  return new WebSocket(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}${path}`);
 }
 
 async function read(answer) {

@@ -8,6 +8,7 @@ const PAGES = [
   [/^\/calls$/, "calls", "Calls"],
   [/^\/calls\/([^/]+)$/, "call", "Call"],
   [/^\/project$/, "project", "Project"],
+  [/^\/phone$/, "phone", "Phone"],
 ];
 
 const main = document.querySelector("#main");
@@ -49,7 +50,7 @@ document.addEventListener("click", (event) => {
   const link = event.target.closest("a[href]");
   const ours = link && link.origin === location.origin && !link.hash && !link.hasAttribute("download");
   const plain = event.button === 0 && !event.metaKey && !event.ctrlKey && !event.shiftKey && !event.altKey;
-  if (!ours || !plain || /^\/(api|static|login|phone)/.test(link.pathname)) return;
+  if (!ours || !plain || /^\/(api|static|login)/.test(link.pathname)) return;
   event.preventDefault();
   history.pushState({}, "", link.href);
   scrollTo(0, 0);

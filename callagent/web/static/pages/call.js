@@ -1,5 +1,6 @@
 import { get, may } from "/static/api.js";
 import { card, facts, h, replace, table } from "/static/dom.js";
+import { ladder } from "/static/ladder.js";
 import { player } from "/static/player.js";
 import { talk } from "/static/talk.js";
 import { duration, json, number, reason, when } from "/static/text.js";
@@ -16,6 +17,7 @@ export async function show(body, id, heading) {
     card("Summary", summary(call)),
     audio ? card("Recording", audio.element) : null,
     card("Conversation", turns),
+    card("SIP", ladder(call)),
     h(
       "div",
       { class: "columns" },

@@ -1,5 +1,6 @@
-import { may, send, watch } from "/static/api.js";
-import { card, facts, h, replace } from "/static/dom.js";
+import { get, may, send, socket, watch } from "/static/api.js";
+import { listenIn } from "/static/listening.js";
+import { announce, card, facts, h, replace } from "/static/dom.js";
 import { floorStyle } from "/static/pages/live.js";
 import { duration, number } from "/static/text.js";
 import { talk } from "/static/talk.js";
@@ -9,12 +10,25 @@ export async function show(body, id, heading) {
   const state = h("div", {});
   const words = h("div", { "aria-live": "polite" });
   const hangUp = h("button", { class: "danger", type: "button", onclick: () => end() }, "Hang up");
+  const ear = (await may("personal")) ? h("button", { class: "plain", type: "button", "aria-pressed": "false", onclick: () => listen() }, "Listen in") : null;
+  const takeOver = control ? await takeOverForm(id) : null;
+  let stopListening = null;
+  async function listen() {
+    if (stopListening) return stopListening();
+    ear.setAttribute("aria-pressed", "true");
+    ear.textContent = "Stop listening";
+    stopListening = await listenIn(socket(`/api/live/${encodeURIComponent(id)}/audio`), () => {
+      stopListening = null;
+      ear.setAttribute("aria-pressed", "false");
+      ear.textContent = "Listen in";
+    });
+  }
   async function end() {
     if (!confirm("End this call now?")) return;
     hangUp.disabled = true;
     await send("POST", `/api/calls/${encodeURIComponent(id)}/hangup`).catch((error) => alert(error.message));
   }
-  replace(body, card("State", state, control ? h("div", { class: "row" }, hangUp) : null), card("Conversation", words));
+  replace(body, card("State", state, h("div", { class: "row" }, ear, control ? hangUp : null), takeOver), card("Conversation", words));
   let turns = "";
   const stop = watch(
     `/api/live/${encodeURIComponent(id)}/events`,
@@ -22,16 +36,39 @@ export async function show(body, id, heading) {
       heading.textContent = `Live call from ${number(call.from_number)}`;
       replace(state, render(call));
       // The list is drawn again only when it has changed: whoever reads keeps their place.
-      const now = JSON.stringify(call.turns);
-      if (now !== turns) replace(words, talk(call.turns));
+      const now = JSON.stringify([call.turns, call.partial]);
+      if (now !== turns) replace(words, talk(call.turns), call.partial ? h("p", { class: "quiet" }, `… ${call.partial}`) : null);
       turns = now;
     },
     () => {
       hangUp.disabled = true;
+      if (ear) ear.disabled = true;
+      stopListening?.();
       replace(state, h("p", {}, "The call is over. ", h("a", { href: `/calls/${encodeURIComponent(id)}` }, "Open its record")));
     },
   );
-  return stop;
+  return () => {
+    stop();
+    stopListening?.();
+  };
+}
+
+// Only named targets are offered; what else the settings allow is for programs.
+async function takeOverForm(id) {
+  const { targets } = await get("/api/targets");
+  if (!targets.length) return null;
+  const chosen = h("select", { name: "target" }, targets.map((name) => h("option", {}, name)));
+  const submit = async (event) => {
+    event.preventDefault();
+    if (!confirm(`Give this call to ${chosen.value} now?`)) return;
+    try {
+      await send("POST", `/api/calls/${encodeURIComponent(id)}/takeover`, { target: chosen.value });
+      announce(`The call goes to ${chosen.value}`);
+    } catch (error) {
+      alert(error.message);
+    }
+  };
+  return h("form", { class: "row takeover", onsubmit: submit }, h("label", {}, "Take over to", chosen), h("button", { type: "submit" }, "Take over"));
 }
 
 function render(call) {

@@ -1,0 +1,176 @@
+"""The API of live control, and of placing calls."""
+
+from __future__ import annotations
+
+import asyncio
+import audioop
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Final
+
+from aiohttp import web
+from pydantic import Field
+
+from callagent.agents.action import Handoff
+from callagent.call import Call
+from callagent.call_info import FRAME_SECONDS, EndReason
+from callagent.call_media import AudioTap
+from callagent.errors import CallagentError
+from callagent.log import get_logger
+from callagent.web.body import Body, read_body
+from callagent.web.identity import Right, require
+
+MAX_LISTENERS: Final = 20
+_LOOK_SECONDS: Final = 2 * FRAME_SECONDS
+_UNREAD: Final = 64 * 1024
+"""Bytes that a listener's connection may owe us; more, and it is ended."""
+
+log = get_logger(__name__)
+
+
+class DialRefused(CallagentError):
+    """The settings do not let this call be placed."""
+
+
+HeaderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
+HeaderValue = Annotated[str, Field(max_length=512, pattern=r"^[^\x00-\x1f\x7f]*$")]
+
+
+class Dial(Body):
+    """A call for us to place."""
+
+    target: str = Field(default="", max_length=64)
+    """Name of a target of the settings."""
+    to_number: str = Field(default="", pattern=r"^(\+[1-9][0-9]{6,14})?$")
+    """Instead: E.164, where a target's prefix allows it."""
+    from_number: str = Field(default="", pattern=r"^(\+?[0-9]{1,15})?$")
+    """Ours; it also chooses the project that talks."""
+    trunk: str = Field(default="", max_length=64)
+    """For a number; empty: the first trunk that has a server."""
+    metadata: dict[HeaderName, HeaderValue] = Field(default_factory=dict, max_length=20)
+    """What the project reads as SIP headers; it is not sent."""
+
+
+class TakeOver(Body):
+    """Where a live call is to go."""
+
+    target: str = Field(default="", max_length=64)
+    number: str = Field(default="", pattern=r"^(\+[1-9][0-9]{6,14})?$")
+    """Instead: E.164, where a target's prefix allows it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Controls:
+    """What the server does for the API."""
+
+    targets: Sequence[str] = ()
+    """Names of where a call may be sent."""
+    dial: Callable[[Dial], Awaitable[str]] | None = None
+    """Place a call; its id. Raises `DialRefused` and `TargetRefused`, which are `CallagentError`."""
+    admit: Callable[[], bool] = field(default=lambda: True)
+
+
+class ControlApi:
+    def __init__(self, find: Callable[[str], Call | None], controls: Controls) -> None:
+        self._find = find
+        self._controls = controls
+        self._listeners: set[web.WebSocketResponse] = set()
+
+    def register(self, app: web.Application) -> None:
+        app.router.add_post("/api/calls", self.dial)
+        app.router.add_post("/api/calls/{id}/hangup", self.hang_up)
+        app.router.add_post("/api/calls/{id}/takeover", self.take_over)
+        app.router.add_get("/api/live/{id}/audio", self.listen, allow_head=False)
+        app.router.add_get("/api/targets", self.targets)
+        app.on_shutdown.append(self._stop)
+
+    async def dial(self, request: web.Request) -> web.Response:
+        identity = require(request, Right.CALL)
+        asked = await read_body(request, Dial)
+        if self._controls.dial is None:
+            raise web.HTTPConflict(text="this server places no calls: SIP is off")
+        if not self._controls.admit():
+            raise web.HTTPServiceUnavailable(text="no more calls are taken now", headers={"Retry-After": "5"})
+        try:
+            call_id = await self._controls.dial(asked)
+        except (CallagentError, ValueError, OSError) as error:
+            raise web.HTTPConflict(text=str(error)) from None
+        log.info("call_placed_by_operator", call=call_id, operator=identity.name)
+        return web.json_response({"id": call_id, "status": "calling"}, status=202)
+
+    async def hang_up(self, request: web.Request) -> web.Response:
+        identity = require(request, Right.CONTROL)
+        call = self._call(request)
+        log.info("call_ended_by_operator", call=call.record.id, operator=identity.name)
+        call.end(EndReason.OPERATOR)
+        return web.json_response({"ended": call.record.id}, status=202)
+
+    async def take_over(self, request: web.Request) -> web.Response:
+        identity = require(request, Right.CONTROL)
+        asked = await read_body(request, TakeOver)
+        if bool(asked.target) == bool(asked.number):
+            raise web.HTTPBadRequest(text="either target or number says where the call goes")
+        call = self._call(request)
+        destination = asked.target or asked.number
+        log.info("call_taken_over", call=call.record.id, operator=identity.name, destination=destination)
+        call.take_over(Handoff(destination, "taken over", "refer", asked.number or None))
+        return web.json_response({"going_to": destination}, status=202)
+
+    async def targets(self, request: web.Request) -> web.Response:
+        require(request, Right.VIEW)
+        return web.json_response({"targets": list(self._controls.targets)})
+
+    # Listening in ---------------------------------------------------------------------------------------------------
+
+    async def listen(self, request: web.Request) -> web.StreamResponse:
+        """Binary messages: 20 ms of μ-law, the caller's 160 bytes and then the agent's."""
+        require(request, Right.VIEW)
+        identity = require(request, Right.PERSONAL)
+        call = self._call(request)
+        ws = web.WebSocketResponse(timeout=2.0, compress=False, max_msg_size=1024, heartbeat=15.0)
+        if not ws.can_prepare(request):
+            raise web.HTTPBadRequest(text="audio comes through a WebSocket")
+        if len(self._listeners) >= MAX_LISTENERS:
+            raise web.HTTPServiceUnavailable(text="too many listeners")
+        heard = call.listen_in()
+        if heard is None:
+            raise web.HTTPConflict(text="the call is not answered yet")
+        tap, leave = heard
+        try:
+            await ws.prepare(request)
+            self._listeners.add(ws)
+            log.info("listening_in", call=call.record.id, operator=identity.name)
+            async with asyncio.TaskGroup() as group:
+                sending = group.create_task(self._send(ws, request, call.record.id, tap))
+                async for _ in ws:
+                    pass
+                sending.cancel()
+        finally:
+            leave()
+            self._listeners.discard(ws)
+        return ws
+
+    async def _send(self, ws: web.WebSocketResponse, request: web.Request, call_id: str, tap: AudioTap) -> None:
+        try:
+            while self._find(call_id) is not None and not _owes(request):
+                while (frame := tap.frame()) is not None:
+                    await ws.send_bytes(b"".join(audioop.lin2ulaw(side, 2) for side in frame))
+                await asyncio.sleep(_LOOK_SECONDS)
+            await ws.close()
+        except ConnectionError:
+            pass
+
+    def _call(self, request: web.Request) -> Call:
+        call = self._find(request.match_info["id"])
+        if call is None:
+            raise web.HTTPNotFound(text="this call is not on")
+        return call
+
+    async def _stop(self, _: web.Application) -> None:
+        for ws in tuple(self._listeners):
+            await ws.close(code=1001)
+
+
+def _owes(request: web.Request) -> bool:
+    transport = request.transport
+    return transport is None or transport.get_write_buffer_size() > _UNREAD

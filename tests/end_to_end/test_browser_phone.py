@@ -1,0 +1,131 @@
+"""A real Chromium with a WAV file as its microphone talks to the example agent at `/phone`.
+
+Screenshots are left in `var/screenshots`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import wave
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.end_to_end.server_process import ROOT, ServerProcess, serve
+from tests.web.browser import AXE, Browser, chromium, open_browser
+
+CALLERS = Path(__file__).parent / "callers"
+SHOTS = ROOT / "var" / "screenshots"
+RATE = 8000
+# Seconds after the microphone opened at which the caller says what: the status of an order, then its number.
+LINES = ((6.0, "c10"), (18.0, "c23"))
+SECONDS = 120.0
+
+pytestmark = [
+    pytest.mark.local,
+    pytest.mark.end_to_end,
+    pytest.mark.skipif(chromium() is None, reason="no Chromium here"),
+]
+
+
+def microphone(path: Path) -> Path:
+    audio = bytearray(int(SECONDS * RATE) * 2)
+    for at, name in LINES:
+        with wave.open(str(CALLERS / f"{name}_hibari_heart.wav")) as file:
+            words = file.readframes(file.getnframes())
+        start = int(at * RATE) * 2
+        audio[start : start + len(words)] = words
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(RATE)
+        file.writeframes(bytes(audio))
+    return path
+
+
+async def look(browser: Browser, name: str) -> None:
+    """A screenshot, and nothing for axe to complain about, wide and narrow."""
+    for width in (1440, 390):
+        await browser.size(width)
+        await browser.screenshot(SHOTS / f"{name}-{width}.png")
+        wide = await browser.run("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        assert wide <= 0, f"{name} at {width} px: {wide} px too wide"
+        if AXE.is_file():
+            assert await browser.violations() == []
+
+
+async def get(url: str) -> Any:
+    async with aiohttp.ClientSession() as session, session.get(url) as answer:
+        assert answer.status == 200, await answer.text()
+        return await answer.json()
+
+
+async def hold_the_conversation(browser: Browser, url: str) -> str:
+    """The call's id."""
+    await browser.open(url + "/phone")
+    await browser.until("document.querySelector('form button')")
+    await look(browser, "phone")
+    await browser.run("document.querySelector('form').requestSubmit()")
+    await browser.until("/harbou?r/i.test(document.querySelector('.talk')?.textContent ?? '')", 60)
+    (live,) = (await get(url + "/api/live"))["calls"]
+    assert live["wire"] == "browser"
+    await browser.until("/status of my order/i.test(document.querySelector('.talk').textContent)", 60)
+    await browser.until("/\\d\\.\\d\\d s/.test(document.querySelector('#answered-after').textContent)", 60)
+    await browser.until("document.body.textContent.includes('ms') && !/back–/.test(document.body.textContent)", 30)
+    await look(browser, "phone-talking")
+    return str(live["id"])
+
+
+async def watch_it_live(browser: Browser, url: str, call_id: str) -> None:
+    await browser.open(f"{url}/live/{call_id}")
+    await browser.until("/status of my order/i.test(document.querySelector('.talk')?.textContent ?? '')", 30)
+    await look(browser, "live-browser-call")
+
+
+async def play_it(browser: Browser, url: str, call_id: str) -> None:
+    await browser.open(f"{url}/calls/{call_id}")
+    await browser.until("document.querySelector('audio')?.readyState >= 1")
+    assert await browser.run("return document.querySelector('audio').duration") > 20
+    await browser.run("document.querySelector('audio').muted = true; document.querySelector('.said button').click()")
+    await browser.until("document.querySelector('audio').currentTime > 0")
+    await look(browser, "call-from-browser")
+
+
+async def talk(server: ServerProcess, folder: Path) -> str:
+    url = f"http://127.0.0.1:{server.http_port}"
+    flags = (
+        "--use-fake-device-for-media-stream",
+        "--use-fake-ui-for-media-stream",
+        f"--use-file-for-fake-audio-capture={microphone(folder / 'microphone.wav')}%noloop",
+    )
+    async with open_browser(*flags) as caller, open_browser() as watcher:
+        call_id = await hold_the_conversation(caller, url)
+        await watch_it_live(watcher, url, call_id)
+        # The answer to the tracking number: the agent has understood and looked it up.
+        await caller.until("/Parcel 84276 is/.test(document.querySelector('.talk').textContent)", 60)
+        await caller.run("[...document.querySelectorAll('.keypad button')].at(-1).click()")
+        await asyncio.sleep(0.5)
+        await caller.run("document.querySelector('.danger').click()")
+        await caller.until("document.body.textContent.includes('The call is over')")
+        assert await caller.errors() == []
+        await asyncio.to_thread(server.wait_for_records, 1)
+        await play_it(watcher, url, call_id)
+        assert await watcher.errors() == []
+    return call_id
+
+
+async def test_a_browser_talks_to_the_example_agent(tmp_path: Path) -> None:
+    SHOTS.mkdir(parents=True, exist_ok=True)
+    settings = {"RECORDS__RECORDINGS": str(tmp_path / "recordings")}
+    with serve(tmp_path, "--http", "127.0.0.1:0", **settings) as server:
+        call_id = await talk(server, tmp_path)
+        (record,) = server.records()
+    assert record["id"] == call_id
+    assert (record["wire"], record["channel"], record["end_reason"]) == ("browser", "VOICE-WEB", "caller_hangup")
+    assert "status of my order" in " ".join(turn["user_input"].lower() for turn in record["turns"])
+    assert record["state"]["tracking_number"] == "84276"
+    assert [one["digit"] for one in record["digits"]] == ["#"]
+    assert record["media"]["packets_received"] > 500
+    assert record["media"]["packets_sent"] > 100

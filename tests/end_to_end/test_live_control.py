@@ -1,0 +1,85 @@
+"""The API places a call to a real softphone, somebody listens in and takes it over; the record has its SIP messages."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.end_to_end.baresip import BARESIP, Baresip, baresip
+from tests.end_to_end.scripted import scripts
+from tests.end_to_end.server_process import ServerProcess, serve
+
+CALLERS = Path(__file__).parent / "callers"
+
+pytestmark = [pytest.mark.end_to_end, pytest.mark.skipif(BARESIP is None, reason="baresip is not installed")]
+
+
+async def control(server: ServerProcess) -> dict[str, Any]:
+    url = f"http://127.0.0.1:{server.http_port}"
+    async with aiohttp.ClientSession() as session:
+        refused = await session.post(url + "/api/calls", json={"target": "nobody"})
+        assert refused.status == 409
+        placed = await session.post(
+            url + "/api/calls", json={"target": "customer", "from_number": "1000", "metadata": {"X-Order": "84276"}}
+        )
+        assert placed.status == 202, await placed.text()
+        call_id = (await placed.json())["id"]
+        async with asyncio.timeout(60):
+            while True:
+                live = (await (await session.get(f"{url}/api/live/{call_id}")).json()).get("state")
+                if live == "talking":
+                    break
+                await asyncio.sleep(0.1)
+        async with session.ws_connect(f"{url}/api/live/{call_id}/audio") as listener, asyncio.timeout(30):
+            heard = bytearray()
+            # Something other than silence (0xFF in μ-law) from the agent, who greets.
+            while not any(abs(code - 0x7F) > 8 and code != 0xFF for code in heard[-160:]):
+                heard += await listener.receive_bytes()
+        taken = await session.post(f"{url}/api/calls/{call_id}/takeover", json={"target": "support"})
+        assert taken.status == 202
+    (record,) = await asyncio.to_thread(server.wait_for_records, 1)
+    assert record["id"] == call_id
+    return record
+
+
+def settings(folder: Path, customer: Baresip, support: Baresip) -> str:
+    path = folder / "callagent.toml"
+    path.write_text(
+        "".join(
+            f'[[targets]]\nname = "{name}"\nuri = "sip:user@127.0.0.1:{phone.sip_port}"\n'
+            for name, phone in (("customer", customer), ("support", support))
+        )
+    )
+    return str(path)
+
+
+def test_a_placed_call_is_listened_to_and_taken_over(tmp_path: Path) -> None:
+    with (
+        baresip(tmp_path / "customer", CALLERS / "c01_hibari_heart.wav") as customer,
+        baresip(tmp_path / "support", CALLERS / "c01_hibari_heart.wav") as support,
+        serve(
+            tmp_path,
+            "--http",
+            "127.0.0.1:0",
+            "--config",
+            settings(tmp_path, customer, support),
+            **scripts(tmp_path, [], []),
+        ) as server,
+    ):
+        record = asyncio.run(control(server))
+        assert any(event.get("type") == "CALL_ESTABLISHED" for event in support.events), "nobody was called"
+    assert (record["direction"], record["end_reason"]) == ("outbound", "handoff")
+    assert record["transfers"][0]["status"] == "succeeded"
+    assert (record["handoff_destination"], record["handoff_reason"]) == ("support", "taken over")
+    lines = [(one["sent"], one["line"].split()[0]) for one in record["signalling"]]
+    assert lines[0] == (True, "INVITE")
+    assert (True, "ACK") in lines
+    assert (True, "REFER") in lines
+    assert (False, "NOTIFY") in lines
+    assert (True, "BYE") in lines or (False, "BYE") in lines
+    moments = [one["at"] for one in record["signalling"]]
+    assert moments == sorted(moments)

@@ -1,0 +1,61 @@
+"""Where a call that we place goes: by name, or by number through a trunk; never by a URI that somebody sent."""
+
+from __future__ import annotations
+
+import pytest
+
+from callagent.config import Config, SipSettings, Target, Trunk
+from callagent.errors import CallagentError
+from callagent.outbound import _way
+from callagent.web.control import Dial
+
+CONFIG = Config(
+    sip=SipSettings(
+        trunks=(
+            Trunk(name="in", sources=("192.0.2.1",)),
+            Trunk(name="carrier", server="sip:sip.carrier.example;transport=tls"),
+        )
+    ),
+    targets=(
+        Target(name="support", uri="sip:support@pbx.example"),
+        Target(name="desk", uri="+441632960001"),
+        Target(prefix="+44163296"),
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("asked", "way"),
+    [
+        (Dial(target="Support"), ("sip:support@pbx.example", None)),
+        (Dial(target="support", from_number="+1555"), ("sip:support@pbx.example", "sip:+1555@pbx.example")),
+        (Dial(target="desk"), ("sip:+441632960001@sip.carrier.example;transport=tls", None)),
+        (
+            Dial(to_number="+441632960777", trunk="carrier", from_number="1000"),
+            (
+                "sip:+441632960777@sip.carrier.example;transport=tls",
+                "sip:1000@sip.carrier.example;transport=tls",
+            ),
+        ),
+    ],
+)
+def test_the_settings_say_where_a_call_goes(asked: Dial, way: tuple[str, str | None]) -> None:
+    assert _way(asked, CONFIG) == way
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        Dial(),
+        Dial(target="support", to_number="+441632960777"),
+        Dial(target="nobody"),
+        Dial(target="sip:root@10.0.0.1"),
+        Dial(to_number="+19005550100"),
+        Dial(to_number="+33123456789"),
+        Dial(to_number="+441632960777", trunk="in"),
+        Dial(to_number="+441632960777", trunk="none"),
+    ],
+)
+def test_nothing_else_is_called(asked: Dial) -> None:
+    with pytest.raises(CallagentError):
+        _way(asked, CONFIG)
