@@ -102,12 +102,15 @@ async def test_what_went_wrong_or_is_redacted_is_no_example(left: dict[str, Any]
 
 
 async def test_agent_tree() -> None:
-    order = {"name": "order_part", "arguments": {"part": "chain", "colour": "red", "count": 2, "to": "Leeds"}}
+    arguments = {"part": "chain", "colour": "red", "count": 2, "to": {"street": "Mill Lane"}}
+    order = {"name": "order_part", "arguments": arguments}
     rows = await rows_of("adk_desk", "adk_desk", turn("a red chain", request("desk", "repairs", order)))
     (row,) = rows
     assert "You plan repairs." in row.prompt
     assert "declaration:order_part{" in row.prompt
     assert "part:<escape>chain<escape>" in row.completion
+    # An argument's own class is declared in full.
+    assert "street:{description:<escape><escape>,type:<escape>STRING<escape>}" in row.prompt
 
 
 async def test_cx_app() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from callagent.models.functiongemma.tidy import tidy
 from callagent.models.functiongemma.tokens import FUNCTIONGEMMA, TokenSet
 from callagent.models.functiongemma.values import dictsort, format_key, format_string, format_value, is_identifier
 from callagent.models.protocol import Tool
@@ -27,7 +28,7 @@ def render_declaration(tool: Tool, *, tokens: TokenSet = FUNCTIONGEMMA, order: O
         return f"declaration:{function['name']}{format_value(_upper_types(fields), tokens=tokens)}"
     parts = [f"description:{format_string(_text(function, 'description'), tokens)}"]
     if parameters := function.get("parameters"):
-        parts.append(f"parameters:{{{_parameters(parameters, tokens)}}}")
+        parts.append(f"parameters:{{{_parameters(tidy(parameters), tokens)}}}")
     return f"declaration:{function['name']}{{{','.join(parts)}}}"
 
 
@@ -49,7 +50,7 @@ def function_of(tool: object) -> Mapping[str, Any]:
 def _parameters(schema: Mapping[str, Any], tokens: TokenSet) -> str:
     """The fields of the outermost object: properties, required, type."""
     parts = []
-    if isinstance(properties := schema.get("properties"), Mapping) and properties:
+    if properties := schema.get("properties"):
         parts.append(f"properties:{{{_properties(properties, tokens)}}}")
     if required := schema.get("required"):
         parts.append(f"required:{format_value(required, tokens=tokens)}")
@@ -63,8 +64,7 @@ def _properties(properties: Mapping[str, Any], tokens: TokenSet) -> str:
     return ",".join(f"{format_key(key, tokens)}:{_property(schema, tokens)}" for key, schema in dictsort(properties))
 
 
-def _property(schema: Any, tokens: TokenSet) -> str:
-    schema = schema if isinstance(schema, Mapping) else {}
+def _property(schema: Mapping[str, Any], tokens: TokenSet) -> str:
     parts = [f"description:{format_string(_text(schema, 'description'), tokens)}", *_details(schema, tokens)]
     return f"{{{','.join(parts)}}}"
 
@@ -75,11 +75,11 @@ def _details(schema: Mapping[str, Any], tokens: TokenSet) -> list[str]:
     kind, nullable = _kind(schema)
     if enum := schema.get("enum"):
         parts.append(f"enum:{format_value(enum, tokens=tokens)}")
-    if isinstance(items := schema.get("items"), Mapping) and items:
+    if items := schema.get("items"):
         parts.append(f"items:{{{','.join(_item_parts(items, tokens))}}}")
     if nullable is not None:
         parts.append(f"nullable:{format_value(nullable)}")
-    if isinstance(properties := schema.get("properties"), Mapping):
+    if (properties := schema.get("properties")) is not None:
         parts.append(f"properties:{{{_properties(properties, tokens)}}}")
     if required := schema.get("required"):
         parts.append(f"required:{format_value(required, tokens=tokens)}")
@@ -98,8 +98,8 @@ def _kind(schema: Mapping[str, Any]) -> tuple[Any, bool | None]:
     """Type and `nullable`; `["string", "null"]` and `anyOf` with null, which the models do not know, become both."""
     kind, nullable = schema.get("type"), schema.get("nullable")
     choices = schema.get("anyOf") or schema.get("oneOf")
-    if kind is None and isinstance(choices, list):
-        kinds = [choice.get("type") for choice in choices if isinstance(choice, Mapping)]
+    if kind is None and choices:
+        kinds = [choice.get("type") for choice in choices]
         kind = [each for each in kinds if isinstance(each, str)]
     if isinstance(kind, list):
         known = list(dict.fromkeys(each for each in kind if each != "null"))
@@ -107,7 +107,7 @@ def _kind(schema: Mapping[str, Any]) -> tuple[Any, bool | None]:
         kind = known[0] if len(known) == 1 else known
     if not kind and (enum := schema.get("enum")):
         kind = "string" if all(isinstance(each, str) for each in enum) else kind
-    return kind, nullable if isinstance(nullable, bool) else None
+    return kind, nullable
 
 
 def _type(kind: Any, tokens: TokenSet) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 _SECTION = re.compile(r"^(Args|Arguments|Parameters|Returns|Yields|Raises|Examples?|Notes?)\s*:\s*$")
+_ARGUMENTS = ("Args", "Arguments", "Parameters")
 _ARGUMENT = re.compile(r"^\*{0,2}(\w+)\s*(?:\([^()]*\))?\s*:\s*(.*)$")
 _CHOICES = re.compile(r"\s*\(\s*choices\s*:\s*(\[.*\])\s*\)\s*$", re.IGNORECASE | re.DOTALL)
 _SIMPLE: dict[Any, dict[str, Any]] = {
@@ -111,7 +112,10 @@ def _read_docstring(text: str) -> tuple[str, dict[str, str]]:
     for line in text.splitlines():
         if (title := _SECTION.match(line.strip())) is not None and not line[:1].isspace():
             section = title[1]
-        elif section in ("Args", "Arguments", "Parameters"):
+        elif section in _ARGUMENTS and line[:1].strip():
+            # "Returns: nothing" on one line: what stands at the margin is no argument.
+            section = "Returns"
+        elif section in _ARGUMENTS:
             arguments.append(line)
         elif not section:
             head.append(line.strip())

@@ -18,10 +18,11 @@ _SCALAR = re.compile(
     r"(?:(-?(?:0|[1-9][0-9]*))((?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)|(true|false|null))(?![^ \t\r\n,}\]])"
 )
 _BARE = re.compile(r"[^,{}\[\]<>]+")
+_QUOTED_KEY = re.compile(r'"([^"<>]*)"(?=[ \t\r\n]*:)')
 _QUOTED = re.compile(r'"([^"<>]*)"(?=[ \t\r\n]*[,}\]])')
 _KEYWORDS: dict[str, bool | None] = {"true": True, "false": False, "null": None}
-_MOST_DIGITS = 1000
-"""Of an integer; reading them takes time that grows with the square."""
+_MOST_DIGITS = 4300
+"""Of an integer, as Python itself has it: reading them takes time that grows with the square."""
 _QUOTES = tuple(tokens.escape for tokens in TOKEN_SETS)
 _OPENING = tuple(tokens.start_call for tokens in TOKEN_SETS)
 _CLOSING = {tokens.start_call: tokens.end_call for tokens in TOKEN_SETS}
@@ -73,7 +74,8 @@ def parse_expression(text: str) -> list[FunctionCall]:
 def read_calls(text: str) -> Reading:
     """What stands inside a call block. Never raises.
 
-    Accepted beyond the grammar: bare words and quoted words as strings, a comma too many, text behind the call.
+    Accepted beyond the grammar: bare words and quoted words as strings, quoted keys, a comma too many, text behind the
+    call.
     """
     reader, reading = _Reader(text, lenient=True), Reading()
     try:
@@ -179,6 +181,9 @@ class _Reader:
             return named[1]
         if quote := self.accept(*_QUOTES):
             key = self._string(quote)
+        elif self._lenient and (quoted := self._match(_QUOTED_KEY)) is not None:
+            self.note("a key between quotation marks")
+            key = quoted[1]
         elif (name := self._match(_IDENTIFIER)) is not None:
             key = name[0]
         else:

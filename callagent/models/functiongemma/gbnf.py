@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from callagent.models.functiongemma.declarations import function_of
+from callagent.models.functiongemma.tidy import tidy
 from callagent.models.functiongemma.tokens import FUNCTIONGEMMA, TokenSet
 from callagent.models.functiongemma.values import format_key, format_value
 from callagent.models.protocol import Tool
@@ -15,6 +16,10 @@ Mode = Literal["calls", "text", "both"]
 
 _DEEPEST = 20
 """Levels of a schema; below, any value is allowed."""
+
+
+_MOST_ORDERED = 5
+"""Optional arguments of one object that are allowed once each."""
 
 
 def grammar(tools: Sequence[Tool], *, mode: Mode = "calls", tokens: TokenSet = FUNCTIONGEMMA) -> str:
@@ -50,7 +55,7 @@ class _Grammar:
         names = []
         for number, function in enumerate(map(function_of, tools)):
             names.append(name := f"call-{_letters(number)}")
-            arguments = self._object(function.get("parameters") or {}, name, 0, closed=True)
+            arguments = self._object(tidy(function.get("parameters")), name, 0, closed=True)
             self._rules[name] = f"{_literal('call:' + function['name'])} {arguments}"
         start, end, response = map(_literal, (tokens.start_call, tokens.end_call, tokens.start_response))
         return f"({start} ({' | '.join(names)}) {end})+ {response}"
@@ -68,19 +73,39 @@ class _Grammar:
         optional = [rule for key, rule in pairs.items() if key not in required]
         if not optional:
             return f'"{{" {first} "}}"'
-        choice = f"({' | '.join(optional)})"
         if first:
-            return f'"{{" {first} ("," {choice})* "}}"'
-        return f'"{{" ({choice} ("," {choice})*)? "}}"'
+            return f'"{{" {first} {self._further(optional, name)} "}}"'
+        return f'"{{" ({self._one_of(optional, name)})? "}}"'
 
-    def _pair(self, key: str, schema: Any, name: str, depth: int) -> str:
-        value = self._value(schema if isinstance(schema, Mapping) else {}, name, depth + 1)
+    def _further(self, pairs: Sequence[str], name: str) -> str:
+        """Of the optional pairs any, in any order: a small model would otherwise repeat one without end."""
+        if not pairs:
+            return ""
+        rule = f"{name}-or-{'-'.join(pair.removeprefix(f'{name}-') for pair in pairs)}"
+        if rule not in self._rules:
+            self._rules[rule] = ""
+            self._rules[rule] = f'("," ({self._one_of(pairs, name)}))?'
+        return rule
+
+    def _one_of(self, pairs: Sequence[str], name: str) -> str:
+        if len(pairs) > _MOST_ORDERED:
+            # Sets of pairs double with each one more; here only their number is bounded.
+            self._rules[f"{name}-any"] = " | ".join(pairs)
+            several = f"{name}-any"
+            for _ in pairs[1:]:
+                several = f'{name}-any ("," {several})?'
+            return several
+        rest = [(pair, [each for each in pairs if each != pair]) for pair in pairs]
+        return " | ".join(f"{pair} {self._further(others, name)}".rstrip() for pair, others in rest)
+
+    def _pair(self, key: str, schema: Mapping[str, Any], name: str, depth: int) -> str:
+        value = self._value(schema, name, depth + 1)
         self._rules[name] = f"{_literal(format_key(key, self._tokens) + ':')} {value}"
         return name
 
     def _map(self, schema: Mapping[str, Any], name: str, depth: int) -> str:
         values = schema.get("additionalProperties")
-        if not isinstance(values, Mapping) or not values:
+        if not values or values is True:
             return self._any("object")
         self._rules[f"{name}-pair"] = f'{self._any("key")} ":" {self._value(values, f"{name}-value", depth + 1)}'
         return f'"{{" ({name}-pair ("," {name}-pair)*)? "}}"'
@@ -110,10 +135,9 @@ class _Grammar:
             case "string" | "integer" | "number" | "boolean" as simple:
                 return self._any(simple)
             case "array":
-                items = schema.get("items")
-                if not isinstance(items, Mapping):
+                if not schema.get("items"):
                     return self._any("array")
-                self._rules[f"{name}-item"] = self._value(items, f"{name}-items", depth + 1)
+                self._rules[f"{name}-item"] = self._value(schema["items"], f"{name}-items", depth + 1)
                 return f'"[" ({name}-item ("," {name}-item)*)? "]"'
             case "object":
                 return self._object(schema, name, depth)

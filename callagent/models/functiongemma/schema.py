@@ -2,16 +2,39 @@
 
 from __future__ import annotations
 
+import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-Schema = Mapping[str, Any]
+from callagent.models.functiongemma.tidy import Schema, tidy
 
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _MOST_DIGITS = 1000
 _DEEPEST = 100
+_LONGEST_FOR_PATTERN = 1000
+"""Characters; a pattern may take time that grows faster than the text."""
+_LONGEST_WORDS = 200
 _ABSENT = object()
+
+
+class _Misfit(ValueError):
+    """Put into words only where somebody reads it, and its place on the way out: of several choices most do not fit."""
+
+    def __init__(self, reason: str, *about: object) -> None:
+        super().__init__(reason, *about)
+        self._reason = reason
+        self._about = about
+        self._place = ""
+
+    def within(self, place: str) -> _Misfit:
+        dot = "." if self._place and not self._place.startswith("[") else ""
+        self._place = f"{place}{dot}{self._place}"[:_LONGEST_WORDS]
+        return self
+
+    def __str__(self) -> str:
+        about = (str(each)[:_LONGEST_WORDS] for each in self._about)
+        return f"{self._place or 'the call'}{self._reason.format(*about)}"
 
 
 def coerce_arguments(arguments: Mapping[str, Any], schema: Schema) -> dict[str, Any]:
@@ -20,8 +43,9 @@ def coerce_arguments(arguments: Mapping[str, Any], schema: Schema) -> dict[str, 
     Null for an optional argument counts as absent; arguments that the schema does not know are left out unless it
     allows them. Raises `ValueError`, which names the argument, for what is missing or does not fit.
     """
-    whole = schema if _is_object_schema(schema) else {"properties": schema}
-    return _object(arguments, whole, "", 0)
+    whole = tidy(schema if _is_object_schema(schema) else {"properties": schema})
+    # Only what is inside may be a map of anything: a function without parameters takes none.
+    return _object(arguments, {"additionalProperties": False, **whole}, 0)
 
 
 def _is_object_schema(schema: Schema) -> bool:
@@ -33,80 +57,91 @@ def _is_object_schema(schema: Schema) -> bool:
     )
 
 
-def _object(value: Any, schema: Schema, place: str, depth: int) -> dict[str, Any]:
+def _object(value: Any, schema: Schema, depth: int) -> dict[str, Any]:
     if not isinstance(value, Mapping):
-        raise _misfit(place, "an object", value)
+        raise _misfit("an object", value)
     properties = schema.get("properties") or {}
     required = schema.get("required") or ()
-    more = schema.get("additionalProperties", not properties and bool(place))
+    more = schema.get("additionalProperties", not properties)
     found = {}
     for name, given in value.items():
-        here = f"{place}.{name}" if place else str(name)
-        if name in properties:
-            fitted = _fit_property(given, properties[name], here, name in required, depth)
-            if fitted is not _ABSENT:
-                found[name] = fitted
-        elif more:
-            found[name] = _fit(given, more, here, depth + 1) if isinstance(more, Mapping) else given
+        try:
+            if name in properties:
+                fitted = _fit_property(given, properties[name], name in required, depth)
+                if fitted is not _ABSENT:
+                    found[name] = fitted
+            elif more is not False:
+                found[name] = _fit(given, more, depth + 1) if isinstance(more, Mapping) else given
+        except _Misfit as misfit:
+            raise misfit.within(str(name)) from None
     if missing := [name for name in required if name not in found]:
-        raise ValueError(f"{place or 'the call'} needs {', '.join(missing)}")
+        raise _Misfit(" needs {}", ", ".join(missing))
     return found
 
 
-def _fit_property(value: Any, schema: Any, place: str, required: bool, depth: int) -> Any:
-    schema = schema if isinstance(schema, Mapping) else {}
+def _fit_property(value: Any, schema: Schema, required: bool, depth: int) -> Any:
     if value is None and not _allows_null(schema):
         if required:
-            raise _misfit(place, "a value", value)
+            raise _misfit("a value", value)
         return _ABSENT
-    return _fit(value, schema, place, depth + 1)
+    return _fit(value, schema, depth + 1)
 
 
-def _fit(value: Any, schema: Schema, place: str, depth: int) -> Any:
+def _fit(value: Any, schema: Schema, depth: int) -> Any:
     if depth > _DEEPEST:
-        raise ValueError(f"{place[:80]} is too deep")
+        raise _Misfit(" is too deep")
     if value is None and _allows_null(schema):
         return None
     if choices := schema.get("anyOf") or schema.get("oneOf"):
-        return _fit_one(value, choices, place, depth)
+        return _fit_one(value, choices, depth)
     kinds = schema.get("type")
     if isinstance(kinds, list):
-        return _fit_one(value, [{**schema, "type": kind} for kind in kinds], place, depth)
+        return _fit_one(value, [{**schema, "type": kind} for kind in kinds], depth)
     if kinds is not None:
-        value = _fit_type(value, str(kinds).lower(), schema, place, depth)
-    return _checked(value, schema, place)
+        value = _fit_type(value, str(kinds).lower(), schema, depth)
+    return _checked(value, schema)
 
 
-def _fit_one(value: Any, choices: list[Schema], place: str, depth: int) -> Any:
+def _fit_one(value: Any, choices: list[Schema], depth: int) -> Any:
     """By the first choice that takes the value as it is, else by the first that takes it at all."""
-    fitted, error = [], ValueError(f"{place} fits nothing that is allowed")
+    first: Any = _ABSENT
+    error: _Misfit | None = None
     for choice in choices:
         try:
-            fitted.append(_fit(value, choice, place, depth + 1))
-        except ValueError as refused:
-            error = refused
-    if not fitted:
-        raise error
-    return next((each for each in fitted if type(each) is type(value) and each == value), fitted[0])
-
-
-def _fit_type(value: Any, kind: str, schema: Schema, place: str, depth: int) -> Any:
-    match kind:
-        case "array":
-            items = schema.get("items")
-            values = value if isinstance(value, list) else [value]
-            if not isinstance(items, Mapping):
-                return values
-            return [_fit(each, items, f"{place}[{number}]", depth + 1) for number, each in enumerate(values)]
-        case "object":
-            return _object(value, schema, place, depth)
-        case _ if kind in _SCALARS:
-            expected, fit = _SCALARS[kind]
-            fitted = fit(value)
-            if fitted is _ABSENT:
-                raise _misfit(place, expected, value)
+            fitted = _fit(value, choice, depth + 1)
+        except _Misfit as misfit:
+            error = error or misfit
+            continue
+        if type(fitted) is type(value) and fitted == value:
             return fitted
-    return value
+        first = fitted if first is _ABSENT else first
+    if first is _ABSENT:
+        raise error or _Misfit(" fits nothing that is allowed")
+    return first
+
+
+def _fit_type(value: Any, kind: str, schema: Schema, depth: int) -> Any:
+    if (scalar := _SCALARS.get(kind)) is not None:
+        expected, fit = scalar
+        fitted = fit(value)
+        if fitted is _ABSENT:
+            raise _misfit(expected, value)
+        return fitted
+    if kind == "array":
+        return _array(value if isinstance(value, list) else [value], schema.get("items"), depth)
+    return _object(value, schema, depth) if kind == "object" else value
+
+
+def _array(values: list[Any], items: Schema | None, depth: int) -> list[Any]:
+    if not items:
+        return values
+    fitted: list[Any] = []
+    try:
+        for each in values:
+            fitted.append(_fit(each, items, depth + 1))
+    except _Misfit as misfit:
+        raise misfit.within(f"[{len(fitted)}]") from None
+    return fitted
 
 
 def _string(value: Any) -> Any:
@@ -159,25 +194,56 @@ _SCALARS: dict[str, tuple[str, Callable[[Any], Any]]] = {
 }
 
 
-def _checked(value: Any, schema: Schema, place: str) -> Any:
+def _checked(value: Any, schema: Schema) -> Any:
     """The value if it is one of the enumerated ones and within its limits."""
     if (enum := schema.get("enum")) is not None:
-        value = _enumerated(value, enum, place)
+        value = _enumerated(value, enum)
     if isinstance(value, int | float) and not isinstance(value, bool):
-        least, most = schema.get("minimum"), schema.get("maximum")
-        if (least is not None and value < least) or (most is not None and value > most):
-            raise ValueError(f"{place} is {value}, expected {least if least is not None else ''}…{most or ''}")
+        _limit(value, schema, "", _NUMBER_LIMITS)
+    elif isinstance(value, str):
+        _limit(len(value), schema, " characters", _TEXT_LIMITS)
+        _match(value, schema)
+    elif isinstance(value, list):
+        _limit(len(value), schema, " items", _LIST_LIMITS)
     return value
 
 
-def _enumerated(value: Any, enum: list[Any], place: str) -> Any:
+_NUMBER_LIMITS = (
+    ("minimum", operator.ge, "at least"),
+    ("maximum", operator.le, "at most"),
+    ("exclusiveMinimum", operator.gt, "more than"),
+    ("exclusiveMaximum", operator.lt, "less than"),
+)
+_TEXT_LIMITS = (("minLength", operator.ge, "at least"), ("maxLength", operator.le, "at most"))
+_LIST_LIMITS = (("minItems", operator.ge, "at least"), ("maxItems", operator.le, "at most"))
+
+
+def _limit(size: float, schema: Schema, unit: str, limits: Iterable[tuple[str, Callable[..., bool], str]]) -> None:
+    for keyword, allows, words in limits:
+        if keyword in schema and not allows(size, schema[keyword]):
+            raise _Misfit(": expected {} {}{}, got {}", words, schema[keyword], unit, size)
+
+
+def _match(text: str, schema: Schema) -> None:
+    if (pattern := schema.get("pattern")) is None:
+        return
+    try:
+        matches = len(text) <= _LONGEST_FOR_PATTERN and re.search(pattern, text)
+    except re.error:
+        # A pattern of another dialect says nothing.
+        return
+    if not matches:
+        raise _misfit(f"text of the form {pattern}", text)
+
+
+def _enumerated(value: Any, enum: Sequence[Any]) -> Any:
     for each in enum:
         if type(each) is type(value) and each == value:
             return each
     # The caller's spelling of a choice; two choices that differ in case only are the project's own.
     same = [each for each in enum if str(each).casefold() == str(value).strip().casefold()]
     if len(same) != 1:
-        raise _misfit(place, f"one of {', '.join(map(str, enum))}", value)
+        raise _misfit(f"one of {', '.join(map(str, enum))}", value)
     return same[0]
 
 
@@ -192,5 +258,5 @@ def _allows_null(schema: Schema) -> bool:
     )
 
 
-def _misfit(place: str, expected: str, value: Any) -> ValueError:
-    return ValueError(f"{place or 'the arguments'}: expected {expected}, got {str(value)[:80]!r}")
+def _misfit(expected: str, value: Any) -> _Misfit:
+    return _Misfit(": expected {}, got {!r}", expected, value)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -119,3 +120,18 @@ def test_a_step_with_ten_functions_has_a_grammar_of_moderate_size() -> None:
     tools = [tool({"a": {"type": "string"}, "b": {"type": "integer"}}, ["a"], name=f"f{n}") for n in range(10)]
     assert len(grammar(tools)) < 16_000
     assert FUNCTIONGEMMA.start_call in grammar(tools)
+
+
+@pytest.mark.parametrize("count", [1, 3, 5, 7])
+@pytest.mark.parametrize("required", [[], ["r"]])
+def test_optional_arguments_come_in_any_order_and_not_without_end(count: int, required: list[str]) -> None:
+    names = "abcdefg"[:count]
+    rules = Grammar.parse(grammar([tool({name: {"type": "integer"} for name in [*names, *required]}, required)]))
+
+    def allowed(chosen: str) -> bool:
+        return rules.accepts(written(f"{{{','.join(f'{name}:1' for name in [*required, *chosen])}}}"))
+
+    assert all(allowed("".join(chosen)) for chosen in [(), *permutations(names, 1), *permutations(names, count)][:99])
+    assert not allowed(names + "a")
+    # Up to five, none twice.
+    assert not (count <= 5 and allowed("aa"))

@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callagent.models.functiongemma import coerce_arguments, declaration_from_function
+from callagent.models.functiongemma import (
+    coerce_arguments,
+    declaration_from_function,
+    format_value,
+    grammar,
+    parse_output,
+    render_declaration,
+)
+
+DAY = {"type": "object", "properties": {"week": {"type": "integer"}, "next": {"$ref": "#/$defs/Day"}}}
+DAYS = {"$defs": {"Day": DAY}}
 
 
 @pytest.mark.parametrize(
@@ -61,11 +71,72 @@ def test_value_is_brought_to_its_type(schema: dict[str, Any], value: Any, fitted
         ({"anyOf": [{"type": "integer"}, {"type": "boolean"}]}, "x"),
         ({"type": "integer", "minimum": 1, "maximum": 5}, "6"),
         ({"type": "string", "enum": ["a", "A"]}, "á"),
+        ({"const": "b"}, "c"),
+        ({"type": "number", "exclusiveMinimum": 0}, 0),
+        ({"type": "integer", "maximum": 0}, 1),
+        ({"type": "string", "pattern": "^[0-9]{5}$"}, "1234"),
+        ({"type": "string", "minLength": 2}, "x"),
+        ({"type": "array", "maxItems": 1}, [1, 2]),
+        ({"$ref": "#/$defs/Day"}, "Monday"),
     ],
 )
 def test_value_that_does_not_fit_is_refused_by_name(schema: dict[str, Any], value: Any) -> None:
     with pytest.raises(ValueError, match="a"):
-        coerce_arguments({"a": value}, {"type": "object", "properties": {"a": schema}, "required": ["a"]})
+        coerce_arguments({"a": value}, {**DAYS, "type": "object", "properties": {"a": schema}, "required": ["a"]})
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "fitted"),
+    [
+        ({"$ref": "#/$defs/Day"}, {"week": "3"}, {"week": 3}),
+        ({"anyOf": [{"$ref": "#/$defs/Day"}, {"type": "null"}]}, {"week": "3"}, {"week": 3}),
+        ({"allOf": [{"$ref": "#/$defs/Day"}], "description": "When"}, {"week": "3"}, {"week": 3}),
+        ({"$ref": "#/$defs/Day"}, {"week": 3, "next": {"next": {"week": "x"}}}, None),
+        ({"$ref": "#/$defs/None"}, [1], [1]),
+        ({"const": 7}, "7", 7),
+        ({"type": "string", "pattern": "(?<broken"}, "x", "x"),
+    ],
+)
+def test_references_are_followed(schema: dict[str, Any], value: Any, fitted: Any) -> None:
+    whole = {**DAYS, "type": "object", "properties": {"a": schema}}
+    found = coerce_arguments({"a": value}, whole)["a"]
+    assert found == (value if fitted is None else fitted)
+    assert render_declaration({"name": "f", "parameters": whole}).startswith("declaration:f{")
+    assert grammar([{"name": "f", "parameters": whole}])
+
+
+def test_place_of_what_does_not_fit_is_named() -> None:
+    schema = {"a": {"type": "array", "items": {"type": "object", "properties": {"n": {"type": "integer"}}}}}
+    with pytest.raises(ValueError, match=r"^a\[1\]\.n: expected an integer, got 'x'$"):
+        coerce_arguments({"a": [{"n": 1}, {"n": "x"}]}, schema)
+
+
+KEYWORDS = [
+    *("type", "properties", "items", "required", "enum", "minimum", "maxLength", "anyOf", "oneOf", "allOf"),
+    *("nullable", "additionalProperties", "const", "pattern", "$ref", "$defs"),
+]
+PLAIN = (
+    st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["string", "object", "array", "a", "#/$defs/a"])
+)
+ODD_SCHEMAS = st.dictionaries(
+    st.sampled_from([*KEYWORDS, "a"]),
+    st.recursive(
+        PLAIN,
+        lambda inner: (
+            st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from([*KEYWORDS, "a"]), inner, max_size=3)
+        ),
+        max_leaves=8,
+    ),
+    max_size=3,
+)
+
+
+@given(ODD_SCHEMAS, st.dictionaries(st.just("a"), PLAIN | st.lists(PLAIN) | st.dictionaries(st.just("a"), PLAIN)))
+def test_schemas_that_are_none_do_no_harm(schema: dict[str, Any], arguments: dict[str, Any]) -> None:
+    tool = {"name": "f", "parameters": {"type": "object", "properties": {"a": schema}, **schema}}
+    assert parse_output(f"<start_function_call>call:f{format_value(arguments)}<end_function_call>", [tool])
+    assert render_declaration(tool)
+    assert grammar([tool])
 
 
 def test_missing_argument_is_named() -> None:
@@ -184,3 +255,17 @@ def test_function_without_arguments_needs_none() -> None:
         return ""
 
     assert declaration_from_function(now)["function"]["parameters"] == {"type": "object", "properties": {}}
+
+
+def one_line_sections(number: int) -> None:
+    """Counts.
+
+    Args:
+        number: How many
+    Returns: nothing
+    """
+
+
+def test_section_on_one_line_is_no_argument() -> None:
+    parameters = declaration_from_function(one_line_sections)["function"]["parameters"]
+    assert parameters["properties"] == {"number": {"type": "integer", "description": "How many"}}
