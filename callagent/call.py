@@ -15,33 +15,21 @@ from callagent.agents.action import (
     Agent,
     AgentProject,
     CallerTurn,
-    ControlRecording,
-    FunctionEnded,
-    FunctionStarted,
     Handoff,
     HandoffFailed,
     HangUp,
-    Listen,
-    MetricWritten,
     ModelAnswered,
-    Say,
-    SetBackground,
-    SetLanguage,
-    SetThinkingSound,
-    SetVoice,
-    StepEntered,
-    WaitEnded,
-    WaitStarted,
 )
 from callagent.breaker import ON_PROVIDER_FAILURE
 from callagent.call_info import EndReason
 from callagent.call_keeping import Keeping
+from callagent.call_leaving import Leaving
 from callagent.call_media import AudioTap, Tape
 from callagent.call_outage import Outages, last_words, patience
+from callagent.call_performer import Performer
 from callagent.call_record import Recorder
-from callagent.call_reply import Replies
+from callagent.call_reply import Replies, opening
 from callagent.call_state import (
-    ANSWERING,
     TRANSITIONS,
     Acted,
     AnswerDue,
@@ -59,7 +47,6 @@ from callagent.call_state import (
     TransferEnded,
 )
 from callagent.call_voice import CallVoice
-from callagent.errors import CallagentError
 from callagent.legs.leg import (
     CallerHungUp,
     CallLeg,
@@ -70,7 +57,6 @@ from callagent.legs.leg import (
     PartiesJoined,
     TransferOutcome,
     TransferStatus,
-    TransferTarget,
 )
 from callagent.legs.switched_media import SwitchedMedia
 from callagent.log import get_logger
@@ -105,7 +91,6 @@ class Call:
     ) -> None:
         self.leg = leg
         self._project = project
-        self._resolve = services.resolve_target
         self._settings = settings
         self._loop = asyncio.get_running_loop()
         self._inbox: asyncio.Queue[Event] = asyncio.Queue()
@@ -116,10 +101,8 @@ class Call:
         self._media: Media | None = None
         self._audio: SwitchedMedia | None = None
         self._replies = Replies(self._inbox.put_nowait)
-        self._leaving: asyncio.Task[None] | None = None
         self._outages = Outages(settings.fallback)
-        self._handing: tuple[Handoff, TransferTarget] | None = None
-        self._digits_hidden = self._reopened = False
+        self._reopened = False
         self._signalling = services.signalling
         self.partial = ""
         """What the caller says just now, for who watches."""
@@ -127,6 +110,8 @@ class Call:
         self._recorder = Recorder(leg.info, project.name, settings.environment, self._loop.time())
         self._sounding = CallVoice(self._taker, services.has_voice, self._recorder, settings.language)
         self._tape = Tape(settings.recordings, self._recorder, self._log)
+        self._performer = Performer(leg, self._taker, self._recorder, self._sounding, self._tape)
+        self._leaving = Leaving(leg, services.resolve_target, self._recorder, self._inbox.put_nowait, self._log)
         self._keeping = Keeping(services.store, self._recorder, settings, self._log)
 
     @property
@@ -151,7 +136,7 @@ class Call:
         self._inbox.put_nowait(EndAsked(reason))
         if self._state is CallState.STARTING and self.leg.info.direction == "outbound":
             # While the peer's phone rings nobody reads the inbox.
-            self._leaving = asyncio.create_task(self.leg.hang_up(reason))
+            self._leaving.give_up_dialling(reason)
 
     def take_over(self, handoff: Handoff) -> None:
         """Ask the call to stop talking and to go where `handoff` says, if the settings let it."""
@@ -188,32 +173,15 @@ class Call:
         self._agent = await self._project.open(self.leg.info, self._keeping.metric)
         await stack.enter_async_context(self._taker)
         self._replies.begin(self._agent.start())
-        backlog = await self._ring()
+        timer = self._loop.call_later(self._settings.answer_after, self._inbox.put_nowait, AnswerDue())
+        backlog = await opening(self._inbox, self._handle, lambda: self._over)
+        timer.cancel()
         if self._over or not await self._answer(backlog):
             return
         for acted in backlog:
             self._handle(acted)
         while not self._over:
             self._handle(await self._inbox.get())
-
-    async def _ring(self) -> list[Acted | ReplyDone]:
-        """Until the start function is done or has had its time; what the agent did meanwhile."""
-        backlog: list[Acted | ReplyDone] = []
-        timer = self._loop.call_later(self._settings.answer_after, self._inbox.put_nowait, AnswerDue())
-        try:
-            while not self._over:
-                event = await self._inbox.get()
-                if isinstance(event, Acted | ReplyDone):
-                    backlog.append(event)
-                    if isinstance(event, ReplyDone) or isinstance(event.action, ANSWERING):
-                        break
-                elif isinstance(event, AnswerDue):
-                    break
-                else:
-                    self._handle(event)
-        finally:
-            timer.cancel()
-        return backlog
 
     async def _answer(self, backlog: list[Acted | ReplyDone]) -> bool:
         """Take the call, unless the start function's first wish is to end it."""
@@ -254,7 +222,7 @@ class Call:
                 self._recorder.error("leg", detail, now)
                 self._end(reason)
             case DigitPressed(digit=digit):
-                self._recorder.digit(digit, now, hidden=self._digits_hidden)
+                self._recorder.digit(digit, now, hidden=self._performer.digits_hidden)
                 self._taker.on_digit(digit)
             case LastWordsPlayed(leaving=leaving):
                 self._leave(leaving)
@@ -272,7 +240,8 @@ class Call:
             case SpeechMade(text=text, asked=asked, answered=answered):
                 self._recorder.speech_made(text, asked, answered)
             case PartiesJoined():
-                self._joined()
+                self._change(CallInput.JOINED)
+                self._leaving.joined()
             case TakeOverAsked(handoff=handoff):
                 self._take_over(handoff)
             case AnswerDue():
@@ -308,44 +277,21 @@ class Call:
                 """Only the record wants it."""
 
     def _act(self, number: int, action: Action) -> None:
-        """One action of a reply; what only records is done even if the caller has interrupted it."""
+        """One action of a reply."""
         now = self._loop.time()
-        match action:
-            case FunctionEnded():
-                self._recorder.function_ended(action, now)
-                self._taker.function_ended(action.number)
-                return
-            case WaitEnded(number=wait):
-                self._taker.function_ended(wait)
-                return
-            case StepEntered() | ModelAnswered() | MetricWritten():
-                self._recorder.did(action, now)
-                if isinstance(action, ModelAnswered):
-                    self._model_answered(action)
-                return
-            case ControlRecording(wish=wish):
-                self._tape.control(wish)
-                return
+        if self._performer.note(action, now):
+            if isinstance(action, ModelAnswered):
+                self._model_answered(action)
+            return
         if number != self._replies.number or self._state is not CallState.TALKING:
             return
         match action:
-            case Say():
-                self._say(action)
-            case FunctionStarted(number=function, latency=latency):
-                self._recorder.function_started(action, now)
-                self._taker.function_started(function, latency)
-            case WaitStarted(number=wait, latency=latency):
-                self._taker.function_started(wait, latency)
-            case Listen(settings=settings):
-                self._digits_hidden = settings.digits is not None and settings.digits.is_pii
-                self._tape.hide_caller(self._digits_hidden)
-                self._taker.listen(settings)
             case HangUp(reason=EndReason.ERROR):
                 self._depart(self._outages.to_fallback("agent_failed") or action)
             case HangUp() | Handoff():
                 self._depart(action)
-            case SetVoice() | SetLanguage() | SetBackground() | SetThinkingSound():
-                self._sounding.apply(action)
+            case _:
+                self._performer.perform(action, now)
 
     def _model_answered(self, action: ModelAnswered) -> None:
         if action.error:
@@ -353,12 +299,6 @@ class Call:
             self._fall_back()
         else:
             self._outages.worked("model")
-
-    def _say(self, said: Say) -> None:
-        if said.channel == "dtmf":
-            self._leaving = asyncio.create_task(self.leg.send_digits(said.text))
-        elif said.text.strip():
-            self._taker.say(said.text, interruptible=said.interruptible, pcm=said.pcm)
 
     # The agent's replies ----------------------------------------------------------------------------------------------
 
@@ -391,7 +331,7 @@ class Call:
 
     def _depart(self, leaving: HangUp | Handoff) -> None:
         self._change(CallInput.LEAVE)
-        self._leaving = asyncio.create_task(self._last_words(leaving))
+        self._leaving.after(self._performer.finished, leaving, self._settings.last_words)
 
     def _fall_back(self) -> None:
         """Where providers are out for too long, the agent's part is over: a few words, then the configured target."""
@@ -401,14 +341,6 @@ class Call:
         self._replies.cut()
         self._taker.say(last_words(self._sounding.language), interruptible=False)
         self._depart(leaving)
-
-    async def _last_words(self, leaving: HangUp | Handoff) -> None:
-        try:
-            async with asyncio.timeout(self._settings.last_words):
-                await self._taker.played_out()
-        except TimeoutError:
-            self._log.warning("last_words_not_played")
-        self._inbox.put_nowait(LastWordsPlayed(leaving))
 
     def _take_over(self, handoff: Handoff) -> None:
         """No last words: whoever takes over is waiting."""
@@ -422,42 +354,18 @@ class Call:
             return
         if isinstance(leaving, HangUp):
             self._end(leaving.reason)
-            return
-        try:
-            target = self._resolve(leaving)
-        except CallagentError as refusal:
-            self._recorder.error("handoff", str(refusal), self._loop.time())
-            self._transferred(leaving, TransferOutcome(TransferStatus.REFUSED, str(refusal)))
-            return
-        self._change(CallInput.TRANSFER)
-        self._handing = (leaving, target)
-        self._leaving = asyncio.create_task(self._transfer(leaving, target))
-
-    async def _transfer(self, handoff: Handoff, target: TransferTarget) -> None:
-        outcome = await self.leg.transfer(target, self._audio)
-        self._inbox.put_nowait(TransferEnded(handoff, target, outcome))
-
-    def _joined(self) -> None:
-        """A bridge stands. What it came to is known now, whoever hangs up."""
-        assert self._handing is not None, "only a transfer joins"
-        handoff, target = self._handing
-        self._change(CallInput.JOINED)
-        self._recorder.transfer(target, TransferOutcome(TransferStatus.SUCCEEDED, "joined"), self._loop.time())
-        self._recorder.handoff(handoff.destination, handoff.reason, TransferStatus.SUCCEEDED.value)
+        elif (refused := self._leaving.hand_over(leaving, self._audio)) is not None:
+            self._transferred(leaving, refused)
+        else:
+            self._change(CallInput.TRANSFER)
 
     def _transferred(self, handoff: Handoff, outcome: TransferOutcome) -> None:
-        self._recorder.handoff(handoff.destination, handoff.reason, outcome.status.value)
-        if outcome.status is TransferStatus.SUCCEEDED:
-            self._end(EndReason.HANDOFF)
-        elif outcome.status is TransferStatus.CALLER_GONE:
-            self._end(EndReason.CALLER_HANGUP)
-        elif handoff is self._outages.leaving:
-            self._log.error("fallback_failed", target=handoff.destination, detail=outcome.detail)
-            self._end(EndReason.ERROR)
-        else:
-            self._log.warning("handoff_failed", destination=handoff.destination, detail=outcome.detail)
-            self._change(CallInput.TRANSFER_FAILED)
-            self._reply_to(HandoffFailed(handoff.destination, outcome.detail))
+        match self._leaving.outcome(handoff, outcome, self._outages):
+            case EndReason() as reason:
+                self._end(reason)
+            case HandoffFailed() as failed:
+                self._change(CallInput.TRANSFER_FAILED)
+                self._reply_to(failed)
 
     # The end ----------------------------------------------------------------------------------------------------------
 
@@ -474,10 +382,8 @@ class Call:
             self._state = state
 
     async def _stop_tasks(self) -> None:
-        await self._replies.stop(self._settings.closing)
-        if self._leaving and not self._leaving.done():
-            self._leaving.cancel()
-            await asyncio.wait({self._leaving}, timeout=self._settings.closing)
+        for running in (self._replies, self._performer, self._leaving):
+            await running.stop(self._settings.closing)
 
     async def _close(self) -> None:
         """End the leg, run the end function, keep the record: each bounded, each done whatever the others do."""

@@ -1,4 +1,4 @@
-"""The agent's replies as tasks: one at a time, each action handed to the call's inbox."""
+"""The agent's replies as tasks: one at a time, each action handed to the call's inbox; the first while it rings."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import cast
 
 from callagent.agents.action import Action
-from callagent.call_state import Acted, ReplyDone
+from callagent.call_state import ANSWERING, Acted, AnswerDue, Event, ReplyDone
 from callagent.errors import CallagentError
 from callagent.log import get_logger
 
@@ -53,3 +53,21 @@ class Replies:
         finally:
             await cast("AsyncGenerator[Action, None]", actions).aclose()
             self._put(ReplyDone(number, error))
+
+
+async def opening(
+    inbox: asyncio.Queue[Event], handle: Callable[[Event], None], over: Callable[[], bool]
+) -> list[Acted | ReplyDone]:
+    """What the start function does, until it is done or has had its time; other events are handled meanwhile."""
+    backlog: list[Acted | ReplyDone] = []
+    while not over():
+        event = await inbox.get()
+        if isinstance(event, Acted | ReplyDone):
+            backlog.append(event)
+            if isinstance(event, ReplyDone) or isinstance(event.action, ANSWERING):
+                break
+        elif isinstance(event, AnswerDue):
+            break
+        else:
+            handle(event)
+    return backlog

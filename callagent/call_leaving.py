@@ -1,0 +1,97 @@
+"""How a call leaves its agent: the last words, the way to somebody else, and what becomes of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from callagent.agents.action import Handoff, HandoffFailed, HangUp
+from callagent.call_info import EndReason
+from callagent.call_outage import Outages
+from callagent.call_record import Recorder
+from callagent.call_state import LastWordsPlayed, TransferEnded
+from callagent.errors import CallagentError
+from callagent.legs.leg import CallLeg, TransferOutcome, TransferStatus, TransferTarget
+from callagent.legs.switched_media import SwitchedMedia
+from callagent.log import Logger
+
+Resolve = Callable[[Handoff], TransferTarget]
+
+
+class Leaving:
+    """One call's, one step at a time; each ends with an event in the call's inbox."""
+
+    def __init__(
+        self,
+        leg: CallLeg,
+        resolve: Resolve,
+        recorder: Recorder,
+        emit: Callable[[LastWordsPlayed | TransferEnded], None],
+        log: Logger,
+    ) -> None:
+        self._leg = leg
+        self._resolve = resolve
+        self._recorder = recorder
+        self._emit = emit
+        self._log = log
+        self._task: asyncio.Task[None] | None = None
+        self._handing: tuple[Handoff, TransferTarget] | None = None
+
+    def after(self, words: Callable[[], Awaitable[None]], leaving: HangUp | Handoff, seconds: float) -> None:
+        """Leave once `words` have ended, in so many seconds at most."""
+        self._task = asyncio.create_task(self._last_words(words, leaving, seconds))
+
+    def hand_over(self, handoff: Handoff, audio: SwitchedMedia | None) -> TransferOutcome | None:
+        """Begin a transfer; what it came to where it could not even begin."""
+        try:
+            target = self._resolve(handoff)
+        except CallagentError as refusal:
+            self._recorder.error("handoff", str(refusal), asyncio.get_running_loop().time())
+            return TransferOutcome(TransferStatus.REFUSED, str(refusal))
+        self._handing = (handoff, target)
+        self._task = asyncio.create_task(self._transfer(handoff, target, audio))
+        return None
+
+    def give_up_dialling(self, reason: EndReason) -> None:
+        """Nobody has answered our call, and nobody is to."""
+        self._task = asyncio.create_task(self._leg.hang_up(reason))
+
+    def joined(self) -> None:
+        """A bridge stands. What it came to is known now, whoever hangs up."""
+        assert self._handing is not None, "only a transfer joins"
+        handoff, target = self._handing
+        outcome = TransferOutcome(TransferStatus.SUCCEEDED, "joined")
+        self._recorder.transfer(target, outcome, asyncio.get_running_loop().time())
+        self._recorder.handoff(handoff.destination, handoff.reason, outcome.status.value)
+
+    def outcome(self, handoff: Handoff, outcome: TransferOutcome, outages: Outages) -> EndReason | HandoffFailed:
+        """What follows for the call."""
+        self._recorder.handoff(handoff.destination, handoff.reason, outcome.status.value)
+        if outcome.status is TransferStatus.SUCCEEDED:
+            return EndReason.HANDOFF
+        if outcome.status is TransferStatus.CALLER_GONE:
+            return EndReason.CALLER_HANGUP
+        if handoff is outages.leaving:
+            self._log.error("fallback_failed", target=handoff.destination, detail=outcome.detail)
+            return EndReason.ERROR
+        self._log.warning("handoff_failed", destination=handoff.destination, detail=outcome.detail)
+        return HandoffFailed(handoff.destination, outcome.detail)
+
+    async def stop(self, seconds: float) -> None:
+        """End what runs, waiting for it no longer than that."""
+        if self._task and not self._task.done():
+            self._task.cancel()
+            await asyncio.wait({self._task}, timeout=seconds)
+
+    async def _last_words(
+        self, words: Callable[[], Awaitable[None]], leaving: HangUp | Handoff, seconds: float
+    ) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await words()
+        except TimeoutError:
+            self._log.warning("last_words_not_played")
+        self._emit(LastWordsPlayed(leaving))
+
+    async def _transfer(self, handoff: Handoff, target: TransferTarget, audio: SwitchedMedia | None) -> None:
+        self._emit(TransferEnded(handoff, target, await self._leg.transfer(target, audio)))
