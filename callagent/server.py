@@ -16,9 +16,8 @@ from typing import Any
 from callagent import log as logs
 from callagent.agents.action import AgentProject, Handoff
 from callagent.breaker import Lineup
-from callagent.call import Call
+from callagent.call import Call, CallServices, CallSettings, Event, ProvidersFailed, SpeechMade
 from callagent.call_info import EndReason
-from callagent.call_state import CallServices, CallSettings, Event, ProvidersFailed, SpeechMade
 from callagent.carriers import TwilioSettings
 from callagent.config import Address, Config
 from callagent.errors import ProviderError, UserError

@@ -30,9 +30,8 @@ from callagent.agents.action import (
     WaitEnded,
     WaitStarted,
 )
-from callagent.call import Call
+from callagent.call import Call, CallServices, CallSettings
 from callagent.call_info import FRAME_SAMPLES, FRAME_SECONDS, EndReason
-from callagent.call_state import CallServices, CallSettings
 from callagent.legs.leg import FrameSink, FrameSource, MediaStatistics
 from callagent.speech.protocol import RecognizerSettings, SpeechChunk, Transcript, VoiceSettings, WordTime
 from callagent.turns import (
@@ -47,8 +46,8 @@ from callagent.turns import (
     UtteranceKind,
     UtteranceStarted,
 )
+from tests.call.test_call import MemoryStore
 from tests.fakes import LOUD, QUIET, FakeLeg, FakeProject, LoudnessActivity
-from tests.test_call import MemoryStore
 
 AGENTS = frozenset({FloorState.THINKING, FloorState.SPEAKING, FloorState.CUTTING_IN, FloorState.HALTED})
 TICK = FRAME_SECONDS + 0.001

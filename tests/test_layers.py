@@ -28,27 +28,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "workers": set(),
     "records": set(),
     "targets": {"agents", "config", "legs"},
-    "call_record": {"legs", "turns", "agents", "records"},
-    "call_media": {"agents", "call_record", "legs", "records"},
-    "call_state": {"legs", "turns", "agents", "records"},
-    "call_outage": {"agents"},
-    "call_reply": {"agents", "call_state"},
-    "call_voice": {"agents", "call_record", "speech.protocol", "turns"},
-    "call_keeping": {"agents", "call_record", "call_state", "records"},
-    "call": {
-        "call_keeping",
-        "call_reply",
-        "call_media",
-        "call_outage",
-        "call_record",
-        "call_state",
-        "call_voice",
-        "legs",
-        "turns",
-        "agents",
-        "records",
-        "targets",
-    },
+    "call": {"agents", "breaker", "legs", "records", "speech.protocol", "targets", "turns"},
 }
 """Packages not named here (server, web, cli, phone, bench …) may import everything."""
 

@@ -17,9 +17,8 @@ import pytest
 
 from callagent.agents.action import Action, CallerTurn, Handoff, HandoffFailed, HangUp, Listen, ModelAnswered, Say
 from callagent.breaker import Member
-from callagent.call import Call
+from callagent.call import Call, CallServices, CallSettings, ProvidersFailed, SpeechMade
 from callagent.call_info import FRAME_SECONDS, SAMPLE_RATE, EndReason
-from callagent.call_state import CallServices, CallSettings, ProvidersFailed, SpeechMade
 from callagent.errors import ProviderError, ProviderRefused
 from callagent.legs.leg import TransferTarget
 from callagent.models import Delta, FailoverModel, Message, ModelSettings, Tool
@@ -39,8 +38,8 @@ from callagent.speech import (
 )
 from callagent.targets import TargetRefused
 from callagent.turns import Ears, TurnSettings, TurnTaker
+from tests.call.test_call import MemoryStore
 from tests.fakes import FakeAgent, FakeLeg, FakeMedia, FakeProject, LoudnessActivity
-from tests.test_call import MemoryStore
 from tests.virtual_time import run
 
 FAULTS = ("refuse", "401", "429", "500", "black hole", "drip", "cut", "garbage")

@@ -6,15 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from callagent.agents.action import Handoff, HandoffFailed, HangUp
-from callagent.call import Call
-from callagent.call_state import CallServices, CallSettings
+from callagent.call import Call, CallServices, CallSettings
 from callagent.config import Target
 from callagent.speech.scripted import ScriptedRecognizer, ScriptedVoice
 from callagent.targets import TargetRefused, resolve_target
 from callagent.turns import Ears, TurnSettings, TurnTaker
 from tests.agents.flows.support import Driven, driven, function, of, write_project
+from tests.call.test_call import MemoryStore
 from tests.fakes import FakeAgent, FakeLeg, FakeProject, LoudnessActivity
-from tests.test_call import MemoryStore
 from tests.virtual_time import run
 
 TARGETS = (Target(name="Front Desk", uri="sip:desk@pbx.example"), Target(prefix="+4420"), Target(prefix="+1"))

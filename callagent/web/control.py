@@ -12,9 +12,8 @@ from aiohttp import web
 from pydantic import Field
 
 from callagent.agents.action import Handoff
-from callagent.call import Call
+from callagent.call import AudioTap, Call
 from callagent.call_info import FRAME_SECONDS, EndReason
-from callagent.call_media import AudioTap
 from callagent.errors import CallagentError
 from callagent.log import get_logger
 from callagent.web.body import Body, read_body

@@ -14,9 +14,8 @@ import pytest
 
 import callagent.phone
 from callagent.agents.action import Handoff
-from callagent.call import Call
+from callagent.call import Call, CallServices, CallSettings
 from callagent.call_info import FRAME_BYTES, FRAME_SECONDS, NO_HEADERS, EndReason
-from callagent.call_state import CallServices, CallSettings
 from callagent.legs import SipLeg, SipLegs
 from callagent.legs.leg import FrameSink, FrameSource, Media, MediaStatistics, TransferTarget
 from callagent.phone.caller import Caller
@@ -29,11 +28,11 @@ from callagent.records import CallRecord
 from callagent.rtp import Pump, RtpPorts
 from callagent.sip import UserAgentSettings
 from callagent.turns import Ears, TurnSettings, TurnTaker
+from tests.call.test_call import MemoryStore
 from tests.fakes import FakeLeg, FakeProject
 from tests.phone.desk import Desk
 from tests.phone.word_audio import LevelActivity, Vocabulary, WordEars, WordVoice
 from tests.rtp.test_ports import free_range
-from tests.test_call import MemoryStore
 from tests.virtual_time import run
 
 SCRIPTS = sorted((Path(callagent.phone.__file__).parent / "conversations").glob("*.yaml"))

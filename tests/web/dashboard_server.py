@@ -13,9 +13,8 @@ from typing import Any
 from aiohttp import web
 
 from callagent.agents.action import Handoff
+from callagent.call import AudioTap, CallState
 from callagent.call_info import EndReason
-from callagent.call_media import AudioTap
-from callagent.call_state import CallState
 from callagent.records import CallRecord, Spoken, Store, TurnEntry
 from callagent.records.reader import Reader, SqliteDatabase
 from callagent.records.reading_process import ReadingProcess

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from callagent.agents.adk import TreeSettings, adk_runtime, load_adk_project
-from callagent.call import Call
-from callagent.call_state import CallServices, CallSettings
+from callagent.call import Call, CallServices, CallSettings
 from callagent.legs.leg import TransferTarget
 from callagent.models.scripted import ScriptedModel
 from callagent.records import CallRecord
@@ -16,8 +15,8 @@ from callagent.speech.scripted import ScriptedRecognizer, ScriptedVoice
 from callagent.turns import Ears, TurnSettings, TurnTaker
 from callagent.workers.in_process import InProcessPool
 from tests.agents.adk.support import write_project
+from tests.call.test_call import MemoryStore
 from tests.fakes import FakeLeg, LoudnessActivity
-from tests.test_call import MemoryStore
 from tests.virtual_time import run
 
 FILES = {

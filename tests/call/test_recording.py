@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from callagent.agents.action import Action, ControlRecording, DigitSettings, HangUp, Listen, ListenSettings, Say
-from callagent.call_state import CallSettings
+from callagent.call.state import CallSettings
 from callagent.records import CallRecord
+from tests.call.test_call import Scene
 from tests.fakes import FakeAgent, says
-from tests.test_call import Scene
 
 SECRET = Listen(ListenSettings(digits=DigitSettings(max_digits=4, is_pii=True)))
 GREETING = (Say("Hello."), Listen())

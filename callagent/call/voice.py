@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from callagent.agents.action import SetBackground, SetLanguage, SetThinkingSound, SetVoice
-from callagent.call_record import Recorder
+from callagent.call.record import Recorder
 from callagent.speech.protocol import VoiceSettings
 from callagent.turns import TurnTaker
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import cast
 
 from callagent.agents.action import Action
-from callagent.call_state import ANSWERING, Acted, AnswerDue, Event, ReplyDone
+from callagent.call.state import ANSWERING, Acted, AnswerDue, Event, ReplyDone
 from callagent.errors import CallagentError
 from callagent.log import get_logger
 

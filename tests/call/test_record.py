@@ -3,8 +3,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from callagent.agents.action import ModelAnswered, StepEntered
+from callagent.call.record import Recorder
 from callagent.call_info import CallInfo
-from callagent.call_record import Recorder
 from callagent.turns import TurnRecord
 
 INFO = CallInfo("1", "inbound", "+15550100", "42", "sip", datetime(2026, 3, 2, tzinfo=UTC))

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from callagent.agents.action import Handoff, HandoffFailed, HangUp
+from callagent.call.outage import Outages
+from callagent.call.record import Recorder
+from callagent.call.state import LastWordsPlayed, TransferEnded
 from callagent.call_info import EndReason
-from callagent.call_outage import Outages
-from callagent.call_record import Recorder
-from callagent.call_state import LastWordsPlayed, TransferEnded
 from callagent.errors import CallagentError
 from callagent.legs.leg import CallLeg, TransferOutcome, TransferStatus, TransferTarget
 from callagent.legs.switched_media import SwitchedMedia

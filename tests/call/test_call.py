@@ -27,8 +27,8 @@ from callagent.agents.action import (
     WaitStarted,
 )
 from callagent.call import Call
+from callagent.call.state import TRANSITIONS, CallInput, CallServices, CallSettings, CallState
 from callagent.call_info import EndReason
-from callagent.call_state import TRANSITIONS, CallInput, CallServices, CallSettings, CallState
 from callagent.errors import ProviderError
 from callagent.legs.leg import TransferOutcome, TransferStatus, TransferTarget
 from callagent.records import CallRecord

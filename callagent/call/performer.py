@@ -21,9 +21,9 @@ from callagent.agents.action import (
     WaitEnded,
     WaitStarted,
 )
-from callagent.call_media import Tape
-from callagent.call_record import Recorder
-from callagent.call_voice import CallVoice
+from callagent.call.media import Tape
+from callagent.call.record import Recorder
+from callagent.call.voice import CallVoice
 from callagent.errors import CallagentError
 from callagent.legs.leg import CallLeg
 from callagent.log import get_logger

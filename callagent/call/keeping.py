@@ -7,9 +7,9 @@ from collections.abc import Awaitable
 from typing import Any
 
 from callagent.agents.action import Agent
+from callagent.call.record import Recorder
+from callagent.call.state import END_FUNCTION_ATTEMPTS, CallSettings
 from callagent.call_info import EndReason
-from callagent.call_record import Recorder
-from callagent.call_state import END_FUNCTION_ATTEMPTS, CallSettings
 from callagent.log import Logger
 from callagent.records import Store
 

@@ -21,15 +21,14 @@ from callagent.agents.action import (
     ModelAnswered,
 )
 from callagent.breaker import ON_PROVIDER_FAILURE
-from callagent.call_info import EndReason
-from callagent.call_keeping import Keeping
-from callagent.call_leaving import Leaving
-from callagent.call_media import AudioTap, Tape
-from callagent.call_outage import Outages, last_words, patience
-from callagent.call_performer import Performer
-from callagent.call_record import Recorder
-from callagent.call_reply import Replies, opening
-from callagent.call_state import (
+from callagent.call.keeping import Keeping
+from callagent.call.leaving import Leaving
+from callagent.call.media import AudioTap, Tape
+from callagent.call.outage import Outages, last_words, patience
+from callagent.call.performer import Performer
+from callagent.call.record import Recorder
+from callagent.call.reply import Replies, opening
+from callagent.call.state import (
     TRANSITIONS,
     Acted,
     AnswerDue,
@@ -46,7 +45,8 @@ from callagent.call_state import (
     TakeOverAsked,
     TransferEnded,
 )
-from callagent.call_voice import CallVoice
+from callagent.call.voice import CallVoice
+from callagent.call_info import EndReason
 from callagent.legs.leg import (
     CallerHungUp,
     CallLeg,

@@ -10,16 +10,16 @@ import pytest
 
 from callagent.agents.action import Handoff
 from callagent.call import Call
+from callagent.call.media import AudioTap, TappedMedia
+from callagent.call.state import CallServices, CallSettings
 from callagent.call_info import FRAME_BYTES
-from callagent.call_media import AudioTap, TappedMedia
-from callagent.call_state import CallServices, CallSettings
 from callagent.legs.leg import MediaStatistics, TransferOutcome, TransferStatus, TransferTarget
 from callagent.records import CallRecord
 from callagent.speech.scripted import ScriptedRecognizer, ScriptedVoice
 from callagent.targets import TargetRefused
 from callagent.turns import Ears, TurnSettings, TurnTaker
+from tests.call.test_call import GOODBYE, MemoryStore
 from tests.fakes import FakeAgent, FakeLeg, FakeProject, LoudnessActivity
-from tests.test_call import GOODBYE, MemoryStore
 from tests.virtual_time import run
 
 
