@@ -97,7 +97,7 @@ class Recorder:
             case StepEntered(flow=flow, step=step):
                 self._turn.flow, self._turn.step = flow, step
             case ModelAnswered():
-                self.model_answered(action)
+                self._model_answered(action)
                 if action.error:
                     self.error("model", action.error, now)
             case MetricWritten():
@@ -148,7 +148,7 @@ class Recorder:
             if span.name == action.name and span.ended is None:
                 span.ended = now
 
-    def model_answered(self, action: ModelAnswered) -> None:
+    def _model_answered(self, action: ModelAnswered) -> None:
         if self._instants:
             self._instants[-1][1].first_token = action.first_token
         turn = self._turn
