@@ -190,6 +190,7 @@ def flow_settings(config: Config, environment: str, outside: Outside | None = No
         end_timeout=limits.end_function_seconds,
         models=ModelNames(config.model.names),
         embedder=open_embedder(),
+        secrets_dir=str(Path(config.function_secrets).resolve()) if config.function_secrets else None,
         outside=outside or Outside(),
         senders=message_senders(config),
         memory=FileMemory(Path(config.records.memory)) if config.records.memory else None,

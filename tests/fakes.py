@@ -192,6 +192,8 @@ class FakeAgent:
 class FakeProject:
     agent: FakeAgent
     name: str = "fake"
+    failure: Exception | None = None
+    """Why there is no agent."""
 
     def phrases(self) -> Sequence[str]:
         return ()
@@ -200,6 +202,8 @@ class FakeProject:
         return text
 
     async def open(self, info: CallInfo, write_metric: MetricWriter) -> Agent:
+        if self.failure is not None:
+            raise self.failure
         self.agent.write_metric = write_metric
         return self.agent
 

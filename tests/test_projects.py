@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from callagent.agents.flows import FlowProject
 from callagent.config import Config, FunctionGemmaSettings, ModelFallback, ModelSection, load_config
 from callagent.errors import ConfigError, ProjectError, UserError
 from callagent.models import FailoverModel, NamedModels, open_model
 from callagent.models.rules import RulesModel
 from callagent.projects import check, flow_settings, open_language_model, open_project
+from tests.agents.flows.support import call_info, function, write_project
 
 MILL = Path(__file__).parent / "projects" / "mill"
 
@@ -166,3 +168,20 @@ async def test_names_of_models_hold_for_agent_trees_too(kind: str) -> None:
         assert project._settings.models["gemini-2.5-flash"] == "rules"  # type: ignore[attr-defined]
     finally:
         await project.close()
+
+
+async def test_functions_are_told_the_secrets_of_the_folder_that_the_settings_name(tmp_path: Path) -> None:
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / "booking").write_text('{"key": "hush"}\n')
+    files = {"functions/look.py": function("look", "return str(conv.utils.get_secret('booking')['key'])")}
+    config = Config(function_secrets=str(tmp_path / "secrets"))
+    root = write_project(tmp_path / "project", files)
+    project = await open_project(root, open_model("rules"), config, flow_settings(config, "sandbox"))
+    assert isinstance(project, FlowProject)
+    look = project.find_function("look", None)
+    assert look is not None
+    try:
+        answer = await project.run_function(call_info(), look, {}, {})
+    finally:
+        await project.close()
+    assert answer.returned == "hush"

@@ -19,7 +19,6 @@ from callagent.errors import CallagentError
 
 VERSION = "2025-06-18"
 TIMEOUT = 30.0
-"""Seconds for one answer."""
 BODY_LIMIT = 16 * 1024 * 1024
 """Bytes of one answer."""
 MAX_PAGES = 50
@@ -41,8 +40,10 @@ class McpTool:
 class McpServer:
     """One server. The session is begun with the first request, and anew where the server has forgotten it."""
 
-    def __init__(self, url: str, headers: Mapping[str, str]) -> None:
+    def __init__(self, url: str, headers: Mapping[str, str], timeout: float = TIMEOUT) -> None:
+        """`timeout`: seconds for one answer."""
         self._url = url
+        self._timeout = timeout
         self._http = requests.Session()
         # Neither proxies nor passwords of the environment are the project's.
         self._http.trust_env = False
@@ -111,7 +112,7 @@ class McpServer:
             raise McpFailed(f"'{self._url}' is no web address")
         try:
             with self._http.post(
-                self._url, json=message, timeout=TIMEOUT, stream=True, allow_redirects=False
+                self._url, json=message, timeout=self._timeout, stream=True, allow_redirects=False
             ) as response:
                 if response.status_code == 404 and _SESSION in self._http.headers:
                     raise _Forgotten(f"{self._url}: the session is gone")

@@ -47,6 +47,7 @@ from callagent.call.state import (
 )
 from callagent.call.voice import CallVoice
 from callagent.call_info import EndReason
+from callagent.errors import CallagentError
 from callagent.legs.leg import (
     CallerHungUp,
     CallLeg,
@@ -170,14 +171,23 @@ class Call:
     async def _live(self, stack: AsyncExitStack) -> None:
         self.leg.listen(self._inbox.put_nowait)
         self.leg.ring()
-        self._agent = await self._project.open(self.leg.info, self._keeping.metric)
+        try:
+            self._agent = await self._project.open(self.leg.info, self._keeping.metric)
+        except CallagentError as error:
+            # Without a fallback there is nobody to answer for.
+            if not self._outages.without_agent():
+                raise
+            self._recorder.error("agent", str(error), self._loop.time())
         await stack.enter_async_context(self._taker)
-        self._replies.begin(self._agent.start())
-        timer = self._loop.call_later(self._settings.answer_after, self._inbox.put_nowait, AnswerDue())
-        backlog = await opening(self._inbox, self._handle, lambda: self._over)
-        timer.cancel()
+        backlog: list[Acted | ReplyDone] = []
+        if self._agent is not None:
+            self._replies.begin(self._agent.start())
+            timer = self._loop.call_later(self._settings.answer_after, self._inbox.put_nowait, AnswerDue())
+            backlog = await opening(self._inbox, self._handle, lambda: self._over)
+            timer.cancel()
         if self._over or not await self._answer(backlog):
             return
+        self._fall_back()
         for acted in backlog:
             self._handle(acted)
         while not self._over:

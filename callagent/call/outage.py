@@ -67,5 +67,10 @@ class Outages:
         fallback, self._fallback = self._fallback, ""
         return Handoff(fallback, reason, "refer") if fallback else None
 
+    def without_agent(self) -> bool:
+        """There is no agent at all: the caller goes to the fallback, where there is one."""
+        self.leaving = self.to_fallback("agent_failed")
+        return self.leaving is not None
+
     def worked(self, role: str) -> None:
         self._failures.pop(role, None)

@@ -381,6 +381,8 @@ class Config(Section):
     log: LogSettings = LogSettings()
     function_environment: tuple[str, ...] = ()
     """Names of environment variables that project functions may read."""
+    function_secrets: str = ""
+    """Folder with a file for each secret that project functions may ask for by its name."""
 
     @model_validator(mode="after")
     def _fallbacks_are_targets(self) -> Self:

@@ -14,6 +14,7 @@ from typing import Any
 
 from callagent.errors import UserError
 from callagent.log import get_logger
+from callagent.models.eight_bit import computed_in_eight_bits
 from callagent.models.protocol import Embedder, Vector
 
 log = get_logger(__name__)
@@ -24,6 +25,8 @@ TOKENIZER = (
     "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
 )
 """Package, file in it, SHA-256: the packages are installed for these files, their code is never imported."""
+ARITHMETIC = "eight-bit"
+"""Part of the name of what is kept: vectors of another arithmetic are not quite the same."""
 LIBRARIES = ("onnxruntime", "tokenizers", "numpy")
 MAX_TOKENS = 128
 BATCH = 32
@@ -52,7 +55,7 @@ class MiniLm:
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
         if len(texts) <= BATCH or self._cache is None:
             return await self._computed(texts)
-        digest = hashlib.sha256("\0".join((MODEL[2], *texts)).encode()).hexdigest()
+        digest = hashlib.sha256("\0".join((MODEL[2], ARITHMETIC, *texts)).encode()).hexdigest()
         path = self._cache / f"{digest[:32]}.npy"
         kept = await asyncio.to_thread(_kept_vectors, path, len(texts))
         if kept is None:
@@ -92,7 +95,8 @@ class MiniLm:
 
         options = SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
-        session = InferenceSession(str(self._model), options, providers=["CPUExecutionProvider"])
+        model = computed_in_eight_bits(self._model.read_bytes())
+        session = InferenceSession(model, options, providers=["CPUExecutionProvider"])
         tokenizer = Tokenizer.from_file(str(self._tokenizer))
         tokenizer.enable_truncation(MAX_TOKENS)
         tokenizer.enable_padding()

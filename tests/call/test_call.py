@@ -29,7 +29,7 @@ from callagent.agents.action import (
 from callagent.call import Call
 from callagent.call.state import TRANSITIONS, CallInput, CallServices, CallSettings, CallState
 from callagent.call_info import EndReason
-from callagent.errors import ProviderError
+from callagent.errors import ProviderError, WorkerError
 from callagent.legs.leg import TransferOutcome, TransferStatus, TransferTarget
 from callagent.records import CallRecord
 from callagent.speech.scripted import ScriptedRecognizer, ScriptedVoice
@@ -72,6 +72,8 @@ class Scene:
         self.answers = answers
         self.leg: FakeLeg
         self.store = MemoryStore()
+        self.failure: Exception | None = None
+        """The project has no agent for this call."""
         self.plan: list[tuple[float, Callable[[FakeLeg], None]]] = []
         self.speech: list[tuple[float, float]] = []
 
@@ -98,7 +100,8 @@ class Scene:
             return TurnTaker(ears, self.voice, emit, TurnSettings())
 
         services = CallServices(self.store, self._resolve, lambda provider, name: provider == "elevenlabs")  # type: ignore[arg-type]
-        return await Call(self.leg, FakeProject(self.agent), make_taker, services, settings).run()
+        project = FakeProject(self.agent, failure=self.failure)
+        return await Call(self.leg, project, make_taker, services, settings).run()
 
     def _resolve(self, handoff: Handoff) -> TransferTarget:
         if handoff.destination == "forbidden":
@@ -467,3 +470,18 @@ def test_a_fallback_that_does_not_answer_is_not_tried_twice() -> None:
     record = scene.play(fallback="forbidden")
     assert record.end_reason == "error"
     assert isinstance(scene.agent.turns[-1], HandoffFailed)
+
+
+def test_a_call_without_an_agent_is_answered_for_its_fallback() -> None:
+    for fallback, reason, did in (
+        ("desk", "handoff", ["ring", "answer", "transfer refer sip:support@192.0.2.1", "hang up handoff"]),
+        ("forbidden", "error", ["ring", "answer", "hang up error"]),
+        ("", "error", ["ring", "hang up error"]),
+    ):
+        scene = Scene(FakeAgent())
+        scene.failure = WorkerError("no worker could be started")
+        scene.caller_speaks(0.5)
+        record = scene.play(fallback=fallback)
+        assert (record.end_reason, scene.leg.did) == (reason, did)
+        assert "no worker" in record.errors[0]["detail"]
+        assert len(scene.voice.spoken) == bool(fallback)

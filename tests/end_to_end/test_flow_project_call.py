@@ -24,7 +24,7 @@ def phone_call(
     answers, lines = folder / "answers.yaml", folder / "caller.yaml"
     answers.write_text(json.dumps(list(script)), encoding="utf-8")
     # Each line when the agent has paused. The last step waits for the agent to hang up.
-    lines.write_text(json.dumps([*({"say": line} for line in says), {"pause": 60}]), encoding="utf-8")
+    lines.write_text(json.dumps([*({"say": line} for line in says), {"stay_silent": 60}]), encoding="utf-8")
     with serve(folder, project=project, MODEL__NAME=f"script:{answers}") as server:
         phone = run_command(["call", f"sip:agent@{server.sip}", "--script", str(lines), "--json"], seconds=240)
         assert phone.returncode == 0, phone.stderr

@@ -47,3 +47,14 @@ def test_altered_weights_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     (tmp_path / "model.onnx").unlink()
     with pytest.raises(UserError, match=r"model\.onnx: cannot be read"):
         open_embedder.__wrapped__()
+
+
+@pytest.mark.local
+async def test_computing_in_eight_bits_changes_next_to_nothing(monkeypatch: pytest.MonkeyPatch):
+    model = open_embedder()
+    assert isinstance(model, embedding.MiniLm)
+    texts = ["When do you open?", "I would like to cancel my appointment on Friday.", "No."]
+    fast = await model.embed(texts)
+    monkeypatch.setattr(embedding, "computed_in_eight_bits", lambda model: model)
+    exact = await embedding.MiniLm(model._model, model._tokenizer).embed(texts)
+    assert all(float(one @ two) > 0.97 for one, two in zip(fast, exact, strict=True))

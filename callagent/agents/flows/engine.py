@@ -24,6 +24,7 @@ from callagent.agents.flows.listening import interruptible
 from callagent.agents.flows.memory import CallerMemory
 from callagent.agents.flows.prompt import Prompt
 from callagent.agents.flows.returns import Decision
+from callagent.agents.flows.smart_vad import leaves_no_trace
 from callagent.agents.flows.turn import Turn
 from callagent.agents.flows.voice import correct
 from callagent.call_info import EndReason
@@ -190,7 +191,7 @@ class FlowAgent:
             conversation.history.note(f"The transfer to {turn.destination} did not happen: {turn.reason}.")
             return
         if turn.reopens:
-            conversation.history.reopen()
+            conversation.history.reopen(lambda function: leaves_no_trace(conversation, function))
         digits = conversation.vault.put(turn.digits) if turn.secure and turn.digits else turn.digits
         text = correct(conversation.project.voice.corrections, turn.text) if turn.text else digits
         silent = not text

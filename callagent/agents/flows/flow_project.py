@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from callagent.agents.flows.engine import DEFAULT_HANGUP_UTTERANCE, FlowAgent
 from callagent.agents.flows.fillers import filler_phrases
 from callagent.agents.flows.functions import ProjectFunction
 from callagent.agents.flows.load import load_project
+from callagent.agents.flows.mcp import remote_functions
 from callagent.agents.flows.memory import CallerMemory
 from callagent.agents.flows.places import flow_places
 from callagent.agents.flows.project import Project
@@ -59,6 +61,13 @@ class FlowProject:
     async def prepare(self) -> None:
         """What is slow and better done before the first call."""
         await self._index.prepare()
+        if self.project.mcp:
+            lease = await self._pool.lease(self._context())
+            try:
+                remote = await remote_functions(lease, self.project.functions)
+            finally:
+                await lease.close()
+            self.project = replace(self.project, remote=remote)
 
     def phrases(self) -> Sequence[str]:
         project = self.project
@@ -149,6 +158,7 @@ class FlowProject:
             "secrets_dir": settings.secrets_dir,
             "api": {name: integration.plain(settings.environment) for name, integration in self.project.apis.items()},
             "api_mocks": settings.api_mocks,
+            "mcp": {each.provider: each.plain() for each in self.project.mcp},
         }
 
 

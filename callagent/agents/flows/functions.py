@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,7 @@ class ReturnedTransition:
 class ProjectFunction:
     name: str
     kind: str
-    """`global`, `flow`, `step`, `start` or `end`."""
+    """`global`, `flow`, `step`, `start` or `end`; `remote`: an MCP server's."""
     flow: str | None
     """Display name of its flow; None for the functions of the project."""
     file: str
@@ -62,6 +62,8 @@ class ProjectFunction:
     transitions: tuple[ReturnedTransition, ...] = ()
     remarks: tuple[Remark, ...] = ()
     """What will surprise its author."""
+    schema: Mapping[str, Any] | None = None
+    """JSON schema of its arguments, in place of `parameters`; None: a file of the project."""
 
 
 @dataclass(slots=True)

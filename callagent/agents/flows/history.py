@@ -66,7 +66,9 @@ class History:
         self.entries.append(ToolsCalled(calls))
 
     def answered(self, call_id: str, content: str) -> None:
-        self.entries.append(ToolAnswered(call_id, content))
+        """The answer to a call that a reopened turn took away is nobody's."""
+        if any(call.id == call_id for each in self.entries if isinstance(each, ToolsCalled) for call in each.calls):
+            self.entries.append(ToolAnswered(call_id, content))
 
     def note(self, text: str) -> None:
         self.entries.append(Note(text))
@@ -88,10 +90,16 @@ class History:
             left -= min(left, len(spoken))
         self.entries[start:] = kept
 
-    def reopen(self) -> None:
-        """The caller goes on with the last turn, and its words come again, whole; one with functions stays."""
+    def reopen(self, leaves_no_trace: Callable[[str], bool] = lambda function: False) -> None:
+        """The caller goes on with the last turn, and its words come again, whole.
+
+        One with functions stays, unless all of them are to leave no trace.
+        """
         start = max((at for at, entry in enumerate(self.entries) if isinstance(entry, UserSaid)), default=None)
-        if start is not None and not any(isinstance(entry, ToolsCalled) for entry in self.entries[start:]):
+        if start is None:
+            return
+        called = [call.name for each in self.entries[start:] if isinstance(each, ToolsCalled) for call in each.calls]
+        if all(leaves_no_trace(name) for name in called):
             del self.entries[start:]
 
     def plain(self) -> list[dict[str, str]]:

@@ -25,6 +25,7 @@ from callagent.agents.flows.identity import (
     load_guardrails,
     load_languages,
 )
+from callagent.agents.flows.mcp import load_mcp
 from callagent.agents.flows.names import clean_name
 from callagent.agents.flows.project import Project
 from callagent.agents.flows.resources import CHECKS
@@ -93,6 +94,7 @@ class _Loader:
             handoffs=load_handoffs(self._reader("config/handoffs.yaml")),
             sms_templates=load_sms_templates(self._reader("config/sms_templates.yaml")),
             apis=load_apis(self._reader("config/api_integrations.yaml")),
+            mcp=load_mcp(self._reader("config/mcp.yaml")),
             variants=variants,
             translations=load_translations(self._reader("config/translations.yaml"), languages.all),
             topics=self._topics(tuple(variants.attributes)),

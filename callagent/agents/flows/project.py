@@ -13,6 +13,7 @@ from callagent.agents.flows.flow import Flow
 from callagent.agents.flows.functions import ProjectFunction
 from callagent.agents.flows.handoffs import HandoffTarget
 from callagent.agents.flows.identity import Guardrail, Languages
+from callagent.agents.flows.mcp import McpConfig
 from callagent.agents.flows.safety import SafetyFilters
 from callagent.agents.flows.sms import SmsTemplate
 from callagent.agents.flows.steps import Step
@@ -40,6 +41,9 @@ class Project:
     handoffs: Mapping[str, HandoffTarget] = field(default_factory=dict)
     sms_templates: Mapping[str, SmsTemplate] = field(default_factory=dict)
     apis: Mapping[str, ApiIntegration] = field(default_factory=dict)
+    mcp: tuple[McpConfig, ...] = ()
+    remote: Mapping[str, ProjectFunction] = field(default_factory=dict)
+    """Functions of its MCP servers, by the name the model sees; known when the servers have been asked."""
     variants: Variants = field(default_factory=Variants)
     translations: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     topics: tuple[Topic, ...] = ()

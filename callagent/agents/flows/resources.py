@@ -1,28 +1,13 @@
-"""Files that are checked and have no effect here: MCP servers; what of the voice is checked beyond its reading."""
+"""What of a file is checked beyond its reading."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
 from callagent.agents.flows.documents import Reader
+from callagent.agents.flows.mcp import check_mcp
 
-
-def check_mcp(root: Reader) -> None:
-    seen: set[str] = set()
-    for server in root.maps("mcp_servers"):
-        name = server.required_text("provider_id")
-        if name in seen:
-            server.error(f"provider_id '{name}' is used twice.", "provider_id")
-        seen.add(name)
-        if not server.text("url").startswith(("http://", "https://")):
-            server.error("'url' should be an http(s) address.", "url")
-        kinds = [kind for kind in ("header", "query_param", "oauth") if kind in server.map("auth")]
-        if "auth" in server and len(kinds) != 1:
-            server.error("'auth' should hold exactly one of header, query_param and oauth.", "auth")
-        timeout = server.number("timeout")
-        if timeout is not None and not 1 <= timeout <= 30:
-            server.error("'timeout' should be between 1 and 30 seconds.", "timeout")
-        server.texts("enabled_functions")
+PRESETS = ("office-ambiance", "restaurant-ambiance", "whitenoise-subtle")
 
 
 def check_voice_extras(root: Reader) -> None:
@@ -40,6 +25,11 @@ def check_voice_extras(root: Reader) -> None:
     loudness = ambience.number("loudness")
     if loudness is not None and not -70 <= loudness <= -20:
         ambience.error("'loudness' should be between -70 and -20.", "loudness")
+    preset = ambience.text("preset")
+    if preset and preset not in PRESETS:
+        known = ", ".join(PRESETS)
+        message = f"'preset' {preset} is none of the platform's: {known}. It needs a sound of that name on the server."
+        ambience.warning(message, "preset")
 
 
 CHECKS: Mapping[str, Callable[[Reader], None]] = {

@@ -13,6 +13,7 @@ from typing import Any, cast
 from callagent.agents.flows.conversation import Conversation
 from callagent.agents.flows.functions import ProjectFunction
 from callagent.agents.flows.handoffs import HandoffTarget
+from callagent.agents.flows.mcp import REMOTE
 from callagent.agents.flows.real_time import RealTimeConfiguration
 from callagent.errors import ProviderError, ProviderTimeout, WorkerError
 from callagent.log import get_logger
@@ -154,7 +155,8 @@ class FunctionRunner:
 
     def _timeout(self, function: ProjectFunction) -> float:
         settings = self._conversation.settings
-        return settings.slow_function_timeout if function.latency else settings.function_timeout
+        slow = function.latency or function.kind == REMOTE
+        return settings.slow_function_timeout if slow else settings.function_timeout
 
     def _on_message(self, message: Plain, logs: list[Mapping[str, Any]]) -> Awaitable[Any] | None:
         message = self._conversation.vault.conceal(message)

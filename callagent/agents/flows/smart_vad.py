@@ -26,6 +26,14 @@ def function_wait(conversation: Conversation, function: ProjectFunction) -> floa
     return _seconds(section.get("default_function_wait"), DEFAULT_WAIT)
 
 
+def leaves_no_trace(conversation: Conversation, function: str) -> bool:
+    """It ran at once; when the caller goes on speaking, the model is to know nothing of it. What it did stands."""
+    table = conversation.project.experimental.section("smart_vad").get("nongated_functions")
+    # The function may have led elsewhere: the flow it ran in is not where the call is now.
+    flows = table if isinstance(table, dict) else ("",)
+    return any(_listed(table, flow, function) for flow in flows)
+
+
 def _listed(table: Any, flow: str | None, name: str) -> bool:
     """By flow, `""` outside of flows; a plain list holds everywhere."""
     if isinstance(table, dict):

@@ -81,6 +81,8 @@ def build_tools(
         target = _target(project, reference, flow)
         if target is not None and reference.tool not in found:
             found[reference.tool] = OfferedTool(reference.tool, target, _schema(reference.tool, target, describe))
+    for name, function in (project.remote if flow is None else {}).items():
+        found.setdefault(name, OfferedTool(name, function, _schema(name, function, describe)))
     return Toolset(tuple(found.values()), conditions)
 
 
@@ -124,6 +126,11 @@ def _entity_schema(entity: Entity) -> dict[str, Any]:
 
 def _schema(name: str, target: Target, describe: Callable[[str], str]) -> Tool:
     match target:
+        case ProjectFunction(schema=schema) if schema is not None:
+            return {
+                "type": "function",
+                "function": {"name": name, "description": target.description, "parameters": dict(schema)},
+            }
         case ProjectFunction():
             properties = {
                 p.name: {"type": SCHEMA_TYPES[p.type], "description": describe(p.description)}

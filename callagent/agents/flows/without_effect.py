@@ -12,6 +12,7 @@ _OVERRIDES = ("channel_overrides", "flow_overrides", "language_overrides", "step
 _HONOURED: Mapping[str, frozenset[str]] = {
     "asr": frozenset({"initial_timeout", "hard_timeout", "eager_final"}),
     "eot": frozenset({"provider", "threshold", "timeout_ms"}),
+    "background_track": _ALL,
     "handoff_api": frozenset({"state_keys", "aliases", "shared_id_state_key"}),
     "smart_vad": frozenset({"is_enabled", "default_function_wait", "gated_functions", "nongated_functions"}),
     "vad": frozenset({"vad_end"}),
@@ -53,7 +54,7 @@ _HONOURED: Mapping[str, frozenset[str]] = {
 }
 """Section of the experimental configuration -> its keys that have an effect."""
 KNOWN_SECTIONS = frozenset(_HONOURED) | {
-    "ab", "agentic_dial", "audio_enhancement", "background_track", "backchannelling", "csat_sms", "email",
+    "ab", "agentic_dial", "audio_enhancement", "backchannelling", "csat_sms", "email",
     "language_switching", "polyff", "polywhirl_rollout", "realtime", "tts_postprocessing", "verified_context",
     "webchat", "webhooks",
 }  # fmt: skip

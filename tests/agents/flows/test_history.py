@@ -80,3 +80,17 @@ def test_a_reopened_turn_leaves_the_history_unless_functions_ran_in_it() -> None
     history.reopen()
     assert len(history.entries) == 3
     History().reopen()
+
+
+def test_a_function_that_leaves_no_trace_goes_with_the_reopened_turn() -> None:
+    history = History()
+    history.user("my order")
+    history.called((ToolCall("c1", "look", "{}"),))
+    history.reopen(lambda function: function == "look")
+    assert history.entries == []
+    history.answered("c1", "found")
+    assert history.entries == []
+    history.user("my order of Friday")
+    history.called((ToolCall("c2", "look", "{}"), ToolCall("c3", "pay", "{}")))
+    history.reopen(lambda function: function == "look")
+    assert len(history.entries) == 2

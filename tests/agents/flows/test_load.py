@@ -144,6 +144,13 @@ def test_a_mistake_names_its_place(tmp_path: Path, file: str, text: str, message
     assert any(message in error and error.startswith(file.split("/")[0]) for error in found), found
 
 
+def test_an_unknown_ambience_is_a_warning(tmp_path: Path):
+    text = "background_ambience: {enabled: true, preset: cafe}\n"
+    _, findings = load_project(write_project(tmp_path, {"voice/configuration.yaml": text}))
+    (warning,) = [each.message for each in findings.report().warnings if "preset" in each.message]
+    assert "office-ambiance" in warning
+
+
 def test_a_topic_name_is_used_once(tmp_path: Path):
     found = errors(tmp_path, {"topics/a.yaml": "name: a\n", "topics/b.yaml": "name: a\n"})
     assert found == ["topics/b.yaml:1: Topic 'a' is already defined in topics/a.yaml."]

@@ -71,6 +71,19 @@ def test_where_it_is_not_enabled_nothing_waits(tmp_path: Path):
     assert function_wait(conversation, project.functions["pay"]) == 0
 
 
+async def test_an_ungated_function_is_forgotten_by_the_model_when_the_caller_goes_on(tmp_path: Path):
+    entries = [{"calls": [{"name": "look", "arguments": {}}]}, {"text": "Found."}, {"text": "On Friday, then."}]
+    async with driven(write_project(tmp_path, files(nongated_functions=["look"])), *entries) as agent:
+        await agent.start()
+        await agent.says("my order")
+        async for _ in agent.agent.reply(CallerTurn("my order of Friday", reopens=True)):
+            pass
+        told = [(message["role"], message["content"]) for message in agent.model.messages()[1:]]
+        assert told[-1] == ("user", "my order of Friday")
+        assert not any(role == "tool" or text == "my order" for role, text in told)
+        assert agent.agent.record().state["ran"] is True
+
+
 async def test_a_caller_who_goes_on_speaking_stops_a_function_that_waits(tmp_path: Path):
     entries = [{"calls": [{"name": "pay", "arguments": {}}]}, {"text": "Yes?"}]
     async with driven(write_project(tmp_path, files(max_extension_duration="5s")), *entries) as agent:

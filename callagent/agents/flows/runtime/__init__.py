@@ -10,6 +10,7 @@ border is plain data:
      "secrets_dir": path,                   # then a file of that name in this directory
      "api": {integration: {"base_url", "auth_type", "operations": {name: {"method", "resource"}}}},
      "api_mocks": {integration: {operation: [{"status", "body", "headers", "repeat"}]}},
+     "mcp": {provider: {"url", "auth": {}, "timeout", "enabled": None | [name]}},
      "memory": {…}, "line_memory": {…},     # of the caller's earlier calls
      "now": ISO 8601 | None, # pinned conv.clock
      "timezone": IANA name | None}
@@ -21,6 +22,9 @@ border is plain data:
      "description": str,
      "latency": None | {"delay_before_start", "silence_after_each", "responses": [[text, seconds]], "randomize": bool},
      "error": None | {"type", "message", "file", "line"}}          # why the module cannot be imported
+
+`{"op": "describe_remote"}` asks the MCP servers → `{"functions": [{"provider", "name", "description", "parameters"}],
+"failures": [{"provider", "error"}]}`; such a function is run with the kind "remote" and its provider as "flow".
 
 `{"op": "set_state", "values": {key: value}}` → `{"state", "state_changes", "checkpoint"}`; with no values it reads.
 

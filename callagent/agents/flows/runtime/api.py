@@ -126,7 +126,7 @@ class ApiExecutor:
             case "apiKey":
                 return {str(secret.get("header") or "X-API-Key"): str(secret.get("key"))}, {}, None
             case "oauth2" | "oauth2_client_credentials":
-                token = secret.get("token") or _fetched_token(secret)
+                token = secret.get("token") or fetched_token(secret)
                 return {"Authorization": f"Bearer {token}"}, {}, None
             case _:
                 raise NotAvailable(f"authentication '{kind}' of conv.api.{self._name} is not available on this server")
@@ -152,11 +152,14 @@ def _filled(resource: str, values: tuple[Any, ...], named: Mapping[str, Any]) ->
     return filled
 
 
-def _fetched_token(secret: Mapping[str, Any]) -> str:
+def fetched_token(secret: Mapping[str, Any]) -> str:
     """The client credentials grant (RFC 6749 section 4.4)."""
     import requests
 
-    form = {"grant_type": "client_credentials", **({"scope": secret["scope"]} if secret.get("scope") else {})}
+    form = {
+        "grant_type": "client_credentials",
+        **{key: secret[key] for key in ("scope", "audience") if secret.get(key)},
+    }
     auth = (str(secret.get("client_id")), str(secret.get("client_secret")))
     answer = requests.post(str(secret.get("token_url")), data=form, auth=auth, timeout=REQUEST_SECONDS)
     answer.raise_for_status()

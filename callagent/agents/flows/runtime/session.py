@@ -25,6 +25,7 @@ from callagent.agents.flows.runtime.flow import Flow
 from callagent.agents.flows.runtime.memory import Memory, VerifiedContext
 from callagent.agents.flows.runtime.metrics import Metrics
 from callagent.agents.flows.runtime.projection import TooLarge, project
+from callagent.agents.flows.runtime.remote import RemoteFunctions
 from callagent.agents.flows.runtime.state import State, Variant
 from callagent.agents.flows.runtime.tracebacks import error_report
 from callagent.agents.flows.runtime.utils import Secrets, Utils
@@ -41,6 +42,7 @@ class FlowSession:
                  channel: Channel) -> None:  # fmt: skip
         self._catalog = catalog
         self._log = logs.ConversationLogger(channel.send)
+        self._remote = RemoteFunctions(context.get("mcp") or {}, lambda name: self._utils.get_secret(name))
         state = State()
         self._keeper = StateKeeper(state)
         self._utils = Utils(channel, _secrets(context), _clock(context))
@@ -76,6 +78,8 @@ class FlowSession:
                 return self._state_answer(self._keeper.look())
             case "describe":
                 return {"functions": self._catalog.describe()}
+            case "describe_remote":
+                return self._remote.describe()
             case other:
                 raise ValueError(f"unknown request {other!r}")
 
@@ -112,6 +116,8 @@ class FlowSession:
 
     def _call(self, function: Mapping[str, Any], arguments: Mapping[str, Any], effects: Effects) -> Any:
         kind = function.get("kind") or "global"
+        if kind == "remote":
+            return self._remote.call(str(function.get("flow")), function["name"], arguments)
         folder = function.get("flow") if kind in ("flow", "step") else self._conv.current_flow
         main = self._catalog.find(kind, function.get("flow"), function["name"]).main()
         bound, remarks = bind(main, arguments)
