@@ -1,6 +1,6 @@
 """The Session API of CX apps: `:runSession`, `:streamRunSession`, and the WebSocket of BidiRunSession, as text.
 
-A session is an agent of ours without a telephone. Who may hear calls and end them may hold sessions.
+A session is an agent of ours without a telephone. Who may talk to the agents may hold sessions.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class SessionRoutes:
         return response
 
     async def bidi(self, request: web.Request) -> web.WebSocketResponse:
-        require(request, Right.CONTROL)
+        require(request, Right.CALL)
         ws = web.WebSocketResponse(heartbeat=20, max_msg_size=MAX_BODY)
         await ws.prepare(request)
         try:
@@ -102,7 +102,7 @@ class SessionRoutes:
     # Sessions -----------------------------------------------------------------------------------------------------
 
     async def _asked(self, request: web.Request) -> tuple[_Held, list[Mapping[str, Any]]]:
-        require(request, Right.CONTROL)
+        require(request, Right.CALL)
         if (request.content_length or 0) > MAX_BODY:
             raise web.HTTPRequestEntityTooLarge(MAX_BODY, request.content_length or 0)
         try:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from callagent.agents.adk.config import AgentConfig, load_config
-from callagent.agents.adk.fields import EFFECTIVE, GENERATION_KEYS, snake_case
+from callagent.agents.adk.fields import EFFECTIVE, snake_case
 from callagent.agents.adk.names import MCP_TOOLSETS, is_program
 from callagent.agents.flows.finding import CheckReport, Finding, Findings
 from callagent.workers.protocol import Plain, WorkerPool
@@ -68,6 +68,6 @@ def _warn(config: AgentConfig, findings: Findings) -> None:
     generation = config.data.get("generate_content_config")
     for key in generation if isinstance(generation, dict) else ():
         name = snake_case(str(key))
-        if name in GENERATION_KEYS and name not in EFFECTIVE:
+        if name not in EFFECTIVE:
             line = config.line("generate_content_config", str(key))
             findings.warning(config.file, line, f"'generate_content_config.{key}' has no effect here.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from callagent.agents.adk.fields import CODE_KEYS, COMMON_KEYS, GENERATION_KEYS, KEYS, class_names
+from callagent.agents.adk.fields import CODE_KEYS, COMMON_KEYS, GENERATION_KEYS, KEYS, PASSED_OVER, class_names
 
 _TEXT, _FLAG, _NUMBER = {"type": "string"}, {"type": "boolean"}, {"type": "number"}
 _WHOLE = {"type": ["integer", "string"], "pattern": r"^\s*-?\d+\s*$"}
@@ -62,6 +62,7 @@ def agent_config_schema() -> dict[str, Any]:
     cases.append(
         {"if": own_class, "then": {"type": "object", "required": ["name"], "properties": _values(COMMON_KEYS)}}
     )
+    generation: dict[str, Any] = {**{key: {} for key in PASSED_OVER}, **_GENERATION}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "An agent of an agent-config tree",
@@ -73,8 +74,8 @@ def agent_config_schema() -> dict[str, Any]:
             "tool": _object(["name"], name=_TEXT, args={"anyOf": [{"type": "object"}, _ARGUMENTS]}),
             "generation": {
                 "type": "object",
-                "properties": {**_GENERATION, **{_camel(key): value for key, value in _GENERATION.items()}},
-                "not": {"anyOf": [{"required": ["tools"]}, {"required": ["system_instruction"]}]},
+                "properties": {written: value for key, value in generation.items() for written in (key, _camel(key))},
+                "additionalProperties": False,
             },
         },
     }

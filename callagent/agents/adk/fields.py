@@ -59,18 +59,23 @@ def _whole_number(value: Any) -> str:
     return "" if isinstance(value, str) and re.fullmatch(r"\s*-?\d+\s*", value) else "a whole number is needed"
 
 
+def _present(check: Check) -> Check:
+    """For keys that may be missing but not be empty."""
+    return lambda value: "a value is needed; without one leave the key out" if value is None else check(value)
+
+
 _text, _flag = _wanted("text", str), _wanted("true or false", bool)
 _items, _map = _wanted("a list", list), _wanted("a map", dict)
 COMMON_KEYS: dict[str, Check] = {
     "agent_class": _text,
     "name": _name,
-    "description": _text,
-    "sub_agents": _items,
+    "description": _present(_text),
+    "sub_agents": _present(_items),
     "before_agent_callbacks": _items,
     "after_agent_callbacks": _items,
 }
 LLM_KEYS: dict[str, Check] = {
-    "instruction": _wanted("text", str),
+    "instruction": _present(_text),
     "static_instruction": _wanted("text or a map", str, dict),
     "model": _text,
     "model_code": _map,
@@ -80,7 +85,7 @@ LLM_KEYS: dict[str, Check] = {
     "output_schema": _map,
     "output_key": _text,
     "include_contents": _one_of("default", "none"),
-    "tools": _items,
+    "tools": _present(_items),
     "before_model_callbacks": _items,
     "after_model_callbacks": _items,
     "before_tool_callbacks": _items,
@@ -113,7 +118,16 @@ GENERATION_KEYS: dict[str, Check] = {
     "frequency_penalty": _number,
     "response_mime_type": _text,
 }
-"""Those that are checked; any other is passed over."""
+"""Those whose values are checked."""
+PASSED_OVER = (
+    "audio_timestamp", "audio_transcription_config", "automatic_continuation", "automatic_function_calling",
+    "cached_content", "continuation_token", "enable_enhanced_civic_answers", "generation_output_config", "http_options",
+    "image_config", "labels", "logprobs", "media_resolution", "model_armor_config", "model_selection_config",
+    "response_json_schema", "response_logprobs", "response_modalities", "response_schema", "routing_config",
+    "safety_settings", "service_tier", "should_return_http_response", "speech_config", "store", "thinking_config",
+    "tool_config",
+)  # fmt: skip
+"""The format's other keys: for Google's own models."""
 SAMPLING = {
     "top_p": "top_p",
     "top_k": "top_k",
@@ -141,6 +155,8 @@ def check_generation(value: Any) -> Iterator[tuple[tuple[str, ...], str]]:
             yield (str(key),), "it is set by the agent and may not stand here"
         elif name in GENERATION_KEYS and (problem := GENERATION_KEYS[name](item)):
             yield (str(key),), problem
+        elif name not in GENERATION_KEYS and name not in PASSED_OVER:
+            yield (str(key),), f"there is no such key{suggest(name, (*GENERATION_KEYS, *PASSED_OVER))}"
 
 
 def suggest(key: str, known: Iterable[str]) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from callagent.agents.cx.ambience import ambience_problem
 from callagent.agents.cx.app import AUTHENTICATION, AgentConfig, Code, CxApp
 from callagent.agents.cx.conditions import other_tags, problems
 from callagent.agents.cx.expression import Expression
@@ -27,6 +28,7 @@ AVAILABLE = ("pythonFunction", "agentTool", "systemTool", "mcpTool")
 _CLIENT = "clientFunction"
 _LIMITS = (("agents", 100), ("tools", 200), ("variables", 100))
 _TOOLS_PER_AGENT, _CALLBACKS_PER_AGENT = 100, 50
+_CANCELLABLE = re.compile(r"from_audio\(.*cancellable\s*=\s*True")
 _RECORDING = re.compile(r"from_audio\(\s*(?:audio_uri\s*=\s*)?[\"']([^\"']+)[\"']")
 _ARGUMENTS = {
     "before_agent": {"callback_context"},
@@ -86,6 +88,9 @@ class _Checker:
         for name, limit in _LIMITS:
             if counts[name] > limit:
                 self._reader.warning(app_file, name, f"{counts[name]} {name}; the platform takes {limit}")
+        if problem := ambience_problem(app.data):
+            self._reader.warning(app_file, "ambientSoundConfig", problem)
+        self._deployments()
         for agent in app.agents.values():
             self._agent(agent)
         self._tools()
@@ -99,6 +104,14 @@ class _Checker:
             for kind in kinds:
                 if kind not in ENFORCED:
                     self._reader.warning(guardrail.file, kind, f"guardrails of the kind '{kind}' are not enforced here")
+
+    def _deployments(self) -> None:
+        """Of an export with more than the app as it stands: which number has which app is the server's to say."""
+        for kind in ("versions", "deployments"):
+            file = next((each for each in sorted(self._app.files.contents) if each.split("/")[0] == kind), None)
+            if file is not None:
+                message = f"{kind} have no effect here: the app runs as it stands, for the numbers of the settings"
+                self._reader.findings.warning(file, 1, message)
 
     def _agent(self, agent: AgentConfig) -> None:
         if "remoteDialogflowAgent" in agent.data:
@@ -182,6 +195,9 @@ class _Checker:
 
     def _recordings(self, code: Code) -> None:
         for number, text in enumerate(code.source.splitlines(), 1):
+            if _CANCELLABLE.search(text):
+                message = "'cancellable' has no effect here: the recording is played to its end, or to an interruption"
+                self._reader.findings.warning(code.file, number, message)
             for uri in _RECORDING.findall(text):
                 if recording_path(self._app.files, uri) is None:
                     message = f"'{uri}' is not played: there is no such WAV file in the app, nor in its audio/"

@@ -16,6 +16,7 @@ from callagent.agents.action import (
     HangUp,
     Listen,
 )
+from callagent.agents.cx.ambience import ambience
 from callagent.agents.cx.app import CxApp
 from callagent.agents.cx.cx_code import CxCode
 from callagent.agents.cx.stage import MarkedOutbox, Stage
@@ -88,10 +89,13 @@ class CxAgent(TreeAgent):
         self._stage = stage
         self._tools = code
         self._call = call_settings(app)
+        self._ambience = ambience(app.data)
         self._failures = 0
 
     async def start(self) -> AsyncIterator[Action]:
         """The app hears that the session starts; what it answers is the greeting."""
+        if (sound := self._ambience) is not None:
+            yield sound
         async for action in self.answer(text_content("user", SESSION_START)):
             yield action
 

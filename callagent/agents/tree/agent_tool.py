@@ -27,6 +27,8 @@ async def run_agent_tool(run: Run, tool: Tool, arguments: Mapping[str, Any]) -> 
         return CodeAnswer({"error": f"The arguments of `{tool.name}()` lack {', '.join(missing)}."})
     if schema is None and "request" in arguments:
         text = str(arguments["request"])
+    elif schema is None:
+        text = json.dumps(arguments, ensure_ascii=False, sort_keys=True)
     else:
         text = json.dumps(arguments, ensure_ascii=False, separators=(",", ":"))
     state = State(run.conversation.state.values)

@@ -20,6 +20,7 @@ class Actions:
     removed: list[str] = field(default_factory=list)
     """Keys of the state that are gone."""
     transfer_to_agent: str | None = None
+    """The newest wish counts; empty: the conversation stays where it is."""
     escalate: bool = False
     """Ends the loop or the parallel agent that runs its author."""
     skip_summarization: bool = False
@@ -31,7 +32,8 @@ class Actions:
         """Merge what project code or a tool did; what was done before stays."""
         self.state_delta.update(plain.get("state_delta") or {})
         self.removed += plain.get("removed") or []
-        self.transfer_to_agent = plain.get("transfer_to_agent") or self.transfer_to_agent
+        if plain.get("transfer_to_agent") is not None:
+            self.transfer_to_agent = plain["transfer_to_agent"]
         self.escalate = self.escalate or bool(plain.get("escalate"))
         self.skip_summarization = self.skip_summarization or bool(plain.get("skip_summarization"))
         self.other.update(plain.get("other") or {})
@@ -42,7 +44,7 @@ class Actions:
         if self.skip_summarization:
             plain["skip_summarization"] = True
         plain["state_delta"] = dict(self.state_delta)
-        if self.transfer_to_agent:
+        if self.transfer_to_agent is not None:
             plain["transfer_to_agent"] = self.transfer_to_agent
         if self.escalate:
             plain["escalate"] = True

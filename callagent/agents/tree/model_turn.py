@@ -10,13 +10,13 @@ from typing import Any, cast
 
 from callagent.agents.action import ModelAnswered, StepEntered
 from callagent.agents.flows.sentences import SentenceSplitter
-from callagent.agents.tree.content import Content, calls, texts
+from callagent.agents.tree.content import Content, calls
 from callagent.agents.tree.event import Actions, Event
 from callagent.agents.tree.failure import RunFailed
-from callagent.agents.tree.node import LlmNode, Point
+from callagent.agents.tree.node import LlmNode, Node, Point
+from callagent.agents.tree.output import SavedOutput
 from callagent.agents.tree.request import ModelRequest, build_request
 from callagent.agents.tree.run import Outcome, Run, held, raise_error
-from callagent.agents.tree.schema import parse_output
 from callagent.agents.tree.tool import ToolKind
 from callagent.agents.tree.tool_calls import call_tools, parse_arguments
 from callagent.agents.tree.transfer import transfer_targets
@@ -69,20 +69,26 @@ async def run_llm(run: Run, node: LlmNode) -> Outcome:
     """Raises `RunFailed`."""
     if run.speaks and not run.branch and run.conversation.enter(node):
         await run.emit(StepEntered(node.root.name, node.name))
+    output = SavedOutput(node)
     while True:
-        event = await _step(run, node)
-        target = event.actions.transfer_to_agent
-        if target:
-            allowed = (node, *transfer_targets(node))
-            found = next((each for each in allowed if each.name == target), None)
-            if found is None:
-                raise RunFailed("ValueError", f"Transfer target agent '{target}' not found.", told=True)
-            return Outcome(transfer=found)
+        event = await _step(run, node, output)
+        if event.actions.transfer_to_agent:
+            return Outcome(transfer=_transfer_target(node, event.actions.transfer_to_agent))
         if event.is_final:
             return Outcome(event.actions.escalate)
 
 
-async def _step(run: Run, node: LlmNode) -> Event:
+def _transfer_target(node: LlmNode, name: str) -> Node:
+    """Raises `RunFailed`."""
+    if name == node.name:
+        raise RunFailed("WorkflowDataError", f"Agent '{name}' cannot transfer to itself.", told=True)
+    found = next((each for each in transfer_targets(node) if each.name == name), None)
+    if found is None:
+        raise RunFailed("ValueError", f"Transfer target agent '{name}' not found.", told=True)
+    return found
+
+
+async def _step(run: Run, node: LlmNode, output: SavedOutput) -> Event:
     """One answer of the model and what it led to; the last event."""
     request = await _request(run, node)
     for offered in request.tools.values():
@@ -97,11 +103,11 @@ async def _step(run: Run, node: LlmNode) -> Event:
     called = calls(content)
     long_running = [call["id"] for call in called if (tool := request.tools.get(call["name"])) and tool.long_running]
     event.long_running = tuple(long_running)
-    _save_output(node, event)
+    output.save(event)
     await run.append(event, said=said)
     if not called:
         return event
-    return await held(run, call_tools(run, node, request.tools, called)) or event
+    return await held(run, call_tools(run, node, request.tools, called, output)) or event
 
 
 def _count(run: Run) -> None:
@@ -199,10 +205,3 @@ def _with_ids(run: Run, content: Mapping[str, Any]) -> Content:
             part = {**part, "function_call": {**call, "id": f"call-{run.conversation.new_number()}"}}
         made.append(part)
     return {"role": content.get("role") or "model", "parts": made}
-
-
-def _save_output(node: LlmNode, event: Event) -> None:
-    """The final text goes to the state under the agent's key. Raises `RunFailed` when it is not what was agreed."""
-    said = "".join(texts(event.content))
-    if node.output_key and event.is_final and said:
-        event.actions.state_delta[node.output_key] = parse_output(said, node.output_schema)

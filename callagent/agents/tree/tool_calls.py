@@ -15,6 +15,7 @@ from callagent.agents.tree.content import Part, response_part
 from callagent.agents.tree.event import USER, Actions, Event
 from callagent.agents.tree.failure import RunFailed
 from callagent.agents.tree.node import LlmNode, Point
+from callagent.agents.tree.output import SavedOutput
 from callagent.agents.tree.phone import run_phone_tool
 from callagent.agents.tree.project_code import CodeAnswer, CodeCall
 from callagent.agents.tree.run import Run, raise_error
@@ -33,7 +34,9 @@ def parse_arguments(text: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {"invalid_arguments": value}
 
 
-async def call_tools(run: Run, node: LlmNode, tools: Mapping[str, Tool], called: Sequence[Part]) -> Event | None:
+async def call_tools(
+    run: Run, node: LlmNode, tools: Mapping[str, Tool], called: Sequence[Part], output: SavedOutput
+) -> Event | None:
     """Carry out the calls; the event with their responses is in the history then. None: all answer later.
 
     Raises `RunFailed` when project code fails.
@@ -57,11 +60,17 @@ async def call_tools(run: Run, node: LlmNode, tools: Mapping[str, Tool], called:
     for group in _groups(run, [call for call in called if call["id"] not in answers]):
         own = [code for call in group if (code := _code_call(tools, call))]
         others = [call for call in group if _code_call(tools, call) is None]
-        await _all([*([in_code(own)] if own else []), *(here(call) for call in others)])
+        await _all([*(here(call) for call in others), *([in_code(own)] if own else [])])
     for call in called:
         if call not in later:
             await _ended(run, numbers[call["id"]], call, answers[call["id"]])
-    return await _respond(run, node, tools, called, answers)
+    event, failed = await _response(run, node, tools, called, answers)
+    if event.content is not None or event.actions.state_delta or event.actions.removed:
+        output.save(event)
+        await run.append(event)
+    if failed is not None:
+        raise_error(failed)
+    return event if event.content is not None else None
 
 
 def _is_asynchronous(tools: Mapping[str, Tool], call: Part) -> bool:
@@ -101,16 +110,20 @@ async def _all(jobs: Sequence[Any]) -> None:
             raise result
 
 
-async def _respond(
+async def _response(
     run: Run, node: LlmNode, tools: Mapping[str, Tool], called: Sequence[Part], answers: Mapping[str, CodeAnswer]
-) -> Event | None:
+) -> tuple[Event, CodeAnswer | None]:
+    """What the calls that were carried out answer, and the first that failed."""
     actions = Actions()
     parts = []
-    failed = None
+    failed = next((answer for call in called if (answer := answers[call["id"]]).error), None)
     for call in called:
         answer = answers[call["id"]]
+        if failed is not None and (answer.error or _leads_on(answer)):
+            # What a tool wanted to happen next does not happen; what it did to the state did.
+            actions.take({key: answer.actions.get(key) for key in ("state_delta", "removed")})
+            continue
         actions.take(answer.actions)
-        failed = failed or (answer if answer.error else None)
         tool = tools.get(call["name"])
         if tool is not None and tool.long_running and not answer.returned:
             continue
@@ -118,12 +131,11 @@ async def _respond(
         if tool is not None and (shown := _shown(tool, answer)):
             parts.append({"text": shown})
             await run.say(shown)
-    event = Event(node.name, {"role": "user", "parts": parts} if parts and not failed else None, actions)
-    if event.content is not None or actions.state_delta or actions.removed:
-        await run.append(event)
-    if failed is not None:
-        raise_error(failed)
-    return event if parts else None
+    return Event(node.name, {"role": "user", "parts": parts} if parts else None, actions), failed
+
+
+def _leads_on(answer: CodeAnswer) -> bool:
+    return bool(answer.actions.get("escalate") or answer.actions.get("transfer_to_agent") is not None)
 
 
 def _shown(tool: Tool, answer: CodeAnswer) -> str:

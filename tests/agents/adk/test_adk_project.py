@@ -313,6 +313,7 @@ async def test_a_form_that_is_not_kept_is_an_error_for_the_turn() -> None:
         ("tools: [{name: agency.no.thing}]", "", "cannot be imported"),
         ("tools: [{name: agency.code.thing}]", "import missing_package\n", "ModuleNotFoundError"),
         ("tools: [{name: agency.code.thing}]", "import sys\nsys.exit(3)\n", "SystemExit"),
+        ("tools: [{name: agency.code.os.system}]", "import os\n", "leads out of the project"),
         ("tools: [{name: agency.code.thing}]", "thing = 3\n", "is neither a tool nor a function"),
         ("tools: [{name: no_such_tool}]", "", "there is no built-in tool 'no_such_tool' here"),
         ("sub_agents: [{code: agency.code.f}]", "def f(): pass\n", "'agency.code.f' is a function"),

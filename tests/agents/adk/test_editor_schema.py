@@ -56,6 +56,7 @@ LLM = "name: a\ninstruction: x\n"
         LLM + "before_agent_callbacks: [a.b]",
         LLM + "generate_content_config: {temperature: hot}",
         LLM + "generate_content_config: {tools: []}",
+        LLM + "generate_content_config: {temprature: 1}",
         LLM + "agent_class: LoopAgent",
         "agent_class: SequentialAgent\nname: a\nmax_iterations: 3",
         "agent_class: my.Class",
@@ -70,7 +71,7 @@ def test_what_the_loader_refuses_is_marked(text: str) -> None:
     [
         LLM + "agent_class: ''",
         LLM + "agent_class: google.adk.agents.llm_agent.LlmAgent",
-        LLM + "generate_content_config: {maxOutputTokens: 3, anything: {}}",
+        LLM + "generate_content_config: {maxOutputTokens: 3, thinkingConfig: {}}",
         LLM + "tools: [{name: AgentTool, args: [{name: agent, value: a.yaml}]}]",
         "agent_class: LoopAgent\nname: a\nmax_iterations: '3'",
         "agent_class: my.Class\nname: a\nown_field: 3",

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from callagent.call_info import EndReason
 from tests.agents.adk.support import write_project
 from tests.end_to_end.scripted import scripts, talker
 from tests.end_to_end.server_process import serve
+from tests.end_to_end.test_bridge import miller
 
 FILES = {
     "__init__.py": "",
@@ -83,3 +85,31 @@ async def test_a_call_goes_through_transfer_digits_barge_in_and_refer(tmp_path: 
     assert (record["transfers"][0]["method"], record["transfers"][0]["status"]) == ("refer", "succeeded")
     assert record["handoff_reason"] == "wants the teacher"
     assert "Traceback" not in server.errors.read_text()
+
+
+INVITING = """
+    name: tutor
+    instruction: Find the right tutor.
+    tools: [{name: callagent.hand_off, args: {destination: teacher, method: invite}}]
+"""
+
+
+async def test_an_agent_calls_a_person_and_stays_in_between(tmp_path: Path) -> None:
+    project = write_project(tmp_path, {"root_agent.yaml": INVITING})
+    thought = [{"text": "I call her.", "calls": [{"name": "hand_off", "arguments": {"reason": "wants the teacher"}}]}]
+    settings = scripts(tmp_path, ["The teacher, please."], thought)
+    config = tmp_path / "callagent.toml"
+    async with miller() as person:
+        config.write_text(f'[[targets]]\nname = "teacher"\nuri = "{person.uri}"\nring_seconds = 5\n')
+        with serve(tmp_path, "--config", str(config), project=project, **settings) as server:
+            async with talker(server.sip) as caller:
+                await caller.say()
+                leg = await person.called()
+                (await leg.answer()).start(lambda pcm, now: None, lambda: None)
+                # Whoever leaves within two seconds has not taken the call.
+                await asyncio.sleep(2.5)
+                await leg.hang_up(EndReason.AGENT_HANGUP)
+                await caller.ended()
+            record = (await asyncio.to_thread(server.wait_for_records, 1))[0]
+    assert [(one["method"], one["status"]) for one in record["transfers"]] == [("invite", "succeeded")]
+    assert record["handoff_reason"] == "wants the teacher"

@@ -11,12 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from callagent.agents.action import Say
+from callagent.agents.action import Say, SetBackground
 from callagent.agents.cx import check_cx_app
+from callagent.agents.cx.ambience import ambience, ambience_problem
 from callagent.agents.cx.files import AppFiles
 from callagent.agents.cx.recordings import Recordings
 from callagent.call_info import SAMPLE_RATE
-from tests.agents.cx.support import driven, write_app
+from callagent.speech.sounds import MADE
+from tests.agents.cx.support import GREETING, driven, write_app
 
 
 def tone(rate: int, seconds: float = 0.5, channels: int = 1, width: int = 2) -> bytes:
@@ -74,3 +76,42 @@ async def test_a_callback_plays_a_recording_that_is_not_interrupted(tmp_path: Pa
     (warning,) = check_cx_app(app).warnings
     assert warning.line == 6
     assert "'gs://bucket/gone.wav' is not played" in warning.message
+
+
+def ambient(**config: object) -> dict[str, object]:
+    return {"audioProcessingConfig": {"ambientSoundConfig": config}}
+
+
+@pytest.mark.parametrize("name", ["COFFEE_SHOP", "office_2", "room_5", "keypad", "air_conditioner", "OUTDOOR"])
+def test_prebuilt_ambient_sounds_are_ones_that_are_here(name: str) -> None:
+    sound = ambience(ambient(prebuiltAmbientSound=name))
+    assert sound is not None
+    assert sound.name in MADE
+
+
+def test_an_own_ambient_sound_has_its_files_name_and_loudness_is_bounded() -> None:
+    assert ambience(ambient(gcsUri="gs://b/Hall.wav", volumeGainDb=6)) == SetBackground("Hall", -34.0)
+    assert ambience(ambient(gcsUri="gs://b/Hall.wav", volumeGainDb=96)) == SetBackground("Hall", -20.0)
+    assert ambience({}) is None
+    assert "no ambient sound is played" in ambience_problem(ambient(prebuiltAmbientSound="sea"))
+
+
+async def test_the_ambient_sound_begins_with_the_call(tmp_path: Path) -> None:
+    path = write_app(tmp_path, app=ambient(prebuiltAmbientSound="coffee_shop"), callbacks={"before_model": GREETING})
+    async with driven(path) as agent:
+        actions = [action async for action in agent.agent.start()]
+    assert actions[0] == SetBackground("restaurant-ambiance", -40.0)
+    assert [action.text for action in actions if isinstance(action, Say)] == ["Hello."]
+
+
+def test_what_has_no_effect_is_told_with_its_place(tmp_path: Path) -> None:
+    code = """
+        def before_model_callback(callback_context, llm_request):
+            return LlmResponse.from_parts([Part.from_audio("gs://b/a.wav", cancellable=True)])
+    """
+    more = {"deployments/d/d.json": "{}", "audio/a.wav": ""}
+    path = write_app(tmp_path, app=ambient(prebuiltAmbientSound="sea"), callbacks={"before_model": code}, more=more)
+    told = [str(each) for each in check_cx_app(path).warnings]
+    assert any("python_code.py:3: 'cancellable' has no effect" in each for each in told)
+    assert any("deployments/d/d.json:1: deployments have no effect" in each for each in told)
+    assert any("app.json:1: no ambient sound is played" in each for each in told)

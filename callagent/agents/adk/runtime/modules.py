@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from callagent.agents.adk.names import absolute
@@ -26,6 +27,9 @@ class PackageSpace(ModuleSpace):
             found: Any = self.module(name)
             for part in parts[length:]:
                 found = getattr(found, part)
+                if isinstance(found, ModuleType) and not found.__name__.startswith(f"{self._prefix}."):
+                    # What a module of the project imports is not the project's.
+                    raise AttributeError(f"'{path}' leads out of the project")
             return found
         raise AttributeError(f"'{path}' names nothing")
 
