@@ -39,13 +39,15 @@ RECOGNISER_SECONDS = 0.1
 MODEL_SECONDS = 0.15
 """What the scripted engines take for the answer that is measured."""
 CONFIGURED = ENDPOINTING + RECOGNISER_SECONDS + MODEL_SECONDS
-GOALS: Mapping[str, tuple[float | None, float]] = {
+GOALS: Mapping[str, tuple[float | None, float | None]] = {
     "filler_start_ms": (None, 150),
     "barge_in_ms": (200, 300),
     "answer_overhead_ms": (40, 100),
+    "control_late_ms": (None, None),
 }
-"""Median and 99th percentile; None: no goal."""
+"""Median and 99th percentile; None: no goal. The control is the machine's share."""
 ACCOUNT, TOKEN = "AC" + "0" * 32, "bench"
+CONTROL_SECONDS = 0.02
 _LOUD = 300
 
 
@@ -123,6 +125,14 @@ def _loud(frame: bytes) -> bool:
     return bool(max(samples) > _LOUD)
 
 
+async def _oversleep(late: list[float]) -> None:
+    """The control: how late the machine wakes a task that does nothing, in the process that measures. Milliseconds."""
+    while True:
+        due = monotonic() + CONTROL_SECONDS
+        await asyncio.sleep(CONTROL_SECONDS)
+        late.append(1000 * (monotonic() - due))
+
+
 async def _until(condition: Callable[[], bool], seconds: float) -> None:
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110 - the wire is sampled every 5 ms
@@ -195,6 +205,8 @@ async def _measure(trials: int, wire: str, speech: Sequence[Utterance]) -> dict[
         server = await stack.enter_async_context(
             bench_server(folder, _scripts(folder, per_call), http=wire == "twilio")
         )
+        late: list[float] = []
+        control = asyncio.create_task(_oversleep(late))
         measured = await asyncio.gather(
             # Each call begins with another utterance.
             *(
@@ -202,6 +214,7 @@ async def _measure(trials: int, wire: str, speech: Sequence[Utterance]) -> dict[
                 for number, caller in enumerate(callers)
             )
         )
+        control.cancel()
         await asyncio.sleep(1.0)
         started = _function_starts(folder / "calls.db")
     fillers = [
@@ -212,7 +225,7 @@ async def _measure(trials: int, wire: str, speech: Sequence[Utterance]) -> dict[
     barge_in = [1000 * seconds for one in measured for seconds in one.barge_in]
     overhead = [1000 * seconds for one in measured for seconds in one.overhead]
     named = {"filler_start_ms": fillers, "barge_in_ms": barge_in, "answer_overhead_ms": overhead}
-    return {name: values[:trials] for name, values in named.items()}
+    return {**{name: values[:trials] for name, values in named.items()}, "control_late_ms": late}
 
 
 def _function_starts(store: Path) -> dict[str, list[float]]:
@@ -257,11 +270,12 @@ def bench_conversation(options: argparse.Namespace) -> int:
         for name, figure in figures.items():
             print(
                 f"{name:<20} p50 {figure['p50']:6.1f}  p99 {figure['p99']:6.1f}  max {figure['max']:6.1f}  "
-                f"(goals {GOALS[name][0] or '-'} and {GOALS[name][1]}, {figure['count']} trials)"
+                f"(goals {GOALS[name][0] or '-'} and {GOALS[name][1] or '-'}, {figure['count']} samples)"
             )
     return 0 if all(_met(figure, GOALS[name]) for name, figure in figures.items()) else 1
 
 
-def _met(figure: Mapping[str, float], goals: tuple[float | None, float]) -> bool:
+def _met(figure: Mapping[str, float], goals: tuple[float | None, float | None]) -> bool:
     median, tail = goals
-    return bool(figure["count"] and (median is None or figure["p50"] <= median) and figure["p99"] <= tail)
+    low = median is None or figure["p50"] <= median
+    return bool(figure["count"] and low and (tail is None or figure["p99"] <= tail))

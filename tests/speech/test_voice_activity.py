@@ -129,3 +129,20 @@ def test_the_model_is_chosen_where_it_can_run() -> None:
 def test_without_onnxruntime_the_fallback_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("callagent.speech.voice_activity.find_spec", lambda name: None)
     assert isinstance(open_voice_activity(), WebrtcVoiceActivity)
+
+
+@pytest.mark.local
+def test_speech_after_a_long_silence_is_heard_as_soon_as_the_first() -> None:
+    """What the model remembers of speech that is long over must not dull it."""
+    gap = white_noise(-64, 6)
+
+    def first_voiced(before: bytes, speech: bytes) -> int:
+        detector = SileroVoiceActivity()
+        for frame in frames(before):
+            detector.feed(frame)
+        return next((at for at, frame in enumerate(frames(speech)) if detector.feed(frame) >= 0.4), 1000)
+
+    spoken = [read(path) for path in CALLERS]
+    fresh = [first_voiced(white_noise(-64, 0.7), pcm) for pcm in spoken]
+    later = [first_voiced(spoken[at - 1] + gap, pcm) for at, pcm in enumerate(spoken)]
+    assert sum(later) <= sum(fresh) + len(spoken)

@@ -18,7 +18,7 @@ from callagent.agents.flows.returns import Decision
 from callagent.agents.flows.settings import FlowSettings
 from callagent.agents.flows.transitions import Position
 from callagent.agents.flows.validation import EntityResult
-from callagent.agents.flows.vault import Vault
+from callagent.agents.vault import Vault
 from callagent.call_info import CallInfo
 from callagent.log import get_logger
 

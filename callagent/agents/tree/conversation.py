@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 
-from callagent.agents.tree.content import Content, parts, responses, text_content, texts
+from callagent.agents.tree.content import Content, calls, parts, responses, text_content, texts
 from callagent.agents.tree.event import USER, Event
 from callagent.agents.tree.node import LlmNode, Node
 from callagent.agents.tree.state import TEMP, SharedState, State
 from callagent.agents.tree.transfer import keeps_conversation, transfer_targets
+from callagent.agents.vault import Vault
 
 
 class Conversation:
@@ -17,6 +18,7 @@ class Conversation:
     def __init__(self, root: Node, state: State, shared: SharedState, user: str) -> None:
         self.root = root
         self.state = state
+        self.vault = Vault()
         self.events: list[Event] = []
         self.revised = 0
         """Events below this index are as the worker was told last; those from it on are new or corrected."""
@@ -35,8 +37,8 @@ class Conversation:
         return next(self._functions)
 
     def count_on(self, outer: Conversation) -> None:
-        """The conversation of an agent that is a tool counts with the call's."""
-        self._numbers, self._functions = outer._numbers, outer._functions
+        """The conversation of an agent that is a tool counts with the call's, and knows its secret digits."""
+        self._numbers, self._functions, self.vault = outer._numbers, outer._functions, outer.vault
 
     def append(self, event: Event) -> None:
         """Take an event into the history, and what it does into the state. Temporary keys are not the history's."""
@@ -73,6 +75,17 @@ class Conversation:
             if node is not None and keeps_conversation(node):
                 return node
         return self.root
+
+    def reopen(self, since: int) -> None:
+        """The caller goes on with the turn that event `since` began, and its words come again, whole.
+
+        One in which something was called or the state changed stays.
+        """
+        dropped = self.events[since:]
+        if any(calls(event.content) or responses(event.content) or event.actions.state_delta for event in dropped):
+            return
+        del self.events[since:]
+        self.revised = min(self.revised, since)
 
     def correct(self, since: int, heard: str) -> None:
         """The caller interrupted: of what agents said from event `since` on, only the words of `heard` remain."""

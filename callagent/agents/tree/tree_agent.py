@@ -89,6 +89,8 @@ class TreeAgent:
         for late in self._late:
             yield late
         self._late.clear()
+        if isinstance(turn, CallerTurn) and turn.reopens and self._turn_began:
+            self.conversation.reopen(self._turn_began - 1)
         content = self._words(turn)
         if self._silences > self._settings.max_silences:
             yield Say(self._settings.hangup_utterance)
@@ -154,7 +156,8 @@ class TreeAgent:
         if isinstance(turn, HandoffFailed):
             self._handoff = None
             return text_content("user", f"(The transfer to {turn.destination} did not happen: {turn.reason}.)")
-        text = turn.text or turn.digits
+        digits = self.conversation.vault.put(turn.digits) if turn.secure and turn.digits else turn.digits
+        text = turn.text or digits
         self._silences = 0 if text else self._silences + turn.counts_as_silence
         return text_content("user", text or self._settings.no_input_text)
 

@@ -80,7 +80,8 @@ class WorkerCode:
         return (await self._ask(scene, request, 1))[0]
 
     async def tools(self, scene: Scene, calls: Sequence[CodeCall], *, parallel: bool) -> list[CodeAnswer]:
-        plain = [{"tool": call.tool.name, "id": call.id, "args": dict(call.arguments)} for call in calls]
+        reveal = self._conversation.vault.reveal
+        plain = [{"tool": call.tool.name, "id": call.id, "args": reveal(dict(call.arguments))} for call in calls]
         return await self._ask(scene, {"op": "tools", "calls": plain, "parallel": parallel}, len(plain))
 
     async def instruction(self, scene: Scene) -> CodeAnswer:
@@ -132,7 +133,10 @@ class WorkerCode:
     ) -> list[CodeAnswer]:
         logs: list[Mapping[str, Any]] = []
 
+        conceal = self._conversation.vault.conceal
+
         async def on_message(message: Plain) -> Any:
+            message = conceal(message)
             if message.get("ask") and on_asked is not None:
                 return await on_asked(message)
             if len(logs) < MAX_LOGS:
@@ -144,10 +148,11 @@ class WorkerCode:
                 given = await self._send(self._with_news(scene, request), on_message)
             except WorkerError as error:
                 self._worker.replaced += 1
-                log.warning("project_code_failed", op=request["op"], agent=scene.node.name, error=str(error))
-                failed = (type(error).__name__, str(error))
+                text = conceal(str(error))
+                log.warning("project_code_failed", op=request["op"], agent=scene.node.name, error=text)
+                failed = (type(error).__name__, text)
                 return [CodeAnswer(error=failed, logs=logs) for _ in range(answers)]
-            return [self._answer(plain, logs) for plain in given]
+            return [self._answer(conceal(plain), logs) for plain in given]
 
     async def _send(self, request: Plain, on_message: OnAsked) -> list[Plain]:
         """The answers. Raises `WorkerError`."""

@@ -16,7 +16,7 @@ from callagent.speech.protocol import RecognizerSettings, SpeechChunk, VoiceSett
 from callagent.speech.providers import socket as sockets
 from callagent.speech.providers.audio import SECOND_OF_ULAW, decode_ulaw, most_audio
 from callagent.speech.providers.refusal import parse_object
-from callagent.speech.providers.settings import SpeechProvider, primary_language
+from callagent.speech.providers.settings import SpeechProvider, fitting, primary_language
 from callagent.speech.providers.stream import Heard, HeardKind, Message, SocketRecognizer
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ SPEAK_MODEL = "sonic-3.5"
 VOICE = "a0e99841-438c-4a64-b679-ae501e7d6091"
 ENGLISH_MODEL = "ink-2"
 OTHER_MODEL = "ink-whisper"
+MOST_KEYWORDS, KEYWORD_CHARACTERS = 100, 1200
+"""Of all of them together."""
 MOST_WAITING = 2000
 """Messages of one utterance not yet taken."""
 
@@ -186,12 +188,9 @@ class CartesiaDialect:
 
     def address(self, settings: RecognizerSettings) -> tuple[str, Mapping[str, str]]:
         language = primary_language(settings.language)
-        query = {
-            "model": self._settings.model or (ENGLISH_MODEL if language == "en" else OTHER_MODEL),
-            "language": language,
-            "encoding": "pcm_mulaw",
-            "sample_rate": "8000",
-        }
+        model = self._settings.model or (ENGLISH_MODEL if language == "en" else OTHER_MODEL)
+        query = [("model", model), ("language", language), ("encoding", "pcm_mulaw"), ("sample_rate", "8000")]
+        query += [("keyterm", word) for word in fitting(settings.keywords, MOST_KEYWORDS, together=KEYWORD_CHARACTERS)]
         url = self._settings.url(BASE_URL, f"/stt/websocket?{urlencode(query)}", socket=True)
         return url, _headers(self._settings)
 

@@ -14,7 +14,7 @@ from callagent.speech.protocol import RecognizerSettings, SpeechChunk, VoiceSett
 from callagent.speech.providers.audio import SECOND_OF_ULAW, decode_ulaw, most_audio
 from callagent.speech.providers.http import ProviderClient
 from callagent.speech.providers.refusal import parse_object
-from callagent.speech.providers.settings import SpeechProvider, primary_language
+from callagent.speech.providers.settings import SpeechProvider, fitting, primary_language
 from callagent.speech.providers.stream import Heard, HeardKind, Message, SocketRecognizer
 
 WHO = "ElevenLabs"
@@ -24,6 +24,8 @@ VOICE = "21m00Tcm4TlvDq8ikWAM"
 LISTEN_MODEL = "scribe_v2_realtime"
 LINE_LIMIT = 1 << 20
 MESSAGE_LIMIT = 1 << 18
+MOST_KEYWORDS, KEYWORD_CHARACTERS = 50, 20
+"""More, or longer ones, are refused."""
 _REFUSALS = {"auth_error": 401, "quota_exceeded": 429, "rate_limited": 429, "resource_exhausted": 429}
 
 
@@ -121,12 +123,13 @@ class ElevenLabsDialect:
         self._settings = settings
 
     def address(self, settings: RecognizerSettings) -> tuple[str, Mapping[str, str]]:
-        query = {
-            "model_id": self._settings.model or LISTEN_MODEL,
-            "audio_format": "ulaw_8000",
-            "commit_strategy": "manual",
-            "language_code": primary_language(settings.language),
-        }
+        query = [
+            ("model_id", self._settings.model or LISTEN_MODEL),
+            ("audio_format", "ulaw_8000"),
+            ("commit_strategy", "manual"),
+            ("language_code", primary_language(settings.language)),
+        ]
+        query += [("keyterms", word) for word in fitting(settings.keywords, MOST_KEYWORDS, each=KEYWORD_CHARACTERS)]
         url = self._settings.url(BASE_URL, f"/v1/speech-to-text/realtime?{urlencode(query)}", socket=True)
         return url, {"xi-api-key": self._settings.api_key}
 

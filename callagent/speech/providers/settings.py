@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 
@@ -23,6 +24,15 @@ class SpeechProvider:
         """`path` at the provider; of a socket with `ws` in place of `http`."""
         base = (self.base_url or default).rstrip("/")
         return ("ws" + base.removeprefix("http") if socket else base) + path
+
+
+def fitting(words: Sequence[str], most: int, *, each: int = 1000, together: int = 10_000) -> list[str]:
+    """The first `most` words that a provider takes: of at most `each` characters, `together` at most of all."""
+    found: list[str] = []
+    for word in words:
+        if len(word) <= each and len(word) + sum(map(len, found)) <= together and len(found) < most:
+            found.append(word)
+    return found
 
 
 def primary_language(language: str) -> str:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from callagent.agents.flows.vault import Vault
+from callagent.agents.vault import Vault
 
 NAME = "[secure digits 1]"
 

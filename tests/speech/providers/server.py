@@ -23,6 +23,8 @@ class Asked:
     query: dict[str, str]
     headers: dict[str, str]
     body: bytes = b""
+    repeated: tuple[tuple[str, str], ...] = ()
+    """The query with every value of a name."""
 
 
 @dataclass
@@ -34,7 +36,8 @@ class ProviderServer:
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         body = await request.read() if request.can_read_body else b""
-        self.asked.append(Asked(request.path, dict(request.query), dict(request.headers), body))
+        repeated = tuple(request.query.items())
+        self.asked.append(Asked(request.path, dict(request.query), dict(request.headers), body, repeated))
         try:
             return await self.handler(request)
         except (ConnectionError, asyncio.CancelledError):

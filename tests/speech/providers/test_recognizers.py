@@ -225,6 +225,18 @@ async def test_deepgram_is_asked_for_telephone_audio_and_told_the_keywords() -> 
     assert '{"type":"CloseStream"}' in provider.received
 
 
+@pytest.mark.parametrize(("provider", "name"), [("cartesia", "keyterm"), ("elevenlabs", "keyterms")])
+async def test_keywords_are_handed_over_as_far_as_the_provider_takes_them(provider: str, name: str) -> None:
+    words = ("parcel", *("x" * 1300,), *(f"word {number}" for number in range(120)))
+    async with listening(provider, Provider(provider).handler()) as (ear, server):
+        await ear.says(settings=RecognizerSettings(keywords=words))
+        await ear.until(lambda: ear.finals)
+    given = [value for key, value in server.asked[0].repeated if key == name]
+    assert given[:2] == ["parcel", "word 0"]
+    assert len(given) <= 100
+    assert sum(map(len, given)) <= 1200
+
+
 async def test_other_keywords_open_another_socket() -> None:
     provider = Provider("deepgram", finals=["one", "two"])
     async with listening("deepgram", provider.handler()) as (ear, server):

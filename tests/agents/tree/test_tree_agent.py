@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from callagent.agents.action import CallerTurn
+from callagent.agents.tree import CodeCall, Conversation, Scene, SharedState, State
+from callagent.agents.tree.worker_code import WorkerCode
+from tests.agents.tree.support import code_tool, driven, llm
+
+
+async def test_a_turn_that_goes_on_is_one_turn_for_the_model() -> None:
+    async with driven(llm("root"), {"text": "Fine."}, {"text": "Good."}) as tree:
+        await tree.says("I want")
+        tree.agent.heard("", cut=True)
+        _ = [each async for each in tree.agent.reply(CallerTurn("I want a table", reopens=True))]
+        assert [text for author, text in tree.events if author == "user"] == ["I want a table"]
+
+
+async def test_a_turn_that_called_something_stays_when_the_caller_goes_on() -> None:
+    entries: list[dict[str, Any]] = [{"calls": [{"name": "book"}]}, {"text": "Booked."}, {"text": "Good."}]
+
+    async def book(arguments: dict[str, Any]) -> Any:
+        return {"done": True}
+
+    async with driven(llm("root", tools=(code_tool("book"),)), *entries) as tree:
+        tree.code.named["book"] = book
+        await tree.says("a table")
+        _ = [each async for each in tree.agent.reply(CallerTurn("a table please", reopens=True))]
+        assert [text for author, text in tree.events if author == "user"] == ["a table", "a table please"]
+
+
+async def test_the_model_never_sees_secret_digits() -> None:
+    async with driven(llm("root"), {"text": "Thank you."}) as tree:
+        _ = [each async for each in tree.agent.reply(CallerTurn(digits="4929001", secure=True))]
+        events = json.dumps([event.as_plain() for event in tree.agent.conversation.events])
+        assert "4929001" not in events
+        assert "[secure digits 1]" in events
+
+
+class EchoLease:
+    """A worker that gives back and prints what its tools are given."""
+
+    def __init__(self) -> None:
+        self.requests: list[Any] = []
+
+    async def run(self, request: Any, *, timeout: float, on_message: Any) -> Any:
+        self.requests.append(request)
+        await on_message({"level": "info", "message": f"got {request['calls'][0]['args']}"})
+        return {"answers": [{"returned": call["args"], "actions": {"state_delta": call["args"]}} for call in
+                            request["calls"]]}  # fmt: skip
+
+    async def close(self) -> None:
+        return None
+
+
+async def test_a_tool_gets_the_digits_and_nothing_that_it_gives_back_has_them() -> None:
+    root, lease = llm("root"), EchoLease()
+    conversation = Conversation(root, State(), SharedState(), "caller")
+    name = conversation.vault.put("4929001")
+    code = WorkerCode(lease, conversation, 1.0, 1.0)
+    call = CodeCall(code_tool("pay"), "1", {"card": name})
+    (answer,) = await code.tools(Scene(root, "", "", None), [call], parallel=False)
+    assert lease.requests[0]["calls"][0]["args"] == {"card": "4929001"}
+    assert answer.returned == {"card": name}
+    assert "4929001" not in str((answer, conversation.state.values))
