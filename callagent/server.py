@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import signal
 import sys
@@ -19,6 +18,7 @@ from callagent.breaker import Lineup
 from callagent.call import Call, CallServices, CallSettings, Event, ProvidersFailed, SpeechMade
 from callagent.call_info import EndReason
 from callagent.carriers import TwilioSettings
+from callagent.collector import calm_collector
 from callagent.config import Address, Config
 from callagent.errors import ProviderError, UserError
 from callagent.legs.leg import CallLeg, TransferTarget
@@ -87,8 +87,7 @@ async def serve(config: Config, project: Path) -> None:
         server = await Server.open(config, project, stack)
         for line in await server.listen(stack):
             print(line, flush=True)  # noqa: T201
-        gc.collect()
-        gc.freeze()
+        calm_collector()
         await server.serve()
 
 

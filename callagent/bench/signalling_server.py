@@ -6,11 +6,11 @@ python -m callagent.bench.signalling_server
 from __future__ import annotations
 
 import asyncio
-import gc
 import struct
 import sys
 
 from callagent.call_info import FRAME_SAMPLES, EndReason
+from callagent.collector import calm_collector
 from callagent.legs import LegGone, SipLeg, SipLegs
 from callagent.rtp import Pump, RtpPorts
 from callagent.sip import UserAgentSettings
@@ -31,8 +31,7 @@ async def serve() -> None:
 
     legs = SipLegs(RtpPorts("127.0.0.1", 20000, 39998, rest_seconds=0.0), pump, take)
     _, port = await legs.open("127.0.0.1", 0, UserAgentSettings(admit=lambda host: "load", max_calls=5000))
-    gc.collect()
-    gc.freeze()
+    calm_collector()
     print("port", port, flush=True)
     await asyncio.Event().wait()
 

@@ -71,6 +71,8 @@ class SipCall:
         call = cls(wire, transaction.request, outgoing=False)
         call._server = transaction
         transaction.on_cancel = call.receive_cancel
+        # The same INVITE once more is this call, not another.
+        transaction.repeatable = False
         peer = transaction.source
         contact = wire.contact(transaction.request.uri.user, peer)
         call.dialog = Dialog.of_server(transaction.request, wire.new_tag(), peer, contact)

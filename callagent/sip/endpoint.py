@@ -42,11 +42,11 @@ class Endpoint:
     ) -> None:
         """Made by `open`."""
         self.local_address = ("", 0)
-        self.trace = Trace()
         self._loop = asyncio.get_running_loop()
         self._settings = settings
         self._on_invite = on_invite
         self._user_agent = UserAgent(settings, self._local)
+        self.trace = Trace(self._user_agent.is_call)
         self._calls: dict[SipCall, EndpointCall] = {}
         self._routes: dict[str, str] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -180,19 +180,17 @@ class Endpoint:
 
     def _receive_datagram(self, data: bytes, source: tuple[str, int]) -> None:
         log.debug("<", peer=source[0], port=source[1], message=data)
-        self._note(data, Hop(source[0], source[1]))
-        self._user_agent.receive_datagram(data, source, self.now())
+        now = self.now()
+        self._user_agent.receive_datagram(data, source, now)
+        # Only now is an INVITE known as a call; what it brings about is not sent yet.
+        self.trace.add(data, Hop(source[0], source[1]), now, sent=False)
         self.flush()
-
-    def _note(self, data: bytes, source: Hop) -> None:
-        """A stranger's bytes are not even kept."""
-        if self._user_agent.admits(source.host):
-            self.trace.add(data, source, self.now(), sent=False)
 
     def _receive_framed(self, data: bytes, source: Hop, whole: bool) -> None:
         log.debug("<", peer=source.host, port=source.port, transport=source.transport, message=data)
-        self._note(data, source)
-        self._user_agent.receive_message(data, source, self.now(), whole=whole)
+        now = self.now()
+        self._user_agent.receive_message(data, source, now, whole=whole)
+        self.trace.add(data, source, now, sent=False)
         self.flush()
 
     def _lose_connection(self, hop: Hop) -> None:
@@ -236,6 +234,7 @@ class Endpoint:
             handle.deliver(event)
         if handle is not None and isinstance(event, CallClosed):
             handle.closed.set()
+            self.trace.end(event.call.invite.call_id)
             del self._calls[event.call]
 
     def _search(self, core: SipCall) -> None:

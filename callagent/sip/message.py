@@ -93,6 +93,17 @@ class Headers:
         self._items.append((_full_name(name), value.strip()))
         self._changed()
 
+    def add_lines(self, lines: Iterable[str]) -> None:
+        """Append unfolded fields as they were received; those before one that is not valid are kept."""
+        try:
+            for line in lines:
+                name, colon, value = line.partition(":")
+                if not colon or "\r" in value or "\n" in value:
+                    raise ValueError("Header is not valid")
+                self._items.append((_full_name(name.rstrip(" \t")), value.strip()))
+        finally:
+            self._changed()
+
     def take_over(self, other: Headers, name: str) -> None:
         """Append all fields of that name of another message; they are valid already."""
         self._items += [(name, value) for value in other.values(name)]
@@ -329,11 +340,7 @@ def _read_headers(lines: list[str], headers: Headers) -> None:
             unfolded.append(line)
         if len(unfolded) > MAX_HEADERS or len(unfolded[-1]) > MAX_HEADER_LENGTH:
             raise ValueError("Headers are too many or too long")
-    for line in unfolded:
-        name, colon, value = line.partition(":")
-        if not colon:
-            raise ValueError("Header is not valid")
-        headers.add(name.rstrip(" \t"), value)
+    headers.add_lines(unfolded)
 
 
 def _cut_body(message: Message, body: bytes) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -22,6 +22,8 @@ from callagent.sip.transactions import (
 from callagent.sip.via import Via
 
 MAX_TRANSACTIONS = 20_000
+MAX_REPEATABLE = 500
+"""Transactions that are only kept to repeat an answer which a repeated request would get anyway."""
 
 Key = tuple[str, ...]
 OnResponse = Callable[[Response | None, float], None]
@@ -48,15 +50,19 @@ class Hop:
 
 
 class ClientTransaction(Transaction):
+    __slots__ = ("hop", "on_response")
+
     hop: Hop
     on_response: OnResponse
 
 
 class ServerTransaction(Transaction):
+    __slots__ = ("hop", "on_cancel", "source")
+
     hop: Hop
     """Where its responses go."""
     source: Hop
-    on_cancel: Callable[[float], None] | None = None
+    on_cancel: Callable[[float], None] | None
     """There as long as a CANCEL of this INVITE has an effect."""
 
 
@@ -68,6 +74,7 @@ class TransactionLayer:
         self._clients: dict[Key, ClientTransaction] = {}
         self._servers: dict[Key, ServerTransaction] = {}
         self._merge: dict[Key, Key] = {}
+        self._repeatable: OrderedDict[Key, ServerTransaction] = OrderedDict()
         self.partners: Counter[str] = Counter()
         """Hosts that owe us an answer, and how many."""
 
@@ -133,7 +140,7 @@ class TransactionLayer:
             return None
         table = INVITE_SERVER if request.method == "INVITE" else SERVER
         transaction = ServerTransaction(table, request, self.settings, self._timers)
-        transaction.source = source
+        transaction.source, transaction.on_cancel = source, None
         transaction.hop = response_hop(request.via, source)
         transaction.reliable = source.reliable
         transaction.on_effect = lambda effect, message, at: self._server_effect(key, effect, message, at)
@@ -180,6 +187,7 @@ class TransactionLayer:
 
     def _forget_server(self, key: Key, merge: Key) -> None:
         self._servers.pop(key, None)
+        self._repeatable.pop(key, None)
         if self._merge.get(merge) == key:
             del self._merge[merge]
 
@@ -187,6 +195,10 @@ class TransactionLayer:
         transaction = self._servers[key]
         if effect is Effect.SEND and transaction.sent:
             self._send(transaction.sent, transaction.hop)
+        if transaction.answered and transaction.repeatable:
+            self._repeatable[key] = transaction
+            if len(self._repeatable) > MAX_REPEATABLE:
+                self._repeatable.popitem(last=False)[1].forget()
 
 
 def response_hop(via: Via, source: Hop) -> Hop:

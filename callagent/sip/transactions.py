@@ -14,6 +14,8 @@ from callagent.sip.timers import Timer, Timers, TimerSettings
 
 
 class State(Enum):
+    __hash__ = object.__hash__  # Quicker than by name; members are compared by identity anyway.
+
     CALLING = "calling"
     TRYING = "trying"
     PROCEEDING = "proceeding"
@@ -24,6 +26,8 @@ class State(Enum):
 
 
 class Input(Enum):
+    __hash__ = object.__hash__  # Quicker than by name; members are compared by identity anyway.
+
     REQUEST = "request"
     """The request again, from the wire."""
     ACK = "ack"
@@ -120,6 +124,7 @@ SERVER: Table = {
     (State.COMPLETED, Input.TIMER_J): (State.TERMINATED, ()),
 }
 
+_FIRST_STATES = {id(INVITE_CLIENT): State.CALLING, id(INVITE_SERVER): State.PROCEEDING}
 _FORGOTTEN = Request()
 _RETRANSMISSIONS = (Input.TIMER_A, Input.TIMER_E, Input.TIMER_G)
 _ABSORBING = (Input.TIMER_D, Input.TIMER_I, Input.TIMER_J, Input.TIMER_K)
@@ -130,8 +135,20 @@ def timers_of(table: Table, state: State) -> tuple[Input, ...]:
     return tuple(event for own, event in table if own is state and event.name.startswith("TIMER"))
 
 
+_TIMERS = {
+    (id(table), state): timers_of(table, state)
+    for table in (INVITE_CLIENT, CLIENT, INVITE_SERVER, SERVER)
+    for state in State
+}
+
+
 class Transaction:
     """One request and its responses. What it sends and tells its user goes through callables given by its layer."""
+
+    __slots__ = (
+        *("_running", "_settings", "_table", "_timers", "answered", "on_effect", "on_terminated"),
+        *("reliable", "repeatable", "request", "sent", "state"),
+    )
 
     def __init__(self, table: Table, request: Request, settings: TimerSettings, timers: Timers) -> None:
         self.request = request
@@ -141,9 +158,7 @@ class Transaction:
         """The same request would get the same answer, and change nothing: there is no need to know it for long."""
         self.answered = False
         """That was a final one."""
-        self.state = {id(INVITE_CLIENT): State.CALLING, id(INVITE_SERVER): State.PROCEEDING}.get(
-            id(table), State.TRYING
-        )
+        self.state = _FIRST_STATES.get(id(table), State.TRYING)
         self.reliable = False
         self.on_effect: Callable[[Effect, Response | Request | None, float], None] = _nobody
         self.on_terminated: Callable[[], None] = _nothing
@@ -182,12 +197,18 @@ class Transaction:
             # It stays for half a minute to repeat these bytes; thousands of messages would be kept for nothing.
             self.request = _FORGOTTEN
 
+    def forget(self) -> None:
+        """End at once, whatever is still to come."""
+        self.state = State.TERMINATED
+        self._start_timers(0.0)
+        self.on_terminated()
+
     @property
     def terminated(self) -> bool:
         return self.state is State.TERMINATED
 
     def _start_timers(self, now: float) -> None:
-        wanted = timers_of(self._table, self.state)
+        wanted = _TIMERS[id(self._table), self.state]
         for name in [name for name in self._running if name not in wanted]:
             self._running.pop(name)[0].cancel()
         for name in wanted:

@@ -127,7 +127,7 @@ class TransferSender:
         if state is not old:
             self.close()
         if state is TransferState.ACCEPTED:
-            self._limit(self._wire.settings.timers.timeout, now)
+            self._limit(self._wire.settings.notify_limit, now)
         elif state is TransferState.TRYING and old is not state:
             self._limit(self._wire.settings.transfer_limit, now)
         self._wire.events.append(TransferProgressed(self._call, state, status, reason))

@@ -140,6 +140,10 @@ class UserAgent:
         """Those that have not ended."""
         return frozenset(self._wire.calls)
 
+    def is_call(self, call_id: str) -> bool:
+        """Whether a call with this Call-ID is on."""
+        return call_id in self._wire.call_ids
+
     @property
     def transactions(self) -> int:
         return len(self._wire.layer)

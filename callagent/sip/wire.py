@@ -55,6 +55,9 @@ class UserAgentSettings:
     timers: TimerSettings = field(default_factory=TimerSettings)
     ring_limit: float = 180.0
     """Seconds until a call that only rings is given up, ours and the peer's."""
+    notify_limit: float = 10.0
+    """Seconds that a peer which accepted our REFER may take to its first NOTIFY; it has to come at once (RFC 3515
+    §2.4.4)."""
     transfer_limit: float = 60.0
     """Seconds that a peer may try the target of our REFER once it said so."""
     max_calls: int = 1000
@@ -76,6 +79,8 @@ class Wire:
         self.layer = TransactionLayer(settings.timers, self.timers, self._send)
         self.dialogs: dict[tuple[str, str, str], SipCall] = {}
         self.calls: set[SipCall] = set()
+        self.call_ids: Counter[str] = Counter()
+        """Of those calls; two calls may share one, of a fork."""
         self.hosts: Counter[str] = Counter()
         """Of the peers of our calls, and how many calls each has."""
         self._local = local
@@ -86,15 +91,17 @@ class Wire:
 
     def begin(self, call: SipCall, host: str) -> None:
         self.calls.add(call)
+        self.call_ids[call.invite.call_id] += 1
         self.hosts[host] += 1
 
     def end(self, call: SipCall, host: str) -> None:
         if call not in self.calls:
             return
         self.calls.discard(call)
-        self.hosts[host] -= 1
-        if not self.hosts[host]:
-            del self.hosts[host]
+        for counter, key in ((self.call_ids, call.invite.call_id), (self.hosts, host)):
+            counter[key] -= 1
+            if not counter[key]:
+                del counter[key]
 
     def request(self, request: Request, hop: Hop, on_response: OnResponse, now: float) -> ClientTransaction:
         """Send in a transaction of its own. A Via that is there already stays: a CANCEL has its INVITE's."""

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from callagent.sip import Hop, Trace
-from callagent.sip.trace import MAX_BYTES, MAX_MESSAGES
+from callagent.sip.trace import MAX_BYTES, MAX_ENDED, MAX_MESSAGES
 
 PEER = Hop("192.0.2.1", 5060)
 INVITE = (
@@ -12,7 +12,7 @@ INVITE = (
 
 
 def test_a_call_has_its_messages_in_order() -> None:
-    trace = Trace()
+    trace = Trace(lambda call_id: True)
     trace.add(INVITE, PEER, 1.0, sent=False)
     trace.add(b"SIP/2.0 100 Trying\r\nCall-ID: abc@peer\r\n\r\n", PEER, 1.1, sent=True)
     trace.add(b"SIP/2.0 100 Trying\r\ni: other\r\n\r\n", PEER, 1.2, sent=True)
@@ -27,7 +27,7 @@ def test_a_call_has_its_messages_in_order() -> None:
 
 
 def test_no_password_no_key_no_pressed_digit_is_shown() -> None:
-    trace = Trace()
+    trace = Trace(lambda call_id: True)
     trace.add(INVITE, PEER, 1.0, sent=False)
     info = b"INFO sip:a SIP/2.0\r\nCall-ID: abc@peer\r\nContent-Type: application/dtmf-relay\r\n\r\nSignal=7\r\n"
     trace.add(info, PEER, 2.0, sent=False)
@@ -38,13 +38,13 @@ def test_no_password_no_key_no_pressed_digit_is_shown() -> None:
 
 
 def test_terminal_escapes_do_not_come_through() -> None:
-    trace = Trace()
+    trace = Trace(lambda call_id: True)
     trace.add(b"INVITE sip:\x1b[31m SIP/2.0\r\nCall-ID: x\r\n\r\n", PEER, 1.0, sent=False)
     assert trace.take("x")[0].line == "INVITE sip:[31m SIP/2.0"
 
 
 def test_what_it_keeps_is_bounded() -> None:
-    trace = Trace()
+    trace = Trace(lambda call_id: True)
     for number in range(MAX_MESSAGES + 50):
         trace.add(b"BYE %d SIP/2.0\r\nCall-ID: long\r\n\r\n" % number, PEER, float(number), sent=True)
     kept = [one.at for one in trace.take("long")]
@@ -59,7 +59,31 @@ def test_what_it_keeps_is_bounded() -> None:
 
 
 def test_what_belongs_to_no_call_is_dropped() -> None:
-    trace = Trace()
+    trace = Trace(lambda call_id: True)
     for data in (b"", b"\x00\xff", b"OPTIONS sip:a SIP/2.0\r\nCall-ID: o\r\n\r\n", b"INVITE sip:a SIP/2.0\r\n\r\n"):
         trace.add(data, PEER, 1.0, sent=False)
     assert trace.take("o") == []
+
+
+def test_messages_of_no_call_are_not_kept_and_those_of_ended_calls_not_for_ever() -> None:
+    calls = {"first"}
+    trace = Trace(calls.__contains__)
+    trace.add(b"BYE sip:a SIP/2.0\r\nCall-ID: stranger\r\n\r\n", PEER, 1.0, sent=False)
+    assert trace.take("stranger") == []
+    trace.add(b"INVITE sip:a SIP/2.0\r\nCall-ID: first\r\n\r\n", PEER, 1.0, sent=False)
+    trace.end("first")
+    calls.clear()
+    # The answer to the BYE that ended it goes out when it is no call any more.
+    trace.add(b"SIP/2.0 200 OK\r\nCall-ID: first\r\n\r\n", PEER, 1.0, sent=True)
+    for number in range(MAX_ENDED - 1):
+        calls.add(f"c{number}")
+        trace.add(b"INVITE sip:a SIP/2.0\r\nCall-ID: c%d\r\n\r\n" % number, PEER, 1.0, sent=False)
+        trace.end(f"c{number}")
+    assert len(trace.take("first")) == 2
+    for call in ("late", "later"):
+        trace.add(b"INVITE sip:a SIP/2.0\r\nCall-ID: %s\r\n\r\n" % call.encode(), PEER, 1.0, sent=False)
+        calls.add(call)
+        trace.add(b"INVITE sip:a SIP/2.0\r\nCall-ID: %s\r\n\r\n" % call.encode(), PEER, 1.0, sent=False)
+        trace.end(call)
+    assert trace.take("c0") == []
+    assert len(trace.take("later")) == 1

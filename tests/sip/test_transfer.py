@@ -126,9 +126,9 @@ def test_a_refer_that_nobody_answers_fails() -> None:
 def test_without_any_notify_the_transfer_has_no_answer() -> None:
     pair = Pair(lambda number, data: data.startswith(b"NOTIFY"))
     _, theirs = referred(pair)
-    pair.run(31.0)
+    pair.run(9.0)
     assert outcomes(pair) == [(TransferState.ACCEPTED, 202)]
-    pair.run(2.0)
+    pair.run(1.5)
     assert outcomes(pair)[-1][0] is TransferState.NO_ANSWER
     assert theirs.established
 
