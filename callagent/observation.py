@@ -20,6 +20,7 @@ from callagent.records.metrics import Metrics
 from callagent.records.retention import delete_caller, keep_to
 from callagent.records.rows import dumps
 from callagent.records.webhooks import Receiver, Webhooks
+from callagent.workers import FIGURES
 
 if TYPE_CHECKING:
     from callagent.call import Call
@@ -92,7 +93,7 @@ class Observation:
         if self._outbox:
             waiting = float(self._outbox.waiting)
             gauges = {**gauges, "callagent_outbox_lines": ("Rows that wait for the database.", waiting)}
-        return self.metrics.text(gauges)
+        return self.metrics.text(gauges) + "".join(f"{line}\n" for line in FIGURES.lines())
 
     def dashboard(
         self,

@@ -302,11 +302,13 @@ class Server:
         from aiohttp import web
 
         http = self._config.http
-        hooks = ServerHooks(self.take, self.admit, lambda: self._draining, self.metrics, self._router.outside)
+        dial = None if self._signalling is None else self._signalling.legs.dial_for
+        hooks = ServerHooks(self.take, self.admit, lambda: self._draining, self.metrics, self._router.outside, dial)
         dashboard = replace(
             self._observation.dashboard(self.live_calls, self._router.projects, stack),
             controls=Controls(
                 [target.name for target in self._config.targets if target.name],
+                any(target.prefix for target in self._config.targets),
                 self.dial if self._signalling else None,
                 self.admit,
             ),

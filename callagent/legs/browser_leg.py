@@ -14,6 +14,7 @@ from callagent.carriers import (
     StreamEvent,
     StreamStopped,
 )
+from callagent.legs.bridge import Bridge, Dial
 from callagent.legs.carrier_clock import CarrierClock
 from callagent.legs.carrier_leg import NORMAL_CLOSURE
 from callagent.legs.carrier_media import CarrierMedia
@@ -24,6 +25,7 @@ from callagent.legs.leg import (
     LegFailed,
     LegGone,
     Media,
+    PartiesJoined,
     TransferOutcome,
     TransferStatus,
     TransferTarget,
@@ -49,10 +51,13 @@ class PageLink(Protocol):
 class BrowserLeg:
     """Implements `legs.leg.CallLeg`; the methods below the line are for the server's HTTP side."""
 
-    def __init__(self, info: CallInfo, link: PageLink, clock: CarrierClock) -> None:
+    def __init__(self, info: CallInfo, link: PageLink, clock: CarrierClock, dial: Dial | None = None) -> None:
+        """`dial` calls the target of a transfer; None: nobody can be called."""
         self.info = info
         self.closed = False
         self._link = link
+        self._dial = dial
+        self._bridge: Bridge | None = None
         self._clock = clock
         self._dialect = BrowserDialect()
         self._media = CarrierMedia(clock.now)
@@ -83,10 +88,20 @@ class BrowserLeg:
         self._close(reason)
 
     async def transfer(self, target: TransferTarget, audio: SwitchedMedia | None = None) -> TransferOutcome:
-        """A page cannot be sent anywhere else."""
+        """A page cannot be sent anywhere else: whatever the method, we call the target and stay in between."""
         if self.closed:
             return TransferOutcome(TransferStatus.CALLER_GONE, "the caller is not there")
-        return TransferOutcome(TransferStatus.FAILED, "a browser cannot be transferred")
+        if target.method == "bye":
+            return TransferOutcome(TransferStatus.FAILED, "nobody takes a browser over after a BYE")
+        if self._dial is None or audio is None:
+            return TransferOutcome(TransferStatus.FAILED, "a browser's call is bridged, and this server calls nobody")
+        if self._bridge is not None:
+            return TransferOutcome(TransferStatus.FAILED, "a transfer is under way")
+        self._bridge = Bridge(target, audio, self.send_digits, lambda: self._emit(PartiesJoined()))
+        try:
+            return await self._bridge.run(self._dial)
+        finally:
+            self._bridge = None
 
     async def send_digits(self, digits: str) -> None:
         """As in-band tones; returns when they are sent. Raises `ValueError`, `LegGone`."""
@@ -137,6 +152,8 @@ class BrowserLeg:
                 self._media.receive(payload, self._clock.now())
             case MarkReached(name):
                 self._media.mark_reached(name, self._clock.now())
+            case DigitReceived(digit) if self._bridge is not None and self._bridge.joined:
+                self._bridge.pressed(digit)
             case DigitReceived(digit):
                 self._emit(DigitPressed(digit))
             case StreamStopped():

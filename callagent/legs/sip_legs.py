@@ -105,22 +105,27 @@ class SipLegs:
 
     async def dial_target(self, leg: SipLeg, target: TransferTarget) -> SipLeg:
         """Call a target for the peer of `leg`, or for a trunk to do so. Raises `ValueError`, `OSError`, `LegGone`."""
-        trunk = self._trunk_to(leg, target)
+        return await self.dial_for(target, leg.info.caller, leg.call.trunk)
+
+    async def dial_for(self, target: TransferTarget, caller: str | None = None, trunk_name: str = "") -> SipLeg:
+        """Call a target for `caller`, None: withheld, who came through that trunk. Raises as `dial_target`."""
+        trunk = self._trunk_to(trunk_name, target)
         uri = number_at(trunk.server, target.uri) if trunk is not None and ":" not in target.uri else target.uri
-        caller = caller_address(target.caller or leg.info.caller, trunk.server if trunk is not None else None)
-        headers = target.headers if leg.info.caller or target.caller else {"Privacy": "id", **target.headers}
+        shown = target.caller or caller
+        address = caller_address(shown, trunk.server if trunk is not None else None)
+        headers = target.headers if shown else {"Privacy": "id", **target.headers}
         try:
-            return await self.dial(uri, caller=caller, headers=headers, trunk=trunk)
+            return await self.dial(uri, caller=address, headers=headers, trunk=trunk)
         except PortsExhausted:
             raise LegGone("no media port is free") from None
 
-    def _trunk_to(self, leg: SipLeg, target: TransferTarget) -> TrunkSettings | None:
+    def _trunk_to(self, came_through: str, target: TransferTarget) -> TrunkSettings | None:
         direct = ":" in target.uri and not target.trunk
         if direct or self._trunks is None:
             if direct:
                 return None
             raise ValueError("a number needs a trunk")
-        trunk = self._trunks.of_name(target.trunk or leg.call.trunk)
+        trunk = self._trunks.of_name(target.trunk or came_through)
         if trunk is None:
             raise ValueError(f"target '{target.name}': no trunk leads to {target.uri}; name one with 'trunk'")
         return trunk

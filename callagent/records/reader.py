@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from callagent.records import query
 from callagent.records.query import CallFilter, Dialect, Statement
-from callagent.records.reading_process import ReadingProcess, Row, call_json, fetch, mask, waveform
+from callagent.records.reading_process import ReadingProcess, Row, call_json, fetch, hide, waveform
 
 _BUCKET_MS = 50
 _VALUES_SHOWN = 8
@@ -65,8 +65,8 @@ class Reader:
             row["handoff"] = bool(row["handoff"])
             row["in_progress"] = row["ended_at"] is None
             row["recording"] = bool(row["recording"])
-            if not personal:
-                row.update(from_number=mask(row["from_number"]), handoff_reason=None)
+        if not personal:
+            rows = hide(rows)
         return Page(rows, totals[0]["calls"], query.cursor_of(rows[-1]) if more else "")
 
     async def call(self, call_id: str, *, personal: bool = True) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import multiprocessing
+import re
 import signal
 import sqlite3
 import wave
@@ -21,11 +22,22 @@ from callagent.records.query import Statement
 
 QUERY_SECONDS: Final = 20.0
 _HIDDEN: Final = "[hidden]"
-_HIDDEN_TEXTS: Final = frozenset(
-    {"user_input", "user_input_dtmf", "agent_response", "text", "heard", "handoff_reason", "detail", "digit", "uri"}
-    | {"line", "partial"}
+# The texts that say neither who called nor what was said. Whatever is not here is hidden: a new field is until somebody
+# decides otherwise.
+_SHOWN_TEXTS: Final = frozenset(
+    {
+        *("id", "project_id", "account_id", "environment", "channel", "direction", "wire", "peer_call_id"),
+        *("started_at", "answered_at", "ended_at", "end_reason", "variant_name", "language", "flow", "step"),
+        *("handoff_outcome", "end_function", "user_input_datetime", "agent_response_datetime", "written_at"),
+        *("name", "kind", "what", "role", "provider", "method", "status", "template"),
+        *("at", "floor", "state", "goto_flow", "goto_step"),
+    }
 )
-_HIDDEN_DATA: Final = frozenset({"arguments", "result", "error", "logs", "state_changes", "state", "entities"})
+# Names of places, unless an operator or a project dialled a number.
+_PLACES: Final = frozenset({"handoff_destination", "target"})
+_NUMBER: Final = re.compile(r"\+?[\d\s().-]{5,}")
+# What projects and callers filled: here no name is ours, and numbers and truth values are hidden too.
+_HIDDEN_DATA: Final = frozenset({"arguments", "result", "error", "logs", "state_changes", "entities"})
 
 Row = dict[str, Any]
 P = ParamSpec("P")
@@ -111,21 +123,27 @@ def call_json(record: str, end_attempts: int, metrics: Sequence[Row], personal: 
 
 def hide(data: Any) -> Any:
     """The data with everything in it hidden that tells who called or what was said."""
+    if isinstance(data, str):
+        return _HIDDEN if data else data
     if isinstance(data, list):
         return [hide(one) for one in data]
     if not isinstance(data, Mapping):
         return data
-    shown: dict[str, Any] = {}
-    for name, value in data.items():
-        if name == "from_number":
-            shown[name] = mask(value)
-        elif name in _HIDDEN_TEXTS:
-            shown[name] = _HIDDEN if value else value
-        elif name in _HIDDEN_DATA:
-            shown[name] = _HIDDEN if isinstance(value, str) and value else type(value)() if value else value
-        else:
-            shown[name] = hide(value)
-    return shown
+    outbound = data.get("direction") == "outbound"
+    return {name: _shown(name, value, outbound=outbound) for name, value in data.items()}
+
+
+def _shown(name: str, value: Any, *, outbound: bool) -> Any:
+    if name in _HIDDEN_DATA or (name == "state" and isinstance(value, Mapping)):
+        return _HIDDEN if isinstance(value, str) and value else type(value)() if value else value
+    if not isinstance(value, str):
+        return hide(value)
+    if name == "to_number":
+        # Ours, unless we called.
+        return mask(value) if outbound else value
+    if name == "from_number" or (name in _PLACES and _NUMBER.fullmatch(value)):
+        return mask(value)
+    return value if name in _SHOWN_TEXTS or name in _PLACES else hide(value)
 
 
 def mask(number: str | None) -> str | None:

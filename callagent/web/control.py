@@ -64,6 +64,8 @@ class Controls:
 
     targets: Sequence[str] = ()
     """Names of where a call may be sent."""
+    numbers: bool = False
+    """Some numbers are allowed too, by prefix."""
     dial: Callable[[Dial], Awaitable[str]] | None = None
     """Place a call; its id. Raises `DialRefused` and `TargetRefused`, which are `CallagentError`."""
     admit: Callable[[], bool] = field(default=lambda: True)
@@ -117,7 +119,7 @@ class ControlApi:
 
     async def targets(self, request: web.Request) -> web.Response:
         require(request, Right.VIEW)
-        return web.json_response({"targets": list(self._controls.targets)})
+        return web.json_response({"targets": list(self._controls.targets), "numbers": self._controls.numbers})
 
     # Listening in ---------------------------------------------------------------------------------------------------
 

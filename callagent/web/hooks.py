@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from callagent.agents.flows import Outside
+from callagent.legs.bridge import Dial
 from callagent.legs.leg import CallLeg
 
 
@@ -22,3 +23,5 @@ class ServerHooks:
     """Prometheus text."""
     outside: Outside = field(default_factory=Outside)
     """Where outside programs reach calls."""
+    dial: Dial | None = None
+    """Call the target of a transfer; None: SIP is off."""

@@ -57,7 +57,7 @@ class PhoneRoutes:
         assert request.transport is not None
         assert self._clock is not None, "made when the application starts"
         socket = MediaSocket(ws, request.transport)
-        leg = BrowserLeg(_call_info(identity.name, number), socket, self._clock)
+        leg = BrowserLeg(_call_info(identity.name, number), socket, self._clock, self._hooks.dial)
         self._legs.add(leg)
         try:
             async with asyncio.TaskGroup() as group:

@@ -12,6 +12,7 @@ from typing import Any
 
 from callagent.errors import CallagentError, FunctionTimeout, WorkerDied, WorkerError
 from callagent.log import get_logger
+from callagent.workers.figures import FIGURES
 from callagent.workers.frames import Frame, FrameError, FrameReader, encode
 from callagent.workers.output import OutputReader
 from callagent.workers.protocol import OnMessage, Plain
@@ -40,6 +41,8 @@ class ProcessLease:
         self._link: _Link | None = None
         self._zygote: ZygoteProcess | None = None
         self._busy = False
+        self._lost = False
+        """A worker was killed or died and has no successor yet."""
         self._closed = False
         self._ending: list[asyncio.Future[int]] = []
 
@@ -53,6 +56,10 @@ class ProcessLease:
         process = await self._fork(self._zygote)
         self._zygote = process.zygote
         link = _Link(process, self._output_left)
+        FIGURES.live += 1
+        FIGURES.started += 1
+        FIGURES.replaced += self._lost
+        self._lost = False
         try:
             await link.send("open", 0, {"context": self._context, "checkpoint": self._checkpoint})
         except BaseException:
@@ -90,7 +97,9 @@ class ProcessLease:
 
     async def _worker(self) -> None:
         if self._link is not None and self._link.ended:
+            FIGURES.died += 1
             log.warning("worker_ended_between_functions", status=await self._link.status())
+            self._lost = True
             self._discard()
         if self._link is None:
             await self.start()
@@ -107,14 +116,17 @@ class ProcessLease:
                 self._discard()
                 raise
             failure = FunctionTimeout(f"no answer within {timeout:g} s")
+            FIGURES.killed += 1
         except WorkerDied as died:
             failure = died
+            FIGURES.died += 1
         except BaseException:
             # Nobody knows what the process does now: the next run starts another one from the checkpoint.
             self._discard()
             raise
         lines = self._link.output.take() if self._link is not None else []
         if failure is not None:
+            self._lost = True
             self._discard()
         for line in lines:
             await _deliver({"type": "output", "text": line}, on_message)
@@ -144,6 +156,7 @@ class ProcessLease:
             self._link = None
 
     def _drop(self, link: _Link) -> None:
+        FIGURES.live -= 1
         self._ending = [ended for ended in self._ending if not ended.done()]
         self._ending.append(link.process.ended)
         self._output_left = max(link.output.left, 0)

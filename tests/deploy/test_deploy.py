@@ -6,26 +6,43 @@ import json
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from pydantic import BaseModel
 from ruamel.yaml import YAML
 
-from callagent.config import load_config
+from callagent.breaker import Lineup, Member
+from callagent.config import Config, load_config
+from callagent.provider_metrics import provider_metrics
 from callagent.records import CallRecord
 from callagent.records.metrics import Metrics
+from callagent.sip.trunks import TrunkState, trunk_metrics
+from callagent.workers import FIGURES
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 SERVER_GAUGES = {"callagent_calls_live", "callagent_calls_limit", "callagent_draining", "callagent_outbox_lines"}
 
 
-def known() -> set[str]:
+def exported() -> str:
+    """All families: those of a server without trunks and providers too."""
     metrics = Metrics()
     metrics.ended(CallRecord(id="c"))
-    families = re.findall(r"^# TYPE (\w+) (\w+)$", metrics.text({}), re.M)
-    names = set(SERVER_GAUGES)
-    for name, kind in families:
+    lines = [
+        *provider_metrics([Lineup("voice", [Member("deepgram", 1)])]),
+        *trunk_metrics({"carrier": TrunkState(registered=True, reachable=True)}),
+        *FIGURES.lines(),
+        "# TYPE callagent_sip_certificate_end_seconds gauge",
+    ]
+    return metrics.text(dict.fromkeys(SERVER_GAUGES, ("A gauge.", 1.0))) + "".join(f"{line}\n" for line in lines)
+
+
+def known() -> set[str]:
+    names = set()
+    for name, kind in re.findall(r"^# TYPE (\w+) (\w+)$", exported(), re.M):
         names |= {f"{name}_{part}" for part in ("bucket", "sum", "count")} if kind == "histogram" else {name}
     return names
 
@@ -43,6 +60,12 @@ def test_alerts_and_dashboards_ask_for_metrics_that_there_are(expression: str) -
     assert named <= known()
 
 
+def test_every_alarm_and_failure_is_shown_or_alerted() -> None:
+    asked = " ".join(expressions())
+    for name in ("provider_alarm", "provider_outages", "workers_live", "rtp_round_trip", "call_provider_failures"):
+        assert f"callagent_{name}" in asked
+
+
 def test_the_server_exports_the_gauges() -> None:
     source = (DEPLOY.parent / "callagent" / "server.py").read_text() + (
         DEPLOY.parent / "callagent" / "observation.py"
@@ -53,6 +76,19 @@ def test_the_server_exports_the_gauges() -> None:
 def test_the_commented_settings_are_the_defaults() -> None:
     shipped = load_config(DEPLOY / "callagent.toml", {})
     assert shipped == load_config(None, {})
+
+
+def settings_of(section: type[BaseModel]) -> Iterator[str]:
+    for name, field in section.model_fields.items():
+        yield name
+        for part in (field.annotation, *get_args(field.annotation)):
+            if isinstance(part, type) and issubclass(part, BaseModel):
+                yield from settings_of(part)
+
+
+def test_every_setting_is_in_the_commented_file() -> None:
+    named = set(re.findall(r"\w+", (DEPLOY / "callagent.toml").read_text()))
+    assert set(settings_of(Config)) <= named
 
 
 def test_the_examples_in_the_comments_are_valid(tmp_path: Path) -> None:

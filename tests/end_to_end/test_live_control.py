@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +46,61 @@ async def control(server: ServerProcess) -> dict[str, Any]:
     (record,) = await asyncio.to_thread(server.wait_for_records, 1)
     assert record["id"] == call_id
     return record
+
+
+async def give_away_a_browser(server: ServerProcess) -> dict[str, Any]:
+    """A page's call is taken over to a softphone; audio crosses; the page hangs up."""
+    url = f"http://127.0.0.1:{server.http_port}"
+    silence = json.dumps({"event": "media", "payload": base64.b64encode(b"\xff" * 160).decode()})
+    async with aiohttp.ClientSession() as session, session.ws_connect(f"{url}/api/phone") as page:
+
+        async def speak() -> None:
+            while True:
+                await page.send_str(silence)
+                await asyncio.sleep(0.02)
+
+        speaking = asyncio.create_task(speak())
+        try:
+            async with asyncio.timeout(60):
+                call_id = await answered(page)
+                while (await (await session.get(f"{url}/api/live/{call_id}")).json()).get("state") != "talking":
+                    await asyncio.sleep(0.1)
+                taken = await session.post(f"{url}/api/calls/{call_id}/takeover", json={"target": "support"})
+                assert taken.status == 202
+                while (await (await session.get(f"{url}/api/live/{call_id}")).json()).get("state") != "bridged":
+                    await asyncio.sleep(0.1)
+                # The page hears the person: something other than silence.
+                heard = b"\xff"
+                while not any(abs(code - 0x7F) > 8 and code != 0xFF for code in heard):
+                    message = await page.receive_json()
+                    heard = base64.b64decode(message.get("payload", ""))
+        finally:
+            speaking.cancel()
+        await page.send_str('{"event":"stop"}')
+    (record,) = await asyncio.to_thread(server.wait_for_records, 1)
+    return record
+
+
+async def answered(page: aiohttp.ClientWebSocketResponse) -> str:
+    while (message := await page.receive_json())["event"] != "answered":
+        pass
+    return str(message["call"])
+
+
+def test_a_call_from_the_browser_is_bridged_to_a_person(tmp_path: Path) -> None:
+    with (
+        baresip(tmp_path / "support", CALLERS / "c01_hibari_heart.wav") as support,
+        serve(
+            tmp_path,
+            *("--http", "127.0.0.1:0", "--config", settings(tmp_path, support, support)),
+            **scripts(tmp_path, [], []),
+        ) as server,
+    ):
+        record = asyncio.run(give_away_a_browser(server))
+        assert any(event.get("type") == "CALL_ESTABLISHED" for event in support.events), "nobody was called"
+    assert record["wire"] == "browser"
+    assert record["transfers"][0]["status"] == "succeeded"
+    assert (record["handoff_destination"], record["handoff_outcome"]) == ("support", "succeeded")
 
 
 def settings(folder: Path, customer: Baresip, support: Baresip) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,9 +14,20 @@ import pytest
 from callagent.call_info import FRAME_BYTES, CallInfo, EndReason
 from callagent.carriers import DialectError
 from callagent.legs import BrowserLeg, LegGone, TransferStatus, TransferTarget
+from callagent.legs.bridge import DROP_SECONDS, TargetLeg
 from callagent.legs.browser_leg import SILENT_SECONDS
 from callagent.legs.carrier_clock import CarrierClock
-from callagent.legs.leg import CallerHungUp, DigitPressed, LegEvent, LegFailed
+from callagent.legs.leg import (
+    CallerHungUp,
+    DigitPressed,
+    FrameSink,
+    FrameSource,
+    LegEvent,
+    LegFailed,
+    Media,
+    PartiesJoined,
+)
+from callagent.legs.switched_media import SwitchedMedia
 from tests.virtual_time import run
 
 INFO = CallInfo("c1", "inbound", "ann", None, "browser", datetime(2026, 1, 1, tzinfo=UTC))
@@ -127,7 +139,69 @@ def test_a_page_that_falls_silent_has_gone() -> None:
     run(call())
 
 
-def test_a_page_cannot_be_transferred_and_says_so() -> None:
+class Desk:
+    """The target of a transfer, who answers at once."""
+
+    def __init__(self) -> None:
+        self.on_early_media: Callable[[Media], None] | None = None
+        self.heard: list[bytes] = []
+        self.digits = ""
+        self.left: EndReason | None = None
+
+    def listen(self, on_event: Callable[[LegEvent], None]) -> None:
+        self.tell = on_event
+
+    async def answer(self) -> Media:
+        return self  # type: ignore[return-value]
+
+    def start(self, sink: FrameSink, source: FrameSource) -> None:
+        self.say, self.hear = sink, source
+
+    async def send_digits(self, digits: str) -> None:
+        self.digits += digits
+
+    def leave(self, reason: EndReason) -> None:
+        self.left = reason
+
+
+def test_a_page_is_bridged_to_the_target_and_the_agent_has_it_back_afterwards() -> None:
+    async def call() -> None:
+        page, events, desk, asked = Page(), list[LegEvent](), Desk(), list[TransferTarget]()
+
+        async def dial(target: TransferTarget) -> TargetLeg:
+            asked.append(target)
+            return desk
+
+        leg = BrowserLeg(INFO, page, CarrierClock(), dial)
+        leg.listen(events.append)
+        audio, agent_heard = SwitchedMedia(await leg.answer()), list[bytes]()
+        audio.start(lambda pcm, now: agent_heard.append(pcm), lambda: None)
+        transfer = asyncio.create_task(leg.transfer(TransferTarget("support", "sip:support@pbx.example"), audio))
+        await asyncio.sleep(0.1)
+        assert events == [PartiesJoined()]
+        assert (await leg.transfer(asked[0], audio)).detail == "a transfer is under way"
+        leg.take(said(b"\x00" * 160))
+        leg.take(said(b"\x00" * 160))
+        leg.take('{"event":"digit","digit":"7"}')
+        desk.say(b"\x00\x10" * 160, 0.0)
+        desk.say(b"\x00\x10" * 160, 0.0)
+        await asyncio.sleep(DROP_SECONDS + 0.1)
+        assert desk.hear() is not None
+        assert (agent_heard, desk.digits, len(page.of("media"))) == ([], "7", 2)
+        desk.tell(CallerHungUp(EndReason.CALLER_HANGUP))
+        assert (await transfer).status is TransferStatus.SUCCEEDED
+        assert desk.left is EndReason.HANDOFF
+        leg.take(said(b"\x00" * 160))
+        leg.take('{"event":"digit","digit":"8"}')
+        assert len(agent_heard) == 1
+        assert events[1:] == [DigitPressed("8")]
+        assert (await leg.transfer(TransferTarget("x", "", "bye"), audio)).status is TransferStatus.FAILED
+        await leg.hang_up(EndReason.HANDOFF)
+
+    run(call())
+
+
+def test_a_page_whose_server_calls_nobody_says_so() -> None:
     async def call() -> None:
         leg, _, _ = opened()
         await leg.answer()

@@ -4,16 +4,16 @@ import asyncio
 import json
 import statistics
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from callagent.records import CallRecord, Store, TurnEntry
+from callagent.records import CallRecord, RequestRecord, Store, TurnEntry
 from callagent.records.query import CallFilter
 from callagent.records.reader import Reader, SqliteDatabase
-from callagent.records.reading_process import ReadingProcess, StoreUnavailable
+from callagent.records.reading_process import ReadingProcess, StoreUnavailable, hide
 from tests.records.synthetic import synthetic_records
 
 
@@ -102,6 +102,61 @@ async def test_who_may_not_see_personal_data_sees_neither_number_nor_words(tmp_p
         assert json.loads(hidden)["turns"][1]["functions"][0]["name"] == "look_up_parcel"
         page = await reader.calls(CallFilter(), personal=False)
         assert page.calls[0]["from_number"] == "•••67"
+
+
+def every_text_secret(value: object) -> object:
+    """The same shape with SECRET as every text, also in lists and dictionaries that are empty so far."""
+    match value:
+        case dict():
+            return {name: every_text_secret(one) for name, one in value.items()} or {"SECRETKEY": "SECRET"}
+        case list():
+            return [every_text_secret(one) for one in value] or [{"SECRETKEY": "SECRET"}, "SECRET"]
+        case str() | None:
+            return "SECRET"
+    return value
+
+
+def test_of_a_record_only_names_that_are_known_to_be_harmless_are_shown() -> None:
+    record = next(synthetic_records(1))
+    record.messages = [{"kind": "sms", "to": "SECRET", "text": "SECRET", "subject": "SECRET", "status": "sent"}]
+    record.signalling = [{"at": "", "sent": True, "peer": "SECRET", "line": "SECRET", "text": "SECRET"}]
+    record.provider_failures = [{"role": "voice", "provider": "p", "error": "SECRET", "at": 1.0}]
+    record.turns[1].requests = [RequestRecord("f", "s", 0.0, 1.0, calls=[{"name": "x", "arguments": {"SECRET": 1}}])]
+    shown = hide(every_text_secret(record.to_json()))
+    revealing = {"turns", "metrics", "messages", "digits", "transfers", "errors", "provider_failures", "signalling"}
+    for name in revealing:
+        assert not {"user_input", "text", "to", "SECRETKEY", "heard", "error", "detail", "line", "peer", "value"} & {
+            key for key, text in named_texts(shown[name]) if "SECRET" in text
+        }, name
+    assert (shown["state"], shown["entities"]) == ({}, {})
+
+
+def named_texts(value: object, name: str = "") -> Iterator[tuple[str, str]]:
+    match value:
+        case dict():
+            for key, one in value.items():
+                yield from named_texts(one, key)
+        case list():
+            for one in value:
+                yield from named_texts(one, name)
+        case str():
+            yield name, value
+
+
+async def test_numbers_of_people_are_masked_wherever_they_stand(tmp_path: Path) -> None:
+    record = next(synthetic_records(1))
+    record.direction, record.to_number, record.from_number = "outbound", "+15557654321", "+15550199"
+    record.handoff_destination = "+442079460123"
+    record.transfers = [{"target": "+442079460123", "uri": "sip:+442079460123@x", "method": "refer", "detail": ""}]
+    await fill(tmp_path / "c.db", [record])
+    async with reader_of(tmp_path / "c.db") as reader:
+        texts = [await reader.call(record.id, personal=False) or ""]
+        (row,) = (await reader.calls(CallFilter(), personal=False)).calls
+        texts.append(json.dumps(row))
+    assert row["to_number"] == "•••21"
+    for text in texts:
+        assert "7654321" not in text
+        assert "2079460123" not in text
 
 
 async def test_the_overview_counts_what_happened(tmp_path: Path) -> None:

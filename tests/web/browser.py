@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import importlib.util
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,13 +13,19 @@ from typing import Any
 
 import aiohttp
 
-AXE = Path(__file__).parents[2] / "node_modules" / "axe-core" / "axe.min.js"
-"""`npm install --no-save axe-core` puts it there."""
 FLAGS = (
     *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking"),
     *("--disable-component-update", "--disable-default-apps", "--disable-sync", "--no-first-run", "--mute-audio"),
     *("--force-prefers-reduced-motion", "--autoplay-policy=no-user-gesture-required"),
 )
+
+
+def axe() -> str:
+    """axe-core, as a package of the extra `dev` ships it; nothing else of that package is used."""
+    package = importlib.util.find_spec("axe_playwright_python")
+    assert package is not None, "the accessibility check needs the extra `dev`"
+    assert package.origin is not None
+    return Path(package.origin).with_name("axe.min.js").read_text(encoding="utf-8")
 
 
 def chromium() -> str | None:
@@ -79,7 +86,7 @@ class Browser:
 
     async def violations(self) -> list[str]:
         """What axe finds wrong with the page (WCAG A and AA, and its best practices)."""
-        await self.run(AXE.read_text(encoding="utf-8") + "; window.axe = axe;")
+        await self.run(axe() + "; window.axe = axe;")
         found = await self.run_async("axe.run(document, {resultTypes: ['violations']}).then((r) => done(r.violations))")
         return [f"{one['id']}: {node['html'][:200]} {node['failureSummary']}" for one in found for node in one["nodes"]]
 

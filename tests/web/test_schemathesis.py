@@ -42,20 +42,20 @@ async def dial(asked: Dial) -> str:
     return "c42"
 
 
-async def ask_everything(folder: Path, examples: int, *known: str) -> None:
-    controls = Controls(["support"], dial)
-    token = "t" * 40
-    account = Account("tester", frozenset(Right), token=hashlib.sha256(token.encode()).hexdigest())
+async def ask_everything(folder: Path, examples: int, *known: str, token: bool = True) -> None:
+    controls = Controls(["support"], dial=dial)
+    secret = "t" * 40
+    account = Account("tester", frozenset(Right), token=hashlib.sha256(secret.encode()).hexdigest())
     projects = [copied_project(folder / "project")]
     async with serve_dashboard(
-        folder, [account], count=30, projects=projects, controls=controls, change=named
+        folder, [account] if token else [], count=30, projects=projects, controls=controls, change=named
     ) as served:
         served.calls["live1"] = live_call()
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "schemathesis.cli", *known, "run", served.url + "/api/openapi.json"),
             *("--checks", "not_a_server_error", "--max-examples", str(examples), "--seed", "1", "--no-color"),
             # An event stream has no end while its call has none.
-            *("--header", f"Authorization: Bearer {token}"),
+            *(("--header", f"Authorization: Bearer {secret}") if token else ()),
             *("--exclude-path-regex", "live.*/events$", "--suppress-health-check", "all", "--request-timeout", "20"),
             cwd=folder,
             stdout=asyncio.subprocess.PIPE,
@@ -68,6 +68,7 @@ async def ask_everything(folder: Path, examples: int, *known: str) -> None:
             if process.returncode is None:
                 process.kill()
     assert process.returncode == 0, output[-6000:]
+    assert "returned only 401/403" not in output, output[-6000:]
     assert int(re.findall(r"(\d+) generated", output)[-1]) > 20 * examples, output[-3000:]
 
 
@@ -78,6 +79,10 @@ async def test_no_request_of_the_description_is_answered_5xx(tmp_path: Path) -> 
 async def test_no_request_about_what_is_there_is_answered_5xx(tmp_path: Path) -> None:
     (tmp_path / "known.toml").write_text(KNOWN)
     await ask_everything(tmp_path, EXAMPLES, "--config-file", "known.toml")
+
+
+async def test_on_this_machine_no_token_is_needed_and_nothing_is_answered_5xx(tmp_path: Path) -> None:
+    await ask_everything(tmp_path, 3, token=False)
 
 
 @pytest.mark.acceptance

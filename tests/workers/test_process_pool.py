@@ -4,12 +4,14 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Callable
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from callagent.errors import FunctionTimeout, ProviderError, WorkerDied
+from callagent.workers.figures import FIGURES
 from callagent.workers.frames import FRAME_LIMIT
 from callagent.workers.process_pool import ProcessPool
 from callagent.workers.protocol import Lease, Plain, ProjectRuntime
@@ -115,6 +117,21 @@ async def test_a_function_past_its_deadline_is_killed(make_pool: MakePool) -> No
     with pytest.raises(FunctionTimeout):
         await run(lease, "sleep", seconds=600, timeout=0.1)
     assert (await run(lease, "echo", value=1))["pid"] != pid
+
+
+async def test_workers_are_counted(make_pool: MakePool) -> None:
+    before = replace(FIGURES)
+    lease = await make_pool().lease({})
+    with pytest.raises(FunctionTimeout):
+        await run(lease, "sleep", seconds=600, timeout=0.1)
+    assert FIGURES.live == before.live
+    with pytest.raises(WorkerDied):
+        await run(lease, "exit")
+    await run(lease, "echo", value=1)
+    assert FIGURES.live == before.live + 1
+    await lease.close()
+    changes = {name: getattr(FIGURES, name) - getattr(before, name) for name in asdict(before)}
+    assert changes == {"live": 0, "started": 3, "killed": 1, "died": 1, "replaced": 2}
 
 
 async def test_the_deadline_holds_while_the_core_answers(make_pool: MakePool) -> None:

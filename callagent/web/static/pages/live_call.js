@@ -53,22 +53,31 @@ export async function show(body, id, heading) {
   };
 }
 
-// Only named targets are offered; what else the settings allow is for programs.
+// Named targets, and a number where the settings allow numbers by prefix.
 async function takeOverForm(id) {
-  const { targets } = await get("/api/targets");
-  if (!targets.length) return null;
-  const chosen = h("select", { name: "target" }, targets.map((name) => h("option", {}, name)));
+  const { targets, numbers } = await get("/api/targets");
+  if (!targets.length && !numbers) return null;
+  const chosen = h("select", { name: "target" }, [...targets.map((name) => h("option", {}, name)), numbers ? h("option", { value: "" }, "a number") : null]);
+  const dialled = h("input", { name: "takeover-number", type: "tel", autocomplete: "off", placeholder: "+441632960123", pattern: "\\+[1-9][0-9]{6,14}", title: "+ and the country code, digits only" });
+  const field = h("label", {}, "Number", dialled);
+  const choose = () => {
+    field.hidden = dialled.disabled = chosen.value !== "";
+    dialled.required = !dialled.disabled;
+  };
+  chosen.addEventListener("change", choose);
+  choose();
   const submit = async (event) => {
     event.preventDefault();
-    if (!confirm(`Give this call to ${chosen.value} now?`)) return;
+    const place = chosen.value || dialled.value;
+    if (!confirm(`Give this call to ${place} now?`)) return;
     try {
-      await send("POST", `/api/calls/${encodeURIComponent(id)}/takeover`, { target: chosen.value });
-      announce(`The call goes to ${chosen.value}`);
+      await send("POST", `/api/calls/${encodeURIComponent(id)}/takeover`, chosen.value ? { target: place } : { number: place });
+      announce(`The call goes to ${place}`);
     } catch (error) {
       alert(error.message);
     }
   };
-  return h("form", { class: "row takeover", onsubmit: submit }, h("label", {}, "Take over to", chosen), h("button", { type: "submit" }, "Take over"));
+  return h("form", { class: "row takeover", onsubmit: submit }, h("label", {}, "Take over to", chosen), field, h("button", { type: "submit" }, "Take over"));
 }
 
 function render(call) {
