@@ -1,8 +1,9 @@
-"""How the test phone hears the agent: by level, exactly, because a server's silence is digital silence."""
+"""How the test phone hears the agent: by level, to the frame. Between words is digital silence or a bed of sound."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -10,6 +11,11 @@ from callagent.speech.protocol import RecognizerSettings, RecognizerStream, Tran
 
 _SPEECH_LEVEL = 120
 """RMS of 16-bit samples above which a frame holds speech."""
+_ABOVE_BED = 4.0
+"""So much louder than the sound under the words is a frame that holds speech."""
+_LOUDEST_BED = 400.0
+_BED_PART_SECONDS, _BED_PARTS = 0.5, 10
+"""The bed is what remains in the quietest frame of the last seconds: nobody speaks without a gap for so long."""
 _PAUSE_SECONDS = 0.6
 """Silence that ends an utterance; pauses between words are shorter."""
 _GAP_SECONDS = 0.25
@@ -27,6 +33,22 @@ class Heard:
     """None until it is recognised."""
 
 
+class _Bed:
+    """How loud it is when nobody speaks."""
+
+    def __init__(self) -> None:
+        self._parts: deque[float] = deque([_LOUDEST_BED], _BED_PARTS)
+        self._part_ends = 0.0
+
+    def level(self, heard: float, at: float) -> float:
+        """The bed's root mean square, after a frame as loud as `heard`."""
+        if at >= self._part_ends:
+            self._parts.append(_LOUDEST_BED)
+            self._part_ends = at + _BED_PART_SECONDS
+        self._parts[-1] = min(self._parts[-1], heard)
+        return min(self._parts)
+
+
 class Ear:
     """Cuts the agent's audio into utterances and has them recognised."""
 
@@ -35,6 +57,7 @@ class Ear:
         self._stream: RecognizerStream | None = None
         self._answered = 0.0
         self._last_speech = -1.0
+        self._bed = _Bed()
         self._current: Heard | None = None
         self._waiting: dict[int, Heard] = {}
         self.utterances: list[Heard] = []
@@ -64,7 +87,8 @@ class Ear:
         at = now - self._answered
         if self._stream:
             self._stream.feed(pcm)
-        if audioop.rms(pcm, 2) > _SPEECH_LEVEL:
+        level = audioop.rms(pcm, 2)
+        if level > max(_SPEECH_LEVEL, _ABOVE_BED * self._bed.level(level, at)):
             self._last_speech = at
             self._extend(at)
             if self._current is None:

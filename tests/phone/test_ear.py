@@ -103,3 +103,15 @@ async def test_whatever_is_heard_wakes_who_waits() -> None:
     assert not call.ear.changed.is_set()
     call.hear(QUIET, 0.7)
     assert call.ear.changed.is_set()
+
+
+async def test_a_bed_of_sound_under_the_words_is_a_pause_between_them() -> None:
+    listening = Listening(recognised=False)
+    bed = b"\x47\x01" * (FRAME_BYTES // 2)
+    listening.hear(bed, 0.2)
+    listening.hear(LOUD, 1.0)
+    listening.hear(bed, 2.0)
+    listening.hear(LOUD, 1.0)
+    listening.hear(bed, 1.0)
+    ended = [(round(one.started, 1), one.ended is not None) for one in listening.ear.utterances]
+    assert ended == [(0.2, True), (3.2, True)]
