@@ -136,9 +136,17 @@ def _array(values: list[Any], items: Schema | None, depth: int) -> list[Any]:
     if not items:
         return values
     fitted: list[Any] = []
+    # A long list of short values holds the same ones again and again.
+    seen: dict[tuple[type, Any], Any] = {}
     try:
         for each in values:
-            fitted.append(_fit(each, items, depth + 1))
+            if isinstance(each, list | dict | float):
+                fitted.append(_fit(each, items, depth + 1))
+                continue
+            key = (each.__class__, each)
+            if key not in seen:
+                seen[key] = _fit(each, items, depth + 1)
+            fitted.append(seen[key])
     except _Misfit as misfit:
         raise misfit.within(f"[{len(fitted)}]") from None
     return fitted
