@@ -41,7 +41,7 @@ async def post(served: Served, path: str, body: Any = None, method: str = "POST"
 async def test_a_call_is_taken_over_to_a_named_target(tmp_path: Path) -> None:
     async with serve_dashboard(tmp_path, count=1, controls=Controls(["support"])) as served:
         call = served.calls["live1"] = live_call()
-        assert await post(served, "/api/targets", method="GET") == (200, {"targets": ["support"]})
+        assert await post(served, "/api/targets", method="GET") == (200, {"targets": ["support"], "numbers": False})
         assert (await post(served, "/api/calls/live1/takeover", {"target": "support"}))[0] == 202
         (handoff,) = call.taken_over
         assert (handoff.destination, handoff.number, handoff.method) == ("support", None, "refer")
@@ -106,7 +106,7 @@ async def test_a_call_is_placed(tmp_path: Path) -> None:
         asked.append(one)
         return "c42"
 
-    async with serve_dashboard(tmp_path, count=1, controls=Controls((), dial)) as served:
+    async with serve_dashboard(tmp_path, count=1, controls=Controls(dial=dial)) as served:
         body = {"to_number": "+441632960000", "metadata": {"X-Order": "84276"}}
         assert await post(served, "/api/calls", body) == (202, {"id": "c42", "status": "calling"})
         assert asked[0].metadata == {"X-Order": "84276"}
@@ -122,9 +122,9 @@ async def test_what_the_settings_refuse_is_a_conflict(tmp_path: Path) -> None:
     async def dial(one: Dial) -> str:
         raise TargetRefused("not a configured target")
 
-    async with serve_dashboard(tmp_path, count=1, controls=Controls((), dial)) as served:
+    async with serve_dashboard(tmp_path, count=1, controls=Controls(dial=dial)) as served:
         assert await post(served, "/api/calls", {"target": "x"}) == (409, "not a configured target")
-    async with serve_dashboard(tmp_path / "2", count=1, controls=Controls((), dial, lambda: False)) as served:
+    async with serve_dashboard(tmp_path / "2", count=1, controls=Controls(dial=dial, admit=lambda: False)) as served:
         assert (await post(served, "/api/calls", {"target": "x"}))[0] == 503
     async with serve_dashboard(tmp_path / "3", count=1) as served:
         assert (await post(served, "/api/calls", {"target": "x"}))[0] == 409
