@@ -46,7 +46,7 @@ from callagent.call.state import (
     TransferEnded,
 )
 from callagent.call.voice import CallVoice
-from callagent.call_info import EndReason
+from callagent.call_info import EndReason, RecordingWish
 from callagent.errors import CallagentError
 from callagent.legs.leg import (
     CallerHungUp,
@@ -142,6 +142,10 @@ class Call:
     def take_over(self, handoff: Handoff) -> None:
         """Ask the call to stop talking and to go where `handoff` says, if the settings let it."""
         self._inbox.put_nowait(TakeOverAsked(handoff))
+
+    def control_recording(self, wish: RecordingWish) -> None:
+        """Nothing happens where the call is not recorded."""
+        self._tape.control(wish)
 
     def listen_in(self) -> tuple[AudioTap, Callable[[], None]] | None:
         """A listener's ear, and what takes it away; None before the call is answered."""

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from callagent.agents.action import Handoff
 from callagent.call import AudioTap, Call
-from callagent.call_info import FRAME_SECONDS, EndReason
+from callagent.call_info import FRAME_SECONDS, EndReason, RecordingWish
 from callagent.errors import CallagentError
 from callagent.log import get_logger
 from callagent.web.body import Body, read_body
@@ -58,6 +58,12 @@ class TakeOver(Body):
     """Instead: E.164, where a target's prefix allows it."""
 
 
+class Recording(Body):
+    """What becomes of a live call's recording; what was discarded stays so."""
+
+    wish: RecordingWish
+
+
 @dataclass(frozen=True, slots=True)
 class Controls:
     """What the server does for the API."""
@@ -81,6 +87,7 @@ class ControlApi:
         app.router.add_post("/api/calls", self.dial)
         app.router.add_post("/api/calls/{id}/hangup", self.hang_up)
         app.router.add_post("/api/calls/{id}/takeover", self.take_over)
+        app.router.add_post("/api/calls/{id}/recording", self.recording)
         app.router.add_get("/api/live/{id}/audio", self.listen, allow_head=False)
         app.router.add_get("/api/targets", self.targets)
         app.on_shutdown.append(self._stop)
@@ -116,6 +123,14 @@ class ControlApi:
         log.info("call_taken_over", call=call.record.id, operator=identity.name, destination=destination)
         call.take_over(Handoff(destination, "taken over", "refer", asked.number or None))
         return web.json_response({"going_to": destination}, status=202)
+
+    async def recording(self, request: web.Request) -> web.Response:
+        identity = require(request, Right.CONTROL)
+        asked = await read_body(request, Recording)
+        call = self._call(request)
+        log.info("recording_controlled", call=call.record.id, operator=identity.name, wish=asked.wish)
+        call.control_recording(asked.wish)
+        return web.json_response({"recording": asked.wish}, status=202)
 
     async def targets(self, request: web.Request) -> web.Response:
         require(request, Right.VIEW)

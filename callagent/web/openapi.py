@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from callagent import __version__
 from callagent.web.configuration import ENVIRONMENTS
-from callagent.web.control import Dial, TakeOver
+from callagent.web.control import Dial, Recording, TakeOver
 
 _TEXTS = ("search", "start_time", "end_time", "project_id", "client_env", "wire", "channel", "variant_name")
 _REFUSALS = {
@@ -40,7 +40,12 @@ def description() -> dict[str, Any]:
             "post": _operation("Place a call.", status="202", body=Dial),
         },
         "/api/calls/{id}": _get("The record of a call.", [call_id]),
-        "/api/calls/{id}/recording": _get("The stereo recording.", [call_id], media="audio/wav"),
+        "/api/calls/{id}/recording": {
+            **_get("The stereo recording.", [call_id], media="audio/wav"),
+            "post": _operation(
+                "Pause, resume or discard it in a call that is on.", [call_id], status="202", body=Recording
+            ),
+        },
         "/api/calls/{id}/waveform": _get("The recording's loudness.", [call_id, _number("points", 10, 2000)]),
         "/api/calls/{id}/hangup": {"post": _operation("End a call that is on.", [call_id], status="202")},
         "/api/calls/{id}/takeover": {

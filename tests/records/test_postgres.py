@@ -161,23 +161,26 @@ class Load:
 
 @pytest.mark.acceptance
 async def test_calls_do_not_notice_a_minute_without_the_database(tmp_path: Path, server: PostgresServer) -> None:
-    store = Store(tmp_path / "c.db", outbox=True)
-    load = Load(store)
-    async with shipping(store, server.url):
-        await load.go_on(5.0)
-        before = await load.go_on(60.0)
-        await asyncio.to_thread(server.stop)
-        away = await load.go_on(60.0)
-        await asyncio.to_thread(server.start)
-        after = await load.go_on(20.0)
-        await arrived(store)
-    p99 = [round(statistics.quantiles(waits, n=100)[98] * 1000, 2) for waits in (before, away, after)]
-    print({"calls": load.calls, "p99_ms_before_away_after": p99})  # noqa: T201
+    """Beside the same load on a store whose database stays: what else the machine does is in both figures."""
+    with postgres() as other:
+        lonely, control = (Store(tmp_path / name, outbox=True) for name in ("lonely.db", "control.db"))
+        load, beside = Load(lonely), Load(control)
+        async with shipping(lonely, server.url), shipping(control, other.url):
+            await asyncio.gather(load.go_on(5.0), beside.go_on(5.0))
+            await asyncio.to_thread(server.stop)
+            away, there = await asyncio.gather(load.go_on(60.0), beside.go_on(60.0))
+            await asyncio.to_thread(server.start)
+            await load.go_on(10.0)
+            await arrived(lonely)
+            await arrived(control)
+    p99 = [round(statistics.quantiles(waits, n=100)[98] * 1000, 2) for waits in (away, there)]
+    print({"calls": load.calls, "p99_ms_away_there": p99})  # noqa: T201
     assert await value(server.url, "SELECT count(*) FROM calls WHERE ended_at IS NOT NULL") == load.calls
     assert await value(server.url, "SELECT count(*) FROM metrics") == load.calls * 5
     assert await value(server.url, "SELECT count(DISTINCT (call_id, sequence)) FROM metrics") == load.calls * 5
-    assert p99[1] <= 1.2 * p99[0]
-    await store.close()
+    assert p99[0] <= 1.2 * p99[1]
+    await lonely.close()
+    await control.close()
 
 
 async def test_a_parcel_that_arrives_twice_changes_nothing(tmp_path: Path, server: PostgresServer) -> None:
@@ -223,10 +226,11 @@ async def test_a_database_that_is_away_is_said_so_to_who_reads() -> None:
 
 
 @pytest.mark.acceptance
-async def test_a_hundred_thousand_calls_stay_quick(server: PostgresServer) -> None:
+@pytest.mark.parametrize(("count", "bound_ms"), [(1_000, 200), (100_000, 500)])
+async def test_lists_search_and_overview_stay_quick(server: PostgresServer, count: int, bound_ms: int) -> None:
     connection = await asyncpg.connect(server.url)
     await migrate(connection)
-    data = [record.to_json() for record in synthetic_records(100_000)]
+    data = [record.to_json() for record in synthetic_records(count)]
     calls = [call_row(one, "") for one in data]
     turns = [row for one in data for row in turn_rows(one)]
     metrics = [(one["id"], 1, "PARCEL_FOUND", "true", one["started_at"]) for one in data]
@@ -249,4 +253,4 @@ async def test_a_hundred_thousand_calls_stay_quick(server: PostgresServer) -> No
     figures = {name: await p95(ask) for name, ask in questions.items()}
     print({name: round(value, 1) for name, value in figures.items()})  # noqa: T201
     await reader.close()
-    assert max(figures.values()) <= 500
+    assert max(figures.values()) <= bound_ms

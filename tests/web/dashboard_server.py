@@ -14,7 +14,7 @@ from aiohttp import web
 
 from callagent.agents.action import Handoff
 from callagent.call import AudioTap, CallState
-from callagent.call_info import EndReason
+from callagent.call_info import EndReason, RecordingWish
 from callagent.records import CallRecord, Spoken, Store, TurnEntry
 from callagent.records.reader import Reader, SqliteDatabase
 from callagent.records.reading_process import ReadingProcess
@@ -39,11 +39,15 @@ class LiveCall:
     ended: list[EndReason] = field(default_factory=list)
 
     taken_over: list[Handoff] = field(default_factory=list)
+    wishes: list[RecordingWish] = field(default_factory=list)
     taps: list[AudioTap] = field(default_factory=list)
     answered: bool = True
 
     def end(self, reason: EndReason) -> None:
         self.ended.append(reason)
+
+    def control_recording(self, wish: RecordingWish) -> None:
+        self.wishes.append(wish)
 
     def take_over(self, handoff: Handoff) -> None:
         self.taken_over.append(handoff)

@@ -48,6 +48,17 @@ async def test_a_call_is_taken_over_to_a_named_target(tmp_path: Path) -> None:
         assert (await post(served, "/api/calls/other/takeover", {"target": "support"}))[0] == 404
 
 
+async def test_a_recording_is_paused_resumed_and_discarded(tmp_path: Path) -> None:
+    async with serve_dashboard(tmp_path, count=1) as served:
+        call = served.calls["live1"] = live_call()
+        for wish in ("pause", "resume", "discard"):
+            answer = await post(served, "/api/calls/live1/recording", {"wish": wish})
+            assert answer == (202, {"recording": wish})
+        assert call.wishes == ["pause", "resume", "discard"]
+        assert (await post(served, "/api/calls/live1/recording", {"wish": "keep"}))[0] == 400
+        assert (await post(served, "/api/calls/other/recording", {"wish": "pause"}))[0] == 404
+
+
 @pytest.mark.parametrize(
     "body",
     [
