@@ -17,6 +17,7 @@ def test_the_invite_has_sixteen_headers() -> None:
     assert invite(1) != invite(2)
 
 
+@pytest.mark.acceptance
 def test_reading_is_a_part_of_serving() -> None:
     cost = message_cost()
     assert 0 < cost["parse_us"] < cost["invite_us"]

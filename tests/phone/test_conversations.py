@@ -203,7 +203,14 @@ async def desk(vocabulary: Vocabulary) -> AsyncIterator[str]:
 
 
 @pytest.mark.end_to_end
-@pytest.mark.parametrize("name", ["02_question_and_answer", "03_keys_instead_of_words", "04_interrupts_a_long_answer"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "02_question_and_answer",
+        "04_interrupts_a_long_answer",
+        pytest.param("03_keys_instead_of_words", marks=pytest.mark.acceptance),
+    ],
+)
 async def test_a_conversation_over_rtp(name: str) -> None:
     script = next(path for path in SCRIPTS if path.stem == name)
     vocabulary = Vocabulary()
