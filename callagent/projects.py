@@ -22,10 +22,9 @@ from callagent.agents.adk import (
     load_adk_project,
 )
 from callagent.agents.cx import check_cx_app, check_cx_imports, cx_runtime, is_cx_app, load_cx_app
+from callagent.agents.finding import CheckReport, Finding
 from callagent.agents.flows import (
-    CheckReport,
     FileMemory,
-    Finding,
     FlowProject,
     FlowSettings,
     Outside,

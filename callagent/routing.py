@@ -60,6 +60,5 @@ class Router:
         return list(self._projects.values())
 
 
-
 def _key(number: Number) -> tuple[Path, str]:
     return Path(number.project).resolve(), number.environment

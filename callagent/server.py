@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +91,16 @@ async def serve(config: Config, project: Path) -> None:
         await server.serve()
 
 
+@dataclass(frozen=True, slots=True)
+class Speech:
+    """What every call hears and speaks with."""
+
+    recognizer: Recognizer
+    voice: FailoverVoice
+    sounds: Sounds
+    turn_model: TurnModel | None
+
+
 class Server:
     """Owns the calls. Made by `open`; `listen` lets callers in, `serve` runs until a signal has ended everything."""
 
@@ -99,18 +109,15 @@ class Server:
         config: Config,
         router: Router,
         observation: Observation,
-        speech: tuple[Recognizer, FailoverVoice],
-        sounds: Sounds,
+        speech: Speech,
     ) -> None:
         self._config = config
         self._router = router
-        self._recognizer, self._voice = speech
-        self._lineups: list[Lineup[Any]] = [self._voice.lineup]
-        self._sounds = sounds
-        self._turn_model: TurnModel | None = None
-        self._services = CallServices(observation.store, self._resolve, self._voice.has_voice, self._signalled)
-        if isinstance(self._recognizer, FailoverRecognizer):
-            self._lineups.append(self._recognizer.lineup)
+        self._speech = speech
+        self._lineups: list[Lineup[Any]] = [speech.voice.lineup]
+        self._services = CallServices(observation.store, self._resolve, speech.voice.has_voice, self._signalled)
+        if isinstance(speech.recognizer, FailoverRecognizer):
+            self._lineups.append(speech.recognizer.lineup)
         self._calls: dict[str, tuple[Call, asyncio.Task[None]]] = {}
         self._refusals: set[asyncio.Task[None]] = set()
         self._observation = observation
@@ -131,22 +138,17 @@ class Server:
         model = open_language_model(config)
         stack.push_async_callback(model.close)
         router = await Router.open(config, project, model, stack)
-        sounds = await asyncio.to_thread(open_sounds, config.speech)
         speech = await _open_speech(config, stack)
-        turn_model = await open_turn_model(config.speech.turn_model)
-        if turn_model is not None:
-            stack.push_async_callback(turn_model.close)
         # The first detector loads its library; no call should wait for that.
         open_voice_activity()
         for each in router.projects():
-            voice = PronouncingVoice(speech[1], each)
+            voice = PronouncingVoice(speech.voice, each)
             try:
                 await voice.prepare(each.phrases(), VoiceSettings(language=config.speech.language))
             except ProviderError as error:
                 # What a voice cannot say now it may say in a call, and a recorded prompt needs none.
                 log.warning("phrases_not_prepared", project=each.name, error=str(error))
-        server = cls(config, router, observation, speech, sounds)
-        server._turn_model = turn_model
+        server = cls(config, router, observation, speech)
         if (lineup := lineup_of(model)) is not None:
             server._lineups.append(lineup)
         return server
@@ -252,25 +254,25 @@ class Server:
         def make_taker(emit: Callable[[Event], None]) -> TurnTaker:
             recognizer = self._recognizer_of_call(lambda: emit(ProvidersFailed("recognizer")))
             activity, language = open_voice_activity(), config.speech.language
-            ears = Ears(recognizer, activity, language=language, turn_model=self._turn_model)
+            ears = Ears(recognizer, activity, language=language, turn_model=self._speech.turn_model)
             times = TurnSettings(
                 endpointing=config.speech.endpointing,
                 no_input=config.speech.no_input,
                 final_wait=longest_final(config.speech),
             )
-            spoken = PronouncingVoice(self._voice, route.project)
+            spoken = PronouncingVoice(self._speech.voice, route.project)
             # Who set no voice up has recorded prompts, or a test.
             mute = config.speech.voice == ("none",)
             voice = ApologisingVoice(spoken, lambda: None if mute else emit(ProvidersFailed("voice")))
             timed = TimedVoice(voice, lambda text, asked, answered: emit(SpeechMade(text, asked, answered)))
-            return TurnTaker(ears, timed, emit, times, self._sounds)
+            return TurnTaker(ears, timed, emit, times, self._speech.sounds)
 
         return Call(leg, route.project, make_taker, self._services, settings)
 
     def _recognizer_of_call(self, on_outage: Callable[[], None]) -> Recognizer | None:
         if self._config.speech.recognizer == ("none",):
             return None
-        recognizer = self._recognizer
+        recognizer = self._speech.recognizer
         return WatchedRecognizer(recognizer, on_outage) if isinstance(recognizer, FailoverRecognizer) else recognizer
 
     async def _run_call(self, call: Call) -> None:
@@ -364,7 +366,7 @@ class PronouncingVoice:
         """The voice is shared; whoever opened it closes it."""
 
 
-async def _open_speech(config: Config, stack: AsyncExitStack) -> tuple[Recognizer, FailoverVoice]:
+async def _open_speech(config: Config, stack: AsyncExitStack) -> Speech:
     if "local" in (*config.speech.recognizer, *config.speech.voice):
         log.info("loading_speech_models")
     check_languages(config.speech)
@@ -373,7 +375,11 @@ async def _open_speech(config: Config, stack: AsyncExitStack) -> tuple[Recognize
     stack.push_async_callback(recognizer.close)
     voice = await open_voice(config.speech.voice, options)
     stack.push_async_callback(voice.close)
-    return recognizer, voice
+    sounds = await asyncio.to_thread(open_sounds, config.speech)
+    turn_model = await open_turn_model(config.speech.turn_model)
+    if turn_model is not None:
+        stack.push_async_callback(turn_model.close)
+    return Speech(recognizer, voice, sounds, turn_model)
 
 
 def _expect_folder(path: Path) -> None:

@@ -54,7 +54,6 @@ from callagent.legs.leg import (
     DigitPressed,
     LegFailed,
     LegGone,
-    Media,
     PartiesJoined,
     TransferOutcome,
     TransferStatus,
@@ -99,7 +98,6 @@ class Call:
         self._state = CallState.STARTING
         self._end_reason = EndReason.ERROR
         self._agent: Agent | None = None
-        self._media: Media | None = None
         self._audio: SwitchedMedia | None = None
         self._replies = Replies(self._inbox.put_nowait)
         self._outages = Outages(settings.fallback)
@@ -187,8 +185,10 @@ class Call:
         if self._agent is not None:
             self._replies.begin(self._agent.start())
             timer = self._loop.call_later(self._settings.answer_after, self._inbox.put_nowait, AnswerDue())
-            backlog = await opening(self._inbox, self._handle, lambda: self._over)
-            timer.cancel()
+            try:
+                backlog = await opening(self._inbox, self._handle, lambda: self._over)
+            finally:
+                timer.cancel()
         if self._over or not await self._answer(backlog):
             return
         self._fall_back()
@@ -204,7 +204,7 @@ class Call:
             self._end(last.action.reason)
             return False
         try:
-            self._media = media = await self.leg.answer()
+            media = await self.leg.answer()
         except LegGone:
             while not self._over and not self._inbox.empty():
                 self._handle(self._inbox.get_nowait())
@@ -402,8 +402,8 @@ class Call:
     async def _close(self) -> None:
         """End the leg, run the end function, keep the record: each bounded, each done whatever the others do."""
         self._state = CallState.ENDED
-        if self._media:
-            self._recorder.media(self._media.statistics())
+        if self._audio:
+            self._recorder.media(self._audio.statistics())
         self._recorder.record.underruns = self._taker.underruns
         keeping, closing = self._keeping, self._settings.closing
         await keeping.bounded("hang_up", self.leg.hang_up(self._end_reason), closing)

@@ -26,7 +26,8 @@ class TappedMedia:
         self._media = media
         self._recording = recording
         self.caller_hidden = False
-        """Whether listeners hear nothing of the caller: digits that nobody may know are being keyed or said."""
+        """Whether recording and listeners hear nothing of the caller: digits that nobody may know are being keyed or
+        said, and the tones of keys are in the audio too."""
         self._taps: tuple[AudioTap, ...] = ()
         """Replaced whole: the pump thread reads it."""
 
@@ -44,10 +45,11 @@ class TappedMedia:
         recording = self._recording
 
         def heard(pcm: bytes, now: float) -> None:
+            kept = _SILENCE if self.caller_hidden else pcm
             if recording is not None:
-                recording.left(pcm, now)
+                recording.left(kept, now)
             for tap in self._taps:
-                tap.caller.append(_SILENCE if self.caller_hidden else pcm)
+                tap.caller.append(kept)
             sink(pcm, now)
 
         def sent() -> bytes | None:
@@ -120,8 +122,6 @@ class Tape:
 
     def hide_caller(self, hidden: bool) -> None:
         """What the caller does is for nobody else's ears."""
-        if self._recording is not None:
-            self._recording.caller_hidden = hidden
         if self._media is not None:
             self._media.caller_hidden = hidden
 

@@ -10,13 +10,13 @@ import msgspec
 
 from callagent.carriers.twilio import (
     DIGITS,
-    MAX_MESSAGE_BYTES,
     DialectError,
     DigitReceived,
     MarkReached,
     MediaReceived,
     StreamEvent,
     StreamStopped,
+    read_message,
 )
 
 _MARK = re.compile(r"[a-z0-9]{1,16}")
@@ -43,12 +43,7 @@ class BrowserDialect:
 
     def receive(self, text: str | bytes) -> StreamEvent | None:
         """The event that a message tells. Raises `DialectError` only."""
-        if len(text) > MAX_MESSAGE_BYTES:
-            raise DialectError("the message is longer than 64 KiB")
-        try:
-            message = _decode(text)
-        except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
-            raise DialectError(f"the message cannot be read: {error}") from None
+        message = read_message(_decode, text)
         match message.event:
             case "media" if 0 < len(message.payload) <= MAX_PAYLOAD:
                 return MediaReceived(message.payload)

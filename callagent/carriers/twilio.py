@@ -10,13 +10,14 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
 from callagent.errors import CallagentError
 
 MAX_MESSAGE_BYTES: Final = 65536
+Message = TypeVar("Message")
 DIGITS: Final = "0123456789*#ABCD"
 # Identifiers are written back into messages and logs: nothing in them may need escaping.
 _IDENTIFIER = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -125,6 +126,16 @@ class _Message(msgspec.Struct):
 _decode = msgspec.json.Decoder(_Message).decode
 
 
+def read_message(decode: Callable[[str | bytes], Message], text: str | bytes) -> Message:
+    """A text of the peer's, decoded. Raises `DialectError` only."""
+    if len(text) > MAX_MESSAGE_BYTES:
+        raise DialectError("the message is longer than 64 KiB")
+    try:
+        return decode(text)
+    except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+        raise DialectError(f"the message cannot be read: {error}") from None
+
+
 class TwilioDialect:
     """One media stream's messages, in their order."""
 
@@ -134,12 +145,7 @@ class TwilioDialect:
 
     def receive(self, text: str | bytes) -> StreamEvent | None:
         """The event that a message tells; None for messages that say nothing to us. Raises `DialectError` only."""
-        if len(text) > MAX_MESSAGE_BYTES:
-            raise DialectError("the message is longer than 64 KiB")
-        try:
-            message = _decode(text)
-        except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
-            raise DialectError(f"the message cannot be read: {error}") from None
+        message = read_message(_decode, text)
         if message.event not in _KNOWN:
             return None
         self._advance(message.event)

@@ -38,8 +38,6 @@ class StereoRecording:
         self._next = [0, 0]
         self.dropped = 0
         """Frames that the disk was too slow for."""
-        self.caller_hidden = False
-        """The caller keys what must not be kept: the tones are in the audio too."""
         self.discarded = False
         self._paused = False
         self._thread = threading.Thread(target=self._write, name="recording", daemon=True)
@@ -47,7 +45,7 @@ class StereoRecording:
 
     def left(self, pcm: bytes, now: float) -> None:
         """A frame of the caller, received at `now`."""
-        self._put(0, _SILENCE if self.caller_hidden else pcm, now)
+        self._put(0, pcm, now)
 
     def right(self, pcm: bytes, now: float) -> None:
         """A frame of the agent, sent at `now`."""

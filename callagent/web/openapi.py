@@ -24,17 +24,24 @@ _REFUSALS = {
 
 def description() -> dict[str, Any]:
     """As JSON data; every path that the API has."""
+    return {
+        "openapi": "3.0.3",
+        "info": {"title": "callagent", "version": __version__},
+        "paths": {**_calls(), **_live(), **_projects(), **_others()},
+        "components": {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
+        # On this machine itself no token is needed.
+        "security": [{}, {"token": []}],
+    }
+
+
+def _calls() -> dict[str, Any]:
     call_id = _parameter("id", "path")
-    days = _number("days", 1, 366)
-    environment = {**_parameter("environment", "path"), "schema": {"type": "string", "enum": list(ENVIRONMENTS)}}
-    of_environment = [_parameter("name", "path"), environment]
     listing = [
         *(_parameter(name) for name in (*_TEXTS, "from_number", "end_reason", "cursor")),
         *({**_parameter(name), "schema": {"type": "boolean"}} for name in ("handoff", "in_progress")),
         _number("limit", 1, 500),
     ]
-    paths = {
-        "/api/me": _get("Who asks, and what they may."),
+    return {
         "/api/calls": {
             **_get("A page of calls, newest first.", listing),
             "post": _operation("Place a call.", status="202", body=Dial),
@@ -51,21 +58,40 @@ def description() -> dict[str, Any]:
         "/api/calls/{id}/takeover": {
             "post": _operation("Give a call that is on to a person.", [call_id], status="202", body=TakeOver)
         },
+    }
+
+
+def _live() -> dict[str, Any]:
+    call_id = _parameter("id", "path")
+    return {
         "/api/live": _get("Calls that are on."),
         "/api/live/events": _get("The same, again whenever it changes.", media="text/event-stream"),
         "/api/live/{id}": _get("A call that is on, with its turns.", [call_id]),
         "/api/live/{id}/events": _get("The same, again whenever it changes.", [call_id], media="text/event-stream"),
         "/api/live/{id}/audio": _get("Listen in, through a WebSocket.", [call_id], status="101"),
-        "/api/targets": _get("Names of where a call may be sent."),
+    }
+
+
+def _projects() -> dict[str, Any]:
+    name, days = _parameter("name", "path"), _number("days", 1, 366)
+    environment = {**_parameter("environment", "path"), "schema": {"type": "string", "enum": list(ENVIRONMENTS)}}
+    return {
         "/api/overview": _get("Volume, containment, latency, metrics.", [days, _parameter("project_id")]),
         "/api/projects": _get("Projects that are served, and those that calls are kept of."),
-        "/api/projects/{name}/graph": _get("Flows, steps, traffic.", [_parameter("name", "path"), days]),
+        "/api/projects/{name}/graph": _get("Flows, steps, traffic.", [name, days]),
         "/api/projects/{name}/real-time-configs/{environment}": {
-            **_get("What the project's functions read as real-time configuration.", of_environment),
-            "put": _operation("Replace it.", of_environment, body=dict),
-            "patch": _operation("Replace some of its keys; null takes one away.", of_environment, body=dict),
+            **_get("What the project's functions read as real-time configuration.", [name, environment]),
+            "put": _operation("Replace it.", [name, environment], body=dict),
+            "patch": _operation("Replace some of its keys; null takes one away.", [name, environment], body=dict),
         },
-        "/api/projects/{name}/real-time-configs/{environment}/schema": _get("Its JSON Schema.", of_environment),
+        "/api/projects/{name}/real-time-configs/{environment}/schema": _get("Its JSON Schema.", [name, environment]),
+    }
+
+
+def _others() -> dict[str, Any]:
+    return {
+        "/api/me": _get("Who asks, and what they may."),
+        "/api/targets": _get("Names of where a call may be sent."),
         "/api/callers/{number}": {
             "delete": _operation("Delete what is kept of a caller.", [_parameter("number", "path")])
         },
@@ -76,14 +102,6 @@ def description() -> dict[str, Any]:
             "post": _operation("An event for a call that waits for it.", [_parameter("id")], status="202")
         },
         "/api/openapi.json": _get("This description."),
-    }
-    return {
-        "openapi": "3.0.3",
-        "info": {"title": "callagent", "version": __version__},
-        "paths": paths,
-        "components": {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
-        # On this machine itself no token is needed.
-        "security": [{}, {"token": []}],
     }
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -14,12 +16,13 @@ from callagent.call.media import AudioTap, TappedMedia
 from callagent.call.state import CallServices, CallSettings
 from callagent.call_info import FRAME_BYTES
 from callagent.legs.leg import MediaStatistics, TransferOutcome, TransferStatus, TransferTarget
-from callagent.records import CallRecord
+from callagent.records import CallRecord, StereoRecording
 from callagent.speech.scripted import ScriptedRecognizer, ScriptedVoice
 from callagent.targets import TargetRefused
 from callagent.turns import Ears, TurnSettings, TurnTaker
 from tests.call.test_call import GOODBYE, MemoryStore
 from tests.fakes import FakeAgent, FakeLeg, FakeProject, LoudnessActivity
+from tests.records.test_recording import frame, levels
 from tests.virtual_time import run
 
 
@@ -105,3 +108,16 @@ def test_a_listener_gets_both_sides_and_a_slow_one_loses_the_oldest() -> None:
     assert tap.frame() is None
     assert (media.clear(), media.unheard(), media.statistics().codec) == (0.5, 0.25, "PCMU/8000")
     assert isinstance(tap, AudioTap)
+
+
+def test_keys_that_must_not_be_kept_are_not_heard(tmp_path: Path) -> None:
+    wire, began = Wire(), monotonic()
+    recording = StereoRecording(tmp_path / "call.wav", began)
+    media = TappedMedia(wire, recording)
+    media.start(lambda pcm, now: None, lambda: frame(5))
+    for n in range(3):
+        media.caller_hidden = n == 1
+        wire.sink(frame(9), began + n * 0.02)
+        wire.source()
+    recording.close()
+    assert levels(tmp_path / "call.wav") == [(9, 5), (0, 5), (9, 5)]

@@ -61,16 +61,6 @@ def test_a_pause_passes_as_silence(tmp_path: Path) -> None:
     assert levels(tmp_path / "call.wav") == [(9, 5), (9, 5), (0, 0), (0, 0), (9, 5), (9, 5)]
 
 
-def test_keys_that_must_not_be_kept_are_not_heard(tmp_path: Path) -> None:
-    recording = StereoRecording(tmp_path / "call.wav", started=0.0)
-    for n in range(3):
-        recording.caller_hidden = n == 1
-        recording.left(frame(9), n * 0.02)
-        recording.right(frame(5), n * 0.02)
-    recording.close()
-    assert levels(tmp_path / "call.wav") == [(9, 5), (0, 5), (9, 5)]
-
-
 def test_a_discarded_recording_is_gone_before_the_call_ends(tmp_path: Path) -> None:
     path = tmp_path / "call.wav"
     recording = StereoRecording(path, started=0.0)

@@ -12,7 +12,7 @@ from callagent.agents.action import MetricWriter
 from callagent.agents.adk.check import read_description
 from callagent.agents.adk.config import AgentConfig, load_config
 from callagent.agents.adk.tree import build_tree
-from callagent.agents.flows.finding import Findings
+from callagent.agents.finding import Findings
 from callagent.agents.place import Place
 from callagent.agents.tree import (
     Conversation,

@@ -9,11 +9,10 @@ from typing import Any
 from callagent.agents.adk.config import AgentConfig, load_config
 from callagent.agents.adk.fields import EFFECTIVE, snake_case
 from callagent.agents.adk.names import MCP_TOOLSETS, is_program
-from callagent.agents.flows.finding import CheckReport, Finding, Findings
-from callagent.workers.protocol import Plain, WorkerPool
+from callagent.agents.finding import CheckReport, Finding, Findings
+from callagent.agents.tree.describe import describe
+from callagent.workers.protocol import WorkerPool
 
-DESCRIBE_TIMEOUT = 60.0
-"""Seconds for a worker to import the project and describe it."""
 _GOOGLE_ONLY = (
     "google_search", "google_maps_grounding", "url_context", "enterprise_web_search", "VertexAiSearchTool",
     "load_artifacts", "load_memory", "preload_memory", "load_web_page",
@@ -37,17 +36,8 @@ async def check_adk_imports(pool: WorkerPool) -> list[Finding]:
 
 async def read_description(pool: WorkerPool) -> tuple[Mapping[str, Any] | None, list[Finding]]:
     """The project's agents as a worker sees them, or what is wrong with them. Raises `WorkerError`."""
-    lease = await pool.lease({})
-    try:
-        answer = await lease.run({"op": "describe"}, timeout=DESCRIBE_TIMEOUT, on_message=_pass_over)
-    finally:
-        await lease.close()
-    errors = [Finding(each["file"], each["line"], each["message"]) for each in answer["errors"]]
+    answer, errors = await describe(pool)
     return answer["root"], errors
-
-
-def _pass_over(message: Plain) -> None:
-    """What modules print while they are imported."""
 
 
 def _walk(config: AgentConfig) -> Iterator[AgentConfig]:

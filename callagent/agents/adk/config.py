@@ -18,8 +18,8 @@ from callagent.agents.adk.fields import (
     suggest,
 )
 from callagent.agents.adk.names import PHONE, phone_problems, reference_problem
+from callagent.agents.finding import Findings
 from callagent.agents.flows.documents import Document, Path_, type_name
-from callagent.agents.flows.finding import Findings
 
 ROOT_FILE = "root_agent.yaml"
 _DEEPEST = 30

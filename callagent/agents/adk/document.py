@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from callagent.agents.finding import Findings
 from callagent.agents.flows.documents import Document, Path_, yaml_problem
-from callagent.agents.flows.finding import Findings
 
 _DEEPEST = 50
 """Levels of a file; an alias may point at what holds it."""

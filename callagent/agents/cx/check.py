@@ -16,14 +16,13 @@ from callagent.agents.cx.files import read_files
 from callagent.agents.cx.guardrails import ENFORCED
 from callagent.agents.cx.load import AppReader
 from callagent.agents.cx.recordings import recording_path
-from callagent.agents.flows.finding import CheckReport, Finding, Findings
+from callagent.agents.finding import CheckReport, Finding, Findings
+from callagent.agents.tree.describe import describe
 from callagent.errors import ProjectError
 from callagent.log import get_logger
-from callagent.workers.protocol import Plain, WorkerPool
+from callagent.workers.protocol import WorkerPool
 
 log = get_logger(__name__)
-DESCRIBE_TIMEOUT = 60.0
-"""Seconds for a worker to run the app's files and describe its tools."""
 AVAILABLE = ("pythonFunction", "agentTool", "systemTool", "mcpTool")
 _CLIENT = "clientFunction"
 _LIMITS = (("agents", 100), ("tools", 200), ("variables", 100))
@@ -61,19 +60,10 @@ async def check_cx_imports(pool: WorkerPool) -> list[Finding]:
 
 async def read_description(pool: WorkerPool) -> tuple[Mapping[str, Any], list[Finding]]:
     """The app's Python tools as models see them, and what is wrong with its Python. Raises `WorkerError`."""
-    lease = await pool.lease({})
-    try:
-        answer = await lease.run({"op": "describe"}, timeout=DESCRIBE_TIMEOUT, on_message=_pass_over)
-    finally:
-        await lease.close()
-    errors = [Finding(each["file"], each["line"], each["message"]) for each in answer["errors"]]
+    answer, errors = await describe(pool)
     for each in answer["unreachable"]:
         log.warning("toolset_unreachable", file=each["file"], error=each["message"])
     return answer["tools"], errors
-
-
-def _pass_over(message: Plain) -> None:
-    """What files print while they are run."""
 
 
 class _Checker:

@@ -19,7 +19,7 @@ from callagent.agents.cx.app import (
 )
 from callagent.agents.cx.files import AppFiles, read_files
 from callagent.agents.cx.guardrails import bad_patterns
-from callagent.agents.flows.finding import Findings
+from callagent.agents.finding import Findings
 from callagent.errors import ProjectError
 
 TOOL_KINDS = (

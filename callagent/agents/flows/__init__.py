@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from callagent.agents.flows.check import check_imports, check_project
-    from callagent.agents.flows.finding import CheckReport, Finding
     from callagent.agents.flows.flow_project import FlowProject, load_flow_project, project_runtime
     from callagent.agents.flows.load import is_flow_project, load_project
     from callagent.agents.flows.memory import FileMemory
@@ -21,9 +20,7 @@ if TYPE_CHECKING:
     from callagent.agents.flows.test_cases import TestCase, load_test_cases
 
 _MODULES = {
-    "CheckReport": "finding",
     "FileMemory": "memory",
-    "Finding": "finding",
     "FlowProject": "flow_project",
     "FlowSettings": "settings",
     "MessageSender": "messages",
@@ -41,9 +38,7 @@ _MODULES = {
 }
 
 __all__ = [
-    "CheckReport",
     "FileMemory",
-    "Finding",
     "FlowProject",
     "FlowSettings",
     "MessageSender",

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from callagent.agents.finding import CheckReport, Finding, Findings
 from callagent.agents.flows.documents import read_text
 from callagent.agents.flows.fillers import filler_phrases
-from callagent.agents.flows.finding import CheckReport, Finding, Findings
 from callagent.agents.flows.flow import Flow
 from callagent.agents.flows.functions import ProjectFunction
 from callagent.agents.flows.handoffs import find_handoff

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from callagent.agents.flows.finding import Findings
+from callagent.agents.finding import Findings
 
 Path_ = tuple[str | int, ...]
 TEXT = "\0text"

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from callagent.agents.action import DelayResponse, LatencyControl
+from callagent.agents.finding import Findings
 from callagent.agents.flows.documents import read_text
-from callagent.agents.flows.finding import Findings
 from callagent.agents.flows.foot_guns import Remark, remarks
 
 SCHEMA_TYPES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean"}

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from callagent.agents.finding import Findings
 from callagent.agents.flows.apis import load_apis
 from callagent.agents.flows.background import load_background
 from callagent.agents.flows.documents import Document, Reader, read_text, read_yaml
 from callagent.agents.flows.entities import load_entities
 from callagent.agents.flows.experimental import Experimental
 from callagent.agents.flows.fillers import load_filler_phrases
-from callagent.agents.flows.finding import Findings
 from callagent.agents.flows.flow import Flow
 from callagent.agents.flows.functions import ProjectFunction, read_function
 from callagent.agents.flows.handoffs import load_handoffs

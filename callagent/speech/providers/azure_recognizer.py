@@ -5,16 +5,15 @@ The socket behind Microsoft's SDK is not documented; this is what they publish f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 
 from callagent.errors import ProviderError
-from callagent.speech.protocol import RecognizerSettings, Transcript
-from callagent.speech.providers.http import ProviderClient
+from callagent.speech.protocol import RecognizerSettings
 from callagent.speech.providers.refusal import parse_object
 from callagent.speech.providers.settings import SpeechProvider
-from callagent.speech.providers.utterance import WIDE_RATE, Understood, UtteranceStream, wav, wide
+from callagent.speech.providers.utterance import WIDE_RATE, Understood, UtteranceRecognizer, wav, wide
 
 WHO = "Azure"
 BASE_URL = "https://eastus.stt.speech.microsoft.com"
@@ -22,19 +21,10 @@ ANSWER_LIMIT = 1 << 20
 _NOTHING = ("NoMatch", "InitialSilenceTimeout", "BabbleTimeout")
 
 
-class AzureRecognizer:
-    def __init__(self, settings: SpeechProvider) -> None:
-        self._settings = settings
-        self._client = ProviderClient(WHO, settings)
-
-    async def open(self, on_transcript: Callable[[Transcript], None]) -> UtteranceStream:
-        return UtteranceStream(self.transcribe, on_transcript)
-
-    async def close(self) -> None:
-        await self._client.close()
+class AzureRecognizer(UtteranceRecognizer):
+    who = WHO
 
     async def transcribe(self, pcm: bytes, settings: RecognizerSettings) -> Understood:
-        """Raises `ProviderError`."""
         query = urlencode({"language": settings.language, "format": "detailed"})
         url = self._settings.url(BASE_URL, f"/speech/recognition/conversation/cognitiveservices/v1?{query}")
         # One region, two hosts: settings name the voices'.

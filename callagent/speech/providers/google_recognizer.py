@@ -6,17 +6,16 @@ Its streaming interface is gRPC alone and takes no API key; a whole utterance of
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from callagent.call_info import SAMPLE_RATE
 from callagent.errors import ProviderError
-from callagent.speech.protocol import RecognizerSettings, Transcript
+from callagent.speech.protocol import RecognizerSettings
 from callagent.speech.providers.audio import encode_ulaw
-from callagent.speech.providers.http import ProviderClient
 from callagent.speech.providers.refusal import parse_object
 from callagent.speech.providers.settings import SpeechProvider
-from callagent.speech.providers.utterance import Understood, UtteranceStream
+from callagent.speech.providers.utterance import Understood, UtteranceRecognizer
 
 WHO = "Google"
 BASE_URL = "https://speech.googleapis.com"
@@ -26,19 +25,10 @@ MOST_PHRASES = 500
 MOST_ALTERNATIVES = 3
 
 
-class GoogleRecognizer:
-    def __init__(self, settings: SpeechProvider) -> None:
-        self._settings = settings
-        self._client = ProviderClient(WHO, settings)
-
-    async def open(self, on_transcript: Callable[[Transcript], None]) -> UtteranceStream:
-        return UtteranceStream(self.transcribe, on_transcript)
-
-    async def close(self) -> None:
-        await self._client.close()
+class GoogleRecognizer(UtteranceRecognizer):
+    who = WHO
 
     async def transcribe(self, pcm: bytes, settings: RecognizerSettings) -> Understood:
-        """Raises `ProviderError`."""
         request = {
             "config": self._config(settings),
             "audio": {"content": base64.b64encode(encode_ulaw(pcm)).decode()},

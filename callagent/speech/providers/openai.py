@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 from callagent.errors import ProviderError
-from callagent.speech.protocol import RecognizerSettings, SpeechChunk, Transcript, VoiceSettings
+from callagent.speech.protocol import RecognizerSettings, SpeechChunk, VoiceSettings
 from callagent.speech.providers.audio import Decimator, most_audio
 from callagent.speech.providers.http import ProviderClient
 from callagent.speech.providers.refusal import parse_object
 from callagent.speech.providers.settings import SpeechProvider, primary_language
-from callagent.speech.providers.utterance import Understood, UtteranceStream, wav
+from callagent.speech.providers.utterance import Understood, UtteranceRecognizer, wav
 
 if TYPE_CHECKING:
     import aiohttp
@@ -54,21 +54,12 @@ class OpenAiVoice:
         await self._client.close()
 
 
-class OpenAiRecognizer:
+class OpenAiRecognizer(UtteranceRecognizer):
     """Transcribes each utterance when it is over; `openai-realtime` does so while it is spoken."""
 
-    def __init__(self, settings: SpeechProvider) -> None:
-        self._settings = settings
-        self._client = ProviderClient(WHO, settings)
-
-    async def open(self, on_transcript: Callable[[Transcript], None]) -> UtteranceStream:
-        return UtteranceStream(self.transcribe, on_transcript)
-
-    async def close(self) -> None:
-        await self._client.close()
+    who = WHO
 
     async def transcribe(self, pcm: bytes, settings: RecognizerSettings) -> Understood:
-        """Raises `ProviderError`."""
         url = self._settings.url(BASE_URL, "/audio/transcriptions")
         answer = await self._client.body(url, _headers(self._settings), ANSWER_LIMIT, data=self._form(pcm, settings))
         text = parse_object(WHO, answer, ANSWER_LIMIT).get("text")

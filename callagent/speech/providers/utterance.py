@@ -8,10 +8,13 @@ import io
 import wave
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 from callagent.call_info import FRAME_BYTES, SAMPLE_RATE
 from callagent.errors import ProviderError
 from callagent.speech.protocol import RecognizerSettings, Transcript
+from callagent.speech.providers.http import ProviderClient
+from callagent.speech.providers.settings import SpeechProvider
 
 PREROLL_BYTES = 25 * FRAME_BYTES
 MOST_AUDIO = 58 * 2 * SAMPLE_RATE
@@ -78,6 +81,26 @@ class UtteranceStream:
             text = understood.text.strip()
             confidence = understood.confidence if text else None
             self._on_transcript(Transcript(text, True, number, understood.alternatives, confidence))
+
+
+class UtteranceRecognizer:
+    """A recogniser that asks over HTTP, an utterance at a time; each provider says how in `transcribe`."""
+
+    who: ClassVar[str]
+
+    def __init__(self, settings: SpeechProvider) -> None:
+        self._settings = settings
+        self._client = ProviderClient(self.who, settings)
+
+    async def open(self, on_transcript: Callable[[Transcript], None]) -> UtteranceStream:
+        return UtteranceStream(self.transcribe, on_transcript)
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    async def transcribe(self, pcm: bytes, settings: RecognizerSettings) -> Understood:
+        """16-bit PCM at 8 kHz in. Raises `ProviderError`."""
+        raise NotImplementedError
 
 
 def wide(pcm: bytes) -> bytes:

@@ -6,7 +6,7 @@ import pytest
 
 from callagent.agents.adk import check_adk_project, is_adk_project
 from callagent.agents.adk.config import AgentConfig, load_config
-from callagent.agents.flows.finding import Findings
+from callagent.agents.finding import Findings
 from tests.agents.adk.support import PROJECTS, write_project
 
 LLM = "name: root\ninstruction: Be there.\n"

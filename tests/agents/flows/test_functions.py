@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from callagent.agents.action import DelayResponse, LatencyControl
-from callagent.agents.flows.finding import Findings
+from callagent.agents.finding import Findings
 from callagent.agents.flows.functions import Goto, Parameter, ProjectFunction, read_function
 
 SLOW = """

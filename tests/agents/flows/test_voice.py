@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from callagent.agents.finding import Findings
 from callagent.agents.flows.documents import parse_yaml
-from callagent.agents.flows.finding import Findings
 from callagent.agents.flows.voice import correct, load_corrections, load_pronunciations, pronounce, same_language
 
 

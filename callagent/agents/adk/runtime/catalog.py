@@ -24,7 +24,7 @@ from callagent.agents.adk.runtime.tools import (
     as_tool,
 )
 from callagent.agents.adk.runtime.toolsets import McpToolset, tools_of
-from callagent.agents.flows.finding import Findings
+from callagent.agents.finding import Findings
 from callagent.agents.flows.runtime.tracebacks import error_message
 
 _PLAIN_KEYS = (
