@@ -7,17 +7,19 @@
 
 from __future__ import annotations
 
-from callagent.config.load import find_config, function_environment, load_config, override
-from callagent.config.sections import (
-    Config,
+from callagent.config.engines import (
     FunctionGemmaSettings,
     ModelFallback,
     ModelProviderSettings,
     ModelSection,
-    Number,
-    SipSettings,
     SpeechProviderSettings,
     SpeechSettings,
+)
+from callagent.config.load import find_config, function_environment, load_config, override
+from callagent.config.sections import (
+    Config,
+    Number,
+    SipSettings,
     Target,
     Trunk,
     User,

@@ -1,4 +1,4 @@
-"""Kinds of values that settings have, checked when they are read."""
+"""What sections are, and the kinds of values that settings have, checked when they are read."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ import re
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 Network = IPv4Network | IPv6Network
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
 
 class Address(str):

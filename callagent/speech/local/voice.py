@@ -10,8 +10,8 @@ from callagent.errors import ProviderError, ProviderRefused, ProviderTimeout
 from callagent.speech.local import weights, wire
 from callagent.speech.local.engine import Engine
 from callagent.speech.local.jobs import Job, Urgency
-from callagent.speech.local.sentences import sentences
 from callagent.speech.protocol import SpeechChunk, VoiceSettings, WordTime
+from callagent.speech.sentences import sentences
 
 SENTENCE_SECONDS = 10.0
 """How long one sentence is waited for."""

@@ -75,4 +75,9 @@ def open_provider_voice(name: str, settings: SpeechProvider) -> Voice:
     """`name` is one of `VOICES`. Nothing is sent before the first utterance."""
     file, _, maker = VOICES[name].partition(".")
     module = import_module(f"callagent.speech.providers.{file}")
-    return cast("Callable[[SpeechProvider], Voice]", getattr(module, maker))(settings)
+    voice = cast("Callable[[SpeechProvider], Voice]", getattr(module, maker))(settings)
+    if most := getattr(voice, "most_text", 0):
+        from callagent.speech.providers.long_text import LongTextVoice
+
+        return LongTextVoice(voice, most)
+    return voice

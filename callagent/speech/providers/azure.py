@@ -17,6 +17,8 @@ VOICE = "en-US-JennyNeural"
 
 class AzureVoice:
     speaks_ssml = True
+    most_text = 5000
+    """Bytes. An answer has at most ten minutes of audio (Speech service quotas and limits)."""
 
     def __init__(self, settings: SpeechProvider) -> None:
         self._settings = settings

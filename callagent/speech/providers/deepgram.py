@@ -88,6 +88,9 @@ def open_recognizer(settings: SpeechProvider) -> SocketRecognizer:
 class DeepgramVoice:
     """The voice is the model (`aura-2-thalia-en`); speed is the model's own."""
 
+    most_text = 1000
+    """Bytes. Aura refuses more than 2000 characters, and reads more than 1000 badly (Text-to-Speech, limits)."""
+
     def __init__(self, settings: SpeechProvider) -> None:
         self._settings = settings
         self._client = ProviderClient(WHO, settings)

@@ -32,6 +32,9 @@ _REFUSALS = {"auth_error": 401, "quota_exceeded": 429, "rate_limited": 429, "res
 class ElevenLabsVoice:
     """Audio with the time of every character, from which the words' times are made."""
 
+    most_text = 5000
+    """Bytes. Models take 5000 characters or more (Models, character limits)."""
+
     def __init__(self, settings: SpeechProvider) -> None:
         self._settings = settings
         self._client = ProviderClient(WHO, settings)

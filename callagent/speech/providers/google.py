@@ -24,6 +24,8 @@ class GoogleVoice:
     """An utterance comes in one piece. Without a name the language's default voice speaks."""
 
     speaks_ssml = True
+    most_text = 4500
+    """Bytes. A request has at most 5000 with its escapes (Cloud Text-to-Speech, quotas and limits)."""
 
     def __init__(self, settings: SpeechProvider) -> None:
         self._settings = settings

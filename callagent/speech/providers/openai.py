@@ -27,6 +27,9 @@ SPEECH_BYTES_PER_SECOND = 48000
 
 
 class OpenAiVoice:
+    most_text = 4000
+    """Bytes. `input` has at most 4096 characters, 2000 tokens for gpt-4o-mini-tts (API reference, create speech)."""
+
     def __init__(self, settings: SpeechProvider) -> None:
         self._settings = settings
         self._client = ProviderClient(WHO, settings)

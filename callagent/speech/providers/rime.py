@@ -18,6 +18,9 @@ _LANGUAGES = {"de": "ger", "en": "eng", "es": "spa", "fr": "fra"}
 
 
 class RimeVoice:
+    most_text = 500
+    """Bytes. A request has at most 500 characters for the models mist (API reference, text)."""
+
     def __init__(self, settings: SpeechProvider) -> None:
         self._settings = settings
         self._client = ProviderClient(WHO, settings)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callagent.speech.local.sentences import LONGEST, sentences
+from callagent.speech.sentences import LONGEST, sentences
 
 
 @pytest.mark.parametrize(

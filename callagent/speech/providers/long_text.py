@@ -1,0 +1,69 @@
+"""Texts longer than a voice takes: cut at the ends of sentences, said one after another."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from dataclasses import replace
+from typing import cast
+
+from callagent.call_info import SAMPLE_RATE
+from callagent.speech.protocol import SpeechChunk, Voice, VoiceSettings, WordTime
+from callagent.speech.sentences import sentences
+from callagent.speech.ssml import is_ssml, plain
+
+
+class LongTextVoice:
+    """Any voice that refuses texts of more than `most` bytes of UTF-8; shorter ones go to it as they are."""
+
+    def __init__(self, voice: Voice, most: int) -> None:
+        self._voice = voice
+        self._most = most
+        self.speaks_ssml = bool(getattr(voice, "speaks_ssml", False))
+
+    async def speak(self, text: str, settings: VoiceSettings) -> AsyncIterator[SpeechChunk]:
+        """As `Voice`; the times of words count from the start of the whole text."""
+        before = 0.0
+        for part in parts(text, self._most):
+            seconds = 0.0
+            # A voice's own type is an iterator, what it gives a generator.
+            async with aclosing(cast("AsyncGenerator[SpeechChunk, None]", self._voice.speak(part, settings))) as chunks:
+                async for chunk in chunks:
+                    seconds += len(chunk.pcm) / (2 * SAMPLE_RATE)
+                    yield _later(chunk, before)
+            before += seconds
+
+    async def close(self) -> None:
+        await self._voice.close()
+
+
+def parts(text: str, most: int) -> list[str]:
+    """`text` in as few parts as fit into `most` bytes each. Markup of one too long for one part is put into words."""
+    if _size(text) <= most:
+        return [text]
+    found: list[str] = []
+    for sentence in sentences(plain(text) if is_ssml(text) else text):
+        for piece in _fitting(sentence, most):
+            if found and _size(found[-1]) + 1 + _size(piece) <= most:
+                found[-1] = f"{found[-1]} {piece}"
+            else:
+                found.append(piece)
+    return found
+
+
+def _fitting(sentence: str, most: int) -> list[str]:
+    """A sentence of a language without spaces may be longer in bytes than `most`."""
+    if _size(sentence) <= most:
+        return [sentence]
+    middle = len(sentence) // 2
+    return [*_fitting(sentence[:middle], most), *_fitting(sentence[middle:], most)]
+
+
+def _size(text: str) -> int:
+    return len(text.encode())
+
+
+def _later(chunk: SpeechChunk, by: float) -> SpeechChunk:
+    if not by or not chunk.words:
+        return chunk
+    return replace(chunk, words=tuple(WordTime(word.word, word.start + by, word.end + by) for word in chunk.words))
