@@ -1,15 +1,13 @@
-"""Gives the floor: the machine's one timer, its inputs in order, and what its effects do to caller and agent."""
+"""Gives the floor: what caller and agent do, as its inputs, and what its effects do to the two."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 
 from callagent.agents.action import ListenSettings
 from callagent.call_info import FRAME_SECONDS
-from callagent.log import get_logger
 from callagent.speech.protocol import Transcript, Voice
 from callagent.turns.agent_voice import AgentVoice, Sounds
 from callagent.turns.caller_voice import CallerVoice
@@ -27,14 +25,13 @@ from callagent.turns.events import (
     UtteranceFinished,
     UtteranceStarted,
 )
-from callagent.turns.floor import AGENT_HAS_THE_FLOOR, Effect, Floor, FloorState, Input
+from callagent.turns.floor import AGENT_HAS_THE_FLOOR, Effect, FloorState, Input
 from callagent.turns.patience import Patience
 from callagent.turns.playout import Utterance, UtteranceKind
 from callagent.turns.record import Span, TurnRecord
 from callagent.turns.settings import TurnSettings
+from callagent.turns.timed_floor import TimedFloor
 from callagent.turns.voice_gate import Edge, VoiceEdge
-
-log = get_logger(__name__)
 
 
 class Moderator:
@@ -53,14 +50,12 @@ class Moderator:
         self.agent = AgentVoice(voice, settings.voice_wait, self, sounds)
         self._emit = emit
         self._settings = settings
-        self._floor = Floor(settings.times(ListenSettings()))
+        self._floor = TimedFloor(settings.times(ListenSettings()), self._do, self._entered)
         self._patience = Patience(caller.turn_model, settings.patience(), self._reconsider)
         self.clear_wire: Callable[[], float] = lambda: 0.0
         """Drops what the wire has taken and not played; the seconds dropped."""
         self.record = TurnRecord()
         """Of the present turn."""
-        self._inputs: deque[tuple[Input, float | None]] = deque()
-        self._timer: asyncio.TimerHandle | None = None
         self._agent_done = False
         """The agent has asked to listen: when all is heard the caller has the floor."""
         self._first_turn = True
@@ -70,10 +65,8 @@ class Moderator:
         self._yielded_at = 0.0
 
     def close(self) -> None:
-        self._inputs.clear()
+        self._floor.close()
         self._patience.forget()
-        if self._timer is not None:
-            self._timer.cancel()
 
     @property
     def state(self) -> FloorState:
@@ -91,12 +84,12 @@ class Moderator:
         self.agent.no_answer()
         self.take_keys()
         if self.agent.idle:
-            self._input(Input.YIELD)
+            self._floor.input(Input.YIELD)
 
     def stop_waiting(self) -> None:
         """An empty turn now, if the caller has the floor and is silent."""
         if self._floor.state is FloorState.LISTENING:
-            self._input(Input.DEADLINE)
+            self._floor.input(Input.DEADLINE)
 
     def press(self, digit: str) -> None:
         """Keys count in the caller's turn, and before it where the agent asks for that, which it may do yet."""
@@ -114,14 +107,14 @@ class Moderator:
             if not self._agent_done:
                 self._set_listen(ListenSettings())
         self._emit(UtteranceStarted(utterance, at))
-        self._input(Input.AUDIO)
+        self._floor.input(Input.AUDIO)
         self.utterance_began_again()
         self.take_keys()
 
     def utterance_began_again(self) -> None:
         """The caller may have been speaking over one that may not be interrupted; this one may."""
         if self._caller.held_back and self._may_interrupt:
-            self._input(Input.BARGE)
+            self._floor.input(Input.BARGE)
 
     def utterance_finished(self, utterance: Utterance, at: float) -> None:
         if utterance.kind is UtteranceKind.FILLER and self.record.fillers:
@@ -132,20 +125,20 @@ class Moderator:
         self._emit(SpeechFailed(utterance, detail))
 
     def agent_fell_silent(self) -> None:
-        self._input(Input.YIELD if self._agent_done else Input.LULL)
+        self._floor.input(Input.YIELD if self._agent_done else Input.LULL)
 
     # what the caller does, as inputs of the floor
 
     def take_edge(self, edge: VoiceEdge) -> None:
         match edge.edge:
             case Edge.STARTED:
-                self._input(Input.SPEECH, edge.at)
+                self._floor.input(Input.SPEECH, edge.at)
             case Edge.BARGED if not self.agent_has_the_floor or self._may_interrupt:
-                self._input(Input.BARGE)
+                self._floor.input(Input.BARGE)
             case Edge.BARGED:
                 self._caller.held_back = True
             case Edge.ENDED:
-                self._input(Input.SILENCE, edge.at)
+                self._floor.input(Input.SILENCE, edge.at)
 
     def take_transcript(self, transcript: Transcript) -> None:
         now = self._loop.time()
@@ -155,7 +148,7 @@ class Moderator:
         if transcript.text:
             self._emit(PartialHeard(listener.text))
         if self._words_count(now):
-            self._input(Input.WORDS, self._caller.silent_since)
+            self._floor.input(Input.WORDS, self._caller.silent_since)
         self._reconsider()
         if transcript.final and not listener.owed:
             self._conclude()
@@ -166,9 +159,9 @@ class Moderator:
         words = listener.has_words if self._paused_at is not None else listener.text
         ends = self._floor.silent_since + self._silence_to_wait - FRAME_SECONDS
         if words and self._floor.state is FloorState.ENDING and self._loop.time() < ends:
-            self._input(Input.UNFINISHED, self._floor.silent_since)
+            self._floor.input(Input.UNFINISHED, self._floor.silent_since)
         else:
-            self._input(Input.FINAL if words else Input.EMPTY)
+            self._floor.input(Input.FINAL if words else Input.EMPTY)
 
     @property
     def _silence_to_wait(self) -> float:
@@ -180,7 +173,6 @@ class Moderator:
         """A transcript or the turn model says more about the silence that is now."""
         if self._floor.state is FloorState.PAUSED:
             self._floor.be_patient(self._silence_to_wait)
-            self._arm()
 
     def _words_count(self, now: float) -> bool:
         """There are words that take the floor, or answer the agent's last ones."""
@@ -200,7 +192,7 @@ class Moderator:
         if self.agent_has_the_floor and not counts:
             return
         while (complete := self._caller.take_key()) is not None:
-            self._input(Input.KEYED if complete else Input.KEY)
+            self._floor.input(Input.KEYED if complete else Input.KEY)
             if complete:
                 return
 
@@ -213,22 +205,9 @@ class Moderator:
 
     # the floor
 
-    def _input(self, given: Input, since: float | None = None) -> None:
-        """Give the floor an input and do what follows. What the effects themselves input comes after them."""
-        self._inputs.append((given, since))
-        if len(self._inputs) > 1:
-            return
-        while self._inputs:
-            given, since = self._inputs[0]
-            old, now = self._floor.state, self._loop.time()
-            for effect in self._floor.input(given, now, since):
-                self._do(effect, now)
-            if self._floor.state is not old:
-                log.debug("floor", old=old.value, new=self._floor.state.value, input=given.name)
-                self._look_again(now)
-                self._mind_silence()
-            self._inputs.popleft()
-        self._arm()
+    def _entered(self, now: float) -> None:
+        self._look_again(now)
+        self._mind_silence()
 
     def _mind_silence(self) -> None:
         if self._floor.state is FloorState.PAUSED:
@@ -240,19 +219,13 @@ class Moderator:
     def _look_again(self, now: float) -> None:
         """The caller may be doing already what the new state waits for."""
         if self._floor.state in (FloorState.LISTENING, FloorState.PAUSED) and self._caller.speaking:
-            self._input(Input.SPEECH, self._caller.last_started)
+            self._floor.input(Input.SPEECH, self._caller.last_started)
         elif self._floor.state is FloorState.LISTENING:
             if self._words_count(now):
-                self._input(Input.WORDS, self._caller.silent_since)
+                self._floor.input(Input.WORDS, self._caller.silent_since)
             else:
                 self._caller.forget_noise()
             self.take_keys()
-
-    def _arm(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        due = self._floor.deadline
-        self._timer = None if due is None else self._loop.call_at(due, self._input, Input.DEADLINE)
 
     def _do(self, effect: Effect, now: float) -> None:
         listener = self._caller.listener
@@ -324,7 +297,7 @@ class Moderator:
 
     def _set_listen(self, settings: ListenSettings) -> None:
         self._caller.set_listen(settings)
-        self._floor.times = self._settings.times(settings)
+        self._floor.set_times(self._settings.times(settings))
 
     def _hand_over(self, now: float) -> None:
         """The agent's turn begins. Until it is heard the caller may go on with the last one, in the same manner."""
