@@ -5,7 +5,9 @@ The front is light: what it names is imported when it is asked for.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from callagent.agents.light_front import light_front
 
 if TYPE_CHECKING:
     from callagent.agents.adk.adk_project import AdkProject, adk_runtime, load_adk_project
@@ -39,10 +41,4 @@ __all__ = [
     "record_trace",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(f"callagent.agents.{_MODULES[name]}"), name)
+__getattr__ = light_front(__name__, _MODULES)

@@ -5,7 +5,9 @@ The front is light: what it names is imported when it is asked for.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from callagent.agents.light_front import light_front
 
 if TYPE_CHECKING:
     from callagent.agents.cx.check import check_cx_app, check_cx_imports
@@ -62,10 +64,4 @@ __all__ = [
     "whole_turns",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(f"callagent.agents.{_MODULES[name]}"), name)
+__getattr__ = light_front(__name__, _MODULES)

@@ -5,7 +5,9 @@ The front is light: what it names is imported when it is asked for.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from callagent.agents.light_front import light_front
 
 if TYPE_CHECKING:
     from callagent.agents.flows.check import check_imports, check_project
@@ -20,21 +22,21 @@ if TYPE_CHECKING:
     from callagent.agents.flows.test_cases import TestCase, load_test_cases
 
 _MODULES = {
-    "FileMemory": "memory",
-    "FlowProject": "flow_project",
-    "FlowSettings": "settings",
-    "MessageSender": "messages",
-    "OptOuts": "opt_outs",
-    "Outside": "outside",
-    "RealTimeConfiguration": "real_time",
-    "TestCase": "test_cases",
-    "check_imports": "check",
-    "check_project": "check",
-    "is_flow_project": "load",
-    "load_flow_project": "flow_project",
-    "load_project": "load",
-    "load_test_cases": "test_cases",
-    "project_runtime": "flow_project",
+    "FileMemory": "flows.memory",
+    "FlowProject": "flows.flow_project",
+    "FlowSettings": "flows.settings",
+    "MessageSender": "flows.messages",
+    "OptOuts": "flows.opt_outs",
+    "Outside": "flows.outside",
+    "RealTimeConfiguration": "flows.real_time",
+    "TestCase": "flows.test_cases",
+    "check_imports": "flows.check",
+    "check_project": "flows.check",
+    "is_flow_project": "flows.load",
+    "load_flow_project": "flows.flow_project",
+    "load_project": "flows.load",
+    "load_test_cases": "flows.test_cases",
+    "project_runtime": "flows.flow_project",
 }
 
 __all__ = [
@@ -55,10 +57,4 @@ __all__ = [
     "project_runtime",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+__getattr__ = light_front(__name__, _MODULES)
