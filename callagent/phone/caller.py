@@ -118,7 +118,7 @@ class Caller:
         listening = step.verb == "backchannel"
         # The agent goes on after a listener's word: what it says then is not new.
         self._seen = len(self._ear.utterances) - (1 if listening else 0)
-        label = Path(step.value).name if step.verb == "play" else step.value
+        label = _label(step)
         self._report({"at": self._now(), "event": "caller", "text": label, "interrupting": step.verb == "interrupt"})
         await self._mouth.speak(pcm)
         started, ended = (at - self._answered for at in (self._mouth.first_voiced, self._mouth.last_voiced))
@@ -188,3 +188,12 @@ class Caller:
 
     def _now(self) -> float:
         return round(self._clock() - self._answered, 3)
+
+
+def _label(step: Step) -> str:
+    match step.verb:
+        case "play":
+            return Path(step.value).name
+        case "mumble":
+            return f"(mumbles for {step.value} s)"
+    return step.value
