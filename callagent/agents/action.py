@@ -42,6 +42,8 @@ class DigitSettings:
     """0: no limit."""
     end_key: str = ""
     """Empty: none. The key itself is not part of the digits."""
+    end_key_alone: bool = False
+    """The end key before any digit is an answer of its own; otherwise it answers nothing."""
     first_digit_timeout: float = 5.0
     inter_digit_timeout: float = 2.0
     while_speaking: bool = False

@@ -9,7 +9,16 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from callagent.agents.cx import CxProject, Simulation, call_failures, read_evaluations, run_goldens, run_tool_tests
+from callagent.agents.cx import (
+    CxProject,
+    Golden,
+    Judge,
+    Simulation,
+    call_failures,
+    read_evaluations,
+    run_goldens,
+    run_tool_tests,
+)
 from callagent.errors import CallagentError, UserError
 from callagent.models import LanguageModel
 from callagent.testing.caller import Caller, Lines, ModelCaller, ScriptedCaller
@@ -68,7 +77,7 @@ def _jobs(project: CxProject, cast: AppCast, wanted: Wanted) -> list[Job]:
             jobs.append((file, test.name, partial(_checked, partial(run_tool_tests, project, [test]))))
     for file, golden in found.goldens:
         if wanted(golden.name, golden.tags):
-            jobs.append((file, golden.name, partial(_checked, partial(run_goldens, project, [golden], judge))))
+            jobs.append((file, golden.name, partial(_replay, project, cast, golden, judge)))
     for file, simulation in found.simulations:
         if wanted(simulation.name, simulation.tags):
             jobs.append((file, simulation.name, partial(_simulate, project, cast, simulation)))
@@ -80,9 +89,16 @@ async def _checked(run: Callable[[], Awaitable[Sequence[_Failures]]], result: Te
         result.function_call_failures += each.failures
 
 
+async def _replay(project: CxProject, cast: AppCast, golden: Golden, judge: Judge | None, result: TestResult) -> None:
+    (replayed,) = await run_goldens(project, [golden], judge)
+    result.function_call_failures += replayed.failures
+    result.turns = list(replayed.turns)
+    result.prompt_assertion_results = await judge_prompts(cast.simulator, golden.expectations, result.turns)
+
+
 async def _simulate(project: CxProject, cast: AppCast, simulation: Simulation, result: TestResult) -> None:
     caller = _caller(project, cast, simulation)
-    call = await open_text_call(project.twin(simulation.variables or {}), ChatOptions())
+    call = await open_text_call(project.twin(simulation.variables or {}, simulation.mocks), ChatOptions())
     try:
         await converse(call, caller, result, simulation.max_turns)
     finally:

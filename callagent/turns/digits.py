@@ -18,10 +18,12 @@ class DigitCollector:
     def press(self, digit: str) -> bool:
         """Take one key; True: the digits are complete."""
         if self.settings.end_key and digit == self.settings.end_key:
+            if not self.digits and self.settings.end_key_alone:
+                self.digits = digit
             return True
         self.digits += digit
         return len(self.digits) >= (self.settings.max_digits or MOST_DIGITS)
 
     def wants(self, digit: str) -> bool:
-        """Whether the key is to be pressed: an end key before any digit answers nothing."""
-        return bool(self.digits) or digit != self.settings.end_key
+        """Whether the key is to be pressed."""
+        return bool(self.digits) or digit != self.settings.end_key or self.settings.end_key_alone

@@ -21,6 +21,9 @@ def press_all(settings: DigitSettings, keys: str) -> tuple[str, bool]:
         (DigitSettings(max_digits=3), "123", "123", True),
         (DigitSettings(end_key="#"), "12#", "12", True),
         (DigitSettings(max_digits=9, end_key="*"), "1#*", "1#", True),
+        (DigitSettings(end_key="#", end_key_alone=True), "123#", "123", True),
+        (DigitSettings(end_key="#", end_key_alone=True), "#", "#", True),
+        (DigitSettings(end_key="#", end_key_alone=True), "AB*D#", "AB*D", True),
         (DigitSettings(), "123456789*#", "123456789*#", False),
         (DigitSettings(), "1" * MOST_DIGITS, "1" * MOST_DIGITS, True),
     ],
@@ -37,3 +40,4 @@ def test_an_end_key_before_any_digit_is_not_wanted() -> None:
     assert collector.wants("1")
     collector.press("1")
     assert collector.wants("#")
+    assert DigitCollector(DigitSettings(end_key="#", end_key_alone=True)).wants("#")

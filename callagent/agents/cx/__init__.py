@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from callagent.agents.cx.cx_project import CxProject, cx_runtime, load_cx_app
     from callagent.agents.cx.evaluations import Evaluations, Simulation, read_evaluations
     from callagent.agents.cx.files import is_cx_app
-    from callagent.agents.cx.goldens import call_failures, read_goldens, run_goldens
+    from callagent.agents.cx.goldens import Golden, Judge, call_failures, read_goldens, run_goldens
     from callagent.agents.cx.load import read_cx_app
     from callagent.agents.cx.session import CxSession, InputRefused, whole_turns
     from callagent.agents.cx.tool_tests import read_tool_tests, run_tool_tests
@@ -24,7 +24,9 @@ _MODULES = {
     "CxProject": "cx.cx_project",
     "CxSession": "cx.session",
     "Evaluations": "cx.evaluations",
+    "Golden": "cx.goldens",
     "InputRefused": "cx.session",
+    "Judge": "cx.goldens",
     "Simulation": "cx.evaluations",
     "TreeSettings": "tree.settings",
     "call_failures": "cx.goldens",
@@ -46,7 +48,9 @@ __all__ = [
     "CxProject",
     "CxSession",
     "Evaluations",
+    "Golden",
     "InputRefused",
+    "Judge",
     "Simulation",
     "TreeSettings",
     "call_failures",

@@ -64,6 +64,8 @@ class ToolConfig:
     description: str = ""
     fake: Code | None = None
     """What answers in its place where a session asks for fakes."""
+    schema: Mapping[str, Any] | None = None
+    """OpenAPI; None: a tool of another kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,8 @@ class CxApp:
     guardrails: Mapping[str, GuardrailConfig]
     variables: Mapping[str, Any]
     """Name -> default."""
+    examples: Mapping[str, str] = field(default_factory=dict)
+    """Agent -> what its model is shown of how to answer."""
 
     @property
     def language(self) -> str:
@@ -112,20 +116,43 @@ class CxApp:
 
     def agent_named(self, name: str) -> str | None:
         """The folder name of an agent by its folder, its display name or its resource name."""
-        wanted = name.rsplit("/", 1)[-1]
-        if wanted in self.agents:
-            return wanted
-        return next((each.name for each in self.agents.values() if each.display_name == wanted), None)
+        return _named(name, {each.name: each.display_name for each in self.agents.values()})
 
     def tool_named(self, name: str) -> str | None:
-        wanted = name.rsplit("/", 1)[-1]
-        if wanted in self.tools:
-            return wanted
-        return next((each.name for each in self.tools.values() if each.display_name == wanted), None)
+        return _named(name, {each.name: each.display_name for each in self.tools.values()})
+
+    def toolset_named(self, name: str) -> str | None:
+        return _named(name, {each.name: each.display_name for each in self.toolsets.values()})
+
+    def guardrail_named(self, name: str) -> str | None:
+        return _named(name, {each.name: str(each.data.get("displayName")) for each in self.guardrails.values()})
+
+
+def _named(name: str, displayed: Mapping[str, str]) -> str | None:
+    """The folder name of an object by its folder, its display name or its resource name."""
+    wanted = name.rsplit("/", 1)[-1]
+    if wanted in displayed:
+        return wanted
+    return next((folder for folder, shown in displayed.items() if shown == wanted), None)
 
 
 def tool_name(tool: ToolConfig) -> str:
     """How models and code call it."""
     if tool.kind == "pythonFunction" and tool.function and not tool.display_name.isidentifier():
         return tool.function
+    if tool.kind == "openApiTool" and tool.function:
+        return tool.function
     return tool.display_name if tool.display_name.isidentifier() else tool.name
+
+
+def called_name(app: CxApp, named: Mapping[str, Any]) -> str:
+    """The tool of a call or an answer in examples and evaluations, as models call it."""
+    inside = named.get("toolsetTool")
+    if isinstance(inside, Mapping):
+        given = str(inside.get("toolset") or "")
+        toolset = app.toolset_named(given)
+        shown = app.toolsets[toolset].display_name if toolset else given.rsplit("/", 1)[-1]
+        return f"{shown}_{inside.get('toolId')}"
+    name = str(named.get("tool") or named.get("displayName") or named.get("id") or "").rsplit("/", 1)[-1]
+    found = app.tool_named(name)
+    return tool_name(app.tools[found]) if found else name

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from callagent.agents.cx import no_effect
 from callagent.agents.cx.ambience import ambience_problem
 from callagent.agents.cx.app import AUTHENTICATION, AgentConfig, Code, CxApp
 from callagent.agents.cx.conditions import other_tags, problems
@@ -16,6 +17,7 @@ from callagent.agents.cx.files import read_files
 from callagent.agents.cx.guardrails import ENFORCED
 from callagent.agents.cx.load import AppReader
 from callagent.agents.cx.recordings import recording_path
+from callagent.agents.cx.transfer_rules import expression_of
 from callagent.agents.finding import CheckReport, Finding, Findings
 from callagent.agents.tree.describe import describe
 from callagent.errors import ProjectError
@@ -23,7 +25,7 @@ from callagent.log import get_logger
 from callagent.workers.protocol import WorkerPool
 
 log = get_logger(__name__)
-AVAILABLE = ("pythonFunction", "agentTool", "systemTool", "mcpTool")
+AVAILABLE = ("pythonFunction", "agentTool", "systemTool", "mcpTool", "openApiTool")
 _CLIENT = "clientFunction"
 _LIMITS = (("agents", 100), ("tools", 200), ("variables", 100))
 _TOOLS_PER_AGENT, _CALLBACKS_PER_AGENT = 100, 50
@@ -80,6 +82,8 @@ class _Checker:
                 self._reader.warning(app_file, name, f"{counts[name]} {name}; the platform takes {limit}")
         if problem := ambience_problem(app.data):
             self._reader.warning(app_file, "ambientSoundConfig", problem)
+        for key, problem in no_effect.of_app(app.data):
+            self._reader.warning(app_file, key, problem)
         self._deployments()
         for agent in app.agents.values():
             self._agent(agent)
@@ -88,12 +92,25 @@ class _Checker:
             if toolset.schema is None and toolset.mcp is None:
                 self._reader.warning(toolset.file, toolset.name, "only OpenAPI and MCP toolsets work here")
             self._authentication(toolset.file, toolset.data)
+        self._other_code()
         for guardrail in app.guardrails.values():
             kinds = [key for key in ("contentFilter", "llmPromptSecurity", "llmPolicy", "modelSafety", "codeCallback")
                      if key in guardrail.data]  # fmt: skip
             for kind in kinds:
                 if kind not in ENFORCED:
                     self._reader.warning(guardrail.file, kind, f"guardrails of the kind '{kind}' are not enforced here")
+
+    def _other_code(self) -> None:
+        """Of guardrails, transfer rules and fakes."""
+        for guardrail in self._app.guardrails.values():
+            for point, code in guardrail.callbacks.items():
+                self._callback(code, point)
+        for agent in self._app.agents.values():
+            for code in agent.conditions.values():
+                self._parsed(code)
+        for tool in self._app.tools.values():
+            if tool.fake is not None:
+                self._parsed(tool.fake)
 
     def _deployments(self) -> None:
         """Of an export with more than the app as it stands: which number has which app is the server's to say."""
@@ -113,10 +130,13 @@ class _Checker:
         for point, row in agent.callbacks.items():
             for code in row:
                 self._callback(code, point)
+        for key, problem in no_effect.of_agent(agent.data):
+            self._reader.warning(agent.file, key, problem)
         self._conditions(agent)
         for rule in agent.data.get("transferRules") or ():
-            condition = (rule.get("deterministicTransfer") or {}).get("expressionCondition") or {}
-            self._expression(agent, str(condition.get("expression") or ""))
+            for kind in ("deterministicTransfer", "disablePlannerTransfer"):
+                if expression := expression_of(rule.get(kind)):
+                    self._expression(agent, expression)
 
     def _conditions(self, agent: AgentConfig) -> None:
         named = str(agent.data.get("instruction"))
@@ -162,11 +182,17 @@ class _Checker:
             if tool.code is None or (tree := self._parsed(tool.code)) is None:
                 continue
             for each in ast.walk(tree):
-                if isinstance(each, ast.FunctionDef) and each.name in (tool.function, tool.name) and each.args.kwarg:
-                    self._reader.findings.error(tool.code.file, each.lineno, f"'{each.name}' may not take **kwargs")
+                if isinstance(each, ast.FunctionDef) and each.name in (tool.function, tool.name):
+                    self._arguments(tool.code.file, each)
+
+    def _arguments(self, file: str, function: ast.FunctionDef) -> None:
+        if function.args.kwarg:
+            self._reader.findings.error(file, function.lineno, f"'{function.name}' may not take **kwargs")
+        for line, problem in no_effect.of_tool(function):
+            self._reader.findings.warning(file, line, problem)
 
     def _authentication(self, file: str, data: Mapping[str, Any]) -> None:
-        for own in (data.get("openApiToolset"), data.get("mcpToolset"), data.get("mcpTool")):
+        for own in (data.get(key) for key in ("openApiToolset", "openApiTool", "mcpToolset", "mcpTool")):
             given = own.get("apiAuthentication") if isinstance(own, Mapping) else None
             for kind in given if isinstance(given, Mapping) else ():
                 if kind not in AUTHENTICATION:

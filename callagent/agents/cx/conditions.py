@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from callagent.agents.cx.expression import Expression
@@ -59,7 +60,7 @@ def problems(text: str) -> Iterator[tuple[int, str]]:
                 yield line, f"'{{% {tag[1]} %}}' without an if"
         if tag[1] in ("if", "elif"):
             try:
-                Expression(_as_expression(tag[2]))
+                _expression(tag[2])
             except ValueError as error:
                 yield line, f"'{tag[2]}': {error}"
     for line in open_lines:
@@ -96,14 +97,18 @@ def _step(levels: list[_Level], tag: str, condition: str, variables: Mapping[str
 def _holds(condition: str, variables: Mapping[str, Any]) -> bool:
     names = {**variables, "variables": variables, "state": variables, "context": {"variables": variables}}
     try:
-        value = Expression(_as_expression(condition)).value(names)
+        return _is_true(_expression(condition).value(names))
     except ValueError as error:
         log.info("instruction_condition_failed", condition=condition, error=str(error))
         return False
-    # Variables of some apps are texts.
+
+
+@lru_cache(maxsize=1000)
+def _expression(condition: str) -> Expression:
+    """With Python's words outside of texts as the expression language writes them. Raises ValueError."""
+    return Expression(_WORD.sub(lambda found: _WORDS.get(found[0], found[0]), condition), _is_true)
+
+
+def _is_true(value: Any) -> bool:
+    """Variables of some apps are texts."""
     return value.strip().lower() not in ("", "false") if isinstance(value, str) else bool(value)
-
-
-def _as_expression(condition: str) -> str:
-    """Python's words outside of texts as the expression language writes them."""
-    return _WORD.sub(lambda found: _WORDS.get(found[0], found[0]), condition)

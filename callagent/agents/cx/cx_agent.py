@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,6 +18,8 @@ from callagent.agents.action import (
 from callagent.agents.cx.ambience import ambience
 from callagent.agents.cx.app import CxApp
 from callagent.agents.cx.cx_code import CxCode
+from callagent.agents.cx.durations import seconds_of
+from callagent.agents.cx.held_words import HeldWords
 from callagent.agents.cx.stage import MarkedOutbox, Stage
 from callagent.agents.cx.telephony import LIVE_AGENT, as_bool
 from callagent.agents.tree import Conversation, ModelRequest, TreeAgent, TreeSettings
@@ -40,6 +41,8 @@ class CallSettings:
     inactivity: float
     barge_in: bool | None
     """None: the call's default."""
+    keys: bool
+    """Entries on the telephone's keys are taken where they are asked for."""
     fallback: str
     """What is said when a turn fails; empty: our own."""
     max_fallbacks: int
@@ -55,20 +58,17 @@ def call_settings(app: CxApp) -> CallSettings:
     messages: Mapping[str, Any] = fallback.get("customFallbackMessages") or {}
     strategy = str(errors.get("errorHandlingStrategy") or "")
     barge_in = audio.get("bargeInConfig") or {}
+    channel = app.data.get("defaultChannelProfile") or {}
+    uninterrupted = as_bool(barge_in.get("disableBargeIn")) or as_bool(channel.get("disableBargeInControl"))
     return CallSettings(
         inactivity=seconds_of(audio.get("inactivityTimeout")) or _DEFAULT_INACTIVITY,
-        barge_in=False if as_bool(barge_in.get("disableBargeIn")) else None,
+        barge_in=False if uninterrupted else None,
+        keys=not as_bool(channel.get("disableDtmf")),
         fallback=str(messages.get(app.language) or next(iter(messages.values()), "")),
         max_fallbacks=int(fallback.get("maxFallbackAttempts") or 0) if strategy == "FALLBACK_RESPONSE" else 0,
         ends_on_error=strategy == "END_SESSION",
         escalates_on_error=as_bool((errors.get("endSessionConfig") or {}).get("escalateSession")),
     )
-
-
-def seconds_of(value: Any) -> float:
-    """Of a duration as `5s` or a number; 0: none."""
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*s?\s*", str(value)) if value is not None else None
-    return float(found[1]) if found else 0.0
 
 
 class CxAgent(TreeAgent):
@@ -141,7 +141,8 @@ class CxAgent(TreeAgent):
 
     async def _run(self, outbox: Outbox, invocation: str, content: Content, decide: Callable[[Ending], None]) -> None:
         self._stage.open(outbox, decide)
-        await super()._run(MarkedOutbox(outbox, self._stage), invocation, content, decide)
+        self._tools.words = HeldWords(MarkedOutbox(outbox, self._stage))
+        await super()._run(self._tools.words, invocation, content, decide)
         self._failures = self._failures + 1 if self.failure is not None else 0
         spent = 0 < self._call.max_fallbacks < self._failures
         if self.failure is not None and (self._call.ends_on_error or spent):
@@ -155,4 +156,5 @@ class CxAgent(TreeAgent):
         given = ending.settings
         silence = self._call.inactivity if given.no_input_timeout is None else given.no_input_timeout
         barge_in = self._call.barge_in if given.barge_in is None else given.barge_in
-        return Listen(replace(given, no_input_timeout=silence, barge_in=barge_in))
+        digits = given.digits if self._call.keys else None
+        return Listen(replace(given, no_input_timeout=silence, barge_in=barge_in, digits=digits))

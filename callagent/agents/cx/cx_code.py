@@ -10,13 +10,14 @@ from typing import Any
 from callagent.agents.cx.app import AgentConfig, CxApp
 from callagent.agents.cx.gate import Gate
 from callagent.agents.cx.guardrails import Guardrail, guardrails_of
+from callagent.agents.cx.held_words import HeldWords
 from callagent.agents.cx.instruction import dynamic_names, render, state_update
 from callagent.agents.cx.stage import ENDPOINTING_MODES, Stage
 from callagent.agents.cx.telephony import as_bool, as_map, session_end
 from callagent.agents.cx.transfer_rules import planner_targets, rules_of
 from callagent.agents.cx.tree import CUSTOMIZE_RESPONSE, END_SESSION
 from callagent.agents.tree import CodeAnswer, CodeCall, Conversation, Event, Point, Scene, Tool
-from callagent.agents.tree.content import calls, text_content, texts
+from callagent.agents.tree.content import calls, parts, text_content, texts
 from callagent.agents.tree.event import USER
 from callagent.agents.tree.project_code import OnEvent, ProjectCode, RunChild
 from callagent.log import get_logger
@@ -50,6 +51,8 @@ class CxCode:
         self._called_by_code: set[str] = set()
         self._told: dict[str, Any] = {}
         """Variables as the model was told them last."""
+        self.words: HeldWords | None = None
+        """Of the running turn; None: what is said is a result."""
         self._checked_turn = ""
         """The turn whose words the guardrails have seen."""
 
@@ -86,6 +89,8 @@ class CxCode:
             case Point.BEFORE_TOOL:
                 return await self._before_tool(scene, subject)
         answer = await self._own(scene, point, subject)
+        if point is Point.AFTER_AGENT:
+            await self._settle_words(scene, replaced=isinstance(answer.returned, dict))
         is_content = point in (Point.BEFORE_AGENT, Point.AFTER_AGENT) and isinstance(answer.returned, dict)
         return replace(answer, returned=self._stage.spoken(answer.returned)) if is_content else answer
 
@@ -105,13 +110,16 @@ class CxCode:
         if tool is None or name in (END_SESSION, CUSTOMIZE_RESPONSE):
             return None
         scene = Scene(self._conversation.root, "", "", None)
-        answers = await self._worker.tools(scene, [CodeCall(tool, ALONE, arguments)], parallel=False)
-        return as_result(answers[0]).returned
+        (answer,) = await self._worker.tools(scene, [CodeCall(tool, ALONE, arguments)], parallel=False)
+        self._conversation.state.apply(answer.actions.get("state_delta") or {}, answer.actions.get("removed") or ())
+        return as_result(answer).returned
 
     # The model ----------------------------------------------------------------------------------------------------
 
     async def _before_model(self, scene: Scene, subject: Plain) -> CodeAnswer:
         self._called_by_code.clear()
+        if self.words is not None:
+            await self.words.begin(scene.node.name, hold=bool(self._agent(scene).callbacks["after_agent"]))
         stopped = await self._check_input(scene, subject) or await self._deterministic_transfer(scene)
         if stopped is not None and stopped.returned is not None:
             return stopped
@@ -136,7 +144,10 @@ class CxCode:
         guardrail = await self._gate.stops_answer(scene, self._guardrails(scene), subject, said)
         if guardrail is not None:
             await self._stage.write("guardrail", guardrail.name)
-            return replace(answer, returned=guardrail.answer(self._app) or {"role": "model", "parts": []})
+            instead: Plain | None = guardrail.answer(self._app)
+            if instead is None:
+                instead = text_content("model", *filter(None, [await self._gate.answer(scene, guardrail)]))
+            return replace(answer, returned=instead)
         return replace(answer, returned=content)
 
     async def _say_partly(self, scene: Scene, content: Plain) -> None:
@@ -155,6 +166,20 @@ class CxCode:
                 self._called_by_code.add(call["name"])
                 call["args"] = our_names(self._app, call["name"], call.get("args") or {})
         return spoken
+
+    async def _settle_words(self, scene: Scene, *, replaced: bool) -> None:
+        """What waited is said, or is neither said nor in the history."""
+        if self.words is None:
+            return
+        if not replaced:
+            await self.words.release()
+            return
+        self.words.drop()
+        for index, event in enumerate(self._conversation.events):
+            if (event.invocation, event.author) == (scene.invocation, scene.node.name) and texts(event.content):
+                kept = [part for part in parts(event.content) if not part.get("text")]
+                event.content = {**(event.content or {}), "parts": kept}
+                self._conversation.revised = min(self._conversation.revised, index)
 
     def _tell(self, text: str, scene: Scene) -> None:
         """Into what was said to the model last: an event of its own would look like another turn of the caller."""
@@ -212,7 +237,9 @@ class CxCode:
             call = CodeCall(tool, str(subject.get("call_id") or ""), arguments)
             return (await self.tools(scene, [call], parallel=False))[0]
         if name == TRANSFER:
-            targets = planner_targets(self._app, self._agent(scene), self._parent(scene))
+            targets = planner_targets(
+                self._app, self._agent(scene), self._parent(scene), self._conversation.state.values
+            )
             if name in self._called_by_code:
                 targets = [*(child.name for child in scene.node.children), *filter(None, [self._parent(scene)])]
             if arguments.get("agent_name") not in targets:

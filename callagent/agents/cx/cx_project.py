@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from callagent.agents.cx.check import read_description
 from callagent.agents.cx.cx_agent import CxAgent, call_settings
 from callagent.agents.cx.cx_code import CxCode
 from callagent.agents.cx.gate import Gate
+from callagent.agents.cx.goldens import Mocks
 from callagent.agents.cx.instruction import render
 from callagent.agents.cx.load import read_cx_app
 from callagent.agents.cx.recordings import Recordings
@@ -98,11 +101,13 @@ class CxProject:
         *,
         variables: Mapping[str, Any] | None = None,
         fakes: bool = False,
+        mocks: Mocks | None = None,
         clients: bool = False,
         observe: Callable[[ModelRequest], None] | None = None,
     ) -> CxAgent:
         """As `open`, with variables of the session, and with the app's fakes in the place of its tools.
 
+        `mocks`: what tools answer instead, before any fake.
         `clients`: whoever drives the agent carries out the app's client functions.
         `observe` is told of every request to the model.
         """
@@ -114,34 +119,36 @@ class CxProject:
             "app_id": self.name,
             "language_code": self.app.language,
             "use_tool_fakes": fakes,
+            "mocks": {name: list(answers) for name, answers in (mocks or {}).items()},
         }
         lease = await self._pool.lease(context)
         state = State({**copy.deepcopy(dict(self.app.variables)), **telephony_variables(info), **(variables or {})})
-        conversation = Conversation(root, state, SharedState(), "")
+        conversation = Conversation(root, state, SharedState(), "", time.time)
         stage = Stage(write_metric, self._recordings)
         settings = self._settings
-        worker = WorkerCode(lease, conversation, settings.function_timeout, settings.agent_timeout)
+        spare = partial(self._pool.lease, context)
+        worker = WorkerCode(lease, conversation, settings.function_timeout, settings.agent_timeout, spare)
         model = for_call(self._model)
         code = CxCode(self.app, worker, conversation, Gate(worker, conversation, model), stage, self._tools)
         return CxAgent(self.app, conversation, code, stage, model, settings, observe)
 
     @asynccontextmanager
-    async def alone(self, variables: Mapping[str, Any]) -> AsyncIterator[CxAgent]:
+    async def alone(self, variables: Mapping[str, Any], mocks: Mocks | None = None) -> AsyncIterator[CxAgent]:
         """An agent for a test: nobody calls."""
 
         async def write_metric(name: str, value: Any) -> None:
             """A test has no store."""
 
         info = CallInfo("test", "inbound", None, None, "text", datetime.now(UTC))
-        agent = await self.open_with(info, write_metric, variables=variables, fakes=True)
+        agent = await self.open_with(info, write_metric, variables=variables, fakes=True, mocks=mocks)
         try:
             yield agent
         finally:
             await agent.close()
 
-    def twin(self, variables: Mapping[str, Any]) -> CxTwin:
-        """The app with variables of its calls, and fakes in the place of tools."""
-        return CxTwin(self, variables)
+    def twin(self, variables: Mapping[str, Any], mocks: Mocks | None = None) -> CxTwin:
+        """The app with variables of its calls, and fakes and mocks in the place of tools."""
+        return CxTwin(self, variables, mocks)
 
     async def close(self) -> None:
         await self._pool.close()
@@ -150,10 +157,11 @@ class CxProject:
 class CxTwin:
     """Implements `agents.action.AgentProject` for tests; the project itself is closed by who opened it."""
 
-    def __init__(self, project: CxProject, variables: Mapping[str, Any]) -> None:
+    def __init__(self, project: CxProject, variables: Mapping[str, Any], mocks: Mocks | None) -> None:
         self.name = project.name
         self._project = project
         self._variables = variables
+        self._mocks = mocks
 
     def phrases(self) -> Sequence[str]:
         return self._project.phrases()
@@ -165,7 +173,9 @@ class CxTwin:
         return await self._project.places(at, {**self._variables, **(state or {})})
 
     async def open(self, info: CallInfo, write_metric: MetricWriter) -> CxAgent:
-        return await self._project.open_with(info, write_metric, variables=self._variables, fakes=True)
+        return await self._project.open_with(
+            info, write_metric, variables=self._variables, fakes=True, mocks=self._mocks
+        )
 
     async def close(self) -> None:
         """Nothing is its own."""

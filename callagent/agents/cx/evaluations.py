@@ -5,19 +5,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from callagent.agents.cx.app import CxApp
-from callagent.agents.cx.goldens import Golden, GoldenCall, GoldenTurn, read_goldens
+from callagent.agents.cx.app import CxApp, called_name
+from callagent.agents.cx.goldens import Golden, GoldenCall, GoldenTurn, Mocks, read_goldens
 from callagent.agents.cx.load import read_documents
 from callagent.agents.cx.tool_tests import ToolTest, read_tool_tests, read_yaml_file
 from callagent.errors import ProjectError
 
 MAX_TURNS = 30
 _ABOVE = 2
+_NAMES = {"tool", "toolsetTool", "displayName"}
+_GOALS = {
+    "USER_GOAL_SATISFIED": "The caller gets what they want.",
+    "USER_GOAL_REJECTED": "The caller does not get what they want: the agent refuses it.",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +37,7 @@ class Simulation:
     variables: Mapping[str, Any] | None = None
     tags: tuple[str, ...] = ()
     max_turns: int = MAX_TURNS
+    mocks: Mocks = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,30 +123,62 @@ def _scenario(data: Mapping[str, Any], app: CxApp) -> Simulation:
         expectations=(
             *(str(each) for each in own.get("rubrics") or ()),
             *(f"The agent says something like: {each}" for each in said if each),
+            *filter(None, [_GOALS.get(str(own.get("userGoalBehavior")))]),
         ),
         calls=tuple(_call(each, app) for each in calls if each),
         variables=own.get("variableOverrides") or {},
         tags=tuple(str(each) for each in data.get("tags") or ()),
         max_turns=min(int(own.get("maxTurns") or MAX_TURNS), MAX_TURNS),
+        mocks=_mocks((each.get("toolExpectation") or {} for each in expected), app),
     )
 
 
 def _golden(data: Mapping[str, Any], app: CxApp) -> Golden:
-    turns = []
+    turns: list[GoldenTurn] = []
+    expected: list[Mapping[str, Any]] = []
     for turn in data["golden"].get("turns") or ():
-        user, said, calls = "", [], []
-        for step in turn.get("steps") or ():
-            user = _input(step["userInput"]) if step.get("userInput") else user
-            expectation = step.get("expectation") or {}
-            said += _texts(expectation.get("agentResponse") or {})
-            calls += [_call(expectation["toolCall"], app)] if expectation.get("toolCall") else []
-        turns.append(GoldenTurn(user, " ".join(said), tuple(calls)))
+        steps = turn.get("steps") or ()
+        user = next((_input(step["userInput"]) for step in reversed(steps) if step.get("userInput")), "")
+        every = [step["expectation"] for step in steps if isinstance(step.get("expectation"), Mapping)]
+        expected += every
+        turns.append(_golden_turn(user, [each for each in every if not each.get("skipEvaluation")], app))
     return Golden(
         name=str(data.get("displayName") or "golden"),
         variables=data["golden"].get("variableOverrides") or {},
         turns=tuple(turns),
         tags=tuple(str(each) for each in data.get("tags") or ()),
+        mocks=_mocks(expected, app),
     )
+
+
+def _golden_turn(user: str, expected: Sequence[Mapping[str, Any]], app: CxApp) -> GoldenTurn:
+    transfers = [_agent(each["agentTransfer"], app) for each in expected if each.get("agentTransfer")]
+    answers = [each["toolResponse"] for each in expected if each.get("toolResponse")]
+    updates = [each["updatedVariables"] for each in expected if each.get("updatedVariables")]
+    return GoldenTurn(
+        user=user,
+        agent=" ".join(text for each in expected for text in _texts(each.get("agentResponse") or {})),
+        calls=tuple(_call(each["toolCall"], app) for each in expected if each.get("toolCall")),
+        answers=tuple(GoldenCall(called_name(app, each), each.get("response") or {}) for each in answers),
+        transfer=transfers[-1] if transfers else "",
+        variables={name: value for update in updates for name, value in update.items()},
+        no_calls=any(each.get("noToolCalls") for each in expected),
+    )
+
+
+def _agent(transfer: Mapping[str, Any], app: CxApp) -> str:
+    named = str(transfer.get("targetAgent") or transfer.get("displayName") or "")
+    return app.agent_named(named) or named
+
+
+def _mocks(expected: Iterable[Mapping[str, Any]], app: CxApp) -> dict[str, list[Mapping[str, Any]]]:
+    mocks: dict[str, list[Mapping[str, Any]]] = {}
+    for each in expected:
+        mocked = each.get("mockToolResponse")
+        if mocked:
+            named = mocked if mocked.keys() & _NAMES else each.get("expectedToolCall") or {}
+            mocks.setdefault(called_name(app, named), []).append(mocked.get("response") or {})
+    return mocks
 
 
 def _input(given: Mapping[str, Any]) -> str:
@@ -154,6 +192,4 @@ def _texts(message: Mapping[str, Any]) -> list[str]:
 
 
 def _call(data: Mapping[str, Any], app: CxApp) -> GoldenCall:
-    named = str(data.get("displayName") or data.get("tool") or data.get("id") or "")
-    found = app.tool_named(named)
-    return GoldenCall(app.tools[found].display_name if found else named, data.get("args") or {})
+    return GoldenCall(called_name(app, data), data.get("args") or {})

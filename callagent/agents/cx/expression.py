@@ -1,178 +1,194 @@
-"""Conditions in the Common Expression Language, as much of it as transfer rules use.
+"""Conditions in the Common Expression Language (https://github.com/google/cel-spec), as far as transfer rules use it.
 
-Literals, lists, `.` and `[]`, `! - * / % + < <= > >= == != in && || ?:`, `has()`, `size()`, `int() double() string()
-bool()`, and of texts `contains startsWith endsWith matches lowerAscii upperAscii`.
+Literals, lists, maps, `.` and `[]`, `! - * / % + < <= > >= == != in && || ?:`; `has()`, `size()`, `int() uint()
+double() string() bool()`; of lists and maps `all exists exists_one filter map`; of texts `contains startsWith endsWith
+matches lowerAscii upperAscii trim`. There are no timestamps, durations and bytes.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
-_TOKEN = re.compile(
-    r"\s*(?:(?P<number>\d+\.\d+|\d+)|(?P<text>\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*')"
-    r"|(?P<name>[A-Za-z_]\w*)|(?P<sign>&&|\|\||[=!<>]=|[-+*/%<>!?:.,()\[\]]))"
-)
-_CONSTANTS: Mapping[str, Any] = {"true": True, "false": False, "null": None}
+from callagent.agents.cx.tokens import Token, tokens
+from callagent.agents.flows.patterns import Pattern
+
+Names = Mapping[str, Any]
+Node = Callable[[Names], Any]
+Truth = Callable[[Any], bool]
+_CONSTANTS: Names = {"true": True, "false": False, "null": None}
 _DEEPEST = 50
+_MACROS = ("all", "exists", "exists_one", "filter", "map")
 _LEVELS: Sequence[tuple[str, ...]] = (("==", "!=", "<", "<=", ">", ">=", "in"), ("+", "-"), ("*", "/", "%"))
-_TEXT_METHODS = ("contains", "startsWith", "endsWith", "matches", "lowerAscii", "upperAscii")
+_ERRORS = (ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError)
+
+
+def is_true(value: Any) -> bool:
+    return value is True
 
 
 class Expression:
-    """One condition. Raises ValueError when it cannot be read."""
+    """One condition. Raises ValueError when it cannot be read.
 
-    def __init__(self, text: str) -> None:
-        self._tokens = list(_tokens(text))
-        self._place = 0
-        self._names: Mapping[str, Any] = {}
-        self._depth = 0
-        self._skipping = 0
+    `truth`: what counts as true for `! && || ?:`.
+    """
 
-    def value(self, names: Mapping[str, Any]) -> Any:
+    def __init__(self, text: str, truth: Truth = is_true) -> None:
+        self._value = _Parser(tokens(text), truth).whole()
+
+    def value(self, names: Names) -> Any:
         """Raises ValueError when a name is unknown or values do not fit."""
-        self._names, self._place, self._skipping = names, 0, 0
         try:
-            result = self._ternary()
-        except (TypeError, KeyError, IndexError, ZeroDivisionError, re.error) as error:
-            raise ValueError(f"cannot be worked out: {error}") from None
-        if self._place != len(self._tokens):
-            raise ValueError(f"'{self._tokens[self._place][1]}' is not expected")
-        return result
+            return self._value(names)
+        except _ERRORS as error:
+            text = str(error) if isinstance(error, ValueError) else f"cannot be worked out: {error}"
+            raise ValueError(text) from None
 
-    def _ternary(self) -> Any:
+
+class _Parser:
+    """Reads once; what it makes is asked as often as there are values."""
+
+    def __init__(self, found: Sequence[Token], truth: Truth) -> None:
+        self._tokens = found
+        self._truth = truth
+        self._place = 0
+        self._depth = 0
+
+    def whole(self) -> Node:
+        node = self._ternary()
+        if self._place != len(self._tokens):
+            raise ValueError(f"'{self._tokens[self._place].text}' is not expected")
+        return node
+
+    def _ternary(self) -> Node:
         self._depth += 1
         if self._depth > _DEEPEST:
             raise ValueError("nested too deeply")
-        condition = self._either()
+        node, truth = self._either(), self._truth
         if self._accept("?"):
-            first = self._branch(condition is True)
+            condition, first = node, self._ternary()
             self._expect(":")
-            second = self._branch(condition is not True)
-            condition = first if condition is True else second
+            second = self._ternary()
+            node = lambda names: first(names) if truth(condition(names)) else second(names)  # noqa: E731
         self._depth -= 1
-        return condition
+        return node
 
-    def _branch(self, taken: bool) -> Any:
-        self._skipping += not taken
-        value = self._ternary()
-        self._skipping -= not taken
-        return value
-
-    def _either(self) -> Any:
-        value = self._both()
+    def _either(self) -> Node:
+        nodes = [self._both()]
         while self._accept("||"):
-            self._skipping += value is True
-            other = self._both()
-            self._skipping -= value is True
-            value = value is True or other is True
-        return value
+            nodes.append(self._both())
+        return nodes[0] if len(nodes) == 1 else _logical(nodes, self._truth, decides=True)
 
-    def _both(self) -> Any:
-        value = self._level(0)
+    def _both(self) -> Node:
+        nodes = [self._level(0)]
         while self._accept("&&"):
-            self._skipping += value is not True
-            other = self._level(0)
-            self._skipping -= value is not True
-            value = value is True and other is True
-        return value
+            nodes.append(self._level(0))
+        return nodes[0] if len(nodes) == 1 else _logical(nodes, self._truth, decides=False)
 
-    def _level(self, level: int) -> Any:
+    def _level(self, level: int) -> Node:
         if level == len(_LEVELS):
             return self._unary()
-        value = self._level(level + 1)
+        node = self._level(level + 1)
         while (sign := self._accept(*_LEVELS[level])) is not None:
-            other = self._level(level + 1)
-            value = None if self._skipping else _apply(sign, value, other)
-        return value
+            node = _binary(sign, node, self._level(level + 1))
+        return node
 
-    def _unary(self) -> Any:
-        if self._accept("!"):
-            value = self._unary()
-            return None if self._skipping else value is not True
-        if self._accept("-"):
-            value = self._unary()
-            return None if self._skipping else -value
-        return self._member()
+    def _unary(self) -> Node:
+        signs = []
+        while (sign := self._accept("!", "-")) is not None:
+            signs.append(sign)
+        node, truth = self._member(), self._truth
+        for sign in reversed(signs):
+            node = _not(node, truth) if sign == "!" else _negative(node)
+        return node
 
-    def _member(self) -> Any:
-        value = self._primary()
+    def _member(self) -> Node:
+        node = self._primary()
         while True:
             if self._accept("."):
-                name = self._next("name")
-                value = self._call(name, value) if self._accept("(") else self._field(value, name)
+                name = self._name()
+                node = self._method(name, node) if self._accept("(") else _field(node, name)
             elif self._accept("["):
                 key = self._ternary()
                 self._expect("]")
-                value = None if self._skipping else value[key]
+                node = _binary("[]", node, key)
             else:
-                return value
+                return node
 
-    def _field(self, value: Any, name: str) -> Any:
-        if self._skipping:
-            return None
-        if not isinstance(value, Mapping) or name not in value:
-            raise ValueError(f"there is no '{name}'")
-        return value[name]
-
-    def _primary(self) -> Any:
-        kind, text = self._take()
-        match kind:
-            case "number":
-                return float(text) if "." in text else int(text)
-            case "text":
-                return re.sub(r"\\(.)", r"\1", text[1:-1])
-            case "name" if text in _CONSTANTS:
-                return _CONSTANTS[text]
-            case "name" if text == "has" and self._accept("("):
-                return self._has()
-            case "name" if self._accept("("):
-                return self._call(text, None)
-            case "name":
-                return self._field(self._names, text)
-        if text == "(":
-            value = self._ternary()
+    def _primary(self) -> Node:
+        token = self._take()
+        if token.kind == "value":
+            return _constant(token.value)
+        if token.kind == "name":
+            return self._named(token.text)
+        if token.text == "(":
+            node = self._ternary()
             self._expect(")")
-            return value
-        if text == "[":
-            return self._arguments("]")
-        raise ValueError(f"'{text}' is not expected")
+            return node
+        if token.text == "[":
+            items = self._arguments("]")
+            return lambda names: [item(names) for item in items]
+        if token.text == "{":
+            return self._map()
+        raise ValueError(f"'{token.text}' is not expected")
 
-    def _has(self) -> bool:
+    def _named(self, name: str) -> Node:
+        if name in _CONSTANTS:
+            return _constant(_CONSTANTS[name])
+        if name == "has" and self._accept("("):
+            return self._has()
+        if self._accept("("):
+            return self._function(name, self._arguments(")"))
+        return _field(lambda names: names, name)
+
+    def _has(self) -> Node:
         """Whether a path leads to something."""
-        value: Any = self._names
-        while True:
-            name = self._next("name")
-            value = value.get(name) if isinstance(value, Mapping) else None
-            if not self._accept("."):
-                self._expect(")")
-                return value is not None
+        path = [self._name()]
+        while self._accept("."):
+            path.append(self._name())
+        self._expect(")")
 
-    def _call(self, name: str, owner: Any) -> Any:
-        arguments = self._arguments(")")
-        if self._skipping:
-            return None
-        subject = [*([owner] if owner is not None else []), *arguments]
-        if name in _TEXT_METHODS and subject and isinstance(subject[0], str):
-            return _text_method(name, subject[0], [str(each) for each in subject[1:]])
-        if len(subject) != 1:
-            raise ValueError(f"{name}() takes one argument")
-        match name:
-            case "size":
-                return len(subject[0])
-            case "int":
-                return int(subject[0])
-            case "double":
-                return float(subject[0])
-            case "string":
-                return str(subject[0])
-            case "bool":
-                return subject[0] is True or subject[0] == "true"
-        raise ValueError(f"there is no {name}()")
+        def has(names: Names) -> bool:
+            value: Any = names
+            for name in path:
+                value = value.get(name) if isinstance(value, Mapping) else None
+            return value is not None
 
-    def _arguments(self, end: str) -> list[Any]:
-        found: list[Any] = []
+        return has
+
+    def _method(self, name: str, owner: Node) -> Node:
+        if name in _MACROS:
+            variable = self._name()
+            self._expect(",")
+            bodies = self._arguments(")")
+            if len(bodies) != 1 and not (name == "map" and len(bodies) == 2):
+                raise ValueError(f"{name}() takes a name and an expression")
+            return _macro(name, owner, variable, bodies, self._truth)
+        return self._function(name, [owner, *self._arguments(")")])
+
+    def _function(self, name: str, arguments: Sequence[Node]) -> Node:
+        found = _FUNCTIONS.get(name)
+        if found is None:
+            raise ValueError(f"there is no {name}()")
+        count, function = found
+        if len(arguments) != count:
+            raise ValueError(f"{name}() is given the wrong arguments")
+        return lambda names: function(*(argument(names) for argument in arguments))
+
+    def _map(self) -> Node:
+        pairs: list[tuple[Node, Node]] = []
+        while not self._accept("}"):
+            if pairs:
+                self._expect(",")
+            key = self._ternary()
+            self._expect(":")
+            pairs.append((key, self._ternary()))
+        return lambda names: {key(names): value(names) for key, value in pairs}
+
+    def _arguments(self, end: str) -> list[Node]:
+        found: list[Node] = []
         while not self._accept(end):
             if found:
                 self._expect(",")
@@ -183,81 +199,150 @@ class Expression:
 
     def _accept(self, *texts: str) -> str | None:
         if self._place < len(self._tokens):
-            kind, text = self._tokens[self._place]
-            if kind != "text" and text in texts:
+            token = self._tokens[self._place]
+            if token.kind != "value" and token.text in texts:
                 self._place += 1
-                return text
+                return token.text
         return None
 
     def _expect(self, text: str) -> None:
         if self._accept(text) is None:
             raise ValueError(f"'{text}' is missing")
 
-    def _take(self) -> tuple[str, str]:
+    def _take(self) -> Token:
         if self._place == len(self._tokens):
             raise ValueError("it ends too early")
         self._place += 1
         return self._tokens[self._place - 1]
 
-    def _next(self, kind: str) -> str:
-        found, text = self._take()
-        if found != kind:
-            raise ValueError(f"'{text}' is not expected")
-        return text
+    def _name(self) -> str:
+        token = self._take()
+        if token.kind != "name":
+            raise ValueError(f"'{token.text}' is not expected")
+        return token.text
 
 
-def _tokens(text: str) -> list[tuple[str, str]]:
-    found: list[tuple[str, str]] = []
-    place, text = 0, text.rstrip()
-    while place < len(text):
-        match = _TOKEN.match(text, place)
-        if match is None:
-            raise ValueError(f"cannot be read at '{text[place : place + 10]}'")
-        place = match.end()
-        kind = str(match.lastgroup)
-        found.append((kind, match[kind]))
-    return found
+def _constant(value: Any) -> Node:
+    return lambda names: value
 
 
-def _apply(sign: str, left: Any, right: Any) -> Any:
-    match sign:
-        case "==":
-            return left == right
-        case "!=":
-            return left != right
-        case "<":
-            return left < right
-        case "<=":
-            return left <= right
-        case ">":
-            return left > right
-        case ">=":
-            return left >= right
-        case "in":
-            return left in right
-        case "+":
-            return left + right
-        case "-":
-            return left - right
-        case "*":
-            return left * right
-        case "/":
-            return left // right if isinstance(left, int) and isinstance(right, int) else left / right
-    return left % right
+def _field(owner: Node, name: str) -> Node:
+    def field(names: Names) -> Any:
+        value = owner(names)
+        if not isinstance(value, Mapping) or name not in value:
+            raise ValueError(f"there is no '{name}'")
+        return value[name]
+
+    return field
 
 
-def _text_method(name: str, text: str, arguments: list[str]) -> Any:
-    match name, arguments:
-        case "contains", [part]:
-            return part in text
-        case "startsWith", [part]:
-            return text.startswith(part)
-        case "endsWith", [part]:
-            return text.endswith(part)
-        case "matches", [pattern]:
-            return re.search(pattern, text) is not None
-        case "lowerAscii", []:
-            return text.lower()
-        case "upperAscii", []:
-            return text.upper()
-    raise ValueError(f"{name}() is given the wrong arguments")
+def _logical(nodes: Sequence[Node], truth: Truth, *, decides: bool) -> Node:
+    """One side that decides makes up for an error of another, in any order."""
+
+    def logical(names: Names) -> bool:
+        failed: Exception | None = None
+        for node in nodes:
+            try:
+                if truth(node(names)) is decides:
+                    return decides
+            except _ERRORS as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
+        return not decides
+
+    return logical
+
+
+def _not(node: Node, truth: Truth) -> Node:
+    return lambda names: not truth(node(names))
+
+
+def _negative(node: Node) -> Node:
+    return lambda names: -node(names)
+
+
+def _binary(sign: str, left: Node, right: Node) -> Node:
+    apply = _SIGNS[sign]
+    return lambda names: apply(left(names), right(names))
+
+
+def _macro(name: str, owner: Node, variable: str, bodies: Sequence[Node], truth: Truth) -> Node:
+    def macro(names: Names) -> Any:
+        scopes = [{**names, variable: item} for item in owner(names)]
+        if name == "map":
+            *conditions, body = bodies
+            return [body(scope) for scope in scopes if all(truth(condition(scope)) for condition in conditions)]
+        held = [truth(bodies[0](scope)) for scope in scopes]
+        match name:
+            case "all":
+                return all(held)
+            case "exists":
+                return any(held)
+            case "exists_one":
+                return sum(held) == 1
+        return [scope[variable] for scope, kept in zip(scopes, held, strict=True) if kept]
+
+    return macro
+
+
+def _same(left: Any, right: Any) -> bool:
+    """Truth values are no numbers."""
+    return isinstance(left, bool) == isinstance(right, bool) and bool(left == right)
+
+
+def _divided(left: Any, right: Any) -> Any:
+    """Whole numbers are cut towards zero."""
+    if not isinstance(left, int) or not isinstance(right, int):
+        return left / right
+    quotient = abs(left) // abs(right)
+    return quotient if (left < 0) == (right < 0) else -quotient
+
+
+_SIGNS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "==": _same,
+    "!=": lambda left, right: not _same(left, right),
+    "<": lambda left, right: left < right,
+    "<=": lambda left, right: left <= right,
+    ">": lambda left, right: left > right,
+    ">=": lambda left, right: left >= right,
+    "in": lambda left, right: left in right,
+    "+": lambda left, right: left + right,
+    "-": lambda left, right: left - right,
+    "*": lambda left, right: left * right,
+    "/": _divided,
+    "%": lambda left, right: int(math.fmod(left, right)),
+    "[]": lambda left, right: left[right],
+}
+
+
+@lru_cache(maxsize=1000)
+def _pattern(text: str) -> Pattern:
+    """Kept: an expression that took too long is not tried for ever."""
+    return Pattern(text)
+
+
+def _string(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _bool(value: Any) -> bool:
+    return value is True or value == "true"
+
+
+_FUNCTIONS: Mapping[str, tuple[int, Callable[..., Any]]] = {
+    "size": (1, len),
+    "int": (1, int),
+    "uint": (1, int),
+    "double": (1, float),
+    "string": (1, _string),
+    "bool": (1, _bool),
+    "contains": (2, lambda text, part: str(part) in str(text)),
+    "startsWith": (2, lambda text, part: str(text).startswith(part)),
+    "endsWith": (2, lambda text, part: str(text).endswith(part)),
+    "matches": (2, lambda text, pattern: _pattern(pattern).search(text) is not None),
+    "lowerAscii": (1, lambda text: text.lower()),
+    "upperAscii": (1, lambda text: text.upper()),
+    "trim": (1, lambda text: text.strip()),
+}
+"""How many arguments, what they are of included, and what is made of them."""

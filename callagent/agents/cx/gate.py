@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from callagent.agents.cx.guardrails import Guardrail
-from callagent.agents.cx.policies import triggers
+from callagent.agents.cx.policies import answer_instead, triggers
 from callagent.agents.tree import Conversation, Point, Scene
+from callagent.agents.tree.history import contents_for
 from callagent.agents.tree.project_code import ProjectCode
 from callagent.models.protocol import LanguageModel
 
@@ -50,6 +51,11 @@ class Gate:
             ):
                 return guardrail
         return None
+
+    async def answer(self, scene: Scene, guardrail: Guardrail) -> str:
+        """What is said by the guardrail's own words in the place of what it stopped."""
+        contents = contents_for(scene.node.name, scene.branch, self._conversation.events)
+        return await answer_instead(guardrail.prompt, self._model, contents)
 
     async def _policy(self, guardrail: Guardrail, said: str, *, by_caller: bool) -> bool:
         policy = guardrail.policy

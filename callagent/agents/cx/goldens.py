@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from callagent.agents.action import Action, CallerTurn, FunctionStarted, Handoff, HangUp, Say
+from callagent.agents.action import Action, CallerTurn, FunctionEnded, FunctionStarted, Handoff, HangUp, Say
 from callagent.agents.cx.tool_tests import read_yaml_file
 from callagent.errors import ProjectError
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 Judge = Callable[[str, str], Awaitable[bool]]
 """Whether two texts mean the same: the expected one and the one that was said."""
+Mocks = Mapping[str, Sequence[Mapping[str, Any]]]
+"""What tools answer in the place of their own, by name and in order; the last one again and again."""
 _START = "<event>welcome</event>"
 _EVENT = re.compile(r"\s*<event>\s*(welcome|session start)\s*</event>\s*", re.IGNORECASE)
 
@@ -34,6 +36,12 @@ class GoldenTurn:
     user: str
     agent: str
     calls: tuple[GoldenCall, ...] = ()
+    answers: tuple[GoldenCall, ...] = ()
+    """What tools are to have answered, in the place of arguments."""
+    transfer: str = ""
+    """The agent that is to have the conversation then; empty: any."""
+    variables: Mapping[str, Any] = field(default_factory=dict)
+    no_calls: bool = False
 
     @property
     def is_start(self) -> bool:
@@ -46,12 +54,17 @@ class Golden:
     variables: Mapping[str, Any]
     turns: tuple[GoldenTurn, ...]
     tags: tuple[str, ...] = ()
+    expectations: tuple[str, ...] = ()
+    """What a judge is to find in the whole conversation."""
+    mocks: Mocks = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class GoldenResult:
     name: str
     failures: tuple[str, ...]
+    turns: tuple[dict[str, Any], ...] = ()
+    """What was said and called, for a judge."""
 
     @property
     def passed(self) -> bool:
@@ -75,20 +88,53 @@ async def run_goldens(project: CxProject, goldens: Sequence[Golden], judge: Judg
 
 async def _run(project: CxProject, golden: Golden, judge: Judge | None) -> GoldenResult:
     failures: list[str] = []
-    async with project.alone(golden.variables) as agent:
+    turns: list[dict[str, Any]] = []
+    async with project.alone(golden.variables, golden.mocks) as agent:
         if golden.turns and not golden.turns[0].is_start:
             await _actions(agent.start())
         for number, turn in enumerate(golden.turns, 1):
             actions = await _play(agent, turn)
+            turns.append(_shown(turn, actions))
             called = [(each.name, each.arguments) for each in actions if isinstance(each, FunctionStarted)]
             found = [await _words_failure(turn, actions, judge), *call_failures(turn.calls, called)]
+            found += state_failures(turn, actions, agent.record().step or "", agent.conversation.state.values)
             found += [await _meant(turn, actions, judge)] if judge is not None else []
             failures += [f"turn {number}: {each}" for each in found if each]
             if any(isinstance(each, HangUp | Handoff) for each in actions):
                 if number < len(golden.turns):
                     failures.append(f"turn {number}: the call ended; {len(golden.turns) - number} turns are left")
                 break
-    return GoldenResult(golden.name, tuple(failures))
+    return GoldenResult(golden.name, tuple(failures), tuple(turns))
+
+
+def state_failures(turn: GoldenTurn, actions: Sequence[Action], agent: str, variables: Mapping[str, Any]) -> list[str]:
+    """What is not as the turn says of answers, of who has the conversation, and of variables."""
+    answered = [(each.name, each.result) for each in actions if isinstance(each, FunctionEnded)]
+    failures = []
+    for wanted in turn.answers:
+        given = [result for name, result in answered if name == wanted.name]
+        if not any(_fits(wanted.arguments, result if isinstance(result, Mapping) else {}) for result in given):
+            failures.append(f"{wanted.name} answered {given or 'nothing'}; expected: {dict(wanted.arguments)}")
+    if turn.transfer and turn.transfer != agent:
+        failures.append(f"the agent is '{agent}'; expected: '{turn.transfer}'")
+    for name, value in turn.variables.items():
+        if variables.get(name) != value:
+            failures.append(f"variable {name} is {variables.get(name)!r}; expected: {value!r}")
+    if turn.no_calls and answered:
+        failures.append(f"{', '.join(name for name, _ in answered)} was called; expected: nothing")
+    return failures
+
+
+def _shown(turn: GoldenTurn, actions: Sequence[Action]) -> dict[str, Any]:
+    called = [each for each in actions if isinstance(each, FunctionEnded)]
+    return {
+        "user_input": None if turn.is_start else turn.user,
+        "agent_response": " ".join(action.text for action in actions if isinstance(action, Say)),
+        "function_calls": [
+            {"name": each.name, "arguments": dict(each.arguments), "result": each.result, "error": each.error}
+            for each in called
+        ],
+    }
 
 
 async def _play(agent: CxAgent, turn: GoldenTurn) -> list[Action]:
@@ -177,6 +223,7 @@ def _golden(data: Any, common: Mapping[str, Any], place: str) -> Golden:
         variables={**common, **(data.get("session_parameters") or {})},
         turns=tuple(turns),
         tags=tuple(str(each) for each in data.get("tags") or ()),
+        expectations=tuple(str(each) for each in data.get("expectations") or ()),
     )
 
 

@@ -7,10 +7,12 @@ import re
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from callagent.agents.cx.app import AgentConfig, Code, CxApp, GuardrailConfig
 from callagent.agents.cx.policies import Policy, policy_of
+from callagent.agents.flows.patterns import Pattern
 
 ENFORCED = ("contentFilter", "codeCallback", "llmPolicy", "llmPromptSecurity")
 """Kinds that work here; the others are reported by the check."""
@@ -27,7 +29,11 @@ class Guardrail:
     @property
     def checks_answers(self) -> bool:
         by_model = self.policy is not None and self.policy.of_agent
-        return by_model or bool(self._banned("bannedContentsInAgentResponse")) or "after_model" in self.callbacks
+        return (
+            by_model
+            or bool(self._banned("bannedContentsInAgentResponse"))
+            or not {"after_model", "after_agent"}.isdisjoint(self.callbacks)
+        )
 
     def bans_input(self, text: str) -> bool:
         return self._matches(text, self._banned("bannedContentsInUserInput"))
@@ -63,17 +69,17 @@ class Guardrail:
             pattern = wanted if kind == "REGEXP_MATCH" else re.escape(wanted)
             if kind == "WORD_BOUNDARY_STRING_MATCH":
                 pattern = rf"(?<!\w){pattern}(?!\w)"
-            if re.search(pattern, said, re.IGNORECASE):
+            if _pattern(pattern).search(said):
                 return True
         return False
 
 
 def guardrails_of(app: CxApp, agent: AgentConfig) -> list[Guardrail]:
     """The app's, then the agent's, without those that are switched off."""
-    names = dict.fromkeys(str(each).rsplit("/", 1)[-1] for each in (*(app.data.get("guardrails") or ()),
-                                                                  *agent.guardrails))  # fmt: skip
-    found = [app.guardrails[name] for name in names if name in app.guardrails]
-    return [_guardrail(each) for each in found if each.data.get("enabled", True)]
+    names = (*(app.data.get("guardrails") or ()), *agent.guardrails)
+    found = dict.fromkeys(name for each in names if (name := app.guardrail_named(str(each))))
+    enabled = [app.guardrails[name] for name in found if app.guardrails[name].data.get("enabled", True)]
+    return [_guardrail(each) for each in enabled]
 
 
 def bad_patterns(data: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -85,8 +91,8 @@ def bad_patterns(data: Mapping[str, Any]) -> list[tuple[str, str]]:
     for key in ("bannedContents", "bannedContentsInUserInput", "bannedContentsInAgentResponse"):
         for each in given.get(key) or ():
             try:
-                re.compile(str(each))
-            except re.error as error:
+                _pattern(str(each))
+            except ValueError as error:
                 bad.append((str(each), str(error)))
     return bad
 
@@ -100,6 +106,12 @@ def _guardrail(config: GuardrailConfig) -> Guardrail:
         action=config.data.get("action") or {},
         policy=policy_of(config.data),
     )
+
+
+@lru_cache(maxsize=1000)
+def _pattern(text: str) -> Pattern:
+    """Kept: an expression that took too long is not tried for ever. Raises ValueError."""
+    return Pattern(text, ignore_case=True)
 
 
 def _without_marks(text: str) -> str:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from callagent.agents.cx import environment
 from callagent.agents.cx.app import (
     POINTS,
     AgentConfig,
@@ -17,6 +19,7 @@ from callagent.agents.cx.app import (
     ToolConfig,
     ToolsetConfig,
 )
+from callagent.agents.cx.examples import as_examples, conversation
 from callagent.agents.cx.files import AppFiles, read_files
 from callagent.agents.cx.guardrails import bad_patterns
 from callagent.agents.finding import Findings
@@ -137,12 +140,17 @@ def read_documents(files: AppFiles, kind: str) -> list[tuple[str, dict[str, Any]
 class AppReader(_FileReader):
     """One reading of an app's files."""
 
+    _environment = environment.Environment({})
+
     def read(self, name: str) -> CxApp | None:
         """None, with errors, when there is no app to speak of."""
         app_file = self.files.app_file
         data = self._document(app_file)
         if data is None:
             return None
+        if environment.FILE in self.files.contents:
+            self._environment = environment.Environment(self._document(environment.FILE) or {})
+        data = self._environment.app(data)
         agents = {each.name: each for each in map(self._agent, self._folders("agents")) if each}
         tools = {each.name: each for each in map(self._tool, self._folders("tools")) if each}
         toolsets = {each.name: each for each in map(self._toolset, self._folders("toolsets")) if each}
@@ -168,10 +176,29 @@ class AppReader(_FileReader):
             named = app.data.get("rootAgent")
             self.error(app_file, "rootAgent", f"'rootAgent' is {named!r}; there is no such agent in agents/")
             return None
+        for guardrail in self._names(app_file, app.data, "guardrails"):
+            if app.guardrail_named(guardrail) is None:
+                self.error(app_file, guardrail, f"'guardrails' names '{guardrail}', which is not in guardrails/")
         for agent in app.agents.values():
             self._check_references(app, agent)
         self._check_tree(app, root)
-        return CxApp(**{**{key: getattr(app, key) for key in CxApp.__slots__}, "root_agent": root})
+        app = replace(app, root_agent=root)
+        return replace(app, examples=self._examples(app))
+
+    def _examples(self, app: CxApp) -> dict[str, str]:
+        """By the agent that answers first in them."""
+        shown: dict[str, list[str]] = {}
+        for name, file in self._folders("examples"):
+            data = self._document(file)
+            if data is None or data.get("invalid"):
+                continue
+            entry = str(data.get("entryAgent") or app.root_agent)
+            agent = app.agent_named(entry)
+            if agent is None:
+                self.warning(file, "entryAgent", f"'entryAgent' is '{entry}', which is not in agents/")
+            elif text := conversation(app, data):
+                shown.setdefault(agent, []).append(f"{data.get('displayName') or name}:\n{text}")
+        return {agent: as_examples(texts) for agent, texts in shown.items()}
 
     def _check_references(self, app: CxApp, agent: AgentConfig) -> None:
         for tool in agent.tools:
@@ -182,10 +209,10 @@ class AppReader(_FileReader):
             if app.agent_named(child) is None:
                 self.error(agent.file, child, f"'childAgents' names '{child}', which is not in agents/")
         for toolset, _ in agent.toolsets:
-            if toolset not in app.toolsets:
+            if app.toolset_named(toolset) is None:
                 self.error(agent.file, toolset, f"'toolsets' names '{toolset}', which is not in toolsets/")
         for guardrail in agent.guardrails:
-            if guardrail not in app.guardrails:
+            if app.guardrail_named(guardrail) is None:
                 self.error(agent.file, guardrail, f"'guardrails' names '{guardrail}', which is not in guardrails/")
 
     def _check_tree(self, app: CxApp, root: str) -> None:
@@ -240,6 +267,7 @@ class AppReader(_FileReader):
         data = self._document(file)
         if data is None:
             return None
+        data = self._environment.object("tools", name, data)
         kinds = [key for key in TOOL_KINDS if isinstance(data.get(key), dict)]
         if len(kinds) != 1:
             self.error(file, kinds[-1] if kinds else name, f"a tool has exactly one of {', '.join(TOOL_KINDS)}")
@@ -258,6 +286,7 @@ class AppReader(_FileReader):
             function=str(own.get("name") or ""),
             description=str(own.get("description") or data.get("description") or ""),
             fake=self._code(file, block) if block else None,
+            schema=self._schema(file, own) if kind == "openApiTool" else None,
         )
 
     def _toolset(self, found: tuple[str, str]) -> ToolsetConfig | None:
@@ -265,6 +294,7 @@ class AppReader(_FileReader):
         data = self._document(file)
         if data is None:
             return None
+        data = self._environment.object("toolsets", name, data)
         own = data.get("openApiToolset") or data.get("openApiTool")
         schema = self._schema(file, own) if isinstance(own, dict) else None
         return ToolsetConfig(name, str(data.get("displayName") or name), data, file, schema)
@@ -276,10 +306,13 @@ class AppReader(_FileReader):
             self.error(file, named, f"'openApiSchema' names '{named}', which does not exist")
             return None
         try:
-            data = _parse_yaml(text)
+            data = _parse_yaml(environment.with_server(text, own))
         except ValueError as error:
             self.findings.error(named or file, getattr(error, "line", 1), f"not valid: {error}")
             return None
+        if environment.OPEN in text and not own.get("url"):
+            message = f"the server is left open ({environment.OPEN}): {environment.FILE} has no 'url' for it"
+            self.findings.warning(named or file, 1, message)
         return data if isinstance(data, dict) else None
 
     def _guardrail(self, found: tuple[str, str]) -> GuardrailConfig | None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import urllib.parse
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any
 
 SESSION_CONTEXT = "x-ces-session-context"
@@ -32,8 +33,10 @@ class Operation:
     server: str
     description: str
     parameters: tuple[Parameter, ...] = ()
-    whole_body: bool = field(default=False)
+    whole_body: bool = False
     """The body is no object: it is the parameter `body`."""
+    form: bool = False
+    """The body goes as a form, not as JSON."""
 
     def schema(self) -> dict[str, Any] | None:
         """JSON schema of what the model gives; None: nothing."""
@@ -45,7 +48,7 @@ class Operation:
         return {"type": "object", "properties": properties, **({"required": required} if required else {})}
 
     def request(self, arguments: Mapping[str, Any], session: Mapping[str, Any]) -> dict[str, Any]:
-        """`{"method", "url", "params", "headers", "json"}`; `session`: what `$context.` leads to."""
+        """`{"method", "url", "params", "headers", "json" or "data"}`; `session`: what `$context.` leads to."""
         path, query, headers, body = self.path, {}, {}, {}
         cookies = []
         for each in self.parameters:
@@ -54,20 +57,27 @@ class Operation:
                 continue
             match each.place:
                 case "path":
-                    path = path.replace("{" + each.name + "}", urllib.parse.quote(str(value), safe=""))
+                    path = path.replace("{" + each.name + "}", urllib.parse.quote(as_text(value), safe=""))
                 case "query":
-                    query[each.name] = value
+                    query[each.name] = [as_text(one) for one in value] if isinstance(value, list) else as_text(value)
                 case "header":
-                    headers[each.name] = str(value)
+                    headers[each.name] = as_text(value)
                 case "cookie":
-                    cookies.append(f"{each.name}={urllib.parse.quote(str(value))}")
+                    cookies.append(f"{each.name}={urllib.parse.quote(as_text(value))}")
                 case _:
                     body[each.name] = value
         if cookies:
             headers["Cookie"] = "; ".join(cookies)
-        sent = body.get("body") if self.whole_body else body
-        url = self.server.rstrip("/") + path
-        return {"method": self.method.upper(), "url": url, "params": query, "headers": headers, "json": sent or None}
+        sent = body.get("body") if self.whole_body else body or None
+        request = {"method": self.method.upper(), "url": self.server.rstrip("/") + path, "params": query}
+        return {**request, "headers": headers, "data" if self.form else "json": sent}
+
+
+def as_text(value: Any) -> str:
+    """As it stands in an address or a header."""
+    if isinstance(value, list):
+        return ",".join(as_text(each) for each in value)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def lookup(source: str, session: Mapping[str, Any]) -> Any:
@@ -91,6 +101,16 @@ def operations(schema: Mapping[str, Any]) -> list[Operation]:
     return found
 
 
+def only_operation(schema: Mapping[str, Any], name: str) -> Operation | None:
+    """Of a description that is one tool: its first operation, under the tool's name."""
+    paths = schema.get("paths") or {}
+    for path, item in paths.items():
+        for method in _METHODS:
+            if isinstance(item, Mapping) and isinstance(own := item.get(method), Mapping):
+                return replace(_operation(schema, str(path), method, item, {"operationId": name, **own}), name=name)
+    return None
+
+
 def _operation(
     schema: Mapping[str, Any], path: str, method: str, item: Mapping[str, Any], own: Mapping[str, Any]
 ) -> Operation:
@@ -100,9 +120,10 @@ def _operation(
         name=str(own["operationId"]),
         method=method,
         path=path,
-        server=str(servers[0].get("url") or ""),
+        server=_address(servers[0]),
         description=str(own.get("description") or own.get("summary") or ""),
         parameters=(*_parameters(schema, item, own), *body),
+        form=_media(schema, own)[0] == "application/x-www-form-urlencoded",
         whole_body=len(body) == 1 and body[0].name == "body" and body[0].schema.get("type") != "object",
     )
 
@@ -120,9 +141,23 @@ def _parameters(schema: Mapping[str, Any], item: Mapping[str, Any], own: Mapping
         yield Parameter(name, place, inner, bool(found.get("required")), source)
 
 
-def _body(schema: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[Parameter]:
+def _address(server: Mapping[str, Any]) -> str:
+    """With the defaults of its variables."""
+    url = str(server.get("url") or "")
+    for name, variable in (server.get("variables") or {}).items():
+        url = url.replace("{" + str(name) + "}", str(variable.get("default") or ""))
+    return url
+
+
+def _media(schema: Mapping[str, Any], own: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    """Kind and description of a body, JSON first; empty: there is none."""
     content = resolve(schema, own.get("requestBody") or {}).get("content") or {}
-    media = content.get("application/json") or next(iter(content.values()), None)
+    kind = "application/json" if "application/json" in content else next(iter(content), "")
+    return kind, content.get(kind) or {}
+
+
+def _body(schema: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[Parameter]:
+    media = _media(schema, own)[1]
     if not media:
         return
     body = resolve(schema, media.get("schema") or {})

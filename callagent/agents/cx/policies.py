@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from callagent.agents.tree import Event
-from callagent.agents.tree.content import texts
+from callagent.agents.tree.content import Content, as_messages, texts
 from callagent.agents.tree.event import USER
 from callagent.errors import ProviderError
 from callagent.log import get_logger
-from callagent.models.protocol import LanguageModel, ModelSettings
+from callagent.models.protocol import LanguageModel, Message, ModelSettings
 
 log = get_logger(__name__)
 SECONDS = 10.0
@@ -85,10 +85,23 @@ async def triggers(
     return not policy.fail_open
 
 
+async def answer_instead(prompt: str, model: LanguageModel, contents: Sequence[Content]) -> str:
+    """What the model says by other instructions; empty: it does not answer."""
+    try:
+        return await _text(model, [{"role": "system", "content": prompt}, *as_messages(contents)], ModelSettings())
+    except (ProviderError, TimeoutError) as error:
+        log.warning("guardrail_not_answered", error=f"{type(error).__name__}: {error}")
+        return ""
+
+
 async def _ask(model: LanguageModel, question: str) -> str:
     settings = ModelSettings(json_output=True, temperature=0.0)
+    return await _text(model, [{"role": "user", "content": question}], settings)
+
+
+async def _text(model: LanguageModel, messages: Sequence[Message], settings: ModelSettings) -> str:
     text = ""
-    stream = model.stream([{"role": "user", "content": question}], [], settings)
+    stream = model.stream(messages, [], settings)
     async with asyncio.timeout(SECONDS), aclosing(cast("Any", stream)) as deltas:
         async for delta in deltas:
             text += delta.text

@@ -80,7 +80,7 @@ class Stage:
                 continue
             data = _decoded(blob) if blob.get("mime_type") == _CUSTOMIZED else None
             if blob.get("mime_type") == _PAYLOAD and len(self._payloads) < _MAX_PAYLOADS:
-                self._payloads.append(_decoded(blob))
+                self._payloads.append(_json(blob))
             if data is None:
                 silent = True
                 continue
@@ -122,7 +122,11 @@ class Stage:
     def collect_digits(self, finish: str, timeout: float) -> None:
         """The next turn may be key presses, ended by a key or by seconds of silence."""
         digits = DigitSettings(
-            end_key=finish, first_digit_timeout=_FIRST_DIGIT, inter_digit_timeout=timeout, while_speaking=True
+            end_key=finish,
+            end_key_alone=True,
+            first_digit_timeout=_FIRST_DIGIT,
+            inter_digit_timeout=timeout,
+            while_speaking=True,
         )
         self.decide(Listen(ListenSettings(digits=digits)))
 
@@ -143,8 +147,13 @@ class MarkedOutbox(Outbox):
 
 
 def _decoded(blob: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    data = _json(blob)
+    return data if isinstance(data, dict) else None
+
+
+def _json(blob: Mapping[str, Any]) -> Any:
+    """None: it is no JSON."""
     try:
-        data = json.loads(base64.b64decode(str(blob.get("data") or ""), validate=True))
+        return json.loads(base64.b64decode(str(blob.get("data") or ""), validate=True))
     except (ValueError, binascii.Error):
         return None
-    return data if isinstance(data, dict) else None

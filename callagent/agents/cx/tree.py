@@ -6,11 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from callagent.agents.cx.app import AgentConfig, CxApp, ToolConfig, tool_name
+from callagent.agents.cx.durations import seconds_of
 from callagent.agents.cx.guardrails import guardrails_of
 from callagent.agents.cx.load import SYSTEM_TOOLS
-from callagent.agents.cx.openapi import operations
+from callagent.agents.cx.openapi import only_operation, operations
 from callagent.agents.tree import LlmNode, Point, Tool, ToolKind
 
+ASYNCHRONOUS_SECONDS = 60.0
+"""For a tool that nobody waits for and that says nothing of it."""
+MAX_SECONDS = 300.0
+"""Longer than this no tool of an app runs."""
 DESCRIBED = ("pythonFunction", "mcpTool")
 """Kinds of tools that a worker describes."""
 END_SESSION, CUSTOMIZE_RESPONSE = "end_session", "customize_response"
@@ -59,6 +64,7 @@ def app_tools(app: CxApp, described: Mapping[str, Any]) -> dict[str, Tool]:
     builder = _TreeBuilder(app, described)
     tools = [builder.system(name) for name in _SYSTEM]
     tools += [made for tool in app.tools.values() if tool.kind in DESCRIBED and (made := builder.python(tool))]
+    tools += [made for tool in app.tools.values() if tool.schema is not None and (made := operation_tool(tool))]
     for toolset in app.toolsets:
         tools += builder.toolset(toolset, None)
     return {tool.name: tool for tool in tools}
@@ -88,7 +94,7 @@ class _TreeBuilder:
             model=str(settings.get("model") or ""),
             temperature=settings.get("temperature"),
             can_transfer_to_peers=False,
-            tools=tuple({tool.name: tool for tool in self._tools(agent)}.values()),
+            tools=(*{tool.name: tool for tool in self._tools(agent)}.values(), *self._examples(name)),
         )
         self._inside.discard(name)
         return made
@@ -111,12 +117,14 @@ class _TreeBuilder:
                 tools += [self.system(name)] if name in _SYSTEM else []
             elif config.kind in DESCRIBED:
                 tools += [made] if (made := self.python(config)) else []
+            elif config.schema is not None:
+                tools += [made] if (made := operation_tool(config)) else []
             elif config.kind == "clientFunction" and self._clients:
                 tools.append(_client_function(config))
             elif config.kind == "agentTool":
                 tools += [made] if (made := self._agent_tool(config)) else []
         for toolset, operation_names in agent.toolsets:
-            tools += self.toolset(toolset, operation_names)
+            tools += self.toolset(self._app.toolset_named(toolset) or toolset, operation_names)
         return tools
 
     def system(self, name: str) -> Tool:
@@ -129,12 +137,14 @@ class _TreeBuilder:
         described = self._described.get(name)
         if described is None:
             return None
+        asynchronous = config.data.get("executionType") == "ASYNCHRONOUS"
         return Tool(
             name,
             ToolKind.CODE,
             str(described.get("description") or ""),
             described.get("parameters"),
-            asynchronous=config.data.get("executionType") == "ASYNCHRONOUS",
+            asynchronous=asynchronous,
+            seconds=deadline(config.data) or (ASYNCHRONOUS_SECONDS if asynchronous else None),
         )
 
     def toolset(self, name: str, operation_names: Any) -> list[Tool]:
@@ -147,10 +157,20 @@ class _TreeBuilder:
                 if each.get("toolset") == name and (wanted is None or each["name"] in wanted)
             ]
         return [
-            Tool(f"{toolset.display_name}_{each.name}", ToolKind.CODE, each.description, each.schema())
+            Tool(
+                f"{toolset.display_name}_{each.name}",
+                ToolKind.CODE,
+                each.description,
+                each.schema(),
+                seconds=deadline(toolset.data),
+            )
             for each in operations(toolset.schema or {})
             if wanted is None or each.name in wanted
         ]
+
+    def _examples(self, name: str) -> list[Tool]:
+        text = self._app.examples.get(name)
+        return [Tool("examples", ToolKind.EXAMPLES, text=text)] if text else []
 
     def _agent_tool(self, config: ToolConfig) -> Tool | None:
         own = config.data["agentTool"]
@@ -159,6 +179,21 @@ class _TreeBuilder:
             return None
         request = {"type": "object", "properties": {"request": {"type": "string"}}, "required": ["request"]}
         return Tool(tool_name(config), ToolKind.AGENT, config.description, request, agent=self.node(target))
+
+
+def deadline(data: Mapping[str, Any]) -> float | None:
+    """Seconds that a tool or toolset may take; None: it says nothing."""
+    given = seconds_of(data.get("timeout"))
+    return min(given, MAX_SECONDS) if given else None
+
+
+def operation_tool(config: ToolConfig) -> Tool | None:
+    """None: its description has no operation."""
+    operation = only_operation(config.schema or {}, tool_name(config))
+    if operation is None:
+        return None
+    description = config.description or operation.description
+    return Tool(operation.name, ToolKind.CODE, description, operation.schema(), seconds=deadline(config.data))
 
 
 def _client_function(config: ToolConfig) -> Tool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 from callagent.agents.tree.content import Content, calls, parts, responses, text_content, texts
 from callagent.agents.tree.event import USER, Event
@@ -15,7 +16,10 @@ from callagent.agents.vault import Vault
 class Conversation:
     """Changed through `append` only, so that events and state tell the same."""
 
-    def __init__(self, root: Node, state: State, shared: SharedState, user: str) -> None:
+    def __init__(
+        self, root: Node, state: State, shared: SharedState, user: str, clock: Callable[[], float] | None = None
+    ) -> None:
+        """`clock`: Unix time for the events; None: they have none."""
         self.root = root
         self.state = state
         self.vault = Vault()
@@ -25,6 +29,7 @@ class Conversation:
         self._entered: Node | None = None
         self._shared = shared
         self._user = user
+        self._clock = clock
         self._numbers = itertools.count(1)
         self._functions = itertools.count(1)
 
@@ -39,10 +44,12 @@ class Conversation:
     def count_on(self, outer: Conversation) -> None:
         """The conversation of an agent that is a tool counts with the call's, and knows its secret digits."""
         self._numbers, self._functions, self.vault = outer._numbers, outer._functions, outer.vault
+        self._clock = outer._clock
 
     def append(self, event: Event) -> None:
         """Take an event into the history, and what it does into the state. Temporary keys are not the history's."""
         event.id = event.id or f"event-{self.new_number()}"
+        event.at = event.at or (int(self._clock()) if self._clock is not None else 0)
         actions = event.actions
         self.state.apply(actions.state_delta, actions.removed)
         self._shared.take(self._user, actions.state_delta, actions.removed)
@@ -90,6 +97,9 @@ class Conversation:
     def correct(self, since: int, heard: str) -> None:
         """The caller interrupted: of what agents said from event `since` on, only the words of `heard` remain."""
         left = len(heard.split())
+        said = [event for event in self.events[since:] if event.author != USER and texts(event.content)]
+        for event in said[-1:]:
+            event.interrupted = True
         for index in range(since, len(self.events)):
             event = self.events[index]
             if event.author == USER or not texts(event.content):
@@ -99,6 +109,7 @@ class Conversation:
                 if part.get("text") and not part.get("thought"):
                     words = part["text"].split()
                     text = part["text"] if len(words) <= left else " ".join(words[:left])
+                    event.interrupted = event.interrupted or len(words) > left
                     left -= min(left, len(words))
                     part = {**part, "text": text}
                 kept.append(part)

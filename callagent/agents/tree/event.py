@@ -66,6 +66,10 @@ class Event:
     """Calls whose true result comes later than the response to them."""
     error: tuple[str, str] | None = None
     """Kind and text of what ended the run."""
+    interrupted: bool = False
+    """The caller spoke into it: its text is what was heard."""
+    at: int = 0
+    """Unix seconds; 0: not known."""
 
     @property
     def is_final(self) -> bool:
@@ -86,4 +90,8 @@ class Event:
             plain["long_running_tool_ids"] = list(self.long_running)
         if self.error is not None:
             plain["error_code"], plain["error_message"] = self.error
+        if self.interrupted:
+            plain["interrupted"] = True
+        if self.at:
+            plain["timestamp"] = self.at
         return plain | {"id": self.id, "invocation_id": self.invocation}

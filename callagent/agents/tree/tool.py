@@ -44,6 +44,8 @@ class Tool:
     """Its result is preliminary; the true one comes in a later turn."""
     asynchronous: bool = False
     """Of code: the model goes on at once and learns the result in a later request."""
+    seconds: float | None = None
+    """Of code: how long it may take; None: as long as the settings say."""
     agent: LlmNode | Any = None
     """Of an agent tool: the agent, which need not be an `LlmNode`."""
     skip_summarization: bool = False

@@ -4,7 +4,8 @@ A request is `{"op", "agent", "scene": {"branch", "invocation_id", "user_content
 "state": {"set", "removed"}, "events_from", "events"}` and what the operation needs:
 
     {"op": "callbacks", "point", "subject"}   → {"answers": [answer]}
-    {"op": "tools", "calls": [{"tool", "id", "args"}], "parallel"}  → {"answers": [answer, …]}, one per call, in order
+    {"op": "tools", "calls": [{"tool", "id", "args"}], "parallel", "seconds"}  → {"answers": [answer, …]}, one per
+    call, in order; the longest of the tools' deadlines is that of all
     {"op": "instruction"} and {"op": "agent"} → {"answers": [answer]}
 
 `agent` is the number that the worker gave an agent when it described the project. `conversation` is 0 for the call and
@@ -38,6 +39,10 @@ log = get_logger(__name__)
 MAX_LOGS = 200
 W = TypeVar("W", bound="WorkerCode")
 OnAsked = Callable[[Plain], Awaitable[Any]]
+Spare = Callable[[], Awaitable[Lease]]
+"""Another worker of the same call; raises `WorkerError`."""
+MAX_APART = 4
+"""Tools of one call that the model does not wait for and that run at the same time."""
 
 
 @dataclass(slots=True)
@@ -47,6 +52,8 @@ class _Worker:
     lease: Lease
     timeout: float
     agent_timeout: float
+    spare: Spare | None = None
+    apart: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_APART))
     one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
     numbers: itertools.count[int] = field(default_factory=itertools.count)
     released: list[int] = field(default_factory=list)
@@ -57,8 +64,16 @@ class _Worker:
 class WorkerCode:
     """Implements `project_code.ProjectCode`."""
 
-    def __init__(self, lease: Lease, conversation: Conversation, timeout: float, agent_timeout: float) -> None:
-        self._begin(_Worker(lease, timeout, agent_timeout), conversation)
+    def __init__(
+        self,
+        lease: Lease,
+        conversation: Conversation,
+        timeout: float,
+        agent_timeout: float,
+        spare: Spare | None = None,
+    ) -> None:
+        """`spare`: who carries out tools that the model does not wait for; None: the same worker, in its turn."""
+        self._begin(_Worker(lease, timeout, agent_timeout, spare), conversation)
 
     def nested(self, conversation: Conversation) -> WorkerCode:
         return self._copy(WorkerCode, conversation)
@@ -82,7 +97,11 @@ class WorkerCode:
     async def tools(self, scene: Scene, calls: Sequence[CodeCall], *, parallel: bool) -> list[CodeAnswer]:
         reveal = self._conversation.vault.reveal
         plain = [{"tool": call.tool.name, "id": call.id, "args": reveal(dict(call.arguments))} for call in calls]
-        return await self._ask(scene, {"op": "tools", "calls": plain, "parallel": parallel}, len(plain))
+        seconds = [self._worker.timeout if call.tool.seconds is None else call.tool.seconds for call in calls]
+        request = {"op": "tools", "calls": plain, "parallel": parallel, "seconds": max(seconds, default=0.0)}
+        if self._worker.spare is not None and calls and all(call.tool.asynchronous for call in calls):
+            return await self._apart(self._worker.spare, scene, request)
+        return await self._ask(scene, request, len(plain))
 
     async def instruction(self, scene: Scene) -> CodeAnswer:
         return (await self._ask(scene, {"op": "instruction"}, 1))[0]
@@ -154,10 +173,39 @@ class WorkerCode:
                 return [CodeAnswer(error=failed, logs=logs) for _ in range(answers)]
             return [self._answer(conceal(plain), logs) for plain in given]
 
+    async def _apart(self, spare: Spare, scene: Scene, request: Plain) -> list[CodeAnswer]:
+        """In a worker of its own, which knows what is known now; the call's goes on meanwhile."""
+        logs: list[Mapping[str, Any]] = []
+        conceal = self._conversation.vault.conceal
+
+        async def on_message(message: Plain) -> None:
+            if len(logs) < MAX_LOGS:
+                logs.append({key: value for key, value in conceal(message).items() if key != "ask"})
+
+        conversation = self._conversation
+        known = {
+            "state": {"set": dict(conversation.state.values), "removed": []},
+            "events_from": 0,
+            "events": [event.as_plain() for event in conversation.events],
+        }
+        try:
+            async with self._worker.apart:
+                lease = await spare()
+                try:
+                    whole = {**request, **self._place(scene), **known, "conversation": 0, "released": []}
+                    data = await lease.run(whole, timeout=request["seconds"], on_message=on_message)
+                finally:
+                    await lease.close()
+        except WorkerError as error:
+            text = conceal(str(error))
+            log.warning("project_code_failed", op=request["op"], agent=scene.node.name, error=text)
+            return [CodeAnswer(error=(type(error).__name__, text), logs=logs) for _ in request["calls"]]
+        return [self._told(conceal(plain), logs) for plain in data["answers"]]
+
     async def _send(self, request: Plain, on_message: OnAsked) -> list[Plain]:
         """The answers. Raises `WorkerError`."""
         worker = self._worker
-        timeout = worker.agent_timeout if request["op"] == "agent" else worker.timeout
+        timeout = worker.agent_timeout if request["op"] == "agent" else request.get("seconds") or worker.timeout
         data = await worker.lease.run(request, timeout=timeout, on_message=on_message)
         worker.released = [each for each in worker.released if each not in request["released"]]
         answers: list[Plain] = data["answers"]
@@ -171,20 +219,28 @@ class WorkerCode:
             conversation.revised = 0
         return {
             **request,
+            **self._place(scene),
+            "conversation": self._number,
+            "released": list(self._worker.released),
+            **self.news(),
+        }
+
+    def _place(self, scene: Scene) -> Plain:
+        return {
             "agent": scene.node.code,
             "scene": {
                 "branch": scene.branch,
                 "invocation_id": scene.invocation,
                 "user_content": scene.user_content,
             },
-            "conversation": self._number,
-            "released": list(self._worker.released),
-            **self.news(),
         }
 
     def _answer(self, plain: Mapping[str, Any], logs: Sequence[Mapping[str, Any]]) -> CodeAnswer:
+        self.take(plain.get("actions") or {})
+        return self._told(plain, logs)
+
+    def _told(self, plain: Mapping[str, Any], logs: Sequence[Mapping[str, Any]]) -> CodeAnswer:
         actions = plain.get("actions") or {}
-        self.take(actions)
         error = plain.get("error")
         if error:
             log.warning("project_code_raised", kind=error[0], error=error[1], traceback=plain.get("traceback"))

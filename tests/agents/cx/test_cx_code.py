@@ -68,7 +68,7 @@ async def test_a_customized_response_cannot_be_interrupted_and_asks_for_keys(tmp
         assert Say("Enter your number.", interruptible=False) in actions
         ending: Any = actions[-1]
         assert ending.settings.digits == DigitSettings(
-            end_key="#", first_digit_timeout=10.0, inter_digit_timeout=3.0, while_speaking=True
+            end_key="#", end_key_alone=True, first_digit_timeout=10.0, inter_digit_timeout=3.0, while_speaking=True
         )
 
 
@@ -198,7 +198,7 @@ async def test_variable_functions_and_other_tools_are_globals(tmp_path: Path) ->
                 except Exception as error:
                     unknown = str(error)
                 return {"total": total, "later": later().json(), "unknown": "nobody" in unknown,
-                        "missing": get_variable("gone"), "call": bool(context.function_call_id)}
+                        "missing": get_variable("gone", "none"), "call": bool(context.function_call_id)}
         """,
     }
     async with driven(
@@ -206,7 +206,7 @@ async def test_variable_functions_and_other_tools_are_globals(tmp_path: Path) ->
     ) as agent:
         actions = await agent.says("Go.")
         assert results(actions)["work"] == {
-            "total": 7, "later": {"sum": 2}, "unknown": True, "missing": None, "call": True,
+            "total": 7, "later": {"sum": 2}, "unknown": True, "missing": "none", "call": True,
         }  # fmt: skip
         assert agent.state["count"] == 5
         assert "gone" not in agent.state

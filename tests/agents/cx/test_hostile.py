@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -89,3 +90,57 @@ def before_model_callback(callback_context, llm_request):
         assert words(actions) == ["Once more?"]
         assert isinstance(actions[-1], Listen)
         assert words(await agent.says("Hello?")) == ["Hello."]
+
+
+@pytest.mark.skipif(landlock_version() == 0, reason="the kernel has no Landlock")
+async def test_a_callback_cannot_read_the_environment_of_another_process(tmp_path: Path) -> None:
+    spy = SPY.strip().replace("return {", "callback_context.state.update({").replace("found}", "found})")
+    app = write_app(tmp_path, callbacks={"before_agent": f"def before_agent_callback(callback_context):\n    {spy}\n"})
+    async with driven(app, {"text": "So."}, make_pool=ProcessPool) as agent:
+        assert words(await agent.says("Spy.")) == ["So."]
+        assert agent.state["found"] == []
+
+
+PLACES = ("guardrail", "rule", "after_tool", "after_agent", "after_model", "thread")
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("harm", ["spins", "dies", "eats_memory"])
+async def test_harm_at_any_place_of_an_app_is_contained(place: str, harm: str, tmp_path: Path) -> None:
+    arguments = {
+        "guardrail": "callback_context, llm_request",
+        "rule": "callback_context",
+        "after_tool": "tool, input, callback_context, tool_response",
+        "after_agent": "callback_context",
+        "after_model": "callback_context, llm_response",
+        "thread": "",
+    }[place]
+    name = {"guardrail": "before_model_callback", "rule": "condition", "thread": "inner"}.get(
+        place, f"{place}_callback"
+    )
+    guard = "" if place == "thread" else "    if get_variable('safe'):\n        return None\n"
+    code = f"def {name}({arguments}):\n{guard}    {HARM[harm]}\n"
+    inner = "def harm() -> dict:\n    async_tools.inner({})\n    return {'started': True}\n"
+    guardrail = {"codeCallback": {"beforeModelCallback": {"pythonCode": "agents/desk/code.py"}}}
+    condition = {"pythonCodeCondition": {"pythonCode": "agents/desk/code.py"}}
+    rule = {"childAgent": "other", "direction": "PARENT_TO_CHILD", "deterministicTransfer": condition}
+    app = write_app(
+        tmp_path,
+        app={"guardrails": ["g"] if place == "guardrail" else []},
+        agent={"childAgents": ["other"], "transferRules": [rule] if place == "rule" else []},
+        callbacks={place: code} if place.startswith("after") else {},
+        tools={"keep": KEEP, **({"inner": code, "harm": inner} if place == "thread" else {})},
+        more={
+            "agents/desk/code.py": code,
+            "agents/other/other.json": json.dumps({"displayName": "Other", "instruction": "Be other."}),
+            "guardrails/g/g.json": json.dumps({"displayName": "G", **guardrail}),
+        },
+    )
+    entries: list[dict[str, Any]] = [call("harm" if place == "thread" else "keep"), {"text": "One."}]
+    settings = TreeSettings(function_timeout=1.5, fallback_utterance="Once more?")
+    async with driven(app, *entries, *[{"text": "Safe."}] * 3, settings=settings, make_pool=ProcessPool) as agent:
+        actions = await agent.says("Do harm.")
+        assert isinstance(actions[-1], Listen)
+        assert words(actions)
+        agent.agent.set_variables({"safe": True})
+        assert words(await agent.says("Hello?")) in (["Safe."], ["One."])

@@ -162,3 +162,21 @@ async def test_what_shows_only_when_the_code_runs_is_told_with_its_line(tmp_path
     (error,) = await check_cx_imports(pool)
     assert (error.line, error.message) == (2, "RuntimeError: not today")
     await pool.close()
+
+
+def test_code_of_guardrails_rules_and_fakes_is_checked_too(tmp_path: Path) -> None:
+    code = {"codeCallback": {"beforeModelCallback": {"pythonCode": "guardrails/g/code.py"}}}
+    condition = {"pythonCodeCondition": {"pythonCode": "agents/desk/rule.py"}}
+    rule = {"childAgent": "desk", "deterministicTransfer": condition}
+    fake = {"toolFakeConfig": {"enableFakeMode": True, "codeBlock": {"pythonCode": "tools/look/fake.py"}}}
+    more = {
+        "guardrails/g/g.json": json.dumps(code),
+        "guardrails/g/code.py": "def before_model_callback(context):\n    pass\n",
+        "agents/desk/rule.py": "import socket\n",
+        "tools/look/look.json": json.dumps({"clientFunction": {"name": "look"}, **fake}),
+        "tools/look/fake.py": "def fake_tool_call(\n",
+    }
+    told = {(each.file, each.line) for each in check_cx_app(
+        write_app(tmp_path, agent={"transferRules": [rule]}, more=more)
+    ).errors}  # fmt: skip
+    assert told == {("guardrails/g/code.py", 1), ("agents/desk/rule.py", 1), ("tools/look/fake.py", 1)}

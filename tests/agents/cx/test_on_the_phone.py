@@ -46,6 +46,40 @@ async def test_the_caller_enters_a_number_and_is_handed_to_a_person(tmp_path: Pa
     assert "Traceback" not in server.errors.read_text()
 
 
+async def test_keys_are_an_entry_with_the_finish_key_alone_and_without_it_after_a_silence(tmp_path: Path) -> None:
+    thought: list[dict[str, Any]] = [
+        {"expect": {"last_user": "^#$"}, "text": "Nothing was entered."},
+        {"expect": {"last_user": "^45$"}, "text": "Forty-five."},
+        {"text": "No keys are wanted."},
+    ]
+    heard = ["My account.", "My account.", "And now?"]
+    with serve(tmp_path, project=DESK, **scripts(tmp_path, heard, thought)) as server:
+        async with talker(server.sip) as caller:
+            await caller.listen(1)
+            await caller.say()
+            await caller.listen(2)
+            await caller.line.send_digits("#")
+            await caller.listen(3)
+            await caller.say()
+            await caller.listen(4)
+            await caller.line.send_digits("45")
+            await caller.listen(5)
+            # No entry is asked for here: the keys are none, the words count.
+            await caller.line.send_digits("9")
+            await caller.say()
+            await caller.listen(6)
+        record = (await asyncio.to_thread(server.wait_for_records, 1))[0]
+    assert [turn["agent_response"] for turn in record["turns"]] == [
+        "City utilities, hello.",
+        "Enter your number.",
+        "Nothing was entered.",
+        "Enter your number.",
+        "Forty-five.",
+        "No keys are wanted.",
+    ]
+    assert record["turns"][-1]["user_input"] == "And now?"
+
+
 async def test_another_agent_takes_over_is_interrupted_and_refers_the_caller(tmp_path: Path) -> None:
     ending = {"reason": "works", "session_escalated": True}
     thought: list[dict[str, Any]] = [

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import builtins
 import importlib.util
-import subprocess
 import sys
 import types
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -33,26 +31,14 @@ from tests.agents.driving import results, words
 from tests.agents.flows.support import scripted
 
 GREETING = "Hi, I am your virtual assistant. How can I help you today?"
-_PACKAGE = "cxas-scrapi==1.10.0"
 _TESTS = "evals/callback_tests/tests/root_agent/before_model_callbacks/before_model/test.py"
 _CODE = "evals/callback_tests/agents/root_agent/before_model_callbacks/before_model/python_code.py"
 
 
 @pytest.fixture(scope="session")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel's project template; skipped when the wheel cannot be had."""
-    folder = tmp_path_factory.mktemp("cxas")
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--quiet", "--dest", str(folder), _PACKAGE]
-    try:
-        done = subprocess.run(command, capture_output=True, timeout=120, check=False)
-    except subprocess.TimeoutExpired:
-        pytest.skip(f"{_PACKAGE} cannot be downloaded in time")
-    wheels = list(folder.glob("*.whl"))
-    if done.returncode or not wheels:
-        pytest.skip(f"{_PACKAGE} cannot be downloaded")
-    with zipfile.ZipFile(wheels[0]) as wheel:
-        wheel.extractall(folder)
-    return next(path for path in folder.rglob("project-template") if path.is_dir())
+def template(wheel: Path) -> Path:
+    """The wheel's project template."""
+    return next(path for path in wheel.rglob("project-template") if path.is_dir())
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ class Blob(CesModel):
     data: bytes | None = None
     """Base64."""
     mime_type: str | None = None
-    transcript_text: str | None = Field(default=None, alias="transcript")
+    transcript_field: str | None = Field(default=None, alias="transcript")
 
     @property
     def raw_data(self) -> bytes | None:
@@ -47,7 +47,7 @@ class Blob(CesModel):
         self.data = base64.b64encode(value)
 
     def transcript(self) -> str | None:
-        return self.transcript_text
+        return self.transcript_field
 
     @classmethod
     def from_json(cls, data: str) -> Blob:

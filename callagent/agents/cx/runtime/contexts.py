@@ -5,33 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from callagent.agents.cx.runtime.classes import Content, Event, EventActions, Part
+from pydantic import Field
+
+from callagent.agents.cx.runtime.classes import CesModel, Content, Event, EventActions, Part
 
 
-class CallbackContext:
-    def __init__(
-        self,
-        *,
-        state: dict[str, Any] | None = None,
-        events: list[Event] | None = None,
-        user_content: Content | None = None,
-        **more: Any,
-    ) -> None:
-        self.state: dict[str, Any] = {} if state is None else state
-        """The call's variables; a change inside a value counts too."""
-        self.events: list[Event] = [] if events is None else events
-        self.user_content = user_content
-        self.invocation_id: str = more.get("invocation_id", "")
-        self.agent_name: str = more.get("agent_name", "")
-        self.session_id: str = more.get("session_id", "")
-        self.language_code: str = more.get("language_code", "")
-        self.app_id: str = more.get("app_id", "")
-        self.project_id: str = more.get("project_id", "")
-        self.project_number: int = more.get("project_number", 0)
-        self.location: str = more.get("location", "")
-        self.turn_index: int = more.get("turn_index", 0)
-        self.streaming_stage: str | None = more.get("streaming_stage")
-        self.actions = EventActions()
+class CallbackContext(CesModel):
+    user_content: Content | None = None
+    invocation_id: str = ""
+    agent_name: str = ""
+    session_id: str = ""
+    state: dict[str, Any] = Field(default_factory=dict)
+    """The call's variables; a change inside a value counts too."""
+    actions: EventActions = Field(default_factory=EventActions)
+    events: list[Event] = Field(default_factory=list)
+    streaming_stage: str | None = None
+    language_code: str = ""
+    project_id: str = ""
+    project_number: int = 0
+    location: str = ""
+    app_id: str = ""
+    turn_index: int = 0
 
     @property
     def variables(self) -> dict[str, Any]:
@@ -76,6 +70,19 @@ class CallbackContext:
 
 
 class ToolContext(CallbackContext):
-    def __init__(self, *, function_call_id: str = "", **more: Any) -> None:
-        super().__init__(**more)
-        self.function_call_id = function_call_id
+    function_call_id: str | None = None
+
+
+def live_context(state: dict[str, Any], events: list[Event], call_id: str | None, **more: Any) -> CallbackContext:
+    """A context of a running call: it holds these very objects, so that what code changes in them is kept."""
+    known = {"state": state, "events": events, **more}
+    if call_id is None:
+        return CallbackContext.model_construct(**known)
+    return ToolContext.model_construct(function_call_id=call_id, **known)
+
+
+def as_tool_context(context: CallbackContext) -> ToolContext:
+    """As a tool sees it that a callback calls."""
+    if isinstance(context, ToolContext):
+        return context
+    return ToolContext.model_construct(**{name: getattr(context, name) for name in CallbackContext.model_fields})

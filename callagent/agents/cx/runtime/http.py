@@ -69,11 +69,11 @@ class Requests:
         body = _body(kwargs.get("data"), kwargs.get("json"), headers)
         asked = urllib.request.Request(url, data=body, headers=headers, method=str(method).upper())
         try:
-            with self._opener.open(asked, timeout=kwargs.get("timeout") or TIMEOUT) as answer:
-                return _response(answer, "")
+            with self._opener.open(asked, timeout=_seconds(kwargs.get("timeout"))) as answer:
+                return _response(answer)
         except urllib.error.HTTPError as error:
             with error:
-                return _response(error, str(error.reason))
+                return _response(error)
 
     def get(self, url: str, params: Any = None, **kwargs: Any) -> ExternalResponse:
         return self.request("GET", url, params=params, **kwargs)
@@ -97,6 +97,12 @@ class Requests:
         return self.request("OPTIONS", url, **kwargs)
 
 
+def _seconds(timeout: Any) -> float:
+    """Of a number, or of one for connecting and one for reading: the wait for each is bounded by the longer."""
+    given = timeout if isinstance(timeout, tuple | list) else [timeout]
+    return max((float(each) for each in given if each), default=TIMEOUT)
+
+
 def _check_scheme(url: str) -> None:
     if urllib.parse.urlsplit(url).scheme.lower() not in ("http", "https"):
         raise ValueError(f"only http and https addresses can be asked, not '{url}'")
@@ -115,8 +121,8 @@ def _body(data: Any, json: Any, headers: dict[str, str]) -> bytes | None:
     return data.encode() if isinstance(data, str) else data
 
 
-def _response(answer: Any, reason: str) -> ExternalResponse:
+def _response(answer: Any) -> ExternalResponse:
     body = answer.read(BODY_LIMIT + 1)
     if len(body) > BODY_LIMIT:
         raise ValueError(f"the answer has more than {BODY_LIMIT} bytes")
-    return ExternalResponse(body.decode("utf-8", "replace"), int(answer.status), reason)
+    return ExternalResponse(body.decode("utf-8", "replace"), int(answer.status), str(answer.reason or ""))

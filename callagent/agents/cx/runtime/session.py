@@ -20,7 +20,7 @@ from callagent.agents.cx.runtime.classes import (
     ToolDeclaration,
     plain,
 )
-from callagent.agents.cx.runtime.contexts import CallbackContext, ToolContext
+from callagent.agents.cx.runtime.contexts import CallbackContext, live_context
 from callagent.agents.cx.runtime.declarations import declare
 from callagent.agents.cx.runtime.http import Requests
 from callagent.agents.cx.runtime.namespace import Namespaces, call_by_name
@@ -83,12 +83,13 @@ class CxSession(TreeSession):
             "AsyncTools": AsyncTools,
         }
         self._namespaces = Namespaces(compiled, platform)
-        self._toolbox = Toolbox(app, self._namespaces, requests, fakes=bool(context.get("use_tool_fakes")))
+        fakes, mocks = bool(context.get("use_tool_fakes")), context.get("mocks")
+        self._toolbox = Toolbox(app, self._namespaces, requests, fakes=fakes, mocks=mocks)
         platform["tools"] = Tools(self._toolbox, lambda: self._context)
         platform["async_tools"] = AsyncTools(self._toolbox, lambda: self._context)
 
-    def _get_variable(self, key: str) -> Any:
-        return self._context.get_variable(key)
+    def _get_variable(self, key: str, default: Any = None) -> Any:
+        return self._context.get_variable(key, default)
 
     def _set_variable(self, key: str, value: Any) -> None:
         self._context.set_variable(key, value)
@@ -111,21 +112,27 @@ class CxSession(TreeSession):
         scene = request["scene"]
         content = scene.get("user_content")
         turn = str(scene.get("invocation_id") or "").removeprefix("turn-")
-        more: dict[str, Any] = {
+        self._context = live_context(
+            live.state,
+            live.events,
+            call_id,
             **self._call,
-            "state": live.state,
-            "events": live.events,
-            "user_content": Content.model_validate(content) if content else None,
-            "invocation_id": scene.get("invocation_id") or "",
-            "agent_name": self._agents[request["agent"]].display_name,
-            "turn_index": int(turn) if turn.isdigit() else 0,
-        }
-        made = CallbackContext(**more) if call_id is None else ToolContext(function_call_id=call_id, **more)
-        self._context = made
-        return made
+            user_content=Content.model_validate(content) if content else None,
+            invocation_id=scene.get("invocation_id") or "",
+            agent_name=self._agents[request["agent"]].display_name,
+            turn_index=int(turn) if turn.isdigit() else 0,
+        )
+        return self._context
 
     def context_actions(self, context: CallbackContext) -> dict[str, Any]:
-        return {"transfer_to_agent": context.actions.transfer_to_agent}
+        asked = context.actions
+        context.state.update(asked.state_delta)
+        target = asked.transfer_to_agent
+        return {
+            "transfer_to_agent": target and (self._app.agent_named(target) or target),
+            "escalate": bool(asked.escalate),
+            "skip_summarization": bool(asked.skip_summarization),
+        }
 
     def subject(self, point: str, context: Any, plain: Mapping[str, Any], agent: int) -> CxSubject:
         if "code" in plain:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from callagent.agents.cx.app import Code, CxApp, ToolConfig, tool_name
-from callagent.agents.cx.openapi import Operation, operations
+from callagent.agents.cx.openapi import Operation, only_operation, operations
 from callagent.agents.cx.runtime.authentication import Authentication
 from callagent.agents.cx.runtime.classes import Tool
-from callagent.agents.cx.runtime.contexts import CallbackContext
+from callagent.agents.cx.runtime.contexts import CallbackContext, as_tool_context
 from callagent.agents.cx.runtime.http import ExternalResponse, Requests
 from callagent.agents.cx.runtime.namespace import Namespaces, call_by_name
 from callagent.agents.cx.runtime.remote import RemoteTools
@@ -25,8 +26,17 @@ class UnknownTool(AttributeError):
 
 
 class Toolbox:
-    def __init__(self, app: CxApp, namespaces: Namespaces, requests: Requests, *, fakes: bool = False) -> None:
-        """`fakes`: the app's own answer in the place of its tools, where there are any."""
+    def __init__(
+        self,
+        app: CxApp,
+        namespaces: Namespaces,
+        requests: Requests,
+        *,
+        fakes: bool = False,
+        mocks: Mapping[str, Sequence[Any]] | None = None,
+    ) -> None:
+        """`fakes`: the app's own answer in the place of its tools, where there are any; `mocks` go before them."""
+        self._mocks = {name: list(answers) for name, answers in (mocks or {}).items() if answers}
         self._namespaces = namespaces
         self._requests = requests
         self._authentication = Authentication(requests)
@@ -38,6 +48,9 @@ class Toolbox:
         for toolset in app.toolsets.values():
             for each in operations(toolset.schema or {}):
                 self._operations[f"{toolset.display_name}_{each.name}"] = (each, toolset.data)
+        for tool in app.tools.values():
+            if tool.schema is not None and (operation := only_operation(tool.schema, tool_name(tool))):
+                self._operations[operation.name] = (operation, {"openApiToolset": tool.data["openApiTool"]})
 
     def run(self, name: str, arguments: Mapping[str, Any], context: CallbackContext) -> Any:
         """A tool's result. Raises `UnknownTool` and whatever the tool raises."""
@@ -88,7 +101,9 @@ class Toolbox:
         return self._namespaces.function(tool.code.file, wanted if wanted or not tool.function else tool.function)
 
     def _fake(self, name: str, arguments: Mapping[str, Any], context: CallbackContext) -> Any:
-        """What a fake answers; None: the tool itself is to be asked."""
+        """What a mock or a fake answers; None: the tool itself is to be asked."""
+        if answers := self._mocks.get(name):
+            return copy.deepcopy(answers.pop(0) if len(answers) > 1 else answers[0])
         code = self._fakes.get(name)
         if code is None:
             return None
@@ -100,7 +115,7 @@ class Toolbox:
 
     def _run_python(self, tool: ToolConfig, arguments: Mapping[str, Any], context: CallbackContext) -> Any:
         function = self.function(tool)
-        return with_context(function, context, lambda: call_by_name(function, arguments))
+        return with_context(function, as_tool_context(context), lambda: call_by_name(function, arguments))
 
 
 class Tools:
@@ -151,14 +166,9 @@ class AsyncTools:
 
 
 def with_context(function: Callable[..., Any], context: CallbackContext, work: Callable[[], Any]) -> Any:
-    """Run with the global `context` of the function's file."""
-    names = getattr(function, "__globals__", {})
-    before = names.get("context")
-    names["context"] = context
-    try:
-        return work()
-    finally:
-        names["context"] = before
+    """Run with the global `context` of the function's file. It stays: another thread may still be in the file."""
+    getattr(function, "__globals__", {})["context"] = context
+    return work()
 
 
 def _session(context: CallbackContext) -> dict[str, Any]:

@@ -1,0 +1,57 @@
+"""What an app may say and nothing here heeds, and arguments that the platform would not take; the check tells both."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+_VOICE = "has no effect here: the settings name the voice"
+_RECORDED = "has no effect here: what is recorded and where is the settings' to say"
+_OF_THE_APP: Mapping[tuple[str, ...], str] = {
+    ("audioProcessingConfig", "synthesizeSpeechConfigs"): _VOICE,
+    ("loggingSettings", "audioRecordingConfig"): _RECORDED,
+    ("loggingSettings", "unredactedAudioRecordingConfig"): _RECORDED,
+    ("loggingSettings", "redactionConfig"): "has no effect here: what is kept of a call is the settings' to say",
+    ("loggingSettings", "bigqueryExportSettings"): "has no effect here: records are in the store",
+    ("defaultChannelProfile", "personaProperty"): "has no effect here: say in the instruction how long answers are",
+    ("defaultChannelProfile", "noiseSuppressionLevel"): "has no effect here: there is no suppression of noise",
+    ("dataStoreSettings",): "has no effect here: there are no data stores of the platform",
+}
+_HINTED: Mapping[str, tuple[type, ...]] = {
+    "str": (str,), "int": (int,), "float": (int, float), "bool": (bool,), "dict": (dict,), "list": (list,)
+}  # fmt: skip
+_PROACTIVE = "'proactiveExecutionEnabled' has no effect here: the callback runs once for each whole answer"
+
+
+def of_app(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Key and reason."""
+    for path, reason in _OF_THE_APP.items():
+        value: Any = data
+        for key in path:
+            value = value.get(key) if isinstance(value, Mapping) else None
+        if value:
+            yield path[-1], f"'{path[-1]}' {reason}"
+
+
+def of_agent(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for callback in data.get("afterModelCallbacks") or ():
+        if isinstance(callback, Mapping) and callback.get("proactiveExecutionEnabled") and not callback.get("disabled"):
+            yield "proactiveExecutionEnabled", _PROACTIVE
+
+
+def of_tool(function: ast.FunctionDef) -> Iterator[tuple[int, str]]:
+    """Line and reason of defaults that the platform does not take."""
+    given = function.args
+    places = [*zip(given.args[len(given.args) - len(given.defaults) :], given.defaults, strict=True)]
+    places += [
+        (each, value) for each, value in zip(given.kwonlyargs, given.kw_defaults, strict=True) if value is not None
+    ]
+    for argument, default in places:
+        if not isinstance(default, ast.Constant):
+            continue
+        hint = argument.annotation.id if isinstance(argument.annotation, ast.Name) else ""
+        if default.value is None:
+            yield default.lineno, f"'{argument.arg}' has the default None: the platform drops such an argument"
+        elif hint in _HINTED and type(default.value) not in _HINTED[hint]:
+            yield default.lineno, f"'{argument.arg}' is hinted as {hint}; its default {default.value!r} is none"
