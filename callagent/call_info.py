@@ -49,7 +49,7 @@ class CallInfo:
     """E.164 or the user part of the From URI; None when withheld."""
     callee: str | None
     wire: str
-    """`sip`, `twilio`, `browser`, `text`."""
+    """`sip`, `twilio`, `browser`, `session`, `text`."""
     started: datetime
     headers: Mapping[str, str] = field(default_factory=lambda: NO_HEADERS)
     """The peer's custom headers (`X-…`) as received; case kept."""

@@ -56,6 +56,10 @@ class Router:
                 return Route(project, number.environment, number.fallback)
         return None
 
+    def environment(self, name: str) -> str:
+        """In which the project of that name was opened."""
+        return next((key[1] for key, project in self._projects.items() if project.name == name), "sandbox")
+
     def projects(self) -> Sequence[AgentProject]:
         return list(self._projects.values())
 

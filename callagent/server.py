@@ -48,10 +48,12 @@ from callagent.speech import (
 )
 from callagent.speech_options import check_languages, longest_final, open_sounds, speech_options
 from callagent.targets import resolve_target
-from callagent.turns import Ears, TurnModel, TurnSettings, TurnTaker
+from callagent.turns import Ears, TurnEvent, TurnModel, TurnSettings, TurnTaker
+from callagent.utterances import WholeUtterances
 from callagent.web import ServerHooks, make_app
 from callagent.web.access import ProxyLogin
 from callagent.web.control import Controls, Dial, DialRefused
+from callagent.web.hooks import TurnWatcher
 
 log = logs.get_logger(__name__)
 
@@ -207,6 +209,10 @@ class Server:
             return
         self._begin(leg, route)
 
+    def hold_session(self, leg: CallLeg, project: AgentProject, watcher: TurnWatcher) -> asyncio.Task[None]:
+        """Hold a call with an agent that the caller chose; it was admitted."""
+        return self._begin(leg, Route(project, self._router.environment(project.name)), watcher)
+
     async def dial(self, asked: Dial) -> str:
         """Place a call; its id. The project is that of the number it comes from. Raises `CallagentError`."""
         route = self._router.route(asked.from_number or None)
@@ -216,11 +222,12 @@ class Server:
         self._begin(leg, route)
         return leg.info.call_id
 
-    def _begin(self, leg: CallLeg, route: Route) -> None:
+    def _begin(self, leg: CallLeg, route: Route, watcher: TurnWatcher | None = None) -> asyncio.Task[None]:
         self._observation.started(leg.info)
-        call = self._make_call(leg, route)
+        call = self._make_call(leg, route, watcher)
         task = asyncio.create_task(self._run_call(call), name=f"call {leg.info.call_id}")
         self._calls[leg.info.call_id] = (call, task)
+        return task
 
     def live_calls(self) -> dict[str, Call]:
         """Those that are on, by id."""
@@ -237,7 +244,7 @@ class Server:
         lines = [*trunks, *provider_metrics(self._lineups)]
         return self._observation.text(gauges) + "".join(f"{line}\n" for line in lines)
 
-    def _make_call(self, leg: CallLeg, route: Route) -> Call:
+    def _make_call(self, leg: CallLeg, route: Route, watcher: TurnWatcher | None) -> Call:
         config = self._config
         recordings = Path(config.records.recordings) if config.records.recordings else None
         settings = CallSettings(
@@ -265,7 +272,8 @@ class Server:
             mute = config.speech.voice == ("none",)
             voice = ApologisingVoice(spoken, lambda: None if mute else emit(ProvidersFailed("voice")))
             timed = TimedVoice(voice, lambda text, asked, answered: emit(SpeechMade(text, asked, answered)))
-            return TurnTaker(ears, timed, emit, times, self._speech.sounds)
+            told = emit if watcher is None else _in_order(watcher, emit)
+            return TurnTaker(ears, timed, told, times, self._speech.sounds)
 
         return Call(leg, route.project, make_taker, self._services, settings)
 
@@ -305,7 +313,16 @@ class Server:
 
         http = self._config.http
         dial = None if self._signalling is None else self._signalling.legs.dial_for
-        hooks = ServerHooks(self.take, self.admit, lambda: self._draining, self.metrics, self._router.outside, dial)
+        hooks = ServerHooks(
+            on_carrier_call=self.take,
+            admit=self.admit,
+            draining=lambda: self._draining,
+            metrics=self.metrics,
+            outside=self._router.outside,
+            dial=dial,
+            hold_session=self.hold_session,
+            utterances=self._utterances(),
+        )
         dashboard = replace(
             self._observation.dashboard(self.live_calls, self._router.projects, stack),
             controls=Controls(
@@ -327,6 +344,13 @@ class Server:
             raise _cannot_listen("http.listen", http.listen, error) from None
         host, port = runner.addresses[0][:2]
         return f"ready http {_text(host, port)}"
+
+    def _utterances(self) -> WholeUtterances:
+        settings, voice = self._config.speech, self._speech.voice
+        recognizer = None if settings.recognizer == ("none",) else self._speech.recognizer
+        return WholeUtterances(
+            recognizer, lambda project: PronouncingVoice(voice, project), settings.language, longest_final(settings)
+        )
 
     def _twilio(self) -> TwilioSettings | None:
         """None without a token: no carrier may call."""
@@ -380,6 +404,14 @@ async def _open_speech(config: Config, stack: AsyncExitStack) -> Speech:
     if turn_model is not None:
         stack.push_async_callback(turn_model.close)
     return Speech(recognizer, voice, sounds, turn_model)
+
+
+def _in_order(*told: Callable[[TurnEvent], None]) -> Callable[[TurnEvent], None]:
+    def tell(event: TurnEvent) -> None:
+        for each in told:
+            each(event)
+
+    return tell
 
 
 def _expect_folder(path: Path) -> None:

@@ -90,6 +90,8 @@ class Say:
     """`speech`, or `dtmf`: the text is digits to send."""
     pcm: bytes | None = None
     """A recording that is played in the place of a voice: 16-bit mono samples at the call's rate."""
+    cancellable: bool = False
+    """It covers a wait: what is said next takes its place, at the next one's first sound."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,6 +57,7 @@ from callagent.legs.leg import (
     PartiesJoined,
     TransferOutcome,
     TransferStatus,
+    WordsWritten,
 )
 from callagent.legs.switched_media import SwitchedMedia
 from callagent.log import get_logger
@@ -238,6 +239,8 @@ class Call:
             case DigitPressed(digit=digit):
                 self._recorder.digit(digit, now, hidden=self._performer.digits_hidden)
                 self._taker.on_digit(digit)
+            case WordsWritten(text=text):
+                self._taker.write(text)
             case LastWordsPlayed(leaving=leaving):
                 self._leave(leaving)
             case TransferEnded(handoff=handoff, target=target, outcome=outcome):

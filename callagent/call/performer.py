@@ -67,7 +67,9 @@ class Performer:
             case Say(channel="dtmf", text=digits):
                 self._key(digits)
             case Say(text=text) if text.strip():
-                self._taker.say(text, interruptible=action.interruptible, pcm=action.pcm)
+                self._taker.say(
+                    text, interruptible=action.interruptible, pcm=action.pcm, cancellable=action.cancellable
+                )
             case FunctionStarted(number=number, latency=latency):
                 self._recorder.function_started(action, now)
                 self._taker.function_started(number, latency)

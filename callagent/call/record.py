@@ -37,7 +37,13 @@ from callagent.turns import (
 )
 
 _HIDDEN = "[hidden]"
-_CHANNELS = {"sip": "VOICE-SIP", "twilio": "VOICE-TWILIO", "browser": "VOICE-WEB", "text": "CHAT"}
+_CHANNELS = {
+    "sip": "VOICE-SIP",
+    "twilio": "VOICE-TWILIO",
+    "browser": "VOICE-WEB",
+    "session": "VOICE-API",
+    "text": "CHAT",
+}
 
 
 class Recorder:

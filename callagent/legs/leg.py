@@ -46,7 +46,14 @@ class PartiesJoined:
     """The target of a transfer has answered and speaks with the caller; `transfer` returns when that is over."""
 
 
-LegEvent = CallerHungUp | DigitPressed | LegFailed | PartiesJoined
+@dataclass(frozen=True, slots=True)
+class WordsWritten:
+    """The peer wrote instead of speaking; each is a whole turn."""
+
+    text: str
+
+
+LegEvent = CallerHungUp | DigitPressed | LegFailed | PartiesJoined | WordsWritten
 
 
 class TransferStatus(Enum):

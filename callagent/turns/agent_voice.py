@@ -65,17 +65,34 @@ class AgentVoice:
         self._arbiter = Arbiter()
         self._filler_timer: asyncio.TimerHandle | None = None
         self._filler_said: Utterance | None = None
+        self._cancellable: list[Utterance] = []
+        """What was said to cover a wait, since something else was said."""
 
     # saying
 
-    def say(self, text: str, *, interruptible: bool, kind: UtteranceKind, pcm: bytes | None = None) -> Utterance:
-        """Queue an utterance; unless it is a filler itself it is the answer, and ends the fillers."""
-        if kind is not UtteranceKind.FILLER:
+    def say(
+        self,
+        text: str,
+        *,
+        interruptible: bool,
+        kind: UtteranceKind,
+        pcm: bytes | None = None,
+        cancellable: bool = False,
+    ) -> Utterance:
+        """Queue an utterance; unless it only covers a wait it is the answer, and ends the fillers.
+
+        A cancellable one that has begun is heard until the first sound of this one; one that has not is not said.
+        """
+        self._withdraw_cancellable()
+        if kind is not UtteranceKind.FILLER and not cancellable:
             self._take_back(self._arbiter.answer())
         self._count += 1
-        utterance = Utterance(self._count, text, interruptible, kind)
+        utterance = Utterance(self._count, text, interruptible, kind, cancellable)
+        if cancellable:
+            self._cancellable.append(utterance)
         self._idle.clear()
         self._speaker.say(utterance, pcm)
+        self._look_at_wait()
         self._check_idle()
         return utterance
 
@@ -221,6 +238,12 @@ class AgentVoice:
             self._speaker.make_room()
         self._look_at_wait()
         self._check_idle()
+
+    def _withdraw_cancellable(self) -> None:
+        waiting, self._cancellable = self._cancellable, []
+        for utterance in waiting:
+            if self._speaker.withdraw(utterance):
+                self._speaker.make_room()
 
     def _words_among(self, dropped: float) -> float:
         """How much of what the wire dropped was not the bed alone."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -32,6 +33,9 @@ from callagent.turns.record import Span, TurnRecord
 from callagent.turns.settings import TurnSettings
 from callagent.turns.timed_floor import TimedFloor
 from callagent.turns.voice_gate import Edge, VoiceEdge
+
+MOST_WRITTEN = 20
+"""Texts waiting for the end of what may not be interrupted; what comes then is dropped."""
 
 
 class Moderator:
@@ -63,6 +67,8 @@ class Moderator:
         """What the agent has to answer is words, which may not have been the last."""
         self._paused_at: float | None = None
         self._yielded_at = 0.0
+        self._written: deque[str] = deque()
+        """What the caller wrote and the agent has not been given."""
 
     def close(self) -> None:
         self._floor.close()
@@ -95,6 +101,12 @@ class Moderator:
         """Keys count in the caller's turn, and before it where the agent asks for that, which it may do yet."""
         if not self._agent_done or not self.agent_has_the_floor or self._caller.keys_interrupt:
             self._caller.press(digit)
+            self.take_keys()
+
+    def write(self, text: str) -> None:
+        """Written words are a turn of the caller, at once or when the agent may be interrupted."""
+        if len(self._written) < MOST_WRITTEN:
+            self._written.append(text)
             self.take_keys()
 
     # told by the agent's voice
@@ -187,7 +199,10 @@ class Moderator:
         return agent_ends - self._caller.last_ended < self._settings.answer_window
 
     def take_keys(self) -> None:
-        """Count the keys pressed, as soon as they may count."""
+        """Count the keys pressed and give over what was written, as soon as they may count."""
+        if self._written and (self.agent.interruptible or not self.agent_has_the_floor):
+            self._floor.input(Input.KEYED)
+            return
         counts = self._agent_done and self._caller.keys_interrupt and self.agent.interruptible
         if self.agent_has_the_floor and not counts:
             return
@@ -218,7 +233,9 @@ class Moderator:
 
     def _look_again(self, now: float) -> None:
         """The caller may be doing already what the new state waits for."""
-        if self._floor.state in (FloorState.LISTENING, FloorState.PAUSED) and self._caller.speaking:
+        if self._floor.state is FloorState.LISTENING and self._written:
+            self.take_keys()
+        elif self._floor.state in (FloorState.LISTENING, FloorState.PAUSED) and self._caller.speaking:
             self._floor.input(Input.SPEECH, self._caller.last_started)
         elif self._floor.state is FloorState.LISTENING:
             if self._words_count(now):
@@ -289,11 +306,13 @@ class Moderator:
         self._emit(FloorYielded(self.agent.end_turn(), now))
 
     def _end_turn(self, now: float) -> None:
-        digits, is_pii = self._caller.digits, self._caller.keys_are_pii
+        written = self._written.popleft() if self._written else ""
+        digits, is_pii = "" if written else self._caller.digits, self._caller.keys_are_pii
         self._hand_over(now)
-        self._reopenable = not digits
-        words = self._caller.listener.end_turn(wanted=not digits)
-        self._emit(CallerTurnEnded(words.text, words.alternatives, digits, words.added, is_pii, self.record))
+        self._reopenable = not (digits or written)
+        words = self._caller.listener.end_turn(wanted=self._reopenable)
+        text, added = (written, written) if written else (words.text, words.added)
+        self._emit(CallerTurnEnded(text, words.alternatives, digits, added, is_pii, self.record))
 
     def _set_listen(self, settings: ListenSettings) -> None:
         self._caller.set_listen(settings)

@@ -37,6 +37,8 @@ class Utterance:
     text: str
     interruptible: bool = True
     kind: UtteranceKind = UtteranceKind.SPEECH
+    cancellable: bool = False
+    """It ends where the next utterance's audio begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,8 @@ class _Track:
     complete: bool = False
     cut: bool = False
     """Its audio is not that of the whole text."""
+    cancelled: bool = False
+    """The next utterance has taken the place of what was left of it."""
 
     def seconds(self, position: int) -> float:
         return min(max(position - self.start - 1, 0), self.frames) * FRAME_SECONDS
@@ -149,6 +153,8 @@ class Playout:
         if track is None:
             return False
         assert len(frame) == FRAME_BYTES
+        if not track.frames:
+            self._cancel_before()
         self._place(track)
         track.frames += 1
         self._tape.cues.append(frame)
@@ -280,6 +286,31 @@ class Playout:
             self._tape.cues.append(Cue(track.utterance, begins=True))
             self._tape.open = True
 
+    def _cancel_before(self) -> None:
+        """An utterance has its first audio: what only covered the wait for it ends within a frame."""
+        for track in self._tracks.values():
+            if track.utterance.cancellable and track.complete and not track.cancelled:
+                track.cancelled = True
+                self._skip(track)
+
+    def _skip(self, track: _Track) -> None:
+        """Go on where the audio of one that is being said ends."""
+        end = track.start + 1 + track.frames
+        if self.paused:
+            if track.start < self._paused_at < end:
+                self._paused_at = end
+            return
+        old = self._tape
+        position = old.position
+        if not track.start < position < end:
+            return
+        tape = _Tape()
+        tape.cues, tape.open = old.cues, old.open
+        tape.position = end - 1
+        if isinstance(following := tape.cues[position], bytes):
+            tape.cues[end - 1] = fade(following, rising=False)
+        self._replace(tape)
+
     def _replace(self, tape: _Tape) -> None:
         self._starved_before += self._tape.starved
         self._tape = self._live = tape
@@ -307,7 +338,7 @@ class Playout:
         position = self._paused_at
         for track in self._tracks.values():
             first = track.start + 1
-            if first < position <= first + track.frames:
+            if first < position <= first + track.frames and not track.cancelled:
                 return first + int(resume_point(track.words, track.seconds(position)) / FRAME_SECONDS)
         return position
 

@@ -84,6 +84,10 @@ class TurnTaker:
         """The caller pressed a key."""
         self._moderator.press(digit)
 
+    def write(self, text: str) -> None:
+        """The caller wrote: a whole turn. It interrupts the agent as words do that are spoken."""
+        self._moderator.write(text)
+
     # the agent
 
     def say(
@@ -93,12 +97,16 @@ class TurnTaker:
         interruptible: bool = True,
         kind: UtteranceKind = UtteranceKind.SPEECH,
         pcm: bytes | None = None,
+        cancellable: bool = False,
     ) -> Utterance | None:
-        """Queue words, or a recording of them (`pcm`). None: the caller has the floor, they are dropped."""
+        """Queue words, or a recording of them (`pcm`). None: the caller has the floor, they are dropped.
+
+        `cancellable`: what is said next takes the place of what is left of it.
+        """
         if not self.agent_has_the_floor:
             log.debug("words_dropped", state=self.state.value)
             return None
-        return self._agent.say(text, interruptible=interruptible, kind=kind, pcm=pcm)
+        return self._agent.say(text, interruptible=interruptible, kind=kind, pcm=pcm, cancellable=cancellable)
 
     def listen(self, settings: ListenSettings = ListenSettings()) -> None:  # noqa: B008
         """The agent's turn is over: when all is heard the caller has the floor. Dropped while the caller has it."""

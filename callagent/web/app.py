@@ -44,7 +44,7 @@ def make_app(
         TwilioRoutes(twilio, hooks).register(app)
     if dashboard:
         Api(dashboard).register(app)
-        SessionRoutes(dashboard.projects).register(app)
+        SessionRoutes(dashboard.projects, hooks).register(app)
         ControlApi(lambda call_id: dashboard.calls().get(call_id), dashboard.controls).register(app)
         ConfigurationApi(dashboard.projects).register(app)
         PhoneRoutes(hooks, dashboard.calls).register(app)

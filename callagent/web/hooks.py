@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
+from callagent.agents.action import AgentProject
 from callagent.agents.flows import Outside
 from callagent.legs.bridge import Dial
 from callagent.legs.leg import CallLeg
+from callagent.turns import TurnEvent
+
+TurnWatcher = Callable[[TurnEvent], None]
+"""Is told what the turn-taker tells the call, before the call. Returns at once."""
+HoldSession = Callable[[CallLeg, AgentProject, TurnWatcher], asyncio.Task[None]]
+"""Hold an admitted call of a session with this agent; the task ends when nothing of the call is left."""
+
+
+class Utterances(Protocol):
+    """Speech outside of calls, utterance by utterance: 16-bit PCM at the call's rate. Both raise `ProviderError`."""
+
+    async def recognise(self, pcm: bytes) -> str: ...
+
+    async def speak(self, project: AgentProject, text: str) -> bytes: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,3 +42,7 @@ class ServerHooks:
     """Where outside programs reach calls."""
     dial: Dial | None = None
     """Call the target of a transfer; None: SIP is off."""
+    hold_session: HoldSession | None = None
+    """None: there is no speech here."""
+    utterances: Utterances | None = None
+    """The same."""

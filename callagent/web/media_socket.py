@@ -54,6 +54,8 @@ class MediaSocket:
         self._wake = asyncio.Event()
         self._close_code: int | None = None
         self._last_words = ""
+        self._drains = False
+        """What is queued goes out before the farewell."""
         self._cut_off: asyncio.TimerHandle | None = None
         connection = transport.get_extra_info("socket")
         if connection is not None:
@@ -76,10 +78,14 @@ class MediaSocket:
             self._queue.append(None)
             self._wake.set()
 
-    def close(self, code: int, last_words: str = "") -> None:
-        """Say goodbye, after `last_words`; a peer that does not take it is cut off after 3 s."""
+    def close(self, code: int, last_words: str = "", *, drain: bool = False) -> None:
+        """Say goodbye, after `last_words`; a peer that does not take it is cut off after 3 s.
+
+        `drain`: what is queued is sent before them, else it is dropped.
+        """
         if self._close_code is None:
             self._close_code = code
+            self._drains = drain
             self._last_words = last_words
             self._cut_off = self._loop.call_later(CLOSE_SECONDS + 1, self._transport.abort)
             self._wake.set()
@@ -101,6 +107,7 @@ class MediaSocket:
             pass
         self.close(1011)
         try:
+            await self._write_queued()
             if self._last_words:
                 await self._ws.send_str(self._last_words)
             await self._ws.close(code=self._close_code or 1011)
@@ -130,7 +137,7 @@ class MediaSocket:
                     return
 
     async def _write_queued(self) -> None:
-        while self._queue and self._close_code is None:
+        while self._queue and (self._close_code is None or self._drains):
             text = self._queue.popleft()
             if text is None:
                 await self._ws.ping()

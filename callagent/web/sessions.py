@@ -1,6 +1,7 @@
-"""The Session API of CX apps: `:runSession`, `:streamRunSession`, and the WebSocket of BidiRunSession, as text.
+"""The Session API of CX apps: `:runSession`, `:streamRunSession`, and the WebSocket of BidiRunSession.
 
-A session is an agent of ours without a telephone. Who may talk to the agents may hold sessions.
+A session is an agent of ours without a telephone. Who may talk to the agents may hold sessions. A socket whose
+configuration speaks of audio is a call of the server's; the session is the same before, in and after it.
 """
 
 from __future__ import annotations
@@ -15,19 +16,36 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from aiohttp import WSMsgType, web
+from aiohttp import web
 
 from callagent.agents.action import AgentProject
-from callagent.agents.cx import CxProject, CxSession, InputRefused, whole_turns
-from callagent.call_info import CallInfo
-from callagent.errors import CallagentError
+from callagent.agents.cx import CxProject, CxSession, InputRefused, Speak, whole_turns
+from callagent.call_info import CallInfo, EndReason
+from callagent.errors import CallagentError, ProviderError
+from callagent.legs.carrier_clock import CarrierClock
+from callagent.legs.session_leg import SessionLeg
+from callagent.legs.session_media import AudioTooEarly
 from callagent.log import get_logger
-from callagent.web.identity import Right, require
+from callagent.web.hooks import HoldSession, ServerHooks
+from callagent.web.identity import Right, identity_of, require
+from callagent.web.media_socket import CLOSE_SECONDS, MediaSocket, MessageRate
+from callagent.web.session_call import SessionCall, has_audio
+from callagent.web.session_messages import (
+    camel_keys,
+    dumps,
+    error_message,
+    message_object,
+    read_request,
+    refusal,
+    status_of,
+)
+from callagent.web.session_speech import SessionSpeech
 
 MAX_SESSIONS: Final = 200
 IDLE_SECONDS: Final = 1800.0
 """After which a session that nobody uses makes place."""
 MAX_BODY: Final = 256 * 1024
+"""Of one message of a socket."""
 TURN_SECONDS: Final = 120.0
 _PATH = r"/{version:v1|v1beta}/projects/{project}/locations/{location}/apps/{app}/sessions/{id}"
 _BIDI = r"/ws/google.cloud.ces.{version:v1|v1beta}.SessionService/BidiRunSession/locations/{location}"
@@ -39,16 +57,23 @@ log = get_logger(__name__)
 
 @dataclass(slots=True)
 class _Held:
+    project: CxProject
     session: CxSession
     used: float
+    in_call: bool = False
+    """A call has it, from which it comes back."""
     one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class SessionRoutes:
     """Sessions by app and identifier, shared by the three ways in."""
 
-    def __init__(self, projects: Callable[[], Sequence[AgentProject]]) -> None:
+    def __init__(self, projects: Callable[[], Sequence[AgentProject]], hooks: ServerHooks | None = None) -> None:
+        """Without `hooks` there is nobody to hold calls: text only."""
         self._projects = projects
+        self._hooks = hooks
+        self._clock: CarrierClock | None = None
+        self._legs: set[SessionLeg] = set()
         self._sessions: dict[tuple[str, str], _Held] = {}
         self._opening = asyncio.Lock()
 
@@ -59,63 +84,127 @@ class SessionRoutes:
         app.on_shutdown.append(self._stop)
 
     async def run(self, request: web.Request) -> web.Response:
-        held, inputs = await self._asked(request)
+        held, inputs, config = await self._asked(request)
         async with self._turn(held) as session:
             try:
-                outputs = [output async for output in session.take(inputs)]
-            except InputRefused as error:
-                return _refusal(400, str(error))
-        return web.json_response({"outputs": whole_turns(outputs)}, dumps=_dumps)
+                given, speak = await self._with_audio(held, inputs, config)
+                outputs = [output async for output in session.take(given, speak)]
+            except (InputRefused, ProviderError) as error:
+                return refusal(status_of(error), str(error))
+        return web.json_response({"outputs": whole_turns(outputs)}, dumps=dumps)
 
     async def stream(self, request: web.Request) -> web.StreamResponse:
         """A JSON array whose members come as they are there, as the API streams over REST."""
-        held, inputs = await self._asked(request)
+        held, inputs, config = await self._asked(request)
         response = web.StreamResponse(headers={"Content-Type": "application/json", "Cache-Control": "no-store"})
         await response.prepare(request)
         before = b"["
         async with self._turn(held) as session:
             try:
-                async with aclosing(session.take(inputs)) as outputs:
+                given, speak = await self._with_audio(held, inputs, config)
+                async with aclosing(session.take(given, speak)) as outputs:
                     async for output in outputs:
-                        await response.write(before + _dumps({"outputs": [output]}).encode())
+                        await response.write(before + dumps({"outputs": [output]}).encode())
                         before = b","
-            except InputRefused as error:
-                await response.write(before + _dumps(_error(400, str(error))).encode())
+            except (InputRefused, ProviderError) as error:
+                await response.write(before + dumps(error_message(status_of(error), str(error))).encode())
                 before = b","
         await response.write((b"[" if before == b"[" else b"") + b"]")
         return response
 
     async def bidi(self, request: web.Request) -> web.WebSocketResponse:
         require(request, Right.CALL)
-        ws = web.WebSocketResponse(heartbeat=20, max_msg_size=MAX_BODY)
+        ws = web.WebSocketResponse(heartbeat=20, max_msg_size=MAX_BODY, timeout=CLOSE_SECONDS)
         await ws.prepare(request)
         try:
             async with asyncio.timeout(10):
-                config = _object(await ws.receive()).get("config") or {}
+                config = message_object(await ws.receive()).get("config")
+            if not isinstance(config, dict):
+                raise InputRefused("'config' with a 'session' is expected first")
             held = await self._held(config)
-            await _Bidi(ws, held).run()
+            if has_audio(config):
+                await self._speak(ws, request, held, config)
+            else:
+                await _Bidi(ws, _free(held)).run()
         except (TimeoutError, InputRefused) as error:
-            await ws.send_str(_dumps(_error(400, str(error) or "no configuration came")))
+            await ws.send_str(dumps(error_message(400, str(error) or "no configuration came")))
         await ws.close()
         return ws
 
+    # Calls --------------------------------------------------------------------------------------------------------
+
+    async def _speak(
+        self, ws: web.WebSocketResponse, request: web.Request, held: _Held, config: Mapping[str, Any]
+    ) -> None:
+        """A call, from its first input to the end of the socket. Raises `InputRefused` where there is to be none."""
+        await self._take_over(held)
+        ended: asyncio.Task[None] | None = None
+        try:
+            assert request.transport is not None
+            if held.session.ended:
+                raise InputRefused("the session has ended")
+            socket = MediaSocket(ws, request.transport)
+            call = SessionCall(socket, held.session, held.project, config)
+            hold, clock = self._admitted()
+            leg = call.open(identity_of(request).name, str(config["session"]), clock)
+            self._legs.add(leg)
+            ended = hold(leg, call.project, call.watch)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(socket.write())
+                await _serve(ws, call)
+        finally:
+            if ended is None:
+                _give_back(held)
+            else:
+                self._legs.discard(leg)
+                ended.add_done_callback(lambda _: _give_back(held))
+
+    async def _take_over(self, held: _Held) -> None:
+        try:
+            async with asyncio.timeout(CLOSE_SECONDS):
+                # The call that had it may still be ending.
+                await held.one_at_a_time.acquire()
+        except TimeoutError:
+            raise InputRefused("the session is in a call") from None
+        held.in_call = True
+
+    def _admitted(self) -> tuple[HoldSession, CarrierClock]:
+        hooks = self._hooks
+        if hooks is None or hooks.hold_session is None:
+            raise InputRefused("sessions are text here")
+        if hooks.draining() or not hooks.admit():
+            raise InputRefused("no more calls are taken now")
+        self._clock = self._clock or CarrierClock()
+        return hooks.hold_session, self._clock
+
     # Sessions -----------------------------------------------------------------------------------------------------
 
-    async def _asked(self, request: web.Request) -> tuple[_Held, list[Mapping[str, Any]]]:
+    async def _with_audio(
+        self, held: _Held, inputs: Sequence[Mapping[str, Any]], config: Mapping[str, Any]
+    ) -> tuple[list[Mapping[str, Any]], Speak | None]:
+        """The inputs with words in the place of audio, and what says the answer. Raises `InputRefused`."""
+        if not has_audio(config) and not any("audio" in each for each in inputs):
+            return list(inputs), None
+        if self._hooks is None or self._hooks.utterances is None:
+            raise InputRefused("sessions are text here")
+        speech = SessionSpeech(self._hooks.utterances, held.project, config)
+        return await speech.as_words(inputs), speech.speaker()
+
+    async def _asked(self, request: web.Request) -> tuple[_Held, list[Mapping[str, Any]], Mapping[str, Any]]:
         require(request, Right.CALL)
-        if (request.content_length or 0) > MAX_BODY:
-            raise web.HTTPRequestEntityTooLarge(MAX_BODY, request.content_length or 0)
         try:
-            body = json.loads(await request.text())
-        except ValueError:
+            body = json.loads(await read_request(request))
+        except (ValueError, RecursionError):
             raise web.HTTPBadRequest(text="the body is not JSON") from None
+        if not isinstance(body, dict) or not isinstance(body.get("config") or {}, dict):
+            raise web.HTTPBadRequest(text="the body and its 'config' should be objects")
         found = request.match_info
-        config = {**(body.get("config") or {}), "session": f"apps/{found['app']}/sessions/{found['id']}"}
+        config = {**camel_keys(body.get("config") or {}), "session": f"apps/{found['app']}/sessions/{found['id']}"}
         inputs = body.get("inputs") or []
         if not isinstance(inputs, list) or not all(isinstance(each, dict) for each in inputs):
             raise web.HTTPBadRequest(text="'inputs' should be a list of objects")
         try:
-            return await self._held(config), inputs
+            return _free(await self._held(config)), [camel_keys(each) for each in inputs], config
         except InputRefused as error:
             raise web.HTTPBadRequest(text=str(error)) from None
 
@@ -131,7 +220,7 @@ class SessionRoutes:
             if key not in self._sessions:
                 if len(self._sessions) >= MAX_SESSIONS:
                     raise InputRefused("too many sessions")
-                self._sessions[key] = _Held(await _open(project, named["id"], config), time.monotonic())
+                self._sessions[key] = _Held(project, await _open(project, named["id"], config), time.monotonic())
         held = self._sessions[key]
         held.used = time.monotonic()
         return held
@@ -165,6 +254,8 @@ class SessionRoutes:
         held.used = time.monotonic()
 
     async def _stop(self, _: web.Application) -> None:
+        for leg in tuple(self._legs):
+            leg.fail("the server stops", EndReason.DRAIN)
         sessions, self._sessions = list(self._sessions.values()), {}
         for held in sessions:
             await held.session.close()
@@ -181,11 +272,11 @@ class _Bidi:
     async def run(self) -> None:
         try:
             async for message in self._ws:
-                given = _object(message).get("realtimeInput")
+                given = message_object(message).get("realtimeInput")
                 if not isinstance(given, dict):
                     raise InputRefused("'realtimeInput' is expected")
                 if "audio" in given:
-                    raise InputRefused("sessions are text here; call by telephone to speak")
+                    raise InputRefused("audio is taken where the configuration has 'inputAudioConfig'")
                 await self._take(given)
                 if self._held.session.ended:
                     return
@@ -216,7 +307,7 @@ class _Bidi:
                         await self._send({"endSession": ending})
                         await self._ws.close()
         except (InputRefused, TimeoutError) as error:
-            await self._send(_error(400, str(error) or "the turn took too long"))
+            await self._send(error_message(400, str(error) or "the turn took too long"))
         except ConnectionError:
             log.info("session_client_gone")
         held.used = time.monotonic()
@@ -232,7 +323,43 @@ class _Bidi:
 
     async def _send(self, message: Mapping[str, Any]) -> None:
         if not self._ws.closed:
-            await self._ws.send_str(_dumps(message))
+            await self._ws.send_str(dumps(message))
+
+
+async def _serve(ws: web.WebSocketResponse, call: SessionCall) -> None:
+    """Inputs until the socket or the call ends; the leg hears of the end."""
+    loop = asyncio.get_running_loop()
+    rate = MessageRate(loop.time())
+    try:
+        async for message in ws:
+            if not rate.take(loop.time()):
+                raise InputRefused("too many messages")
+            given = message_object(message).get("realtimeInput")
+            if not isinstance(given, dict):
+                raise InputRefused("'realtimeInput' is expected")
+            call.take(given)
+            if call.leg.closed:
+                break
+    except (AudioTooEarly, InputRefused) as error:
+        call.refuse(error)
+    except Exception as error:
+        # The outermost edge of one call's socket: the other calls go on.
+        log.exception("session_call_failed")
+        call.leg.fail(repr(error))
+    finally:
+        call.leg.cut()
+
+
+def _free(held: _Held) -> _Held:
+    if held.in_call:
+        raise InputRefused("the session is in a call")
+    return held
+
+
+def _give_back(held: _Held) -> None:
+    held.in_call = False
+    held.used = time.monotonic()
+    held.one_at_a_time.release()
 
 
 async def _open(project: CxProject, identifier: str, config: Mapping[str, Any]) -> CxSession:
@@ -245,27 +372,3 @@ async def _open(project: CxProject, identifier: str, config: Mapping[str, Any]) 
         return CxSession(await project.open_with(info, write_metric, fakes=fakes, clients=True))
     except CallagentError as error:
         raise InputRefused(f"the app cannot be opened: {error}") from None
-
-
-def _object(message: Any) -> dict[str, Any]:
-    if message.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
-        raise InputRefused("a message of JSON is expected")
-    try:
-        data = json.loads(message.data)
-    except ValueError:
-        raise InputRefused("the message is not JSON") from None
-    if not isinstance(data, dict):
-        raise InputRefused("the message is no object")
-    return data
-
-
-def _refusal(status: int, text: str) -> web.Response:
-    return web.json_response(_error(status, text), status=status)
-
-
-def _error(status: int, text: str) -> dict[str, Any]:
-    return {"error": {"code": status, "message": text}}
-
-
-def _dumps(data: Any) -> str:
-    return json.dumps(data, ensure_ascii=False, default=str)

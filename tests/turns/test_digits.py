@@ -34,6 +34,13 @@ def test_digits_are_complete_by_count_or_end_key(
     assert press_all(settings, keys) == (digits, complete)
 
 
+def test_an_end_key_alone_is_an_answer_where_that_is_asked_for() -> None:
+    collector = DigitCollector(DigitSettings(end_key="#", end_key_alone=True))
+    assert collector.wants("#")
+    assert collector.press("#")
+    assert collector.digits == "#"
+
+
 def test_an_end_key_before_any_digit_is_not_wanted() -> None:
     collector = DigitCollector(DigitSettings(end_key="#"))
     assert not collector.wants("#")

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from callagent.agents.cx.files import is_cx_app
     from callagent.agents.cx.goldens import Golden, Judge, call_failures, read_goldens, run_goldens
     from callagent.agents.cx.load import read_cx_app
-    from callagent.agents.cx.session import CxSession, InputRefused, whole_turns
+    from callagent.agents.cx.session import CxSession, InputRefused, Speak, event_words, whole_turns
+    from callagent.agents.cx.spoken_session import TOOL_ANSWERS, SpokenProject, SpokenSession
     from callagent.agents.cx.tool_tests import read_tool_tests, run_tool_tests
     from callagent.agents.tree.settings import TreeSettings
 
@@ -28,11 +29,16 @@ _MODULES = {
     "InputRefused": "cx.session",
     "Judge": "cx.goldens",
     "Simulation": "cx.evaluations",
+    "Speak": "cx.session",
+    "SpokenProject": "cx.spoken_session",
+    "SpokenSession": "cx.spoken_session",
+    "TOOL_ANSWERS": "cx.spoken_session",
     "TreeSettings": "tree.settings",
     "call_failures": "cx.goldens",
     "check_cx_app": "cx.check",
     "check_cx_imports": "cx.check",
     "cx_runtime": "cx.cx_project",
+    "event_words": "cx.session",
     "is_cx_app": "cx.files",
     "load_cx_app": "cx.cx_project",
     "read_cx_app": "cx.load",
@@ -45,6 +51,7 @@ _MODULES = {
 }
 
 __all__ = [
+    "TOOL_ANSWERS",
     "CxProject",
     "CxSession",
     "Evaluations",
@@ -52,11 +59,15 @@ __all__ = [
     "InputRefused",
     "Judge",
     "Simulation",
+    "Speak",
+    "SpokenProject",
+    "SpokenSession",
     "TreeSettings",
     "call_failures",
     "check_cx_app",
     "check_cx_imports",
     "cx_runtime",
+    "event_words",
     "is_cx_app",
     "load_cx_app",
     "read_cx_app",

@@ -29,7 +29,6 @@ AVAILABLE = ("pythonFunction", "agentTool", "systemTool", "mcpTool", "openApiToo
 _CLIENT = "clientFunction"
 _LIMITS = (("agents", 100), ("tools", 200), ("variables", 100))
 _TOOLS_PER_AGENT, _CALLBACKS_PER_AGENT = 100, 50
-_CANCELLABLE = re.compile(r"from_audio\(.*cancellable\s*=\s*True")
 _RECORDING = re.compile(r"from_audio\(\s*(?:audio_uri\s*=\s*)?[\"']([^\"']+)[\"']")
 _ARGUMENTS = {
     "before_agent": {"callback_context"},
@@ -211,9 +210,6 @@ class _Checker:
 
     def _recordings(self, code: Code) -> None:
         for number, text in enumerate(code.source.splitlines(), 1):
-            if _CANCELLABLE.search(text):
-                message = "'cancellable' has no effect here: the recording is played to its end, or to an interruption"
-                self._reader.findings.warning(code.file, number, message)
             for uri in _RECORDING.findall(text):
                 if recording_path(self._app.files, uri) is None:
                     message = f"'{uri}' is not played: there is no such WAV file in the app, nor in its audio/"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, cast
 
@@ -16,7 +16,8 @@ from callagent.agents.action import (
     Listen,
     Say,
 )
-from callagent.agents.cx.cx_agent import CxAgent
+from callagent.agents.cx.cx_agent import SESSION_START, CxAgent
+from callagent.agents.cx.turn_outputs import TurnOutputs
 from callagent.call_info import EndReason
 from callagent.errors import CallagentError
 
@@ -25,6 +26,8 @@ MAX_TEXT = 64 * 1024
 _START_EVENTS = ("session_start", "session start", "welcome")
 _INPUTS = ("text", "dtmf", "variables", "event", "toolResponses")
 Outputs = AsyncGenerator[dict[str, Any], None]
+Speak = Callable[[Say], Awaitable[str]]
+"""Words as audio, in base64."""
 
 
 class InputRefused(CallagentError):
@@ -35,7 +38,7 @@ class CxSession:
     """Turns are never run at the same time; whoever drives it closes the outputs to interrupt one."""
 
     def __init__(self, agent: CxAgent) -> None:
-        self._agent = agent
+        self.agent = agent
         self._turns = 0
         self._pending = ""
         """Text that will continue."""
@@ -43,23 +46,26 @@ class CxSession:
         self._keys = DigitSettings(end_key="#")
         self.ended = False
 
-    async def take(self, inputs: Sequence[Mapping[str, Any]]) -> Outputs:
-        """The outputs of the turns that the inputs make; the last one of a turn is marked. Raises `InputRefused`."""
+    async def take(self, inputs: Sequence[Mapping[str, Any]], speak: Speak | None = None) -> Outputs:
+        """The outputs of the turns that the inputs make; the last one of a turn is marked. Raises `InputRefused`.
+
+        With `speak` audio follows each text.
+        """
         if self.ended:
             raise InputRefused("the session has ended")
         for given in inputs:
             actions = self._actions(given)
             if actions is None:
                 continue
-            async with aclosing(self._turn(actions)) as outputs:
+            async with aclosing(self._turn(actions, speak)) as outputs:
                 async for output in outputs:
                     yield output
             if self.ended:
                 return
 
     async def close(self) -> None:
-        await self._agent.end(EndReason.CALLER_HANGUP, 1)
-        await self._agent.close()
+        await self.agent.end(EndReason.CALLER_HANGUP, 1)
+        await self.agent.close()
 
     def _actions(self, given: Mapping[str, Any]) -> AsyncIterator[Action] | None:
         """The turn that an input makes; None: it makes none."""
@@ -71,13 +77,13 @@ class CxSession:
             case "dtmf", str(digits):
                 return self._pressed(digits, will_continue=bool(given.get("willContinue")))
             case "event", {"event": str(event)}:
-                is_start = event.strip().lower() in _START_EVENTS
-                return self._agent.start() if is_start else self._reply(f"<event>{event[:200]}</event>")
+                words = event_words(event)
+                return self.agent.start() if words == SESSION_START else self._reply(words)
             case "variables", dict(variables):
-                self._agent.set_variables(variables)
+                self.agent.set_variables(variables)
                 return None
             case "toolResponses", {"toolResponses": [*answers]}:
-                return self._agent.answer({"role": "user", "parts": [_response(each) for each in answers]})
+                return self.agent.answer(tool_answers(answers))
         known = ", ".join(_INPUTS)
         raise InputRefused(f"an input has one of {known}, of the API's form; got {sorted(given)}")
 
@@ -99,34 +105,37 @@ class CxSession:
             return None
         entered, self._digits = self._digits, ""
         before = entered.partition(finish)[0] if ended else entered
-        return self._agent.reply(CallerTurn(digits=before or entered[:1]))
+        return self.agent.reply(CallerTurn(digits=before or entered[:1]))
 
     def _reply(self, text: str) -> AsyncIterator[Action]:
-        return self._agent.reply(CallerTurn(text=text))
+        return self.agent.reply(CallerTurn(text=text))
 
-    async def _turn(self, actions: AsyncIterator[Action]) -> Outputs:
+    def begin_turn(self) -> TurnOutputs:
         self._turns += 1
-        index = {"turnIndex": self._turns}
-        messages: list[dict[str, Any]] = []
+        return TurnOutputs(self.agent, self._turns)
+
+    async def _turn(self, actions: AsyncIterator[Action], speak: Speak | None) -> Outputs:
+        turn = self.begin_turn()
         async with aclosing(cast("Any", actions)) as stream:
             async for action in stream:
                 match action:
                     case Say(text):
-                        messages.append({"role": "agent", "chunks": [{"text": text}]})
-                        yield {"text": text, **index}
+                        yield turn.said(text)
+                        if speak is not None:
+                            yield {"audio": await speak(action), **turn.index}
                     case FunctionEnded():
-                        messages.append(_tool_message(action))
+                        turn.note(action)
                     case Listen(settings):
                         self._keys = settings.digits or DigitSettings(end_key="#")
                     case HangUp() | Handoff():
                         self.ended = True
-        for payload in self._agent.take_payloads():
-            yield {"payload": payload, **index}
-        last: dict[str, Any] = {**index, "turnCompleted": True, "diagnosticInfo": {"messages": messages}}
-        if asked := self._agent.asked_of_client():
+        for payload in turn.payloads():
+            yield payload
+        last = turn.last()
+        if asked := self.agent.asked_of_client():
             last["toolCalls"] = {"toolCalls": asked}
         if self.ended:
-            last["endSession"] = {"metadata": self._agent.end_metadata()}
+            last["endSession"] = {"metadata": self.agent.end_metadata()}
         yield last
 
 
@@ -146,6 +155,16 @@ def whole_turns(outputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
+def event_words(event: str) -> str:
+    """How an event of the client's is told to code and model."""
+    return SESSION_START if event.strip().lower() in _START_EVENTS else f"<event>{event[:200]}</event>"
+
+
+def tool_answers(answers: Sequence[Any]) -> dict[str, Any]:
+    """Answers of a client to tool calls of ours, as a content. Raises `InputRefused`."""
+    return {"role": "user", "parts": [_response(each) for each in answers]}
+
+
 def _response(given: Any) -> dict[str, Any]:
     """The answer of a client to a tool call of ours."""
     if not isinstance(given, Mapping):
@@ -153,17 +172,4 @@ def _response(given: Any) -> dict[str, Any]:
     name = str(given.get("displayName") or given.get("tool") or "").rsplit("/", 1)[-1]
     return {
         "function_response": {"id": str(given.get("id") or ""), "name": name, "response": given.get("response") or {}}
-    }
-
-
-def _tool_message(ended: FunctionEnded) -> dict[str, Any]:
-    identifier = {"id": str(ended.number), "displayName": ended.name}
-    result = ended.result if ended.error is None else {"error": ended.error}
-    response = result if isinstance(result, dict) else {"result": result}
-    return {
-        "role": "agent",
-        "chunks": [
-            {"toolCall": {**identifier, "args": dict(ended.arguments)}},
-            {"toolResponse": {**identifier, "response": response}},
-        ],
     }

@@ -36,6 +36,7 @@ class Stage:
         self._outbox: Outbox | None = None
         self._decide: Callable[[Ending], None] | None = None
         self._uninterruptible: set[str] = set()
+        self._cancellable: set[str] = set()
         self._payloads: list[Any] = []
         self.end_arguments: dict[str, Any] = {}
         """What `end_session` was told: its parameters, why, and whether a person goes on."""
@@ -43,6 +44,7 @@ class Stage:
     def open(self, outbox: Outbox, decide: Callable[[Ending], None]) -> None:
         self._outbox, self._decide = outbox, decide
         self._uninterruptible.clear()
+        self._cancellable.clear()
         self._played.clear()
 
     def decide(self, ending: Ending) -> None:
@@ -65,7 +67,8 @@ class Stage:
         if not isinstance(action, Say):
             return action
         interruptible = action.interruptible and action.text not in self._uninterruptible
-        return Say(action.text, interruptible, pcm=self._played.get(action.text))
+        cancellable = action.text in self._cancellable
+        return Say(action.text, interruptible, pcm=self._played.get(action.text), cancellable=cancellable)
 
     def spoken(self, content: Mapping[str, Any]) -> dict[str, Any]:
         """A content as the tree says it: customized responses become texts, what only a screen shows is left out."""
@@ -102,6 +105,8 @@ class Stage:
         self._played[words] = pcm
         if data.get("interruptable") is False:
             self._uninterruptible.add(words)
+        if data.get("cancellable") is True:
+            self._cancellable.add(words)
         return words
 
     def take_payloads(self) -> list[Any]:

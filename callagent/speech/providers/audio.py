@@ -52,11 +52,13 @@ async def ulaw_chunks(audio: AsyncIterator[bytes]) -> AsyncIterator[SpeechChunk]
 
 
 class Decimator:
-    """From 24 kHz to 8 kHz in pieces of any length: a low-pass filter, then every third sample."""
+    """From 24 kHz to 8 kHz in pieces of any length: a low-pass filter, then every third sample, or `factor`th."""
 
-    def __init__(self) -> None:
+    def __init__(self, factor: int = 3) -> None:
+        self._factor = factor
+        self._taps = _taps(cutoff=3500 / (8000 * factor))
         self._odd = b""
-        self._before = bytes(2 * (len(_taps()) - 1))
+        self._before = bytes(2 * (len(self._taps) - 1))
         """The samples that the next output still depends on."""
         self._phase = 0
 
@@ -72,11 +74,11 @@ class Decimator:
         # A sum of shifted, weighted copies is the filter; each step runs in C over all samples at once.
         total = bytes(2 * whole)
         wide = audioop.lin2lin(samples, 2, 4)
-        for position, tap in enumerate(_taps()):
+        for position, tap in enumerate(self._taps):
             shifted = audioop.mul(wide[4 * position : 4 * position + 2 * whole], 4, tap)
             total = audioop.add(total, shifted, 4)
-        kept = array("h", audioop.lin2lin(total, 4, 2))[self._phase :: 3]
-        self._phase = (self._phase - whole // 2) % 3
+        kept = array("h", audioop.lin2lin(total, 4, 2))[self._phase :: self._factor]
+        self._phase = (self._phase - whole // 2) % self._factor
         return kept.tobytes()
 
 

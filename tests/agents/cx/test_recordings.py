@@ -78,6 +78,28 @@ async def test_a_callback_plays_a_recording_that_is_not_interrupted(tmp_path: Pa
     assert "'gs://bucket/gone.wav' is not played" in warning.message
 
 
+HOLDS = """
+    def before_model_callback(callback_context, llm_request):
+        if len(callback_context.events) < 2:
+            parts = [Part.from_text("One moment."), Part.from_audio("hold.wav", cancellable=True)]
+            return LlmResponse(content=Content(parts=parts, role="model"), partial=True)
+"""
+
+
+async def test_music_before_the_models_answer_may_be_cancelled(tmp_path: Path) -> None:
+    app = write_app(tmp_path, callbacks={"before_model": HOLDS})
+    (app / "audio").mkdir()
+    (app / "audio" / "hold.wav").write_bytes(tone(8000))
+    async with driven(app, {"text": "It is ready."}) as agent:
+        said = [action for action in await agent.says("Where is it?") if isinstance(action, Say)]
+    assert [(each.text, each.cancellable, each.pcm is not None) for each in said] == [
+        ("One moment.", False, False),
+        ("[hold.wav]", True, True),
+        ("It is ready.", False, False),
+    ]
+    assert not check_cx_app(app).warnings
+
+
 def ambient(**config: object) -> dict[str, object]:
     return {"audioProcessingConfig": {"ambientSoundConfig": config}}
 
@@ -105,13 +127,8 @@ async def test_the_ambient_sound_begins_with_the_call(tmp_path: Path) -> None:
 
 
 def test_what_has_no_effect_is_told_with_its_place(tmp_path: Path) -> None:
-    code = """
-        def before_model_callback(callback_context, llm_request):
-            return LlmResponse.from_parts([Part.from_audio("gs://b/a.wav", cancellable=True)])
-    """
-    more = {"deployments/d/d.json": "{}", "audio/a.wav": ""}
-    path = write_app(tmp_path, app=ambient(prebuiltAmbientSound="sea"), callbacks={"before_model": code}, more=more)
+    more = {"deployments/d/d.json": "{}"}
+    path = write_app(tmp_path, app=ambient(prebuiltAmbientSound="sea"), more=more)
     told = [str(each) for each in check_cx_app(path).warnings]
-    assert any("python_code.py:3: 'cancellable' has no effect" in each for each in told)
     assert any("deployments/d/d.json:1: deployments have no effect" in each for each in told)
     assert any("app.json:1: no ambient sound is played" in each for each in told)

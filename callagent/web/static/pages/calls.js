@@ -17,7 +17,7 @@ export async function show(body) {
     personal ? h("label", {}, "Words", h("input", { name: "search", type: "search", value: field("search"), placeholder: "said, number, function" })) : null,
     h("label", {}, "Ended by", options("end_reason", REASONS.map((value) => [value, reason(value)]))),
     h("label", {}, "Handoff", options("handoff", [["true", "handed off"], ["false", "contained"]])),
-    h("label", {}, "Over", options("wire", ["sip", "twilio", "browser"].map((value) => [value, value]))),
+    h("label", {}, "Over", options("wire", ["sip", "twilio", "browser", "session"].map((value) => [value, value]))),
     h("label", {}, "Project", options("project_id", recorded.map((value) => [value, value]))),
     h("label", {}, "From day", h("input", { name: "start_time", type: "date", value: field("start_time").slice(0, 10) })),
     h("label", {}, "Before day", h("input", { name: "end_time", type: "date", value: field("end_time").slice(0, 10) })),
