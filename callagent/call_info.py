@@ -73,6 +73,14 @@ class MediaStatistics:
     """From a wrong source, wrong version or unknown payload type."""
     jitter_ms: float = 0.0
     send_lateness_max_ms: float = 0.0
+    peer_reports: int = 0
+    """By RTCP, of what we sent; without any the figures of the peer are 0."""
+    peer_one_way: bool = False
+    """By its last report the peer does not hear us; the call goes on."""
+    peer_goodbye: bool = False
+    """Whether the peer ended its stream by RTCP BYE before the call's end."""
     peer_packets_lost: int = 0
-    """Of what we sent, as the peer's RTCP reports it; 0 where it reports nothing."""
+    """Of what we sent, as the peer's RTCP reports it."""
+    peer_jitter_ms: float = 0.0
+    """The same."""
     round_trip_ms: float = 0.0

@@ -134,7 +134,7 @@ def rtcp(data: bytes) -> None:
     sender.ssrc = 1
     reports = Reports("name", 0.0)
     reports.make(sender, receiver, 0.0, 1000.0)
-    reports.receive(data, receiver, 1000.5)
+    reports.receive(data, sender, receiver, 0.5, 1000.5)
     assert reports.peer_lost >= 0
     assert 0.0 <= reports.round_trip < 60.0
     parse_reports(reports.make(sender, receiver, 5.0, 1005.0))

@@ -7,6 +7,7 @@ import struct
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Any
 
 from callagent.agents.action import Action, Agent, AgentRecord, CallerTurn, HandoffFailed, Listen, MetricWriter, Say
 from callagent.call_info import FRAME_SAMPLES, FRAME_SECONDS, NO_HEADERS, CallInfo, EndReason
@@ -16,6 +17,7 @@ from callagent.legs.leg import (
     FrameSink,
     FrameSource,
     LegEvent,
+    LegFailed,
     LegGone,
     MediaStatistics,
     PartiesJoined,
@@ -131,8 +133,11 @@ class FakeLeg:
     async def send_digits(self, digits: str) -> None:
         self.did.append(f"digits {digits}")
 
-    def hangs_up(self, reason: EndReason = EndReason.CALLER_HANGUP) -> None:
-        self._on_event(CallerHungUp(reason))
+    def hangs_up(self, reason: EndReason = EndReason.CALLER_HANGUP, *said: Any) -> None:
+        self._on_event(CallerHungUp(reason, *said))
+
+    def fails(self, reason: EndReason, detail: str) -> None:
+        self._on_event(LegFailed(reason, detail))
 
     def presses(self, digit: str) -> None:
         self._on_event(DigitPressed(digit))
@@ -153,6 +158,7 @@ class FakeAgent:
     heard_texts: list[tuple[str, bool]] = field(default_factory=list)
     fillers: list[str] = field(default_factory=list)
     ended: list[tuple[EndReason, int]] = field(default_factory=list)
+    end_headers: dict[str, str] = field(default_factory=dict)
     closed: int = 0
     cut: int = 0
     write_metric: MetricWriter | None = None
@@ -177,8 +183,9 @@ class FakeAgent:
     def filler_spoken(self, text: str) -> None:
         self.fillers.append(text)
 
-    async def end(self, reason: EndReason, attempt: int) -> bool:
+    async def end(self, reason: EndReason, attempt: int, headers: Mapping[str, str] = NO_HEADERS) -> bool:
         self.ended.append((reason, attempt))
+        self.end_headers = dict(headers)
         return self.end_results.pop(0)
 
     async def close(self) -> None:

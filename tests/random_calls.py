@@ -10,7 +10,7 @@ import array
 import asyncio
 import random
 import struct
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,7 +31,7 @@ from callagent.agents.action import (
     WaitStarted,
 )
 from callagent.call import Call, CallServices, CallSettings
-from callagent.call_info import FRAME_SAMPLES, FRAME_SECONDS, EndReason
+from callagent.call_info import FRAME_SAMPLES, FRAME_SECONDS, NO_HEADERS, EndReason
 from callagent.legs.leg import FrameSink, FrameSource, MediaStatistics
 from callagent.speech.protocol import RecognizerSettings, SpeechChunk, Transcript, VoiceSettings, WordTime
 from callagent.turns import (
@@ -246,7 +246,7 @@ class RandomAgent:
 
     def filler_spoken(self, text: str) -> None: ...
 
-    async def end(self, reason: EndReason, attempt: int) -> bool:
+    async def end(self, reason: EndReason, attempt: int, headers: Mapping[str, str] = NO_HEADERS) -> bool:
         return True
 
     async def close(self) -> None: ...

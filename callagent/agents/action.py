@@ -319,8 +319,11 @@ class Agent(Protocol):
     def filler_spoken(self, text: str) -> None:
         """A filler was played; it is kept for the record, the model never sees it."""
 
-    async def end(self, reason: EndReason, attempt: int) -> bool:
-        """The end function, for the `attempt`-th time (from 1). Whether it ran to its end; never raises."""
+    async def end(self, reason: EndReason, attempt: int, headers: Mapping[str, str] = NO_HEADERS) -> bool:
+        """The end function, for the `attempt`-th time (from 1). Whether it ran to its end; never raises.
+
+        `headers` came with the peer's hang-up.
+        """
 
     async def close(self) -> None:
         """Give back what the agent holds (its worker). Idempotent; never raises."""

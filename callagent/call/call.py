@@ -229,12 +229,15 @@ class Call:
                 self._act(number, action)
             case ReplyDone(number=number, error=error):
                 self._reply_done(number, error)
-            case CallerHungUp() if self._state is CallState.BRIDGED:
-                self._end(EndReason.HANDOFF)
-            case CallerHungUp(reason=reason) | EndAsked(reason=reason):
+            case CallerHungUp(reason=reason, causes=causes):
+                self._recorder.hung_up(event)
+                self._lost_in_transfer(", ".join(causes) or "hung up")
+                self._end(EndReason.HANDOFF if self._state is CallState.BRIDGED else reason)
+            case EndAsked(reason=reason):
                 self._end(reason)
             case LegFailed(reason=reason, detail=detail):
                 self._recorder.error("leg", detail, now)
+                self._lost_in_transfer(detail)
                 self._end(reason)
             case DigitPressed(digit=digit):
                 self._recorder.digit(digit, now, hidden=self._performer.digits_hidden)
@@ -375,6 +378,11 @@ class Call:
             self._transferred(leaving, refused)
         else:
             self._change(CallInput.TRANSFER)
+
+    def _lost_in_transfer(self, detail: str) -> None:
+        """What became of a transfer under way is known: nothing, and nobody is to be told but the record."""
+        if self._state is CallState.TRANSFERRING:
+            self._leaving.caller_left(detail)
 
     def _transferred(self, handoff: Handoff, outcome: TransferOutcome) -> None:
         match self._leaving.outcome(handoff, outcome, self._outages):

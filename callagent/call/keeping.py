@@ -45,7 +45,7 @@ class Keeping:
             await self.bounded("end_attempt", attempted, self._settings.first_record)
             try:
                 async with asyncio.timeout(self._settings.end_function):
-                    done = await agent.end(reason, attempt)
+                    done = await agent.end(reason, attempt, self._recorder.record.hang_up_headers)
             except TimeoutError:
                 done = False
             if done:

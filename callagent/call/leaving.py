@@ -64,6 +64,14 @@ class Leaving:
         self._recorder.transfer(target, outcome, asyncio.get_running_loop().time())
         self._recorder.handoff(handoff.destination, handoff.reason, outcome.status.value)
 
+    def caller_left(self, detail: str) -> None:
+        """The caller has gone before the transfer came to anything."""
+        assert self._handing is not None, "a transfer is under way"
+        handoff, target = self._handing
+        outcome = TransferOutcome(TransferStatus.CALLER_GONE, detail)
+        self._recorder.transfer(target, outcome, asyncio.get_running_loop().time())
+        self._recorder.handoff(handoff.destination, handoff.reason, outcome.status.value)
+
     def outcome(self, handoff: Handoff, outcome: TransferOutcome, outages: Outages) -> EndReason | HandoffFailed:
         """What follows for the call."""
         self._recorder.handoff(handoff.destination, handoff.reason, outcome.status.value)

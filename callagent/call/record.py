@@ -15,7 +15,7 @@ from callagent.agents.action import (
     StepEntered,
 )
 from callagent.call_info import CallInfo, EndReason
-from callagent.legs.leg import MediaStatistics, TransferOutcome, TransferTarget
+from callagent.legs.leg import CallerHungUp, MediaStatistics, TransferOutcome, TransferTarget
 from callagent.records import CallRecord, FunctionRecord, RequestRecord, Spoken, TurnEntry
 from callagent.turns import (
     BargedIn,
@@ -231,6 +231,11 @@ class Recorder:
 
     def error(self, what: str, detail: str, now: float) -> None:
         self.record.errors.append({"what": what, "detail": detail, "at": self._at(now)})
+
+    def hung_up(self, event: CallerHungUp) -> None:
+        """What the peer said as it left."""
+        self.record.hang_up_headers = dict(event.headers)
+        self.record.hang_up_causes = list(event.causes)
 
     def finish(self, reason: EndReason, now: float) -> None:
         """The call is over; the agent's part and the media's follow."""

@@ -20,9 +20,13 @@ _MAX_EARLY_EVENTS = 32
 
 @dataclass(frozen=True, slots=True)
 class CallerHungUp:
-    """The peer ended the call: BYE, CANCEL, or the carrier's stop."""
+    """The peer ended the call: BYE, CANCEL, a refusal, or the carrier's stop."""
 
     reason: EndReason
+    headers: Mapping[str, str] = field(default_factory=lambda: NO_HEADERS)
+    """What a trusted peer said as it left, as `CallInfo.headers`."""
+    causes: tuple[str, ...] = ()
+    """Its Reason headers as figures count them: `Q.850 16`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from types import MappingProxyType
 
-from callagent.call_info import CallInfo
-from callagent.sip import Address, Dialog, Headers, Passport, Request, Uri, escape_user, host_reference
+from callagent.call_info import NO_HEADERS, CallInfo
+from callagent.sip import Address, Dialog, Headers, Passport, Request, Uri, escape_user, host_reference, parse_reasons
 
 ATTESTATION = "P-Attestation-Indicator"
 """Of the caller's number, `A`, `B` or `C` (ATIS-1000085): the trunk's own, else what its Identity header says."""
@@ -19,9 +20,9 @@ _PROTOCOL = frozenset(
         "accept", "accept-encoding", "accept-language", "allow", "allow-events", "authorization", "call-id", "contact",
         "content-disposition", "content-encoding", "content-language", "content-length", "content-type", "cseq", "date",
         "expires", "from", "max-forwards", "mime-version", "min-se", "p-early-media", "proxy-authorization",
-        "proxy-require", "record-route", "replaces", "require", "route", "rseq", "session-expires", "supported",
-        "timestamp", "to",
-        "user-agent", "via",
+        "proxy-authenticate", "proxy-require", "record-route", "replaces", "require", "retry-after", "route", "rseq",
+        "server", "session-expires", "supported", "timestamp", "to", "unsupported", "user-agent", "via",
+        "www-authenticate",
     )
 )  # fmt: skip
 
@@ -45,6 +46,14 @@ def call_info_of(invite: Request, *, outgoing: bool, trusted: bool = True) -> Ca
         headers=MappingProxyType(headers),
         peer_call_id=clean(invite.call_id),
     )
+
+
+def parting(headers: Headers, *, trusted: bool) -> tuple[Mapping[str, str], tuple[str, ...]]:
+    """What the message says that ended a call: its headers, and the causes among them (RFC 3326)."""
+    if not trusted:
+        return NO_HEADERS, ()
+    causes = tuple(str(reason) for reason in parse_reasons(headers.values("Reason")))
+    return MappingProxyType(_custom_headers(headers)), causes
 
 
 def _attested(invite: Request, caller: str | None, now: float) -> dict[str, str]:

@@ -18,7 +18,7 @@ from callagent.legs.leg import (
     TransferStatus,
     TransferTarget,
 )
-from callagent.legs.sip_identity import call_info_of, clean
+from callagent.legs.sip_identity import call_info_of, clean, parting
 from callagent.legs.sip_media import ANY_MEDIA, TrunkMedia, rtp_parameters
 from callagent.legs.sip_transfer import DialTarget, SipTransfer
 from callagent.legs.switched_media import SwitchedMedia
@@ -269,7 +269,7 @@ class SipLeg:
         if reason is None:
             self.tell(LegFailed(EndReason.ERROR, f"SIP {detail}"))
         else:
-            self.tell(CallerHungUp(reason))
+            self.tell(CallerHungUp(reason, *parting(event.headers, trusted=self._media.trusted)))
 
     def _end(self, reason: EndReason, headers: Mapping[str, str]) -> None:
         if self._state is LegState.CLOSED:

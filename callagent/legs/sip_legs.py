@@ -81,6 +81,7 @@ class SipLegs:
         proxy = None if trunk is None else trunk.server
         if trunk is None and self._trunks is not None:
             trunk = self._trunks.of_host(uri)
+        route = () if trunk is None or self._trunks is None else self._trunks.service_route(trunk.name)
         media = self._media("" if trunk is None else trunk.name)
         session = self._session()
         negotiations: list[Negotiation] = []
@@ -97,6 +98,7 @@ class SipLegs:
                 headers=headers,
                 credentials=None if trunk is None else trunk.credentials,
                 proxy=proxy,
+                route=route,
             )
         except (ValueError, OSError):
             session.close()

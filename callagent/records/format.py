@@ -30,6 +30,7 @@ def format_call(record: dict[str, Any]) -> str:
     lines = [
         f"call {record['id']}  {record['from_number'] or 'withheld'} -> {record['to_number']}  over {record['wire']}",
         f"started {record['started_at']}, {record['total_duration']:.1f} s, ended by {record['end_reason']}",
+        *(f"  {name}: {value}" for name, value in record.get("hang_up_headers", {}).items()),
         "",
     ]
     for turn in record["turns"]:

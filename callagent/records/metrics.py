@@ -74,6 +74,7 @@ class Metrics:
         self.calls_started = Counter("callagent_calls_started_total", "Calls taken.", ("wire",))
         self.calls_refused = Counter("callagent_calls_refused_total", "Calls for which no project answers.")
         self.calls_ended = Counter("callagent_calls_ended_total", "Calls by how they ended.", ("reason",))
+        self._causes = Counter("callagent_hang_up_causes_total", "Why peers hung up, by their own word.", ("cause",))
         self._call_seconds = Histogram("callagent_call_seconds", "How long calls lasted.", _CALL_SECONDS)
         self._turns = Counter("callagent_turns_total", "Turns of callers.")
         self._silences = Counter("callagent_silent_turns_total", "Turns in which the caller stayed silent.")
@@ -104,10 +105,14 @@ class Metrics:
         )
         self._end_functions = Counter("callagent_end_functions_total", "End functions by outcome.", ("outcome",))
         self._packets = Counter("callagent_rtp_packets_total", "Packets by what became of them.", ("kind",))
+        self._one_way = Counter("callagent_rtp_one_way_calls_total", "Calls whose peer said that it does not hear us.")
         self._round_trip = Histogram(
             "callagent_rtp_round_trip_milliseconds", "Of ended calls whose peer reports by RTCP.", _MILLISECONDS
         )
         self._jitter = Histogram("callagent_rtp_jitter_milliseconds", "Jitter of ended calls.", _MILLISECONDS)
+        self._peer_jitter = Histogram(
+            "callagent_rtp_peer_jitter_milliseconds", "Of what we sent, where the peer reports by RTCP.", _MILLISECONDS
+        )
         self._lateness = Histogram(
             "callagent_rtp_send_lateness_milliseconds", "The latest packet of each ended call.", _MILLISECONDS
         )
@@ -117,6 +122,8 @@ class Metrics:
     def ended(self, record: CallRecord) -> None:
         """Count a call by its final record."""
         self.calls_ended.add(record.end_reason or "unknown")
+        for cause in record.hang_up_causes:
+            self._causes.add(cause)
         self._call_seconds.observe(record.total_duration)
         self._silences.add(by=record.num_silences)
         self._end_functions.add(record.end_function)
@@ -168,9 +175,12 @@ class Metrics:
             self._packets.add(kind, by=media.get(f"packets_{kind}", 0))
         # Of what we sent, as the peer's RTCP tells.
         self._packets.add("peer_lost", by=media.get("peer_packets_lost", 0))
+        self._one_way.add(by=bool(media.get("peer_one_way")))
         if media.get("round_trip_ms"):
             self._round_trip.observe(media["round_trip_ms"])
         self._jitter.observe(media.get("jitter_ms", 0.0))
+        if media.get("peer_reports"):
+            self._peer_jitter.observe(media.get("peer_jitter_ms", 0.0))
         self._lateness.observe(media.get("send_lateness_max_ms", 0.0))
 
 

@@ -100,6 +100,10 @@ class CallRecord:
     in_progress: bool = True
     total_duration: float = 0.0
     end_reason: str | None = None
+    hang_up_headers: dict[str, str] = field(default_factory=dict)
+    """Of the BYE, CANCEL or refusal by which a trusted peer ended the call."""
+    hang_up_causes: list[str] = field(default_factory=list)
+    """What its Reason headers say (RFC 3326): `Q.850 16`, `SIP 200`."""
     variant_name: str | None = None
     language: str | None = None
     flow: str | None = None

@@ -65,6 +65,11 @@ class RtpReceiver:
         return self._source.ssrc
 
     @property
+    def quiet(self) -> bool:
+        """Whether the peer is silent and has said what its silence sounds like."""
+        return self._noise is not None
+
+    @property
     def named(self) -> Address | None:
         """The media address that the SDP names."""
         return self._named

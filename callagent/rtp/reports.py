@@ -8,6 +8,11 @@ from callagent.rtp import rtcp
 from callagent.rtp.receiver import RtpReceiver
 from callagent.rtp.sender import RtpSender
 
+_SETTLED = 250
+"""Packets of ours, five seconds: a peer that reports by then and says nothing of us has not heard one."""
+_DEAF = 230
+"""Of 256 packets lost, all but one in ten."""
+
 
 class Reports:
     """Bad RTCP changes nothing; good RTCP changes only the figures here."""
@@ -15,11 +20,18 @@ class Reports:
     def __init__(self, name: str, now: float) -> None:
         self.due = 0.0
         """When the next report is to be sent."""
+        self.received = 0
+        """Reports of the peer about our stream."""
+        self.ended_at: float | None = None
+        """When the peer said that its present stream ends."""
+        self.one_way = False
+        """By its last report the peer does not hear us."""
         self.peer_lost = 0
+        self.peer_jitter = 0
+        """In units of the timestamps that we send."""
         self.round_trip = 0.0
         """Seconds."""
         self._name = name
-        self._ssrc: int | None = None
         self._last_report = 0
         self._last_report_at = 0.0
         self._schedule(now)
@@ -35,31 +47,36 @@ class Reports:
         return rtcp.compound(self._report(sender, receiver, wall_clock), self._name, goodbye=True)
 
     def _report(self, sender: RtpSender, receiver: RtpReceiver, wall_clock: float) -> rtcp.Report:
-        self._ssrc = sender.ssrc
         ntp_time = rtcp.ntp_time(wall_clock) if sender.packets else None
         blocks: tuple[rtcp.ReportBlock, ...] = ()
         if receiver.ssrc is not None:
             blocks = (self._block(receiver.ssrc, receiver, wall_clock),)
         return rtcp.Report(sender.ssrc, blocks, ntp_time, sender.timestamp, sender.packets, sender.octets)
 
-    def receive(self, data: bytes, receiver: RtpReceiver, wall_clock: float) -> None:
+    def receive(self, data: bytes, sender: RtpSender, receiver: RtpReceiver, now: float, wall_clock: float) -> None:
         """A datagram of the peer's that claims to be RTCP."""
         try:
-            reports = rtcp.parse_reports(data)
+            reports, ended = rtcp.parse_reports(data), rtcp.parse_goodbyes(data)
         except ValueError:
             receiver.refused += 1
             return
+        if receiver.ssrc in ended:
+            self.ended_at = now
         for report in reports:
             if report.ntp_time is not None and report.ssrc == receiver.ssrc:
                 self._last_report = rtcp.middle(report.ntp_time)
                 self._last_report_at = wall_clock
-            for block in report.blocks:
+            block = next((each for each in report.blocks if each.ssrc == sender.ssrc), None)
+            if block is not None:
                 self._keep(block, wall_clock)
+            elif report.ssrc == receiver.ssrc and sender.packets >= _SETTLED:
+                self.one_way = True
 
     def _keep(self, block: rtcp.ReportBlock, wall_clock: float) -> None:
-        if block.ssrc != self._ssrc:
-            return
+        self.received += 1
+        self.one_way = block.fraction_lost >= _DEAF
         self.peer_lost = max(0, block.lost)
+        self.peer_jitter = block.jitter
         trip = rtcp.round_trip(block, rtcp.ntp_time(wall_clock))
         if trip is not None:
             self.round_trip = trip

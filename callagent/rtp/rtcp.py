@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from callagent.rtp.packet import VERSION
@@ -64,7 +65,23 @@ class Report:
 
 def parse_reports(data: bytes) -> list[Report]:
     """The reports of a compound packet (§6.1); other packets in it are skipped. Raises `ValueError`."""
-    reports = []
+    reports = (SENDER_REPORT, RECEIVER_REPORT)
+    return [_parse_report(kind, count, body) for kind, count, body in _packets(data) if kind in reports]
+
+
+def parse_goodbyes(data: bytes) -> list[int]:
+    """The SSRCs whose streams end by this compound packet (§6.6). Raises `ValueError`."""
+    ended: list[int] = []
+    for kind, count, body in _packets(data):
+        if kind == GOODBYE:
+            if len(body) < 4 * count:
+                raise ValueError("RTCP goodbye is not valid")
+            ended += struct.unpack_from(f"!{count}I", body)
+    return ended
+
+
+def _packets(data: bytes) -> Iterator[tuple[int, int, bytes]]:
+    """Type, count and body of each packet of a compound one. Raises `ValueError` where one of them is not valid."""
     position = 0
     while position < len(data):
         if position + _HEADER.size > len(data):
@@ -73,10 +90,8 @@ def parse_reports(data: bytes) -> list[Report]:
         end = position + 4 * (words + 1)
         if flags >> 6 != VERSION or end > len(data) or not 192 <= kind <= 223:
             raise ValueError("RTCP packet is not valid")
-        if kind in (SENDER_REPORT, RECEIVER_REPORT):
-            reports.append(_parse_report(kind, flags & 0x1F, data[position + 4 : end]))
+        yield kind, flags & 0x1F, data[position + 4 : end]
         position = end
-    return reports
 
 
 def compound(report: Report, name: str, *, goodbye: bool = False) -> bytes:

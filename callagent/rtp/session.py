@@ -145,7 +145,7 @@ class RtpSession:
 
     def statistics(self) -> MediaStatistics:
         return replace(
-            _heard(self._receiver, self._reports),
+            _heard(self._receiver, self._reports, self._parameters.codec.clock_rate),
             codec=str(self._parameters.codec),
             encryption=self._parameters.keys.send_suite if self._parameters.keys else "",
             packets_sent=self._sender.packets,
@@ -263,7 +263,9 @@ class RtpSession:
         if not self._closed:
             if now >= self._reports.due:
                 self._send_control(self._reports.make(self._sender, self._receiver, now, time.time()))
-            expired = self._timeout.expire(self._receiver.heard, now)
+            receiver = self._receiver
+            goodbye = self._reports.ended_at
+            expired = self._timeout.expire(receiver.heard, now, quiet=receiver.quiet, goodbye=goodbye)
             if expired is not None:
                 self.on_timeout(expired)
 
@@ -278,7 +280,7 @@ class RtpSession:
     def _receive_control(self, data: bytes, source: Address, now: float) -> None:
         opened = self._receiver.open_control(data, source, now)
         if opened is not None:
-            self._reports.receive(opened, self._receiver, time.time())
+            self._reports.receive(opened, self._sender, self._receiver, now, time.time())
 
     def _send_control(self, report: bytes) -> None:
         muxed, target = _control_address(self._destination or ("", 0), self._parameters, self._receiver.named)
@@ -297,7 +299,7 @@ def _control_address(media: Address, parameters: RtpParameters, named: Address |
     return False, control or (media[0], media[1] + 1)
 
 
-def _heard(receiver: RtpReceiver, reports: Reports) -> MediaStatistics:
+def _heard(receiver: RtpReceiver, reports: Reports, clock_rate: int) -> MediaStatistics:
     return MediaStatistics(
         packets_received=receiver.packets,
         packets_lost=receiver.buffer.lost,
@@ -305,7 +307,11 @@ def _heard(receiver: RtpReceiver, reports: Reports) -> MediaStatistics:
         packets_duplicate=receiver.buffer.duplicates,
         packets_refused=receiver.refused_total,
         jitter_ms=receiver.jitter * 1000,
+        peer_reports=reports.received,
+        peer_one_way=reports.one_way,
+        peer_goodbye=reports.ended_at is not None,
         peer_packets_lost=reports.peer_lost,
+        peer_jitter_ms=reports.peer_jitter / clock_rate * 1000,
         round_trip_ms=reports.round_trip * 1000,
     )
 

@@ -12,6 +12,10 @@ class RtpSettings:
     first_packet_timeout: float = 30.0
     packet_timeout: float = 20.0
     hold_timeout: float = 300.0
+    """Also of a peer whose silence is a description of noise: it may send nothing as long as the noise stays (RFC 3389
+    §3.4)."""
+    goodbye_timeout: float = 10.0
+    """After an RTCP BYE that no packet follows: the peer's BYE is lost or late, or its stream goes on elsewhere."""
 
 
 class MediaTimeout:
@@ -31,15 +35,24 @@ class MediaTimeout:
         self._held = held
         self._since = now
 
-    def expire(self, heard: float | None, now: float) -> str | None:
-        """What was waited for in vain; `heard` is when the last packet came."""
-        if self._held:
-            limit = self._settings.hold_timeout
-        elif heard is None:
-            limit = self._settings.first_packet_timeout
-        else:
-            limit = self._settings.packet_timeout
-        if self._expired or now - max(self._since, heard or self._since) < limit:
+    def expire(
+        self, heard: float | None, now: float, *, quiet: bool = False, goodbye: float | None = None
+    ) -> str | None:
+        """What was waited for in vain; `heard` is when the last packet came.
+
+        `quiet`: the peer has described its silence. `goodbye`: when its RTCP BYE came.
+        """
+        last = max(self._since, heard or self._since)
+        what, limit = "no media", self._limit(heard, quiet=quiet)
+        if goodbye is not None and goodbye >= last and not self._held:
+            ends = min(last + limit, goodbye + self._settings.goodbye_timeout)
+            what, limit = "no media after a goodbye", ends - last
+        if self._expired or now - last < limit:
             return None
         self._expired = True
-        return f"no media for {limit:g} s"
+        return f"{what} for {limit:.3g} s"
+
+    def _limit(self, heard: float | None, *, quiet: bool) -> float:
+        if self._held or quiet:
+            return self._settings.hold_timeout
+        return self._settings.first_packet_timeout if heard is None else self._settings.packet_timeout

@@ -32,6 +32,7 @@ from callagent.sip.media_policy import Encryption, MediaPolicy, NotAcceptable
 from callagent.sip.message import Headers, MalformedMessage, Request, Response, parse_message
 from callagent.sip.negotiation import FRAME_TIME, Agreement, Negotiation
 from callagent.sip.passport import Passport
+from callagent.sip.reason import Reason, parse_reasons
 from callagent.sip.timers import TimerSettings
 from callagent.sip.tls import TlsSettings
 from callagent.sip.trace import Trace, TracedMessage
@@ -75,6 +76,7 @@ __all__ = [
     "OfferReceived",
     "OfferRefused",
     "Passport",
+    "Reason",
     "Request",
     "Response",
     "StreamLimits",
@@ -95,6 +97,7 @@ __all__ = [
     "escape_user",
     "host_reference",
     "parse_message",
+    "parse_reasons",
     "transport_of",
     "trunk_metrics",
 ]

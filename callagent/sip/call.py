@@ -148,8 +148,8 @@ class SipCall:
         self._bye_headers = NO_HEADERS
         self.apply(CallInput.LOST, None, now)
 
-    def receive_cancel(self, now: float) -> None:
-        self.apply(CallInput.CANCEL, None, now)
+    def receive_cancel(self, cancel: Request, now: float) -> None:
+        self.apply(CallInput.CANCEL, cancel, now)
 
     def receive_ack(self, ack: Request, now: float) -> None:
         if self._answering is not None and ack.cseq.number == self._answering.cseq:
@@ -204,7 +204,7 @@ class SipCall:
 
     def _send_cancel(self, message: Message | None, now: float) -> None:
         if self.dialling is not None:
-            self.dialling.cancel(now)
+            self.dialling.cancel(self._bye_headers, now)
         # A peer that answers the CANCEL and never the INVITE must not keep the call (§9.1).
         self._limit(self.wire.settings.timers.timeout, now)
 

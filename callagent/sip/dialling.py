@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from callagent.sip.address import Address
 from callagent.sip.call_states import CallInput, CallState
 from callagent.sip.dialog import Dialog
-from callagent.sip.digest import Credentials, authorized, repeated
+from callagent.sip.digest import MAX_PROOFS, Credentials, authorized, repeated
 from callagent.sip.grammar import parse_integer
 from callagent.sip.message import CSeq, Headers, Request, Response
 from callagent.sip.reliable import EarlyDialogs
@@ -29,6 +31,8 @@ class Way:
     """The next is taken when one does not answer, or answers 503."""
     credentials: Credentials | None = None
     """For the trunk at the end of the hops."""
+    route: tuple[Address, ...] = ()
+    """Proxies that the INVITE has to pass; the hops lead to the first."""
 
 
 class Dialling:
@@ -42,6 +46,7 @@ class Dialling:
         self._client: ClientTransaction | None = None
         self._redirections = 0
         self._renegotiated = False
+        self._proofs = 0
 
     @property
     def hop(self) -> Hop:
@@ -59,8 +64,12 @@ class Dialling:
         invite = self._call.invite
         self._client = self._wire.request(invite, self._hop, lambda heard, at: self._hear(invite, heard, at), now)
 
-    def cancel(self, now: float) -> None:
-        self._wire.request(cancel_of(self._call.invite), self._hop, _ignore, now)
+    def cancel(self, headers: Mapping[str, str], now: float) -> None:
+        """Take the INVITE back; `headers` say why (RFC 3326 §2)."""
+        cancel = cancel_of(self._call.invite)
+        for name, value in headers.items():
+            cancel.headers.add(name, value)
+        self._wire.request(cancel, self._hop, _ignore, now)
 
     def dialog_of(self, response: Response) -> Dialog:
         invite = self._call.invite
@@ -128,11 +137,17 @@ class Dialling:
                 return None
             self._hop = self._others.pop(0)
             return repeated(invite)
-        if response.status in (401, 407) and self._way.credentials is not None:
-            return authorized(invite, response, self._way.credentials)
+        if response.status in (401, 407):
+            return self._proven(invite, response)
         if response.status == 422:
             return self._with_longer_session(invite, response)
         return self._redirected(invite, response) if 300 <= response.status < 400 else None
+
+    def _proven(self, invite: Request, response: Response) -> Request | None:
+        self._proofs += 1
+        if self._way.credentials is None or self._proofs > MAX_PROOFS:
+            return None
+        return authorized(invite, response, self._way.credentials)
 
     def _with_longer_session(self, invite: Request, response: Response) -> Request | None:
         """Once, with the shortest session that the peer takes (RFC 4028 §7.3)."""

@@ -12,6 +12,8 @@ from callagent.sip.message import CSeq, Headers, Request, Response
 
 ALGORITHMS = {"SHA-256": "sha256", "MD5": "md5"}
 """Strongest first."""
+MAX_PROOFS = 3
+"""For one request: a proxy's, the server's, and one whose nonce was too old."""
 _TOKENS = ("algorithm", "nc", "qop", "stale")
 
 
@@ -65,10 +67,13 @@ def write_digest(fields: Mapping[str, str]) -> str:
 
 
 def authorize(request: Request, refusal: Response, credentials: Credentials) -> tuple[str, str] | None:
-    """The header that answers a 401 or 407; None where it asks for something else, or in another's name."""
+    """The header that answers a 401 or 407; None where it asks for something else, again, or in another's name."""
     asks, answers = ("Proxy-Authenticate", "Proxy-Authorization") if refusal.status == 407 else _PLAIN
     challenge = _choose(refusal.headers.values(asks), credentials.realm)
     if challenge is None:
+        return None
+    # A second no means a wrong password, unless it was only the nonce that was too old (RFC 7616 §3.3).
+    if answers in request.headers and challenge.get("stale", "").lower() != "true":
         return None
     qop = "auth" if "qop" in challenge else ""
     proof = Proof(
@@ -92,12 +97,15 @@ def authorize(request: Request, refusal: Response, credentials: Credentials) -> 
 
 
 def authorized(request: Request, refusal: Response, credentials: Credentials) -> Request | None:
-    """The request once more, with its proof, as a new transaction; None where there is nothing to prove."""
+    """The request once more, with its proof, as a new transaction; None where there is nothing to prove.
+
+    Whoever sends it stops after `MAX_PROOFS`.
+    """
     header = authorize(request, refusal, credentials)
-    if header is None or header[0] in request.headers:
+    if header is None:
         return None
     again = repeated(request)
-    again.headers.add(*header)
+    again.headers.set(*header)
     return again
 
 

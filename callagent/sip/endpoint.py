@@ -12,7 +12,7 @@ from callagent.sip.address import Address
 from callagent.sip.call import NO_HEADERS, SipCall
 from callagent.sip.connections import Connections, StreamLimits
 from callagent.sip.dialling import Way
-from callagent.sip.dialog import Dialog
+from callagent.sip.dialog import Dialog, transport_of
 from callagent.sip.digest import Credentials
 from callagent.sip.endpoint_call import EndpointCall
 from callagent.sip.events import CallAnswered, CallClosed, CallConfirmed, CallReplaced, Event, InviteReceived
@@ -97,21 +97,22 @@ class Endpoint:
         headers: Mapping[str, str] = NO_HEADERS,
         credentials: Credentials | None = None,
         proxy: Uri | None = None,
+        route: tuple[Address, ...] = (),
     ) -> EndpointCall:
         """Call a SIP URI. `body` makes the offer from our own address. Raises `ValueError` and `LookupFailed`.
 
-        The INVITE goes to `proxy` where there is one, else to where the URI leads. A `caller` that is no URI is a user
-        at our own address.
+        The INVITE goes to the first of `route` or to `proxy` where there is one, else to where the URI leads. A
+        `caller` that is no URI is a user at our own address.
         """
         uri = Uri.parse(target)
         if uri.scheme not in ("sip", "sips"):
             raise ValueError("Only sip URIs can be called")
-        hops = await self._lookup.hops(proxy or uri)
+        hops = await self._lookup.hops(_first_hop(route, proxy or uri))
         local = self.local_host(hops[0].host)
         ours = f"sip:{caller or 'callagent'}@{host_reference(local)}"
         sender = Address.parse(caller if caller and ":" in caller else ours)
         offer = body(local)
-        way = Way(hops, credentials)
+        way = Way(hops, credentials, route)
         core = self._user_agent.call(uri, way, self.now(), caller=sender, body=offer, headers=headers)
         handle = self._calls[core] = EndpointCall(self, core, "")
         self.flush()
@@ -279,3 +280,14 @@ class Endpoint:
                 self._routes.clear()
             self._routes[peer.host] = route_to(peer.host)
         return self._routes[peer.host], port
+
+
+def _first_hop(route: tuple[Address, ...], server: Uri) -> Uri:
+    """Where a call with this route is sent: to the first of it. Where that is the server, the server's URI counts, for
+    a route need not tell the transport again; and what would go there encrypted goes nowhere in the clear."""
+    if not route:
+        return server
+    first = route[0].uri
+    same = (first.bare_host.lower(), first.port) == (server.bare_host.lower(), server.port)
+    exposed = transport_of(server) == "tls" and transport_of(first) != "tls"
+    return server if same or exposed else first

@@ -29,6 +29,8 @@ _NUMBERS = {"PCMU": "0", "PCMA": "8", "G722": "9", "OPUS": "107"}
 _EVENTS = {8000: "101", 16000: "102", 48000: "103"}
 _EVENT = "TELEPHONE-EVENT/"
 _COMFORT_NOISE = "CN/8000"
+_NOISE_NUMBER = "13"
+"""What a peer may send us in its silences (RFC 3389 §4); ours are always audio."""
 _TIME = re.compile(r"\d{1,4}(?:\.\d{1,3})?\s*", re.ASCII)
 _RTCP = re.compile(r"(\d{1,5})(?: IN IP[46] (\S+))?\s*")
 
@@ -255,7 +257,8 @@ class Negotiation:
     def _all_formats(self) -> dict[str, str]:
         formats = {_NUMBERS[name]: _MAPS[name] for name in self._policy.codecs}
         rates = sorted({_CLOCK_RATES[name] for name in self._policy.codecs})
-        return formats | {_EVENTS[rate]: f"telephone-event/{rate}" for rate in rates}
+        noise = {_NOISE_NUMBER: _COMFORT_NOISE} if 8000 in rates else {}
+        return formats | {_EVENTS[rate]: f"telephone-event/{rate}" for rate in rates} | noise
 
     def _describe(
         self, protocol: str, formats: dict[str, str], direction: Direction, *, mux: bool, keys: list[Crypto]

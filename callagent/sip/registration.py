@@ -15,6 +15,7 @@ _MAX_EXPIRES = 86_400
 _SHORTEST_REFRESH = 5.0
 _FIRST_RETRY = 30.0
 _LONGEST_RETRY = 600.0
+_MAX_ROUTE = 8
 
 
 class Registration:
@@ -22,6 +23,8 @@ class Registration:
 
     def __init__(self, server: Uri, user: str) -> None:
         self.registered = False
+        self.service_route: tuple[Address, ...] = ()
+        """The way of our calls through the trunk, as long as we are registered (RFC 3608 §6.1)."""
         self._server = Uri(server.scheme, server.host, port=server.port, parameters=server.parameters)
         self._address = Uri(server.scheme, server.host, user=user)
         self._call_id = secrets.token_hex(16)
@@ -39,6 +42,8 @@ class Registration:
         headers.add("Call-ID", self._call_id)
         headers.add("CSeq", str(CSeq(self._cseq, "REGISTER")))
         headers.add("Expires", "0" if leave else str(self._expires))
+        # A proxy on the way may put itself on the way of calls to us (RFC 3327 §5.1).
+        headers.add("Supported", "path")
         return Request(headers, method="REGISTER", uri=self._server)
 
     def repeat(self, request: Request) -> None:
@@ -49,9 +54,11 @@ class Registration:
         """Seconds until the next request; a failure waits longer each time (RFC 5626 §4.5)."""
         if response is not None and 200 <= response.status < 300:
             self.registered = True
+            self.service_route = _service_route(response)
             self._failures = 0
             return max(_SHORTEST_REFRESH, 0.9 * _granted(request, response, self._expires))
         self.registered = False
+        self.service_route = ()
         if response is not None and response.status == 423 and self._accept_longer(response):
             return 0.0
         self._failures += 1
@@ -65,6 +72,16 @@ class Registration:
         if longer and seconds is not None:
             self._expires = seconds
         return longer
+
+
+def _service_route(response: Response) -> tuple[Address, ...]:
+    """Nothing where it cannot be followed: each of its proxies has to route loosely."""
+    try:
+        route = [each for value in response.headers.values("Service-Route") for each in Address.parse_list(value)]
+    except ValueError:
+        return ()
+    loose = all(each.uri.scheme in ("sip", "sips") and "lr" in each.uri.parameters for each in route)
+    return tuple(route) if loose and len(route) <= _MAX_ROUTE else ()
 
 
 def _granted(request: Request, response: Response, asked: int) -> int:

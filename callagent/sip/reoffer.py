@@ -10,6 +10,7 @@ from callagent.sip.dialog import Dialog
 from callagent.sip.events import OfferAnswered, OfferReceived, OfferRefused
 from callagent.sip.message import Request, Response
 from callagent.sip.responses import respond_to
+from callagent.sip.session_timer import crosses
 from callagent.sip.timers import Timer
 from callagent.sip.transaction_layer import ServerTransaction
 from callagent.sip.wire import Wire
@@ -51,7 +52,7 @@ class Reoffers:
             transaction.respond(self._wire.finish(response), now)
         else:
             self._pending, self._dialog = transaction, dialog
-            transaction.on_cancel = lambda at: self.refuse(487, at)
+            transaction.on_cancel = lambda cancel, at: self.refuse(487, at)
             self._wire.events.append(OfferReceived(self._call, request.body))
 
     def accept(self, body: bytes, now: float) -> None:
@@ -132,9 +133,12 @@ class Reoffers:
         if response is None or response.status in (408, 481):
             self._call.lose(now)
         elif response.status < 300:
+            self._retry = None
             self._call.session.accept(response, now)
             self._wire.events.append(OfferAnswered(self._call, response.body))
-        elif response.status == 491 and self._retry is None:
+        elif response.status == 422 and self._call.session.lengthen(response):
+            self.send(dialog, body, now)
+        elif crosses(response) and self._retry is None:
             self._retry_later(dialog, body, now)
         else:
             self._retry = None

@@ -12,7 +12,7 @@ METHODS = ("INVITE", "ACK", "BYE", "CANCEL", "OPTIONS", "INFO", "UPDATE", "MESSA
 KNOWN_METHODS = (*METHODS, "REFER", "REGISTER", "SUBSCRIBE", "PUBLISH")
 
 _REASONS = {
-    100: "Trying", 180: "Ringing", 183: "Session Progress", 200: "OK", 202: "Accepted",
+    100: "Trying", 180: "Ringing", 183: "Session Progress", 200: "OK", 202: "Accepted", 302: "Moved Temporarily",
     406: "Not Acceptable", 408: "Request Timeout", 415: "Unsupported Media Type", 416: "Unsupported URI Scheme",
     420: "Bad Extension", 422: "Session Interval Too Small", 423: "Interval Too Brief",
     480: "Temporarily Unavailable", 481: "Call/Transaction Does Not Exist",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import random
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from callagent.sip.dialog import Dialog
@@ -49,6 +50,11 @@ def too_short(request: Request, minimum: int) -> bool:
     return wanted is not None and wanted.seconds < minimum and supports(request, "timer")
 
 
+def crosses(response: Response) -> bool:
+    """Whether the request met another one of the peer's and is to come again (RFC 3261 §14.2, RFC 3311 §5.2)."""
+    return response.status == 491 or (response.status == 500 and "Retry-After" in response.headers)
+
+
 def supports(message: Message, extension: str) -> bool:
     return extension in message.headers.flags("Supported") | message.headers.flags("Require")
 
@@ -61,6 +67,9 @@ class SessionTimer:
         self._call = call
         self._timer: Timer | None = None
         self._interval: SessionExpires | None = None
+        self._shortest = wire.settings.shortest_session
+        """Of both sides, as far as it is known."""
+        self._again: Timer | None = None
         self._peer_updates = False
 
     def ask(self, headers: Headers) -> None:
@@ -94,9 +103,10 @@ class SessionTimer:
             self._run(SessionExpires(seconds, agreed.refresher), ours=ours, now=now)
 
     def stop(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        for timer in (self._timer, self._again):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._again = None
 
     def _note(self, message: Message) -> None:
         if "Allow" in message.headers:
@@ -133,10 +143,32 @@ class SessionTimer:
         request.headers.set("Supported", "timer")
         if self._interval is not None:
             request.headers.set("Session-Expires", f"{self._interval.seconds};refresher=uac")
-            request.headers.set("Min-SE", str(self._wire.settings.shortest_session))
+            request.headers.set("Min-SE", str(self._shortest))
+
+    def lengthen(self, response: Response) -> bool:
+        """Whether a 422 to our refresh asks for a longer session than we thought of (RFC 4028 §7.3)."""
+        try:
+            seconds = parse_integer(response.headers.get("Min-SE") or "", _LONGEST)
+        except ValueError:
+            return False
+        if self._interval is None or seconds <= self._interval.seconds:
+            return False
+        self._shortest = max(self._shortest, seconds)
+        self._interval = replace(self._interval, seconds=seconds)
+        return True
 
     def _heard(self, response: Response | None, now: float) -> None:
         if response is None or response.status in (408, 481):
             self._call.lose(now)
         elif 200 <= response.status < 300:
             self.accept(response, now)
+        elif response.status == 422 and self.lengthen(response):
+            self._repeat(now)
+        elif crosses(response) and self._again is None:
+            # What is under way may restart the session, and stop this.
+            self._again = self._wire.timers.at(now + random.uniform(2.1, 4.0), self._repeat)
+
+    def _repeat(self, now: float) -> None:
+        dialog = self._call.dialog
+        if dialog is not None and self._call.established:
+            self._update(dialog, now)

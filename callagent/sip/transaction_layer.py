@@ -62,7 +62,7 @@ class ServerTransaction(Transaction):
     hop: Hop
     """Where its responses go."""
     source: Hop
-    on_cancel: Callable[[float], None] | None
+    on_cancel: Callable[[Request, float], None] | None
     """There as long as a CANCEL of this INVITE has an effect."""
 
 

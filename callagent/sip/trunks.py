@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from callagent.log import get_logger
 from callagent.sip.address import Address
-from callagent.sip.digest import Credentials, authorized
+from callagent.sip.digest import MAX_PROOFS, Credentials, authorized
 from callagent.sip.endpoint import Endpoint
 from callagent.sip.lookup import LookupFailed
 from callagent.sip.message import CSeq, Headers, Request, Response
@@ -78,6 +78,11 @@ class Trunks:
     def of_name(self, name: str) -> TrunkSettings | None:
         return next((each for each in self._trunks if each.name == name), None)
 
+    def service_route(self, name: str) -> tuple[Address, ...]:
+        """Through which proxies the trunk wants our calls to come; empty: it said nothing of that."""
+        known = self._registrations.get(name)
+        return () if known is None else known[0].service_route
+
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as group:
             for trunk in self._trunks:
@@ -110,15 +115,12 @@ class Trunks:
             await asyncio.sleep(_LOOKUP_AGAIN if found else _LOOKUP_RETRY)
 
     async def _ask(self, trunk: TrunkSettings, request: Request, registration: Registration | None) -> Response | None:
-        """The answer of the first server that gives one; a demand for proof is met once."""
+        """The answer of the first server that gives one; demands for proof are met."""
         response = None
         for hop in await self._find(trunk):
-            response = await self._endpoint.request(request, hop)
-            again = self._proven(trunk, request, response)
-            if again is not None:
-                response = await self._endpoint.request(again, hop)
-                if registration is not None:
-                    registration.repeat(again)
+            request, response = await self._proving(trunk, request, hop)
+            if registration is not None:
+                registration.repeat(request)
             if response is not None and response.status != 503:
                 if registration is not None:
                     self._registrations[trunk.name] = (registration, hop)
@@ -126,6 +128,16 @@ class Trunks:
             request = _without_via(request)
         self._note_reachable(trunk, response is not None)
         return response
+
+    async def _proving(self, trunk: TrunkSettings, request: Request, hop: Hop) -> tuple[Request, Response | None]:
+        """The request as it was sent last, and its answer."""
+        response = await self._endpoint.request(request, hop)
+        for _ in range(MAX_PROOFS):
+            again = self._proven(trunk, request, response)
+            if again is None:
+                break
+            request, response = again, await self._endpoint.request(again, hop)
+        return request, response
 
     @staticmethod
     def _proven(trunk: TrunkSettings, request: Request, response: Response | None) -> Request | None:
@@ -148,10 +160,7 @@ class Trunks:
         if known is None or not known[0].registered:
             return
         registration, hop = known
-        request = registration.request(leave=True)
-        again = self._proven(trunk, request, await self._endpoint.request(request, hop))
-        if again is not None:
-            await self._endpoint.request(again, hop)
+        await self._proving(trunk, registration.request(leave=True), hop)
 
     def _note_registered(self, trunk: TrunkSettings, registered: bool, response: Response | None) -> None:
         state = self.states[trunk.name]

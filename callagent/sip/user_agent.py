@@ -100,6 +100,8 @@ class UserAgent:
         if isinstance(way, Hop):
             way = Way((way,))
         request_headers = Headers([("Max-Forwards", "70")])
+        for each in way.route:
+            request_headers.add("Route", str(each))
         request_headers.add("From", str(caller.with_tag(self._wire.new_tag())))
         request_headers.add("To", f"<{target.without_headers()}>")
         request_headers.add("Call-ID", secrets.token_hex(16))
@@ -257,11 +259,12 @@ class UserAgent:
 
     def _receive_cancel(self, transaction: ServerTransaction, now: float) -> None:
         """200 as long as the INVITE has no final response, or its 2xx is not acknowledged; after that 481."""
-        invite = self._wire.layer.invite_of(transaction.request)
+        request = transaction.request
+        invite = self._wire.layer.invite_of(request)
         cancel = None if invite is None else invite.on_cancel
         self._wire.reply(transaction, 481 if cancel is None else 200, now)
         if cancel is not None:
-            cancel(now)
+            cancel(request, now)
 
     def _refuse_malformed(self, error: MalformedMessage, source: Hop) -> None:
         """Answer without a transaction, to where the bytes came from: what they say of their way is not trusted."""

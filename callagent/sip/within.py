@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from callagent.sip.dialog import Dialog
-from callagent.sip.digest import authorized
+from callagent.sip.digest import MAX_PROOFS, authorized
 from callagent.sip.message import Request, Response
 from callagent.sip.transaction_layer import OnResponse
 
@@ -14,23 +14,26 @@ if TYPE_CHECKING:
 
 
 def send_within(call: SipCall, request: Request, on_response: OnResponse, now: float) -> None:
-    """Send a request of the call's dialog. A call that we placed proves who we are, once, as its INVITE did."""
+    """Send a request of the call's dialog. A call that we placed proves who we are, as its INVITE did."""
     dialog, wire = call.dialog, call.wire
     assert dialog is not None, "the request is its own"
     hop = dialog.next_hop()
     credentials = None if call.dialling is None else call.dialling.credentials_at(hop)
 
-    def heard(response: Response | None, at: float) -> None:
+    def send(present: Request, proofs: int, at: float) -> None:
+        wire.request(present, hop, lambda response, later: heard(present, proofs, response, later), at)
+
+    def heard(present: Request, proofs: int, response: Response | None, at: float) -> None:
         again = None
-        if response is not None and response.status in (401, 407) and credentials is not None:
-            again = authorized(request, response, credentials)
+        if response is not None and response.status in (401, 407) and credentials is not None and proofs:
+            again = authorized(present, response, credentials)
         if again is None:
             on_response(response, at)
         else:
             dialog.local_cseq = max(dialog.local_cseq, again.cseq.number)
-            wire.request(again, hop, on_response, at)
+            send(again, proofs - 1, at)
 
-    wire.request(request, hop, heard, now)
+    send(request, MAX_PROOFS, now)
 
 
 def dialog_of(call: SipCall, request: Request) -> Dialog | None:

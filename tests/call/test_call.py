@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,10 +28,11 @@ from callagent.agents.action import (
 )
 from callagent.call import Call
 from callagent.call.state import TRANSITIONS, CallInput, CallServices, CallSettings, CallState
-from callagent.call_info import EndReason
+from callagent.call_info import NO_HEADERS, EndReason
 from callagent.errors import ProviderError, WorkerError
 from callagent.legs.leg import TransferOutcome, TransferStatus, TransferTarget
-from callagent.records import CallRecord
+from callagent.records import CallRecord, format_call
+from callagent.records.metrics import Metrics
 from callagent.speech.scripted import ScriptedRecognizer, ScriptedVoice
 from callagent.targets import TargetRefused
 from callagent.turns import Ears, TurnSettings, TurnTaker
@@ -278,6 +279,41 @@ def test_fillers_sound_while_a_function_runs_and_the_answer_follows() -> None:
     assert all(spans[n][1] < spans[n + 1][0] for n in range(len(spans) - 1))
 
 
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_caller_who_leaves_in_the_middle_of_a_transfer_is_gone_and_the_transfer_has_not_failed(lost: bool) -> None:
+    def goes(leg: FakeLeg) -> None:
+        if lost:
+            leg.fails(EndReason.MEDIA_TIMEOUT, "no media for 20 s")
+        else:
+            leg.hangs_up(EndReason.CALLER_HANGUP, {}, ("Q.850 16",))
+
+    scene = Scene(FakeAgent([says(Handoff("support", "asked", "refer"))]), ["a person"])
+    scene.caller_speaks(2.0)
+    scene.at(0.0, lambda leg: setattr(leg, "transfer_seconds", 60.0))
+    scene.at(8.0, goes)
+    record = scene.play()
+    (transfer,) = record.transfers
+    detail = "no media for 20 s" if lost else "Q.850 16"
+    assert (transfer["status"], transfer["detail"]) == ("caller_gone", detail)
+    assert (record.handoff, record.handoff_outcome) == (False, "caller_gone")
+    assert record.end_reason == ("media_timeout" if lost else "caller_hangup")
+    assert not any(isinstance(turn, HandoffFailed) for turn in scene.agent.turns)
+
+
+def test_what_the_peer_says_as_it_leaves_reaches_the_end_function_the_record_and_the_figures() -> None:
+    scene = Scene(FakeAgent())
+    said = {"Reason": 'Q.850;cause=27;text="Destination out of order"', "X-Survey": "5"}
+    scene.at(2.0, lambda leg: leg.hangs_up(EndReason.CALLER_HANGUP, said, ("Q.850 27",)))
+    record = scene.play()
+    assert scene.agent.ended == [(EndReason.CALLER_HANGUP, 1)]
+    assert scene.agent.end_headers == said
+    assert (record.hang_up_headers, record.hang_up_causes) == (said, ["Q.850 27"])
+    metrics = Metrics()
+    metrics.ended(record)
+    assert 'callagent_hang_up_causes_total{cause="Q.850 27"} 1' in metrics.text({})
+    assert "  X-Survey: 5" in format_call(record.to_json()).splitlines()
+
+
 def test_a_handoff_is_transferred_after_the_last_words() -> None:
     scene = Scene(FakeAgent([says(Say("Connecting you."), Handoff("support", "asked", "refer"))]), ["a person please"])
     scene.caller_speaks(2.0)
@@ -376,7 +412,7 @@ def test_the_end_function_is_tried_again_only_when_it_did_not_reach_its_end() ->
 
 def test_an_end_function_that_hangs_delays_the_record_by_its_limit_only() -> None:
     class Hanging(FakeAgent):
-        async def end(self, reason: EndReason, attempt: int) -> bool:
+        async def end(self, reason: EndReason, attempt: int, headers: Mapping[str, str] = NO_HEADERS) -> bool:
             self.ended.append((reason, attempt))
             await asyncio.sleep(10_000)
             return True

@@ -10,6 +10,7 @@ import socket
 import struct
 import wave
 from collections.abc import AsyncIterator
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,8 @@ from callagent.call_info import EndReason
 from callagent.legs.leg import CallerHungUp, DigitPressed, LegEvent, Media, TransferStatus, TransferTarget
 from callagent.legs.sip_leg import SipLeg
 from callagent.legs.sip_legs import SipLegs
+from callagent.records import CallRecord
+from callagent.records.metrics import Metrics
 from callagent.rtp import Pump, RtpPorts
 from callagent.sip import TlsSettings, UserAgentSettings
 from tests.end_to_end.baresip import free_port
@@ -31,8 +34,8 @@ pytestmark = [
 ]
 
 
-def write_tone(path: Path) -> None:
-    samples = [int(8000 * math.sin(2 * math.pi * 440 * n / 8000)) for n in range(8000)]
+def write_tone(path: Path, seconds: int) -> None:
+    samples = [int(8000 * math.sin(2 * math.pi * 440 * n / 8000)) for n in range(8000 * seconds)]
     with wave.open(str(path), "wb") as out:
         out.setnchannels(1)
         out.setsampwidth(2)
@@ -43,8 +46,10 @@ def write_tone(path: Path) -> None:
 class Baresip:
     """A running softphone, driven over its control socket."""
 
-    def __init__(self, folder: Path, transport: str = "udp") -> None:
+    def __init__(self, folder: Path, transport: str = "udp", *, speaks: int = 1) -> None:
+        """It hangs up when it has spoken so many seconds."""
         self.folder = folder
+        self.speaks = speaks
         self.transport = transport
         self.port = free_port(socket.SOCK_DGRAM, socket.SOCK_STREAM)
         self._control = free_port(socket.SOCK_STREAM)
@@ -53,7 +58,7 @@ class Baresip:
         self._reader: asyncio.StreamReader
 
     async def start(self) -> None:
-        write_tone(self.folder / "tone.wav")
+        write_tone(self.folder / "tone.wav", self.speaks)
         lines = [
             f"sip_listen 127.0.0.1:{self.port}", "net_interface 127.0.0.1", f"module_path {MODULES}",
             f"audio_player aubridge,p{self.port}", f"audio_alert aubridge,a{self.port}",
@@ -165,6 +170,37 @@ async def test_baresip_calls_speaks_presses_holds_and_hangs_up(
     baresip.command("hangup")
     assert await server.next_event() == CallerHungUp(EndReason.CALLER_HANGUP)
     assert leg.info.callee == "agent"
+
+
+async def test_what_baresip_reports_is_in_the_record_and_the_metrics(
+    tmp_path: Path, served: tuple[Server, SipLegs, str]
+) -> None:
+    server, _, address = served
+    baresip = Baresip(tmp_path, speaks=30)
+    await baresip.start()
+    baresip.command("dial", f"sip:agent@{address}")
+    _, media = await server.take()
+    async with asyncio.timeout(PATIENCE):
+        while not media.statistics().round_trip_ms:
+            await asyncio.sleep(0.1)
+    baresip.command("hangup")
+    assert isinstance(await server.next_event(), CallerHungUp)
+    # As the call keeps it, and as it is counted.
+    record = CallRecord("x", end_reason="caller_hangup", media=asdict(media.statistics()))
+    heard = record.to_json()["media"]
+    assert heard["peer_reports"] >= 1
+    assert heard["packets_received"] > 100
+    assert (heard["packets_lost"], heard["peer_packets_lost"]) == (0, 0)
+    assert 0 < heard["round_trip_ms"] < 1000
+    assert 0 < heard["jitter_ms"] < 100
+    assert 0 <= heard["peer_jitter_ms"] < 100
+    metrics = Metrics()
+    metrics.ended(record)
+    lines = metrics.text({}).splitlines()
+    for name in ("round_trip", "jitter", "peer_jitter", "send_lateness"):
+        assert f"callagent_rtp_{name}_milliseconds_count 1" in lines
+    assert f'callagent_rtp_packets_total{{kind="received"}} {heard["packets_received"]}' in lines
+    await baresip.stop()
 
 
 async def test_baresip_is_transferred_and_follows(baresip: Baresip, served: tuple[Server, SipLegs, str]) -> None:

@@ -206,7 +206,7 @@ async def test_when_the_caller_hangs_up_the_target_is_let_go(world: World) -> No
     # As the call does when its leg tells it: whatever it runs is cancelled.
     transfer.cancel()
     async with asyncio.timeout(SOON):
-        while CallerHungUp(EndReason.CALLER_HANGUP) not in world.desk.events:
+        while not any(isinstance(event, CallerHungUp) for event in world.desk.events):
             await asyncio.sleep(0.01)
 
 
@@ -358,3 +358,72 @@ async def test_the_callers_phone_takes_our_place_in_the_call_with_the_target(wor
         assert outcome.status is TransferStatus.FAILED
         async with asyncio.timeout(PATIENCE):
             await desk_leg.call.closed.wait()
+
+
+async def _answers(world: World, leg: SipLeg) -> None:
+    media = await leg.answer()
+    media.start(world.desk.ear, Tone(900).frame)
+
+
+@pytest.mark.parametrize(
+    ("desk", "phone", "status", "detail"),
+    [
+        # The target is not reached: the caller's phone is not asked for anything.
+        (_busy, None, TransferStatus.REFUSED, "603 Decline"),
+        (_rings, None, TransferStatus.NO_ANSWER, "not answered within 1 s"),
+        # It is, and the caller's phone does not get through to it, or does not want to.
+        (_answers, 486, TransferStatus.FAILED, "486 Busy Here"),
+        (_answers, 503, TransferStatus.FAILED, "503 Service Unavailable"),
+        (_answers, 603, TransferStatus.FAILED, "603 Decline"),
+        # It hangs up while the phone is on its way.
+        (_answers, 481, TransferStatus.FAILED, "481 Call/Transaction Does Not Exist"),
+        (_answers, 200, TransferStatus.SUCCEEDED, "200 OK"),
+    ],
+)
+async def test_each_way_an_attended_transfer_goes(
+    world: World,
+    desk: Callable[[World, SipLeg], Awaitable[None]],
+    phone: int | None,
+    status: TransferStatus,
+    detail: str,
+) -> None:
+    known: list[float] = []
+    asked: list[str] = []
+
+    def take(uri: str, headers: object) -> None:
+        asked.append(uri)
+        if phone == 481:
+            leg.leave(EndReason.AGENT_HANGUP)
+        known.append(time.monotonic())
+        world.caller.report_transfer(phone or 603)
+
+    world.caller.on_transfer_request = take
+    target = TransferTarget("desk", f"sip:desk@{world.address}", "attended", ring_seconds=1.0)
+    transfer = asyncio.create_task(world.server.transfer(target, world.audio))
+    leg = await world.desk.called()
+    await desk(world, leg)
+    if status is TransferStatus.SUCCEEDED:
+        async with asyncio.timeout(PATIENCE):
+            outcome = await transfer
+    else:
+        outcome = await gives_back(world, transfer, known[0] if known else time.monotonic())
+    assert (outcome.status, outcome.detail) == (status, detail)
+    assert len(asked) == (phone is not None)
+    # Whatever came of it, the target is not left waiting.
+    async with asyncio.timeout(PATIENCE):
+        await leg.call.closed.wait()
+    assert world.server.call.core.established is (status is not TransferStatus.SUCCEEDED)
+
+
+@pytest.mark.parametrize("method", ["attended", "invite"])
+async def test_a_caller_who_leaves_while_the_target_rings_takes_it_along(world: World, method: str) -> None:
+    target = TransferTarget("desk", f"sip:desk@{world.address}", method)
+    transfer = asyncio.create_task(world.server.transfer(target, world.audio))
+    leg = await world.desk.called()
+    leg.ring()
+    await world.caller.hang_up(EndReason.CALLER_HANGUP)
+    # As the call does when its leg tells it: whatever it runs is cancelled.
+    transfer.cancel()
+    async with asyncio.timeout(SOON):
+        await leg.call.closed.wait()
+    assert [event.reason for event in world.desk.events if isinstance(event, CallerHungUp)] == [EndReason.CANCELLED]

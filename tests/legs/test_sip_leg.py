@@ -22,6 +22,7 @@ from callagent.legs.leg import (
 )
 from callagent.legs.sip_leg import LegState, SipLeg
 from callagent.legs.sip_legs import SipLegs
+from callagent.legs.sip_media import TrunkMedia
 from callagent.rtp import Pump, RtpPorts, RtpSettings
 from callagent.sip import (
     CallAnswered,
@@ -36,6 +37,7 @@ from callagent.sip import (
 
 SETTINGS = UserAgentSettings(admit=lambda host: "local", accepts_transfers=True)
 PATIENCE = 10.0
+NORMAL = {"Reason": 'Q.850;cause=16;text="Normal call clearing"'}
 
 
 @dataclass
@@ -142,9 +144,28 @@ async def test_both_hear_each_other(world: World) -> None:
 async def test_the_caller_hangs_up(world: World) -> None:
     ours, theirs, _, _ = await world.answered()
     events = Events(theirs)
-    await ours.hang_up(EndReason.CALLER_HANGUP)
+    await ours.hang_up(EndReason.CALLER_HANGUP, {"X-Survey": "5", "User-to-User": "abc;encoding=hex"})
+    await events.until(bool)
+    said = {**NORMAL, "X-Survey": "5", "User-to-User": "abc;encoding=hex"}
+    assert events.seen == [CallerHungUp(EndReason.CALLER_HANGUP, said, ("Q.850 16",))]
+
+
+async def test_what_a_peer_says_as_it_leaves_counts_where_it_is_trusted(pump: Pump) -> None:
+    legs: asyncio.Queue[SipLeg] = asyncio.Queue()
+    server = SipLegs(ports(), pump, legs.put_nowait, media=lambda trunk: TrunkMedia(trusted=False))
+    phone = SipLegs(ports(), pump)
+    host, port = await server.open("127.0.0.1", 0, SETTINGS)
+    await phone.open("127.0.0.1", 0, SETTINGS)
+    ours = await phone.dial(f"sip:agent@{host}:{port}")
+    theirs = await asyncio.wait_for(legs.get(), PATIENCE)
+    await asyncio.wait_for(theirs.answer(), PATIENCE)
+    await asyncio.wait_for(ours.answer(), PATIENCE)
+    events = Events(theirs)
+    await ours.hang_up(EndReason.CALLER_HANGUP, {"X-Survey": "5"})
     await events.until(bool)
     assert events.seen == [CallerHungUp(EndReason.CALLER_HANGUP)]
+    await phone.close()
+    await server.close()
 
 
 async def test_we_hang_up_and_nobody_is_told_what_we_did_ourselves(world: World) -> None:
@@ -153,7 +174,7 @@ async def test_we_hang_up_and_nobody_is_told_what_we_did_ourselves(world: World)
     await theirs.hang_up(EndReason.AGENT_HANGUP, {"X-Why": "done"})
     await theirs.hang_up(EndReason.AGENT_HANGUP)
     await events.until(bool)
-    assert events.seen == [CallerHungUp(EndReason.CALLER_HANGUP)]
+    assert events.seen == [CallerHungUp(EndReason.CALLER_HANGUP, {**NORMAL, "X-Why": "done"}, ("Q.850 16",))]
     assert ourselves.seen == []
 
 
@@ -161,9 +182,11 @@ async def test_the_caller_gives_up_while_it_rings(world: World) -> None:
     ours, theirs = await world.ringing()
     events = Events(theirs)
     theirs.ring()
-    await ours.hang_up(EndReason.CALLER_HANGUP)
+    # Taken by another phone of the same caller's (RFC 3326 §3.1).
+    elsewhere = {"Reason": 'SIP;cause=200;text="Call completed elsewhere"'}
+    await ours.hang_up(EndReason.CALLER_HANGUP, elsewhere)
     await events.until(bool)
-    assert events.seen == [CallerHungUp(EndReason.CANCELLED)]
+    assert events.seen == [CallerHungUp(EndReason.CANCELLED, elsewhere, ("SIP 200",))]
     with pytest.raises(LegGone):
         await theirs.answer()
 
@@ -267,6 +290,8 @@ async def test_a_transfer_by_bye_carries_its_headers(world: World) -> None:
     target = TransferTarget("desk", "sip:desk@127.0.0.1", method="bye", headers={"X-Transfer-To": "desk"})
     assert (await theirs.transfer(target)).status is TransferStatus.SUCCEEDED
     await phone.until(bool)
+    said = {**NORMAL, "X-Transfer-To": "desk"}
+    assert phone.seen == [CallerHungUp(EndReason.CALLER_HANGUP, said, ("Q.850 16",))]
 
 
 async def test_closing_hangs_up_what_still_runs(world: World) -> None:
@@ -427,7 +452,7 @@ async def test_another_call_takes_the_place_of_the_first_and_the_conversation_go
     assert world.legs.empty()
     last = Events(second)
     await theirs.hang_up(EndReason.AGENT_HANGUP)
-    await last.until(lambda seen: seen == [CallerHungUp(EndReason.CALLER_HANGUP)])
+    await last.until(lambda seen: seen == [CallerHungUp(EndReason.CALLER_HANGUP, NORMAL, ("Q.850 16",))])
 
 
 async def test_a_replacement_whose_media_does_not_suit_leaves_the_call_as_it_is(world: World) -> None:

@@ -28,7 +28,7 @@ class Side:
     def take(self, data: bytes, now: float, source: tuple[str, int] = PEER_CONTROL) -> None:
         opened = self.receiver.open_control(data, source, now)
         if opened is not None:
-            self.reports.receive(opened, self.receiver, now)
+            self.reports.receive(opened, self.sender, self.receiver, now, now)
 
 
 def test_two_ends_learn_loss_and_round_trip_from_each_other() -> None:
@@ -40,6 +40,7 @@ def test_two_ends_learn_loss_and_round_trip_from_each_other() -> None:
     there.take(here.make(1000.0), 1000.1)
     here.take(there.make(1003.0), 1003.1)
     assert here.reports.peer_lost == 25
+    assert here.reports.received == 1
     assert here.reports.round_trip == pytest.approx(0.2, abs=1e-3)
 
 
@@ -78,3 +79,43 @@ def test_the_last_report_says_goodbye() -> None:
     assert last[-8:] == b"\x81\xcb\x00\x01" + side.sender.ssrc.to_bytes(4, "big")
     (report,) = rtcp.parse_reports(last)
     assert report.packets == 1
+
+
+def test_a_goodbye_counts_for_the_stream_that_is_heard() -> None:
+    here, there = Side(), Side()
+    there.receiver.receive(here.sender.frame_to_send(None), PEER, 0.0)
+    there.take(rtcp.compound(rtcp.Report(1), "x", goodbye=True), 1.0)
+    assert there.reports.ended_at is None
+    there.take(here.reports.goodbye(here.sender, here.receiver, 2.0, 2.0), 2.0, ("198.51.100.9", 4001))
+    assert there.reports.ended_at is None
+    there.take(here.reports.goodbye(here.sender, here.receiver, 3.0, 3.0), 3.0)
+    assert there.reports.ended_at == 3.0
+
+
+def test_the_jitter_that_the_peer_sees_is_kept() -> None:
+    side = Side()
+    side.make(1.0)
+    side.take(rtcp.compound(rtcp.Report(5, (rtcp.ReportBlock(side.sender.ssrc, 0, 0, 0, 120),)), "x"), 2.0)
+    assert (side.reports.peer_jitter, side.reports.received) == (120, 1)
+
+
+def test_a_peer_that_does_not_hear_us_says_so_by_what_it_reports() -> None:
+    here = Side()
+    (first,) = audio(1)
+    here.receiver.receive(bytes(first[1]), PEER, 0.0)
+    peer = here.receiver.ssrc
+    assert peer is not None
+    silent = rtcp.compound(rtcp.Report(peer), "x")
+    here.take(silent, 1.0)
+    assert not here.reports.one_way
+    for _ in range(250):
+        here.sender.frame_to_send(None)
+    # Of another stream it says nothing.
+    here.take(rtcp.compound(rtcp.Report(peer ^ 1), "x"), 6.0)
+    assert not here.reports.one_way
+    here.take(silent, 6.0)
+    assert here.reports.one_way
+    for fraction, one_way in ((0, False), (128, False), (255, True)):
+        block = rtcp.ReportBlock(here.sender.ssrc, fraction, 0, 0, 0)
+        here.take(rtcp.compound(rtcp.Report(peer, (block,)), "x"), 11.0)
+        assert here.reports.one_way is one_way

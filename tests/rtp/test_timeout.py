@@ -30,3 +30,28 @@ def test_it_expires_once() -> None:
     timeout = MediaTimeout(RtpSettings(), 0.0)
     assert timeout.expire(None, 40.0) is not None
     assert timeout.expire(None, 400.0) is None
+
+
+def test_a_described_silence_has_as_long_as_a_hold() -> None:
+    timeout = MediaTimeout(RtpSettings(), 0.0)
+    assert timeout.expire(50.0, 349.0, quiet=True) is None
+    assert timeout.expire(50.0, 350.0, quiet=True) == "no media for 300 s"
+
+
+def test_after_a_goodbye_there_are_10_seconds_and_never_more_than_before() -> None:
+    timeout = MediaTimeout(RtpSettings(), 0.0)
+    assert timeout.expire(50.0, 60.4, goodbye=50.5) is None
+    assert timeout.expire(50.0, 60.5, goodbye=50.5) == "no media after a goodbye for 10.5 s"
+    late = MediaTimeout(RtpSettings(), 0.0)
+    assert late.expire(50.0, 69.9, goodbye=65.0) is None
+    assert late.expire(50.0, 70.0, goodbye=65.0) == "no media after a goodbye for 20 s"
+
+
+def test_a_goodbye_says_nothing_on_hold_or_of_a_stream_that_goes_on() -> None:
+    timeout = MediaTimeout(RtpSettings(), 0.0)
+    assert timeout.expire(50.2, 69.0, goodbye=50.0) is None
+    timeout.hold(True, 51.0)
+    assert timeout.expire(50.0, 350.0, goodbye=52.0) is None
+    # Resumed: packets are expected from here on.
+    timeout.hold(False, 350.0)
+    assert timeout.expire(50.0, 369.0, goodbye=52.0) is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from callagent.sip import (
+    Address,
     CallAnswered,
     CallEnded,
     CallRinging,
@@ -257,6 +258,64 @@ def test_a_trunk_that_asks_again_within_the_call_is_answered_once() -> None:
     assert len(heard(pair, "BYE")) == 2
     pair.run()
     assert pair.idle()
+
+
+def test_a_wrong_password_is_told_once() -> None:
+    pair = by_hand()
+    pair.dial(way=Way((Hop(*SERVER),), CREDENTIALS))
+    pair.run(0.1)
+    for number in range(2):
+        answered_by_hand(pair, number, 407, Proxy_Authenticate=CHALLENGE)
+    assert len(heard(pair, "INVITE")) == 2
+    (ended,) = pair.phone.of(CallEnded)
+    assert (ended.cause, ended.status) == (EndCause.REFUSED, 407)
+
+
+STALE = 'Digest realm="carrier", nonce="{}", qop="auth", algorithm=SHA-256, stale=TRUE'
+
+
+def test_a_nonce_that_was_too_old_is_answered_with_the_new_one_but_not_for_ever() -> None:
+    pair = by_hand()
+    pair.dial(way=Way((Hop(*SERVER),), CREDENTIALS))
+    pair.run(0.1)
+    answered_by_hand(pair, 0, 401, WWW_Authenticate=CHALLENGE)
+    for number in range(1, 4):
+        answered_by_hand(pair, number, 401, WWW_Authenticate=STALE.format(f"new{number}"))
+    invites = heard(pair, "INVITE")
+    assert [invite.cseq.number for invite in invites] == [1, 2, 3, 4]
+    proofs = [invite.headers.values("Authorization") for invite in invites]
+    assert [len(each) for each in proofs] == [0, 1, 1, 1]
+    assert ['nonce="1"' in proofs[1][0], 'nonce="new1"' in proofs[2][0], 'nonce="new2"' in proofs[3][0]] == [True] * 3
+    (ended,) = pair.phone.of(CallEnded)
+    assert (ended.cause, ended.status) == (EndCause.REFUSED, 401)
+
+
+def test_a_nonce_that_was_too_old_within_the_call_is_answered_too() -> None:
+    pair = by_hand()
+    proven(pair).hang_up(pair.now)
+    pair.run(0.1)
+    refused_by_hand(pair, heard(pair, "BYE")[0], 407, Proxy_Authenticate=CHALLENGE)
+    for number in range(1, 5):
+        refused_by_hand(pair, heard(pair, "BYE")[-1], 407, Proxy_Authenticate=STALE.format(number))
+    byes = heard(pair, "BYE")
+    assert [bye.cseq.number - byes[0].cseq.number for bye in byes] == [0, 1, 2, 3]
+    pair.run()
+    assert pair.idle()
+
+
+def test_a_route_that_is_known_before_the_call_is_on_the_invite_its_repetition_and_its_cancel() -> None:
+    pair = by_hand()
+    route = tuple(Address.parse_list("<sip:192.0.2.2;lr>, <sip:home.example.com;lr>"))
+    call = pair.dial(way=Way((Hop(*SERVER),), CREDENTIALS, route))
+    pair.run(0.1)
+    answered_by_hand(pair, 0, 407, Proxy_Authenticate=CHALLENGE)
+    answered_by_hand(pair, 1, 180)
+    call.hang_up(pair.now)
+    pair.run(0.1)
+    for request in (*heard(pair, "INVITE"), *heard(pair, "CANCEL")):
+        assert request.headers.values("Route") == ["<sip:192.0.2.2;lr>", "<sip:home.example.com;lr>"]
+        assert str(request.uri) == "sip:agent@192.0.2.2"
+    assert len(heard(pair, "CANCEL")) == 1
 
 
 @pytest.mark.parametrize("challenge", [CHALLENGE.replace("carrier", "elsewhere"), "Basic realm=carrier"])

@@ -101,9 +101,19 @@ def test_comfort_noise_is_answered_where_it_was_offered() -> None:
     assert side().answer(offer())[1].comfort_noise is None
 
 
+def test_comfort_noise_is_offered_beside_codecs_of_its_clock_and_is_for_the_peer_to_take() -> None:
+    ours = side()
+    assert b"RTP/AVP 0 8 9 101 13\r\n" in ours.offer().replace(b"107 ", b"").replace(b" 103", b"")
+    assert ours.accept(offer("m=audio 4000 RTP/AVP 0 13")).comfort_noise == 13
+    assert b" 13" not in side(codecs=("OPUS",)).offer().split(b"m=audio", 1)[1].split(b"\r\n", 1)[0]
+    plain = side()
+    plain.offer()
+    assert plain.accept(offer("m=audio 4000 RTP/AVP 0 101")).comfort_noise is None
+
+
 def test_an_offer_names_every_codec_of_the_trunk_and_an_answer_may_choose_other_numbers() -> None:
     ours = side(codecs=("OPUS", "PCMA"))
-    assert b"m=audio 5000 RTP/AVP 107 8 101 103\r\n" in ours.offer()
+    assert b"m=audio 5000 RTP/AVP 107 8 101 103 13\r\n" in ours.offer()
     more = ("a=rtpmap:120 opus/48000/2", "a=rtpmap:121 telephone-event/48000")
     agreement = ours.accept(offer("m=audio 4000 RTP/AVP 120 121", *more))
     assert (agreement.payload_type, agreement.own_payload_type) == (120, 107)

@@ -7,6 +7,7 @@ import pytest
 from callagent.sip import CallEnded, EndCause, Event, InviteReceived, Negotiation, OfferReceived, Request
 from callagent.sip.session_timer import SessionExpires
 from tests.sip.pair import PHONE, SERVER, Pair, settings
+from tests.sip.test_dialling import answered_by_hand, by_hand, heard, refused_by_hand
 from tests.sip.test_user_agent import outside
 
 
@@ -110,6 +111,82 @@ def test_offers_restart_the_session() -> None:
     assert not pair.server.requests("UPDATE")
     pair.run(200.0)
     assert len(pair.server.requests("UPDATE")) == 1
+
+
+def refreshing(allow: str) -> tuple[Pair, str]:
+    """A call of ours at its first refresh, to a peer of our making; and the method of the refresh."""
+    pair = by_hand()
+    call = pair.dial()
+    pair.run(0.1)
+    session = {"Allow": allow, "Session_Expires": "1800;refresher=uac"}
+    answered_by_hand(pair, 0, 200, body=pair.answer_to(call), **session)
+    pair.run(900.0)
+    return pair, "UPDATE" if "UPDATE" in allow else "INVITE"
+
+
+BOTH_WAYS = pytest.mark.parametrize("allow", ["INVITE, ACK, BYE, UPDATE", "INVITE, ACK, BYE"])
+
+
+@BOTH_WAYS
+def test_a_refresh_that_is_too_short_for_the_peer_is_repeated_with_its_interval(allow: str) -> None:
+    pair, method = refreshing(allow)
+    refused_by_hand(pair, heard(pair, method)[-1], 422, Min_SE="3600")
+    again = heard(pair, method)[-1]
+    assert again.headers.get("Session-Expires") == "3600;refresher=uac"
+    assert again.headers.get("Min-SE") == "3600"
+    count = len(heard(pair, method))
+    answer = {"Session_Expires": "3600;refresher=uac", "Contact": "<sip:192.0.2.2>"}
+    refused_by_hand(pair, again, 200, **answer)
+    pair.run(1790.0)
+    assert len(heard(pair, method)) == count
+    pair.run(20.0)
+    assert len(heard(pair, method)) > count
+    assert not pair.phone.of(CallEnded)
+
+
+@BOTH_WAYS
+def test_a_peer_that_always_wants_longer_sessions_is_not_asked_for_ever(allow: str) -> None:
+    pair, method = refreshing(allow)
+    for _ in range(4):
+        refused_by_hand(pair, heard(pair, method)[-1], 422, Min_SE="3600")
+    assert len([each for each in heard(pair, method) if each.recipient.tag is not None]) == 2
+    pair.run(1000.0)
+    assert pair.phone.of(CallEnded)[0].cause is EndCause.LOST
+
+
+def numbers(pair: Pair, method: str) -> list[int]:
+    """Of the requests, each once."""
+    return sorted({request.cseq.number for request in heard(pair, method)})
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize(("status", "headers"), [(491, {}), (500, {"Retry_After": "2"})])
+def test_a_refresh_that_meets_something_else_comes_again_in_two_to_four_seconds(
+    allow: str, status: int, headers: dict[str, str]
+) -> None:
+    pair, method = refreshing(allow)
+    refused_by_hand(pair, heard(pair, method)[-1], status, **headers)
+    count = len(numbers(pair, method))
+    pair.run(1.9)
+    assert len(numbers(pair, method)) == count
+    pair.run(2.2)
+    assert len(numbers(pair, method)) == count + 1
+    refused_by_hand(pair, heard(pair, method)[-1], 200, Session_Expires="1800;refresher=uac", Contact="<sip:192.0.2.2>")
+    pair.run(910.0)
+    assert not pair.phone.of(CallEnded)
+    assert len(numbers(pair, method)) == count + 2
+
+
+@BOTH_WAYS
+def test_a_refresh_that_is_refused_otherwise_leaves_the_call_until_its_session_ends(allow: str) -> None:
+    pair, method = refreshing(allow)
+    refused_by_hand(pair, heard(pair, method)[-1], 488)
+    count = len(numbers(pair, method))
+    pair.run(890.0)
+    assert len(numbers(pair, method)) == count
+    assert not pair.phone.of(CallEnded)
+    pair.run(20.0)
+    assert pair.phone.of(CallEnded)[0].cause is EndCause.LOST
 
 
 @pytest.mark.parametrize("text", ["", "x", "-1", "1;;", "99999999999"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import pytest
 
@@ -404,6 +405,34 @@ def test_two_reoffers_that_meet_are_both_told_to_wait_and_one_gets_through_later
     assert 491 in pair.server.statuses("INVITE")
     assert len(pair.phone.of(OfferAnswered)) == 1
     assert len(pair.server.of(OfferAnswered)) == 1
+
+
+def refusing(pair: Pair) -> Callable[[Event], None]:
+    def on_event(event: Event) -> None:
+        if isinstance(event, OfferReceived):
+            event.call.refuse_offer(pair.now, 491)
+
+    return on_event
+
+
+@pytest.mark.parametrize(("caller", "soonest", "latest"), [(True, 2.1, 4.0), (False, 0.0, 2.0)])
+def test_who_chose_the_call_id_waits_longer_after_glare(caller: bool, soonest: float, latest: float) -> None:
+    for _ in range(20):
+        pair = Pair()
+        ours, theirs = pair.establish()
+        call, side = (ours, pair.server) if caller else (theirs, pair.phone)
+        side.on_event = refusing(pair)
+        before = len(side.requests("INVITE"))
+        call.reoffer(Negotiation(PHONE[0], 4000, 1, loopback=False).offer(), pair.now)
+        pair.run(0.015)
+        assert len(side.requests("INVITE")) == before + 1
+        began = pair.now
+        while len(side.requests("INVITE")) == before + 1:
+            pair.run(0.01)
+        assert soonest - 0.1 <= pair.now - began <= latest + 0.1
+        # Once more, and then the owner is told.
+        pair.run(10.0)
+        assert len(side.requests("INVITE")) == before + 2
 
 
 def test_a_reoffer_after_bye_finds_no_call() -> None:

@@ -19,7 +19,7 @@ from callagent.agents.flows.settings import FlowSettings
 from callagent.agents.flows.transitions import Position
 from callagent.agents.flows.validation import EntityResult
 from callagent.agents.vault import Vault
-from callagent.call_info import CallInfo
+from callagent.call_info import NO_HEADERS, CallInfo
 from callagent.log import get_logger
 
 log = get_logger(__name__)
@@ -61,6 +61,8 @@ class Conversation:
     """Tool calls numbered so far."""
     turns: int = 0
     handoff: dict[str, Any] | None = None
+    end_headers: Mapping[str, str] = field(default_factory=lambda: NO_HEADERS)
+    """Of the peer's hang-up."""
     events: list[Action] = field(default_factory=list)
     """What happened and has not been told yet; a function that outlives an interrupted turn leaves its events here."""
     outbox: Outbox = field(default_factory=Outbox)

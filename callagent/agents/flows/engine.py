@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
@@ -27,7 +27,7 @@ from callagent.agents.flows.returns import Decision
 from callagent.agents.flows.smart_vad import leaves_no_trace
 from callagent.agents.flows.turn import Turn
 from callagent.agents.flows.voice import correct
-from callagent.call_info import EndReason
+from callagent.call_info import NO_HEADERS, EndReason
 from callagent.log import get_logger
 
 log = get_logger(__name__)
@@ -105,10 +105,11 @@ class FlowAgent:
     def filler_spoken(self, text: str) -> None:
         """The call's record has it; the model never sees it."""
 
-    async def end(self, reason: EndReason, attempt: int) -> bool:
+    async def end(self, reason: EndReason, attempt: int, headers: Mapping[str, str] = NO_HEADERS) -> bool:
         if self._ended:
             return True
         done = False
+        self._conversation.end_headers = headers
         try:
             done = self._ended = await self._end_function(attempt)
             if done:

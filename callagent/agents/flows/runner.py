@@ -129,6 +129,7 @@ class FunctionRunner:
             "caller_number": info.caller,
             "callee_number": info.callee,
             "sip_headers": dict(info.headers),
+            "end_headers": dict(c.end_headers),
             "integration_attributes": c.settings.integration_attributes,
             "current_flow": c.position.flow,
             "current_step": c.position.step,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from typing import Any
 
@@ -29,7 +29,7 @@ from callagent.agents.tree.project_code import ProjectCode
 from callagent.agents.tree.request import ModelRequest
 from callagent.agents.tree.run import Ending, Run, run_agent
 from callagent.agents.tree.settings import TreeSettings
-from callagent.call_info import EndReason
+from callagent.call_info import NO_HEADERS, EndReason
 from callagent.log import get_logger
 from callagent.models.protocol import LanguageModel
 
@@ -129,7 +129,7 @@ class TreeAgent:
     def filler_spoken(self, text: str) -> None:
         """The call's record has it; the model never sees it."""
 
-    async def end(self, reason: EndReason, attempt: int) -> bool:
+    async def end(self, reason: EndReason, attempt: int, headers: Mapping[str, str] = NO_HEADERS) -> bool:
         await self._settle()
         return True
 

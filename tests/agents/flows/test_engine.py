@@ -206,6 +206,13 @@ async def test_the_end_function_sees_state_and_position_and_its_metrics_are_kept
         assert ferry.agent.record().metrics[-1] == {"name": "ENDED_IN", "value": "Booking/Collect details"}
 
 
+async def test_the_end_function_sees_what_the_caller_hung_up_with():
+    async with driven(FERRY, {"text": "When?"}) as ferry:
+        await ferry.start()
+        assert await ferry.agent.end(EndReason.CALLER_HANGUP, 1, {"X-Survey": "5"})
+        assert ("SURVEY", "5") in ferry.written
+
+
 async def test_key_presses_are_the_text_of_a_turn_without_words():
     async with driven(FERRY, {"text": "Thanks.", "expect": {"last_user": "^42$"}}) as ferry:
         await ferry.start()

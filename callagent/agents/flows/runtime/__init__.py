@@ -31,8 +31,9 @@ border is plain data:
 `{"op": "run", "function": {"kind", "flow", "name"}, "arguments": {…}, "conv": {…}}`. `flow` is the display name or the
 folder. `conv` is a snapshot; a key that is absent keeps its value of the run before::
 
-    {"id", "env", "channel_type", "caller_number", "callee_number", "sip_headers": {}, "integration_attributes",
-     "current_flow", "current_step", "language", "voice": {"provider", "provider_voice_id"} | None,
+    {"id", "env", "channel_type", "caller_number", "callee_number", "sip_headers": {}, "end_headers": {},
+     "integration_attributes", "current_flow", "current_step", "language",
+     "voice": {"provider", "provider_voice_id"} | None,
      "variant_name", "variants": {name: {attribute: value}},
      "history": [{"role": "user"|"agent", "text"}],
      "entities": {name: {"value", "valid", "type", …} | str},

@@ -77,6 +77,7 @@ class Conversation(Messaging):
     def _begin_collections(self) -> None:
         get = self._snapshot.get
         self.sip_headers: dict[str, str] = dict(get("sip_headers") or {})
+        self.end_headers: dict[str, str] = dict(get("end_headers") or {})
         self.entities: Entities = entities_of(get("entities") or {})
         self.transcript_alternatives: list[str] = list(get("transcript_alternatives") or ())
         self.generic_external_events = [dict(event) for event in get("generic_external_events") or ()]
