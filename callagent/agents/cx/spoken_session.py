@@ -29,7 +29,7 @@ from callagent.agents.cx.cx_agent import SESSION_START
 from callagent.agents.cx.session import CxSession, tool_answers
 from callagent.agents.cx.turn_outputs import TurnOutputs
 from callagent.agents.place import Place
-from callagent.call_info import CallInfo, EndReason
+from callagent.call_info import NO_HEADERS, CallInfo, EndReason
 
 TOOL_ANSWERS: Final = "<context>tool responses</context>"
 """What the caller's turn says where a client has answered tool calls."""
@@ -89,8 +89,8 @@ class SpokenSession:
     def filler_spoken(self, text: str) -> None:
         self._agent.filler_spoken(text)
 
-    async def end(self, reason: EndReason, attempt: int) -> bool:
-        return await self._agent.end(reason, attempt)
+    async def end(self, reason: EndReason, attempt: int, headers: Mapping[str, str] = NO_HEADERS) -> bool:
+        return await self._agent.end(reason, attempt, headers)
 
     async def close(self) -> None:
         """The session may go on in another call, or as text."""
