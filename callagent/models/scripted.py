@@ -62,7 +62,8 @@ class Expectation:
 class Entry:
     """The answer to one request."""
 
-    text: str = ""
+    text: str | None = ""
+    """None: the model says nothing at all, which is not the same as an empty text."""
     calls: tuple[tuple[str, str], ...] = ()
     """Name and arguments as JSON."""
     delay: float = 0.0
@@ -130,11 +131,13 @@ class ScriptedModel:
         await asyncio.sleep(entry.delay)
         if entry.error and entry.error != "cut":
             _fail(entry.error)
-        pieces = re.findall(r"\S+\s*|\s+", entry.text)
+        pieces = re.findall(r"\S+\s*|\s+", entry.text or "")
         for piece in pieces[: len(pieces) // 2] if entry.error else pieces:
             yield Delta(text=piece)
         if entry.error:
             _fail(entry.error)
+        if entry.text == "" and not entry.calls:
+            yield Delta()
         for number, (name, arguments) in enumerate(entry.calls, 1):
             yield Delta(tool_call=ToolCall(f"call_{self._requests}_{number}", name, arguments))
 
@@ -179,8 +182,8 @@ def _parse_entry(item: object, place: str) -> Entry:
     delay = item.get("delay", 0)
     if isinstance(delay, bool) or not isinstance(delay, int | float) or delay < 0:
         raise ScriptError(f"{place}: delay is {delay!r}, expected seconds")
-    text = item.get("text", "")
-    if not isinstance(text, str):
+    text = item.get("text")
+    if "text" in item and not isinstance(text, str):
         raise ScriptError(f"{place}: text is {text!r}, expected a string; put it in quotes")
     calls = item.get("calls") or []
     if not isinstance(calls, list):

@@ -22,6 +22,7 @@ from callagent.agents.finding import Findings
 from callagent.agents.flows.documents import Document, Path_, type_name
 
 ROOT_FILE = "root_agent.yaml"
+_AGENT_TOOL = ("agent", "skip_summarization", "include_plugins")
 _DEEPEST = 30
 """Agents between the root and a leaf."""
 
@@ -152,7 +153,7 @@ class _AgentReader:
             lines=self._document.lines,
             children=tuple(self._references()),
             code={key: tuple(self._codes(key)) for key in CODE_KEYS if self._data.get(key)},
-            tools=tuple(self._tools()) if self._kind == "llm" else (),
+            tools=tuple(self._tools()) if self._kind == "llm" or self._has_tools() else (),
         )
 
     def _error(self, path: Path_, message: str) -> None:
@@ -256,6 +257,11 @@ class _AgentReader:
             return None
         return name
 
+    def _has_tools(self) -> bool:
+        """Whether a class of the project's own, which may be an LlmAgent, has what looks like tools."""
+        tools = _list(self._data.get("tools"))
+        return all(isinstance(each, dict) and {"name"} <= each.keys() <= {"name", "args"} for each in tools)
+
     def _tools(self) -> list[ToolConfig]:
         found = []
         for index, item in enumerate(_list(self._data.get("tools"))):
@@ -299,6 +305,9 @@ class _AgentReader:
     def _tool_agent(self, args: Mapping[str, Any] | None, path: Path_) -> AgentConfig | str | None:
         agent = (args or {}).get("agent")
         place = (*path, "args", "agent")
+        for key in args or ():
+            if key not in _AGENT_TOOL:
+                self._error((*path, "args", key), f"there is no such key{suggest(key, _AGENT_TOOL)}")
         if isinstance(agent, str):
             is_file = agent.endswith((".yaml", ".yml"))
             return self._file(agent, place) if is_file else self._dotted(agent, place)

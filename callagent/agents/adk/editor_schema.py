@@ -32,7 +32,7 @@ _VALUES: Mapping[str, Mapping[str, Any]] = {
     "description": _TEXT,
     "sub_agents": _list(_ref("agent")),
     "instruction": _TEXT,
-    "static_instruction": {"type": ["string", "object"]},
+    "static_instruction": {"type": ["string", "object", "array"]},
     "model": _TEXT,
     "disallow_transfer_to_parent": _FLAG,
     "disallow_transfer_to_peers": _FLAG,

@@ -21,7 +21,7 @@ _CLASSES = {
 def agent_kind(agent_class: str) -> str:
     """`code` when the class is none of the built-in ones."""
     head, dot, name = agent_class.rpartition(".")
-    if dot and not re.fullmatch(r"google\.adk\.agents(\.\w+)?", head):
+    if dot and not re.fullmatch(r"google\.adk(\.agents(\.\w+)?)?", head):
         return "code"
     return next((kind for kind, names in _CLASSES.items() if name in names), "code")
 
@@ -53,10 +53,57 @@ def _one_of(*known: str) -> Check:
     return lambda value: "" if value in known else f"one of {', '.join(known)} is needed but got {value!r}"
 
 
+def whole_number(value: Any) -> int | None:
+    """Also of digits in quotes, and of 3.0. None: it is none."""
+    if isinstance(value, str) and re.fullmatch(r"\s*-?\d+\s*", value):
+        return int(value)
+    is_whole = isinstance(value, int | float) and not isinstance(value, bool) and value % 1 == 0
+    return int(value) if is_whole else None
+
+
 def _whole_number(value: Any) -> str:
-    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
+    return "" if value is None or whole_number(value) is not None else "a whole number is needed"
+
+
+def _number(value: Any) -> str:
+    if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
         return ""
-    return "" if isinstance(value, str) and re.fullmatch(r"\s*-?\d+\s*", value) else "a whole number is needed"
+    if isinstance(value, str) and re.fullmatch(r"\s*-?\d+(\.\d*)?\s*", value):
+        return ""
+    return f"a number is needed but got {type_name(value)}"
+
+
+_FLAGS = {"1": True, "on": True, "t": True, "true": True, "y": True, "yes": True,
+          "0": False, "off": False, "f": False, "false": False, "n": False, "no": False}  # fmt: skip
+
+
+def flag(value: Any) -> bool | None:
+    """As the format reads it, also from words in quotes. None: it is none."""
+    return _FLAGS.get(str(value).lower()) if isinstance(value, bool | int | str) else None
+
+
+def _flag(value: Any) -> str:
+    return "" if value is None or flag(value) is not None else f"true or false is needed but got {type_name(value)}"
+
+
+def _texts(value: Any) -> str:
+    return "" if all(_is_text_part(each) for each in value) else "a text, or maps with 'text', are needed"
+
+
+def _is_text_part(value: Any) -> bool:
+    return isinstance(value, str) or (isinstance(value, dict) and "text" in value)
+
+
+def _static(value: Any) -> str:
+    if value is None or _is_text_part(value):
+        return ""
+    parts = value.get("parts") if isinstance(value, dict) else value
+    return _texts(parts) if isinstance(parts, list) else "text is needed, a list of texts, or a map with 'parts'"
+
+
+def _strings(value: Any) -> str:
+    is_right = value is None or (isinstance(value, list) and all(isinstance(each, str) for each in value))
+    return "" if is_right else "a list of texts is needed"
 
 
 def _present(check: Check) -> Check:
@@ -64,7 +111,7 @@ def _present(check: Check) -> Check:
     return lambda value: "a value is needed; without one leave the key out" if value is None else check(value)
 
 
-_text, _flag = _wanted("text", str), _wanted("true or false", bool)
+_text = _wanted("text", str)
 _items, _map = _wanted("a list", list), _wanted("a map", dict)
 COMMON_KEYS: dict[str, Check] = {
     "agent_class": _text,
@@ -76,7 +123,7 @@ COMMON_KEYS: dict[str, Check] = {
 }
 LLM_KEYS: dict[str, Check] = {
     "instruction": _present(_text),
-    "static_instruction": _wanted("text or a map", str, dict),
+    "static_instruction": _static,
     "model": _text,
     "model_code": _map,
     "disallow_transfer_to_parent": _flag,
@@ -105,14 +152,13 @@ CODE_KEYS = (
 )
 """Those whose values name code."""
 
-_number = _wanted("a number", int, float)
 GENERATION_KEYS: dict[str, Check] = {
     "temperature": _number,
     "top_p": _number,
     "top_k": _number,
     "candidate_count": _whole_number,
     "max_output_tokens": _whole_number,
-    "stop_sequences": _items,
+    "stop_sequences": _strings,
     "seed": _whole_number,
     "presence_penalty": _number,
     "frequency_penalty": _number,
@@ -123,7 +169,7 @@ PASSED_OVER = (
     "audio_timestamp", "audio_transcription_config", "automatic_continuation", "automatic_function_calling",
     "cached_content", "continuation_token", "enable_enhanced_civic_answers", "generation_output_config", "http_options",
     "image_config", "labels", "logprobs", "media_resolution", "model_armor_config", "model_selection_config",
-    "response_json_schema", "response_logprobs", "response_modalities", "response_schema", "routing_config",
+    "response_json_schema", "response_logprobs", "response_modalities", "routing_config",
     "safety_settings", "service_tier", "should_return_http_response", "speech_config", "store", "thinking_config",
     "tool_config",
 )  # fmt: skip
@@ -149,9 +195,15 @@ def check_generation(value: Any) -> Iterator[tuple[tuple[str, ...], str]]:
     """What is wrong in `generate_content_config`, whose keys may be written in both manners."""
     if not isinstance(value, dict):
         return
+    names: set[str] = set()
     for key, item in value.items():
         name = snake_case(str(key))
-        if name in ("tools", "system_instruction"):
+        if name in names:
+            yield (str(key),), "it is there twice, written in both manners"
+        names.add(name)
+        if name == "response_schema":
+            yield (str(key),), "it may not stand here; 'output_schema' of the agent is meant"
+        elif name in ("tools", "system_instruction"):
             yield (str(key),), "it is set by the agent and may not stand here"
         elif name in GENERATION_KEYS and (problem := GENERATION_KEYS[name](item)):
             yield (str(key),), problem

@@ -74,6 +74,8 @@ def call_settings(app: CxApp) -> CallSettings:
 class CxAgent(TreeAgent):
     """Implements `agents.action.Agent`."""
 
+    nested = True
+
     def __init__(
         self,
         app: CxApp,

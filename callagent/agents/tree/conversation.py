@@ -135,8 +135,7 @@ class Conversation:
         if not response or response.get("id"):
             return part
         for event in reversed(self.events):
-            for asked in parts(event.content):
-                call = asked.get("function_call")
-                if call and call["name"] == response.get("name"):
+            for call in reversed(calls(event.content)):
+                if call["name"] == response.get("name"):
                     return {**part, "function_response": {**response, "id": call["id"]}}
         return part

@@ -109,10 +109,11 @@ def _paired(events: Sequence[Event]) -> list[Event]:
     """
     newest: dict[str, list[Part]] = {}
     for event in events:
-        answers = responses(event.content)
-        newest |= {answer["id"]: [{"function_response": answer}] for answer in answers}
-        if answers:
-            newest[answers[-1]["id"]] += [part for part in parts(event.content) if "function_response" not in part]
+        last: list[Part] = []
+        for part in parts(event.content) if responses(event.content) else ():
+            if "function_response" in part:
+                last = newest[part["function_response"]["id"]] = []
+            last.append(part)
     events = _without_talk_before_late_result(events)
     shown: list[Event] = []
     for event in events:

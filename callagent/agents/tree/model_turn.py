@@ -10,16 +10,16 @@ from typing import Any, cast
 
 from callagent.agents.action import ModelAnswered, StepEntered
 from callagent.agents.flows.sentences import SentenceSplitter
-from callagent.agents.tree.content import Content, calls
+from callagent.agents.tree.content import Content, calls, responses
 from callagent.agents.tree.event import Actions, Event
 from callagent.agents.tree.failure import RunFailed
-from callagent.agents.tree.node import LlmNode, Node, Point
+from callagent.agents.tree.node import LlmNode, Point
 from callagent.agents.tree.output import SavedOutput
 from callagent.agents.tree.request import ModelRequest, build_request
 from callagent.agents.tree.run import Outcome, Run, held, raise_error
 from callagent.agents.tree.tool import ToolKind
 from callagent.agents.tree.tool_calls import call_tools, parse_arguments
-from callagent.agents.tree.transfer import transfer_targets
+from callagent.agents.tree.transfer import transfer_target
 from callagent.errors import ProviderError
 from callagent.models.protocol import Delta, Usage
 
@@ -36,6 +36,8 @@ class Answer:
     usage: Usage = _NO_USAGE
     said: bool = False
     """The caller has heard of it sentence by sentence."""
+    blank: bool = False
+    """It spoke, without a word."""
     splitter: SentenceSplitter = field(default_factory=SentenceSplitter)
 
     def take(self, delta: Delta, now: float, new_id: str) -> list[str]:
@@ -46,6 +48,7 @@ class Answer:
         if delta.tool_call is not None:
             call = {"id": new_id, "name": delta.tool_call.name, "args": parse_arguments(delta.tool_call.arguments)}
             self.parts.append({"function_call": call})
+        self.blank = self.blank or not (delta.text or delta.tool_call or delta.usage)
         if not delta.text:
             return []
         if self.parts and "text" in self.parts[-1]:
@@ -56,7 +59,7 @@ class Answer:
 
     @property
     def content(self) -> Content:
-        return {"role": "model", "parts": self.parts or [{"text": ""}]}
+        return {"role": "model", "parts": self.parts or ([{"text": ""}] if self.blank else [])}
 
     @property
     def calls(self) -> list[dict[str, Any]]:
@@ -71,25 +74,17 @@ async def run_llm(run: Run, node: LlmNode) -> Outcome:
         await run.emit(StepEntered(node.root.name, node.name))
     output = SavedOutput(node)
     while True:
-        event = await _step(run, node, output)
+        event, waits = await _step(run, node, output)
+        if event.actions.transfer_to_agent and waits and not run.nested:
+            return Outcome(waits=True)
         if event.actions.transfer_to_agent:
-            return Outcome(transfer=_transfer_target(node, event.actions.transfer_to_agent))
+            return Outcome(transfer=transfer_target(node, event.actions.transfer_to_agent, nested=run.nested))
         if event.is_final:
             return Outcome(event.actions.escalate)
 
 
-def _transfer_target(node: LlmNode, name: str) -> Node:
-    """Raises `RunFailed`."""
-    if name == node.name:
-        raise RunFailed("WorkflowDataError", f"Agent '{name}' cannot transfer to itself.", told=True)
-    found = next((each for each in transfer_targets(node) if each.name == name), None)
-    if found is None:
-        raise RunFailed("ValueError", f"Transfer target agent '{name}' not found.", told=True)
-    return found
-
-
-async def _step(run: Run, node: LlmNode, output: SavedOutput) -> Event:
-    """One answer of the model and what it led to; the last event."""
+async def _step(run: Run, node: LlmNode, output: SavedOutput) -> tuple[Event, bool]:
+    """One answer of the model and what it led to: the last event, and whether a tool has still to answer."""
     request = await _request(run, node)
     for offered in request.tools.values():
         if offered.kind is ToolKind.UNAVAILABLE:
@@ -106,8 +101,10 @@ async def _step(run: Run, node: LlmNode, output: SavedOutput) -> Event:
     output.save(event)
     await run.append(event, said=said)
     if not called:
-        return event
-    return await held(run, call_tools(run, node, request.tools, called, output)) or event
+        return event, False
+    answer = await held(run, call_tools(run, node, request.tools, called, output))
+    answered = {each["id"] for each in responses(answer.content)} if answer else set()
+    return answer or event, not answered.issuperset(long_running)
 
 
 def _count(run: Run) -> None:

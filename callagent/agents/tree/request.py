@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +16,7 @@ from callagent.agents.tree.tool import Tool, ToolKind
 from callagent.agents.tree.transfer import transfer_instruction, transfer_targets, transfer_tool
 from callagent.models.protocol import Message, ModelSettings
 
+_JSON = "The text of your answer is JSON and nothing else."
 _BEGIN, _END = "<<<BEGIN_SYSTEM_INSTRUCTION>>>", "<<<END_SYSTEM_INSTRUCTION>>>"
 # The format's own sentences: an instruction that goes with the caller's words must not be taken for them.
 _LABEL = (
@@ -40,8 +42,15 @@ class ModelRequest:
     json_output: bool = False
 
     def messages(self) -> list[Message]:
-        system: list[Message] = [{"role": "system", "content": self.system}] if self.system else []
+        text = "\n\n".join(each for each in (self.system, self._form()) if each)
+        system: list[Message] = [{"role": "system", "content": text}] if text else []
         return [*system, *as_messages(self.contents)]
+
+    def _form(self) -> str:
+        """What every provider's model understands; switches for JSON do not say of what form, and not all have them."""
+        if self.output_schema is not None:
+            return f"{_JSON} It follows this JSON schema:\n{json.dumps(self.output_schema, ensure_ascii=False)}"
+        return _JSON if self.json_output else ""
 
     def settings(self, models: Mapping[str, str]) -> ModelSettings:
         """`models`: the project's names of models -> ours."""

@@ -52,11 +52,17 @@ class Run:
     branch: str = ""
     speaks: bool = True
     """False in an agent that is a tool: what it says is a result."""
+    nested: bool = False
+    """An agent that gives the conversation away goes on, with its callbacks, when the other one has ended."""
     counters: Counters = field(default_factory=Counters)
 
     def branched(self, parent: Node, child: Node) -> Run:
         name = f"{parent.name}.{child.name}"
-        return replace(self, branch=f"{self.branch}.{name}" if self.branch else name)
+        return replace(self, branch=f"{self.branch}.{name}" if self.branch else name, nested=True)
+
+    def inside(self) -> Run:
+        """That of the agents which an agent runs in its own turn."""
+        return replace(self, nested=True)
 
     def scene(self, node: Node) -> Scene:
         return Scene(node, self.branch, self.invocation, self.user_content)
@@ -81,6 +87,8 @@ class Outcome:
     escalated: bool = False
     transfer: Node | None = None
     """Who goes on in the same turn."""
+    waits: bool = False
+    """It wanted another one to go on, but a tool of the same answer has still to answer; its turn is over as it is."""
 
 
 async def run_agent(run: Run, node: Node) -> bool:
@@ -91,14 +99,21 @@ async def run_agent(run: Run, node: Node) -> bool:
     # In a row, not one inside the other: agents may pass the conversation on more often than calls may be nested.
     finished: list[Node] = []
     outcome = Outcome()
-    while not await _agent_callbacks(run, node, Point.BEFORE_AGENT):
-        outcome = await _run_kind(run, node)
-        finished.append(node)
-        if outcome.transfer is None:
-            break
-        node = outcome.transfer
-    for each in reversed(finished):
-        await _agent_callbacks(run, each, Point.AFTER_AGENT)
+    try:
+        while not await _agent_callbacks(run, node, Point.BEFORE_AGENT):
+            outcome = await _run_kind(run, node)
+            finished = [*finished, node] if run.nested else [node]
+            if outcome.transfer is None:
+                break
+            node = outcome.transfer
+        if (outcome.transfer is not None or outcome.waits) and not run.nested:
+            finished = []
+        for node in reversed(finished):
+            await _agent_callbacks(run, node, Point.AFTER_AGENT)
+    except RunFailed as failure:
+        # The outermost agent that ran is the last to say so.
+        failure.agent = node
+        raise
     return outcome.escalated
 
 
@@ -117,7 +132,7 @@ async def _run_kind(run: Run, node: Node) -> Outcome:
             return Outcome(await _run_code(run, node))
     escalated = False
     for child in node.children:
-        escalated = await run_agent(run, child) or escalated
+        escalated = await run_agent(run.inside(), child) or escalated
     return Outcome(escalated)
 
 
@@ -125,7 +140,7 @@ async def _run_loop(run: Run, node: LoopNode) -> bool:
     limit = run.settings.max_iterations if node.max_iterations is None else node.max_iterations
     for _ in range(limit if node.children else 0):
         for child in node.children:
-            if await run_agent(run, child):
+            if await run_agent(run.inside(), child):
                 return True
     if node.max_iterations is None and node.children:
         raise RunFailed("RuntimeError", f"the loop '{node.name}' did not end within {limit} rounds")
@@ -163,7 +178,7 @@ async def _run_code(run: Run, node: CodeNode) -> bool:
         child = next((each for each in node.walk() if each.code == number and each is not node), None)
         if child is None:
             raise RunFailed("ValueError", f"agent '{node.name}' may only run agents below it")
-        return await run_agent(replace(run, code=code), child)
+        return await run_agent(replace(run.inside(), code=code), child)
 
     async def whole() -> CodeAnswer:
         answer = await run.code.agent(run.scene(node), on_event, run_child)

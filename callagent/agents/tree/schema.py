@@ -8,6 +8,8 @@ from typing import Any
 
 from callagent.agents.tree.failure import RunFailed
 
+_NUMBERS = {"integer": int, "number": float}
+
 
 def parse_output(text: str, schema: Mapping[str, Any] | None) -> Any:
     """A text as it is; with a schema the JSON in it. Raises `RunFailed`."""
@@ -18,13 +20,48 @@ def parse_output(text: str, schema: Mapping[str, Any] | None) -> Any:
         value = json.loads(stripped)
     except json.JSONDecodeError as error:
         raise RunFailed("ValidationError", f"the model's answer is not JSON: {error}") from None
-    missing = missing_keys(value, schema)
-    if missing:
-        raise RunFailed("ValidationError", f"the model's answer lacks {', '.join(missing)}")
+    try:
+        return conform(value, schema)
+    except ValueError as error:
+        raise RunFailed("ValidationError", f"the model's answer is not as agreed: {error}") from None
+
+
+def conform(value: Any, schema: Mapping[str, Any]) -> Any:
+    """The value as a class with this schema has it: numbers made of digits, defaults filled in, nothing that is null.
+
+    Raises `ValueError` naming what is missing or wrong.
+    """
+    return _conform(value, schema, schema.get("$defs") or {}, "")
+
+
+def _conform(value: Any, schema: Mapping[str, Any], named: Mapping[str, Any], place: str) -> Any:
+    if "$ref" in schema:
+        schema = named.get(str(schema["$ref"]).rpartition("/")[2]) or {}
+    kind = schema.get("type")
+    if kind == "object" and "properties" in schema:
+        return _object(value, schema, named, place)
+    if kind == "array" and isinstance(value, list):
+        return [_conform(each, schema.get("items") or {}, named, f"{place}[{n}]") for n, each in enumerate(value)]
+    if kind in _NUMBERS and isinstance(value, str):
+        try:
+            return _NUMBERS[kind](value)
+        except ValueError:
+            raise ValueError(f"{place or 'it'} is no {kind}") from None
+    if kind == "string" and not isinstance(value, str):
+        raise ValueError(f"{place or 'it'} is no text")
     return value
 
 
-def missing_keys(value: Any, schema: Mapping[str, Any]) -> list[str]:
-    """The required keys that an object does not have."""
-    required = [str(key) for key in schema.get("required") or ()]
-    return required if not isinstance(value, dict) else [key for key in required if key not in value]
+def _object(value: Any, schema: Mapping[str, Any], named: Mapping[str, Any], place: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{place or 'it'} is no object")
+    missing = [str(key) for key in schema.get("required") or () if key not in value]
+    if missing:
+        raise ValueError(f"{place or 'it'} lacks {', '.join(missing)}")
+    made: dict[str, Any] = {}
+    for key, own in schema["properties"].items():
+        given = _conform(value[key], own, named, key) if key in value else own.get("default")
+        if given is not None:
+            made[key] = given
+    # Schemas of classes have titles; others say nothing of what else may be there.
+    return made if "title" in schema else {**value, **made}

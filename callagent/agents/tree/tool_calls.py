@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -19,6 +20,7 @@ from callagent.agents.tree.output import SavedOutput
 from callagent.agents.tree.phone import run_phone_tool
 from callagent.agents.tree.project_code import CodeAnswer, CodeCall
 from callagent.agents.tree.run import Run, raise_error
+from callagent.agents.tree.state import TEMP
 from callagent.agents.tree.tool import Tool, ToolKind
 
 RUNNING = {"status": "running"}
@@ -44,8 +46,9 @@ async def call_tools(
     numbers = {call["id"]: await _started(run, call) for call in called}
     later = [call for call in called if _is_asynchronous(tools, call)]
     answers = {call["id"]: CodeAnswer(dict(RUNNING)) for call in later}
+    told = asyncio.Event()
     for call in later:
-        run.leave(asyncio.create_task(_answer_later(run, node, tools, call, numbers[call["id"]])))
+        run.leave(asyncio.create_task(_answer_later(run, node, tools, call, numbers[call["id"]], told)))
 
     async def in_code(group: Sequence[CodeCall]) -> None:
         given = await run.code.tools(run.scene(node), group, parallel=len(group) > 1)
@@ -57,31 +60,54 @@ async def call_tools(
         except RunFailed as failure:
             answers[call["id"]] = CodeAnswer(error=(failure.kind, failure.text))
 
+    async def in_order(calls: Sequence[Part]) -> None:
+        # Calls of project code that follow each other run together; what is quickly done keeps its place among them.
+        for is_code, some in itertools.groupby(calls, key=lambda call: _code_call(tools, call) is not None):
+            if is_code:
+                await in_code([code for call in some if (code := _code_call(tools, call))])
+            else:
+                for call in some:
+                    await here(call)
+
     for group in _groups(run, [call for call in called if call["id"] not in answers]):
-        own = [code for call in group if (code := _code_call(tools, call))]
-        others = [call for call in group if _code_call(tools, call) is None]
-        await _all([*(here(call) for call in others), *([in_code(own)] if own else [])])
+        agents = [call for call in group if _is_agent(tools, call)]
+        await _all([*(here(call) for call in agents), in_order([call for call in group if call not in agents])])
     for call in called:
         if call not in later:
             await _ended(run, numbers[call["id"]], call, answers[call["id"]])
     event, failed = await _response(run, node, tools, called, answers)
-    if event.content is not None or event.actions.state_delta or event.actions.removed:
+    if event.content is not None or any(not key.startswith(TEMP) for key in _changed(event)):
         output.save(event)
         await run.append(event)
+    told.set()
     if failed is not None:
         raise_error(failed)
     return event if event.content is not None else None
+
+
+def _changed(event: Event) -> list[str]:
+    return [*event.actions.state_delta, *event.actions.removed]
+
+
+def _is_agent(tools: Mapping[str, Tool], call: Part) -> bool:
+    return call["name"] in tools and tools[call["name"]].kind is ToolKind.AGENT
 
 
 def _is_asynchronous(tools: Mapping[str, Tool], call: Part) -> bool:
     return call["name"] in tools and tools[call["name"]].asynchronous
 
 
-async def _answer_later(run: Run, node: LlmNode, tools: Mapping[str, Tool], call: Part, number: int) -> None:
-    """A call that the model does not wait for: its response is in the history when it comes."""
+async def _answer_later(
+    run: Run, node: LlmNode, tools: Mapping[str, Tool], call: Part, number: int, told: asyncio.Event
+) -> None:
+    """A call that the model does not wait for: its response is in the history when it comes.
+
+    `told`: the model's other calls are answered; the true result comes after the preliminary one.
+    """
     code_call = _code_call(tools, call)
     assert code_call is not None
     (answer,) = await run.code.tools(run.scene(node), [code_call], parallel=False)
+    await told.wait()
     await _ended(run, number, call, answer)
     response = {"error": ": ".join(answer.error)} if answer.error else as_result(answer.returned)
     actions = Actions()
@@ -123,10 +149,12 @@ async def _response(
             # What a tool wanted to happen next does not happen; what it did to the state did.
             actions.take({key: answer.actions.get(key) for key in ("state_delta", "removed")})
             continue
-        actions.take(answer.actions)
         tool = tools.get(call["name"])
         if tool is not None and tool.long_running and not answer.returned:
+            # It has not answered yet, so nothing follows from it.
+            actions.take({key: answer.actions.get(key) for key in ("state_delta", "removed")})
             continue
+        actions.take(answer.actions)
         parts.append(response_part(call, as_result(answer.returned)))
         if tool is not None and (shown := _shown(tool, answer)):
             parts.append({"text": shown})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from callagent.agents.tree.failure import RunFailed
 from callagent.agents.tree.node import LlmNode, Node
 from callagent.agents.tree.tool import Tool, ToolKind
 
@@ -49,6 +50,35 @@ def transfer_targets(node: LlmNode) -> list[Node]:
     if node.can_transfer_to_peers:
         targets += [peer for peer in parent.children if peer is not node]
     return targets
+
+
+def transfer_target(node: LlmNode, name: str, *, nested: bool) -> Node:
+    """The agent that the conversation goes to. Raises `RunFailed` when it may not; the texts are the format's."""
+    found = next((each for each in transfer_targets(node) if each.name == name), None)
+    if found is None and nested and name == node.name:
+        return node
+    if found is None:
+        raise RunFailed(*_refusal(node, name, nested), told=True)
+    return found
+
+
+def _refusal(node: LlmNode, name: str, nested: bool) -> tuple[str, str]:
+    known = [each.name for each in node.root.walk()]
+    if nested and name in known:
+        return "ValueError", f"Agent {node.name} is not allowed to transfer to agent {name}."
+    if nested:
+        return "ValueError", f"Agent {name} not found in the agent tree."
+    if name == node.name:
+        return "WorkflowDataError", f"Agent '{name}' cannot transfer to itself."
+    if name not in known:
+        return "ValueError", f"Transfer target agent '{name}' not found."
+    start = f"Cannot transfer from '{node.name}' to"
+    parent = node.parent
+    if parent is not None and name == parent.name:
+        return "WorkflowDataError", f"{start} parent agent '{name}': disallow_transfer_to_parent is set."
+    if parent is not None and any(name == peer.name for peer in parent.children):
+        return "WorkflowDataError", f"{start} peer agent '{name}': disallow_transfer_to_peers is set."
+    return "ValueError", f"{start} unrelated agent '{name}'.\nAvailable agents: {', '.join(known)}"
 
 
 def transfer_instruction(node: LlmNode, targets: Sequence[Node]) -> str:

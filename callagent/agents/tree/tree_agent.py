@@ -44,6 +44,9 @@ def _observe_nothing(request: ModelRequest) -> None:
 class TreeAgent:
     """Implements `agents.action.Agent`."""
 
+    nested = False
+    """As `Run` has it: whether agents that give the conversation away wait for the other's end."""
+
     def __init__(
         self,
         name: str,
@@ -175,12 +178,13 @@ class TreeAgent:
             hold=lambda task: self._keep(task, self._held),
             leave=lambda task: self._keep(task, self._left),
             decide=decide,
+            nested=self.nested,
         )
         node = conversation.active()
         try:
             await run_agent(run, node)
         except RunFailed as failure:
-            self.failure = failure
+            self.failure, node = failure, failure.agent or node
             log.error("turn_failed", agent=node.name, kind=failure.kind, error=failure.text)
             if isinstance(node, LlmNode) and not failure.told:
                 told = Event(node.name, invocation=invocation, error=(failure.kind, failure.text))
@@ -205,8 +209,14 @@ class TreeAgent:
         return ending
 
     def _keep(self, task: asyncio.Task[Any], tasks: set[asyncio.Task[Any]]) -> None:
+        def done(task: asyncio.Task[Any]) -> None:
+            tasks.discard(task)
+            if not task.cancelled():
+                # Whoever waited may be gone; then nobody else asks for its error.
+                task.exception()
+
         tasks.add(task)
-        task.add_done_callback(tasks.discard)
+        task.add_done_callback(done)
 
     async def _stop(self, running: asyncio.Task[None]) -> None:
         """An interrupted turn stops at once; what it holds goes on by itself."""

@@ -23,6 +23,7 @@ from callagent.agents.action import (
     StepEntered,
 )
 from callagent.agents.adk import TreeSettings, adk_runtime, check_adk_imports, load_adk_project
+from callagent.agents.tree import LlmNode
 from callagent.call_info import EndReason
 from callagent.errors import ProjectError
 from callagent.models.scripted import ScriptedModel
@@ -319,6 +320,23 @@ async def test_a_form_that_is_not_kept_is_an_error_for_the_turn() -> None:
         ("sub_agents: [{code: agency.code.f}]", "def f(): pass\n", "'agency.code.f' is a function"),
         ("sub_agents: [{code: agency.code.A}]", "class A: pass\n", "'agency.code.A' is a class"),
         ("agent_class: agency.code.A", "class A: pass\n", "is no class of agents"),
+        (
+            "output_schema: {name: agency.code.f}",
+            "def f(a, /, *, b): pass\n",
+            "'agency.code.f' is no class of pydantic's",
+        ),
+        ("input_schema: {name: agency.code.A}", "class A: pass\n", "'agency.code.A' is no class of pydantic's"),
+        ("model_code: {name: agency.code.m}", "m = 3\n", "'model_code': neither a model's name nor an object"),
+        ("after_tool_callbacks: [{name: agency.code.f}]", "f = 3\n", "'agency.code.f' is no function"),
+        ("tools: [{name: LongRunningFunctionTool, args: {func: agency.code.f}}]", "f = 3\n", "is no function"),
+        ("tools: [{name: FunctionTool}]", "", "'args.func', a dotted path, is missing"),
+        ("tools: [{name: ExampleTool}]", "", "'examples' is needed"),
+        (
+            "tools: [{name: agency.code.T}]",
+            "from google.adk.tools import BaseTool\n\nclass T(BaseTool):\n    def __init__(self, ink): pass\n",
+            "tool 'agency.code.T': ",
+        ),
+        ("tools: [{name: agency.code.f, args: {}}]", "def f(args): pass\n", "the function did not return a tool"),
     ],
 )
 async def test_references_that_lead_nowhere_name_file_and_line(
@@ -352,3 +370,125 @@ async def test_a_callback_can_be_made_with_arguments_and_have_parameters_of_othe
     }
     async with driven(write_project(tmp_path, files)) as agent:
         assert words(await agent.says("go")) == ["one two"]
+
+
+async def test_the_model_is_told_the_form_of_its_answer(tmp_path: Path) -> None:
+    files = {
+        "root_agent.yaml": "name: a\ninstruction: x\noutput_key: k\noutput_schema: {name: .forms.Order}\n",
+        "__init__.py": "",
+        "forms.py": """
+            from pydantic import BaseModel
+
+            class Order(BaseModel):
+                size: int
+                sauce: str = "none"
+        """,
+    }
+    async with driven(write_project(tmp_path, files), {"text": '{"size": "3", "note": "x"}'}) as agent:
+        await agent.says("go")
+        assert '"size"' in agent.model.system()
+        # As the class has it: a number, the default, and no key that it does not know.
+        assert agent.agent.record().state == {"k": {"size": 3, "sauce": "none"}}
+
+
+async def test_an_answer_that_does_not_follow_its_form_fails_the_turn(tmp_path: Path) -> None:
+    code = "from pydantic import BaseModel\n\nclass Order(BaseModel):\n    size: int\n"
+    files = {
+        "root_agent.yaml": "name: a\ninstruction: x\noutput_key: k\noutput_schema: {name: .forms.Order}\n",
+        "__init__.py": "",
+        "forms.py": code,
+    }
+    async with driven(write_project(tmp_path, files), {"text": '{"size": "many"}'}, {"text": "{}"}) as agent:
+        for _ in range(2):
+            assert words(await agent.says("go")) == [TreeSettings().fallback_utterance]
+        assert agent.agent.record().state == {}
+
+
+async def test_an_agent_class_of_the_project_may_be_one_with_a_model(tmp_path: Path) -> None:
+    root = """
+        name: own
+        agent_class: .code.Own
+        level: 3
+        instruction: Be there.
+        output_key: said
+        tools: [{name: .code.look}]
+        before_model_callbacks: [{name: .code.count}]
+        generate_content_config: {temperature: 0.25}
+    """
+    code = """
+        from google.adk.agents import LlmAgent
+
+        class Own(LlmAgent):
+            level: int = 0
+
+        def look() -> str:
+            return "seen"
+
+        def count(callback_context, llm_request):
+            callback_context.state["temperature"] = llm_request.config.temperature
+    """
+    project = write_project(tmp_path, {"root_agent.yaml": root, "__init__.py": "", "code.py": code})
+    async with driven(project, {"calls": [call("look")]}, {"text": "Done."}) as agent:
+        actions = await agent.says("go")
+        assert results(actions) == {"look": "seen"}
+        assert agent.agent.record().state == {"said": "Done.", "temperature": 0.25}
+
+
+async def test_objects_of_code_name_models_and_say_what_only_some_models_know(tmp_path: Path) -> None:
+    code = """
+        from google.adk.agents import LlmAgent
+        from google.adk.models.lite_llm import LiteLlm
+        from google.genai import types
+
+        small = LiteLlm(model="openai/small", api_base="http://127.0.0.1:1")
+        careful = LlmAgent(
+            name="careful",
+            instruction="y",
+            generate_content_config=types.GenerateContentConfig(
+                temperature=0.5,
+                safety_settings=[
+                    types.SafetySetting(
+                        category=types.HarmCategory.HARM_CATEGORY_DANGEROUS_CONTENT,
+                        threshold=types.HarmBlockThreshold.OFF,
+                    )
+                ],
+                thinking_config=types.ThinkingConfig(thinking_budget=0),
+            ),
+        )
+    """
+    root = "name: a\ninstruction: x\nmodel_code: {name: .code.small}\nsub_agents: [{code: .code.careful}]\n"
+    project = write_project(tmp_path, {"root_agent.yaml": root, "__init__.py": "", "code.py": code})
+    loaded = load_adk_project(project, ScriptedModel.from_entries(), InProcessPool(adk_runtime(project)))
+    tree = await loaded.prepare()
+    assert [(each.model_name, each.temperature) for each in tree.walk() if isinstance(each, LlmNode)] == [
+        ("openai/small", None),
+        ("openai/small", 0.5),
+    ]
+    await loaded.close()
+
+
+async def test_calls_side_by_side_leave_the_state_that_the_last_of_them_made(tmp_path: Path) -> None:
+    code = """
+        import asyncio
+
+        async def add(word: str, seconds: float, tool_context):
+            await asyncio.sleep(seconds)
+            tool_context.state.setdefault("words", []).append(word)
+    """
+    root = "name: a\ninstruction: x\ntools: [{name: .code.add}]\n"
+    project = write_project(tmp_path, {"root_agent.yaml": root, "__init__.py": "", "code.py": code})
+    calls = [call("add", word=word, seconds=seconds) for word, seconds in (("slow", 0.05), ("quick", 0))]
+    async with driven(project, {"calls": calls}, {"text": "Done."}) as agent:
+        await agent.says("go")
+        assert agent.agent.record().state == {"words": ["quick", "slow"]}
+
+
+async def test_an_agent_that_is_a_tool_cannot_wait_for_late_results(tmp_path: Path) -> None:
+    root = "name: a\ninstruction: x\ntools: [{name: AgentTool, args: {agent: {config_path: b.yaml}}}]\n"
+    inner = "name: b\ninstruction: y\ntools: [{name: get_user_choice}]\n"
+    project = write_project(tmp_path, {"root_agent.yaml": root, "b.yaml": inner})
+    asks = {"calls": [call("get_user_choice", options=["red", "blue"])]}
+    async with driven(project, {"calls": [call("b", request="r")]}, asks, {"text": "Sorry."}) as agent:
+        actions = await agent.says("go")
+        assert "get_user_choice, which cannot answer here" in results(actions)["b"]
+        assert words(actions) == ["Sorry."]

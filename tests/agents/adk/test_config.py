@@ -67,6 +67,14 @@ def errors(tmp_path: Path, text: str, **files: str) -> list[str]:
         (LLM + "tools:\n", "'tools': a value is needed"),
         ("name: a\ninstruction:\n", "'instruction': a value is needed"),
         (LLM + "generate_content_config: {systemInstruction: x}\n", "it is set by the agent and may not stand here"),
+        (LLM + "generate_content_config: {responseSchema: {type: OBJECT}}\n", "'output_schema' of the agent is meant"),
+        (LLM + "generate_content_config: {topP: 0.1, top_p: 0.2}\n", "it is there twice, written in both manners"),
+        (LLM + "generate_content_config: {stop_sequences: [1]}\n", "a list of texts is needed"),
+        (LLM + "static_instruction: {txt: S}\n", "a map with 'parts'"),
+        (
+            LLM + "tools:\n  - {name: AgentTool, args: {agent: {code: agency.a}, skip_sumarization: true}}\n",
+            "'tools.0.args.skip_sumarization': there is no such key; 'skip_summarization' is.",
+        ),
         ("name: root\nagent_class: pickle.loads\n", "'agent_class': 'pickle.loads' is not in the project"),
         ("name: root\nagent_class: WorkflowAgent\n", "'agent_class': 'WorkflowAgent' is no dotted path"),
     ],
@@ -101,6 +109,11 @@ def test_two_agents_of_one_name_are_refused(tmp_path: Path) -> None:
         LLM + "before_agent_callbacks:\n  - {name: .hooks.f, args: [{value: 1}, {name: b, value: 2}]}\n",
         LLM + "sub_agents:\n  - config_path: .\\child.yaml\n",
         LLM + "tools:\n  - {name: callagent.hang_up}\n",
+        "agent_class: google.adk.Agent\n" + LLM,
+        "agent_class: LoopAgent\nname: root\nmax_iterations: 3.0\n",
+        LLM + "disallow_transfer_to_parent: 'true'\ndisallow_transfer_to_peers: 0\n",
+        LLM + "static_instruction: [S, {text: T}]\n",
+        LLM + "generate_content_config: {temperature: '0.5', max_output_tokens: 5.0}\n",
     ],
 )
 def test_both_generations_of_the_schema_are_read(tmp_path: Path, text: str) -> None:

@@ -193,3 +193,60 @@ async def test_an_instruction_made_by_code_is_not_a_template() -> None:
 async def test_a_model_that_says_nothing_leaves_no_silence() -> None:
     async with driven(llm("root"), {"text": ""}) as tree:
         assert words(await tree.says("go")) == [TreeSettings().fallback_utterance]
+
+
+PASS_ON = {"calls": [{"name": "transfer_to_agent", "arguments": {"agent_name": "other"}}]}
+NOTED = {Point.AFTER_AGENT: 1}
+
+
+def noting() -> Functions:
+    return Functions(at={(name, Point.AFTER_AGENT): lambda scene, subject: CodeAnswer() for name in ("root", "other")})
+
+
+async def test_an_agent_that_gave_the_conversation_away_is_done() -> None:
+    code = noting()
+    async with driven(
+        llm("root", llm("other", callbacks=NOTED), callbacks=NOTED), PASS_ON, {"text": "hi"}, code=code
+    ) as t:
+        assert words(await t.says("go")) == ["hi"]
+        assert code.seen == ["other.after_agent"]
+
+
+async def test_in_a_row_it_goes_on_when_the_other_has_ended() -> None:
+    code = noting()
+    row = SequentialNode(name="row", children=(llm("root", llm("other", callbacks=NOTED), callbacks=NOTED),))
+    async with driven(row, PASS_ON, {"text": "hi"}, code=code) as tree:
+        assert words(await tree.says("go")) == ["hi"]
+        assert code.seen == ["other.after_agent", "root.after_agent"]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "text"),
+    [
+        ("nobody", "ValueError", "Transfer target agent 'nobody' not found."),
+        ("mid", "WorkflowDataError", "Agent 'mid' cannot transfer to itself."),
+        (
+            "root",
+            "WorkflowDataError",
+            "Cannot transfer from 'mid' to parent agent 'root': disallow_transfer_to_parent is set.",
+        ),
+        (
+            "peer",
+            "WorkflowDataError",
+            "Cannot transfer from 'mid' to peer agent 'peer': disallow_transfer_to_peers is set.",
+        ),
+        ("low", "ValueError", "Cannot transfer from 'mid' to unrelated agent 'low'."),
+    ],
+)
+async def test_a_transfer_that_may_not_be_fails_the_turn_and_says_why(name: str, kind: str, text: str) -> None:
+    closed = {"can_transfer_to_parent": False, "can_transfer_to_peers": False}
+    root = llm("root", llm("mid", llm("child"), **closed), llm("peer", llm("low")))
+    transfers = [
+        {"calls": [{"name": "transfer_to_agent", "arguments": {"agent_name": each}}]} for each in ("mid", name)
+    ]
+    async with driven(root, *transfers) as tree:
+        assert words(await tree.says("go")) == [TreeSettings().fallback_utterance]
+        failure = tree.agent.failure
+        assert failure is not None
+        assert failure.agent is root.children[0]
+        assert (failure.kind, failure.text.split("\n")[0]) == (kind, text)

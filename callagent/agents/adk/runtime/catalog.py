@@ -7,10 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic.errors import PydanticUserError
+
 from callagent.agents.adk.config import ROOT_FILE, AgentConfig, ToolConfig, load_config
-from callagent.agents.adk.fields import EFFECTIVE, snake_case
+from callagent.agents.adk.fields import EFFECTIVE, flag, snake_case, whole_number
 from callagent.agents.adk.names import MCP_TOOLSETS, PHONE, is_program
 from callagent.agents.adk.runtime import agents, stand_ins
+from callagent.agents.adk.runtime.declarations import schema_of
 from callagent.agents.adk.runtime.describe import Describer
 from callagent.agents.adk.runtime.genai import GenerateContentConfig
 from callagent.agents.adk.runtime.modules import PackageSpace
@@ -19,6 +22,8 @@ from callagent.agents.adk.runtime.tools import (
     AgentTool,
     BaseTool,
     BaseToolset,
+    ExampleTool,
+    FunctionTool,
     LongRunningFunctionTool,
     ToolArgsConfig,
     as_tool,
@@ -122,23 +127,43 @@ class Catalog:
                 return agents.ParallelAgent(**known)
             case "loop":
                 limit = data.get("max_iterations")
-                return agents.LoopAgent(**known, max_iterations=None if limit is None else int(limit))
+                return agents.LoopAgent(**known, max_iterations=whole_number(limit))
             case "code":
                 return self._own_class(config, known)
-        known |= {key: data[key] for key in _PLAIN_KEYS if data.get(key) is not None}
+        return agents.LlmAgent(**known, **self._of_llm(config))
+
+    def _of_llm(self, config: AgentConfig) -> dict[str, Any]:
+        """What only agents with a model have."""
+        data = config.data
+        known: dict[str, Any] = {key: data[key] for key in _PLAIN_KEYS if data.get(key) is not None}
         for key in ("input_schema", "output_schema"):
             if key in config.code:
-                (known[key],) = self._codes(config, key)
+                known[key] = self._schema(config, key)
         if "model_code" in config.code:
             (known["model"],) = self._codes(config, "model_code")
+            if not isinstance(getattr(known["model"], "model", known["model"]), str):
+                text = "'model_code': neither a model's name nor an object with one in its 'model'"
+                raise ReferenceFailed(config.file, config.line("model_code"), text)
         known["generate_content_config"] = _generation(data.get("generate_content_config"))
         known["tools"] = [each for tool in config.tools for each in self._tools(config, tool)]
-        return agents.LlmAgent(**known)
+        return known
+
+    def _schema(self, config: AgentConfig, key: str) -> Any:
+        (found,) = self._codes(config, key)
+        try:
+            schema_of(found)
+        except PydanticUserError:
+            text = f"'{key}': '{config.code[key][0].path}' is no class of pydantic's, and no other type with a schema"
+            raise ReferenceFailed(config.file, config.line(key), text) from None
+        return found
 
     def _codes(self, config: AgentConfig, key: str) -> list[Any]:
         found = []
         for index, reference in enumerate(config.code[key]):
             value = self._find(config, reference.path, (key, index))
+            if key.endswith("_callbacks") and not callable(value):
+                text = f"'{key}': '{reference.path}' is no function"
+                raise ReferenceFailed(config.file, config.line(key, index), text)
             if reference.arguments:
                 by_place = [given for name, given in reference.arguments if name is None]
                 value = value(*by_place, **{name: given for name, given in reference.arguments if name is not None})
@@ -151,6 +176,8 @@ class Catalog:
             raise ReferenceFailed(
                 config.file, config.line("agent_class"), f"'agent_class': '{config.agent_class}' is no class of agents"
             )
+        if issubclass(cls, agents.LlmAgent):
+            known = {**known, **self._of_llm(config)}
         parsed = cls.config_type.model_validate(dict(config.data))
         return cls(**cls._parse_config(parsed, str(self._project / config.file), known))
 
@@ -185,10 +212,23 @@ class Catalog:
             if name == "AgentTool":
                 return self._agent_tool(config, tool)
             if name == "LongRunningFunctionTool":
-                return LongRunningFunctionTool(self._find(config, (tool.args or {})["func"], tool.line))
+                return LongRunningFunctionTool(self._function(config, tool))
+            if name == "FunctionTool" and head in ("", "google.adk.tools", "google.adk.tools.function_tool"):
+                return FunctionTool(self._function(config, tool))
             return self._from_reference(self._tool_object(config, tool), config, tool)
-        except (ValueError, TypeError) as error:
+        except ReferenceFailed:
+            raise
+        except Exception as error:  # the project's own classes and functions make tools here
             raise ReferenceFailed(config.file, tool.line, f"tool '{tool.name}': {error_message(error)}") from error
+
+    def _function(self, config: AgentConfig, tool: ToolConfig) -> Any:
+        path = (tool.args or {}).get("func")
+        if not isinstance(path, str):
+            raise ReferenceFailed(config.file, tool.line, f"tool '{tool.name}': 'args.func', a dotted path, is missing")
+        found = self._find(config, path, tool.line)
+        if not callable(found):
+            raise ReferenceFailed(config.file, tool.line, f"tool '{tool.name}': '{path}' is no function")
+        return found
 
     def _tool_object(self, config: AgentConfig, tool: ToolConfig) -> Any:
         if "." in tool.name and not tool.name.startswith("google.adk."):
@@ -210,10 +250,13 @@ class Catalog:
         if isinstance(found, BaseToolset):
             return found
         if inspect.isclass(found) and issubclass(found, BaseTool | BaseToolset):
-            return found.from_config(ToolArgsConfig(**dict(tool.args or {})), str(self._project / config.file))
+            given = dict(tool.args or {})
+            if found is ExampleTool and isinstance(given.get("examples"), str):
+                given["examples"] = self._find(config, given["examples"], tool.line)
+            return found.from_config(ToolArgsConfig(**given), str(self._project / config.file))
         if not callable(found):
             raise ReferenceFailed(config.file, tool.line, f"tool '{tool.name}' is neither a tool nor a function")
-        if not tool.args:
+        if tool.args is None:
             return found
         made = found(ToolArgsConfig(**tool.args))
         if not isinstance(made, BaseTool | BaseToolset) and not callable(made):
@@ -227,7 +270,7 @@ class Catalog:
             agent = self._agent_instance(config, tool.agent, ("tools",))
         else:
             raise ReferenceFailed(config.file, tool.line, "AgentTool: 'args.agent' is missing")
-        return AgentTool(agent, bool((tool.args or {}).get("skip_summarization")))
+        return AgentTool(agent, bool(flag((tool.args or {}).get("skip_summarization"))))
 
     def _find(self, config: AgentConfig, path: str, place: tuple[str | int, ...] | int) -> Any:
         line = place if isinstance(place, int) else config.line(*place)

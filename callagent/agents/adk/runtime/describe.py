@@ -122,6 +122,8 @@ def _lower_types(schema: Any) -> Any:
 
 
 def _agent_parameters(agent: agents.BaseAgent) -> dict[str, Any]:
+    while not isinstance(agent, agents.LlmAgent) and agent.sub_agents:
+        agent = agent.sub_agents[0]
     schema = schema_of(agent.input_schema) if isinstance(agent, agents.LlmAgent) else None
     return schema or {"type": "object", "properties": {"request": {"type": "string"}}, "required": ["request"]}
 
@@ -140,6 +142,15 @@ def _text(value: Any) -> str:
     """Of a static instruction: a text, or a content with text parts."""
     if value is None or isinstance(value, str):
         return value or ""
-    parts = value.get("parts") if isinstance(value, dict) else getattr(value, "parts", None)
-    texts = [part.get("text") if isinstance(part, dict) else getattr(part, "text", "") for part in parts or ()]
+    if isinstance(value, dict):
+        parts = value.get("parts") or [value]
+    else:
+        parts = value if isinstance(value, list) else getattr(value, "parts", None)
+    texts = [_text_of(part) for part in parts or ()]
     return "\n".join(text for text in texts if text)
+
+
+def _text_of(part: Any) -> str:
+    if isinstance(part, str):
+        return part
+    return str((part.get("text") if isinstance(part, dict) else getattr(part, "text", "")) or "")

@@ -101,6 +101,51 @@ class SafetySetting(_Type):
     threshold: Any = None
 
 
+class _Names(type):
+    """An enumeration of the API: its members are their own names."""
+
+    def __getattr__(cls, name: str) -> str:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return name
+
+
+class HarmCategory(metaclass=_Names):
+    pass
+
+
+class HarmBlockThreshold(metaclass=_Names):
+    pass
+
+
+class Modality(metaclass=_Names):
+    pass
+
+
+class HttpRetryOptions(_Type):
+    pass
+
+
+class HttpOptions(_Type):
+    pass
+
+
+class ThinkingConfig(_Type):
+    pass
+
+
+class PrebuiltVoiceConfig(_Type):
+    pass
+
+
+class VoiceConfig(_Type):
+    pass
+
+
+class SpeechConfig(_Type):
+    pass
+
+
 class GenerateContentConfig(_Type):
     system_instruction: Any = None
     temperature: float | None = None

@@ -8,13 +8,18 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from callagent.agents.adk.runtime import agents, contexts, genai, tools, toolsets
+from callagent.agents.adk.runtime import agents, contexts, genai, models, tools, toolsets
 
 _AGENT = {"Agent": agents.LlmAgent, "LlmAgent": agents.LlmAgent}
 _CONTEXTS = {
     name: getattr(contexts, name) for name in ("CallbackContext", "InvocationContext", "ReadonlyContext", "ToolContext")
 }
-_MODELS = {"LlmRequest": contexts.LlmRequest, "LlmResponse": contexts.LlmResponse}
+_MODELS = {
+    "BaseLlm": models.BaseLlm,
+    "Gemini": models.Gemini,
+    "LlmRequest": contexts.LlmRequest,
+    "LlmResponse": contexts.LlmResponse,
+}
 _EVENTS = {"Event": contexts.Event, "EventActions": contexts.EventActions}
 _AGENTS = {
     **_AGENT,
@@ -56,6 +61,10 @@ _MODULES: Mapping[str, Mapping[str, Any]] = {
     "google.adk.examples": {"Example": tools.Example},
     "google.adk.examples.example": {"Example": tools.Example},
     "google.adk.models": _MODELS,
+    "google.adk.models.anthropic_llm": {"Claude": models.Claude},
+    "google.adk.models.base_llm": {"BaseLlm": models.BaseLlm},
+    "google.adk.models.google_llm": {"Gemini": models.Gemini},
+    "google.adk.models.lite_llm": {"LiteLlm": models.LiteLlm},
     "google.adk.models.llm_request": {"LlmRequest": contexts.LlmRequest},
     "google.adk.models.llm_response": {"LlmResponse": contexts.LlmResponse},
     "google.adk.tools": _TOOLS,

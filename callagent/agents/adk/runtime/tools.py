@@ -101,7 +101,10 @@ class ExampleTool(BaseTool):
 
     @classmethod
     def from_config(cls, config: ToolArgsConfig, config_abs_path: str) -> ExampleTool:
-        return cls(list(config.model_dump().get("examples") or ()))
+        examples = config.model_dump().get("examples")
+        if not isinstance(examples, list | tuple):
+            raise ValueError("'examples' is needed: a list of examples, or the dotted path of one")
+        return cls(list(examples))
 
     @property
     def text(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import itertools
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -20,6 +21,8 @@ RETURN_LIMIT = 1024 * 1024
 Plain = dict[str, Any]
 
 
+_ends = itertools.count()
+"""Which answer came before which."""
 _runner = asyncio.Runner()
 """Of the worker process: a loop of its own for each request would cost more than most functions."""
 
@@ -156,7 +159,7 @@ class TreeSession(ABC):
     async def _tools(self, request: Plain, live: LiveConversation) -> list[Plain]:
         jobs = [self._tool(request, live, call) for call in request["calls"]]
         if request.get("parallel"):
-            return list(await asyncio.gather(*jobs))
+            return _reconciled(list(await asyncio.gather(*jobs)))
         return [await job for job in jobs]
 
     async def _tool(self, request: Plain, live: LiveConversation, call: Plain) -> Plain:
@@ -199,7 +202,19 @@ class TreeSession(ABC):
             "error": error,
             "traceback": traceback,
             "duration_ms": (time.monotonic() - started) * 1000,
+            "ended": next(_ends),
         }
+
+
+def _reconciled(answers: list[Plain]) -> list[Plain]:
+    """Of calls side by side: each tells what is in the state now, whichever of them put it there last."""
+    newest: Plain = {}
+    for answer in sorted(answers, key=lambda each: each["ended"]):
+        newest.update(answer["actions"]["state_delta"])
+    for answer in answers:
+        delta = answer["actions"]["state_delta"]
+        delta.update({key: newest[key] for key in delta})
+    return answers
 
 
 def _run(work: Coroutine[Any, Any, list[Plain]]) -> list[Plain]:
