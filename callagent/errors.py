@@ -8,6 +8,7 @@ CallagentError
     ProviderError        a speech or language server did not do its part
         ProviderTimeout  it did not answer in time
         ProviderRefused  it answered no: bad key, bad request, over quota
+        AnswerWithheld   it would not say what the model answers, or hear what was asked, as not safe
     WorkerError          project code did not do its part
         FunctionTimeout  it ran past its deadline and was killed
         WorkerDied       its process ended under it
@@ -55,6 +56,10 @@ class ProviderRefused(ProviderError):
         self.status = status
         self.retry_after = retry_after
         """Seconds that the provider asks to be left alone (RFC 9110 §10.2.3); None: it does not say."""
+
+
+class AnswerWithheld(ProviderError):
+    """The provider found the conversation, or the answer, not safe. It is not out of order."""
 
 
 class WorkerError(CallagentError):

@@ -9,7 +9,7 @@ from copy import copy
 from dataclasses import replace
 
 from callagent.breaker import Lineup, Member, is_alarm
-from callagent.errors import ProviderError, ProviderTimeout
+from callagent.errors import AnswerWithheld, ProviderError, ProviderTimeout
 from callagent.log import get_logger
 from callagent.models.protocol import Delta, LanguageModel, Message, ModelSettings, Tool, for_call
 
@@ -89,6 +89,10 @@ class FailoverModel:
                 member.breaker.succeed()
                 return
             except (ProviderError, TimeoutError) as error:
+                if settings.safety and isinstance(error, AnswerWithheld):
+                    # Another model may have no such filter: what is not to be said is said by none.
+                    member.breaker.succeed()
+                    raise
                 failure = _as_provider_error(error, member)
                 self._note_failure(member, failure)
                 if held.released:

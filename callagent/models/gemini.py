@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
-from callagent.errors import ProviderError
+from callagent.errors import AnswerWithheld, ProviderError
 from callagent.models.factory import ProviderSettings
 from callagent.models.model_server import Deadlines, ModelServer, Request, not_of, read_event
 from callagent.models.protocol import Delta, Message, ModelSettings, Tool, ToolCall, Usage
@@ -26,6 +26,7 @@ _SAMPLING = {
 _PROTOCOL = "event of a generated content"
 _MOST_CALLS = 64
 _FINE = ("STOP", "MAX_TOKENS")
+_WITHHELD = ("SAFETY", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII")
 _KEPT_SIGNATURES = 4096
 _NO_SIGNATURE = "skip_thought_signature_validator"
 """What the API documents for calls that another model made."""
@@ -39,6 +40,8 @@ class Answer:
 
     name_call: Callable[[Mapping[str, Any]], ToolCall]
     """Makes the call of a part that has one."""
+    guarded: bool = False
+    """An answer that is cut as not safe is none, although its beginning was said."""
     over: bool = False
     calls: list[Mapping[str, Any]] = field(default_factory=list)
     """Parts with a function call, as they came."""
@@ -52,7 +55,7 @@ class Answer:
         data = read_event(event, _PROTOCOL)
         try:
             if reason := (data.get("promptFeedback") or {}).get("blockReason"):
-                raise ProviderError(f"the model's server refused the conversation: {reason}")
+                raise AnswerWithheld(f"the model's server refused the conversation: {reason}")
             if counted := data.get("usageMetadata"):
                 output = ("candidatesTokenCount", "thoughtsTokenCount")
                 self.usage = Usage(
@@ -66,6 +69,9 @@ class Answer:
         """Calls in their order, usage."""
         if not self.end:
             raise ProviderError("the model's server ended the answer before it was whole")
+        withheld = self.end in _WITHHELD
+        if withheld and (self.guarded or not self.spoken):
+            raise AnswerWithheld(f"the model's server withheld the answer: {self.end}")
         if self.end not in _FINE and not self.spoken:
             raise ProviderError(f"the model gave no answer: {self.end}")
         for part in self.calls:
@@ -104,7 +110,7 @@ class GeminiModel:
         self, messages: Sequence[Message], tools: Sequence[Tool], settings: ModelSettings
     ) -> AsyncIterator[Delta]:
         deadlines = Deadlines.begin(self._settings.first_token_timeout, self._settings.total_timeout)
-        request, answer = self._request(messages, tools, settings), Answer(self._call)
+        request, answer = self._request(messages, tools, settings), Answer(self._call, bool(settings.safety))
         async with aclosing(self._server.deltas(request, deadlines, answer)) as deltas:
             async for delta in deltas:
                 yield delta
@@ -131,6 +137,8 @@ class GeminiModel:
             body["tools"] = [{"functionDeclarations": [_declaration(tool["function"]) for tool in tools]}]
         if generation := self._generation(model, settings, with_tools=bool(tools)):
             body["generationConfig"] = generation
+        if settings.safety:
+            body["safetySettings"] = [{"category": kind, "threshold": each} for kind, each in settings.safety.items()]
         url = f"{self._base_url}/v1beta/models/{quote(model, safe='')}:streamGenerateContent?alt=sse"
         return Request(url, {"x-goog-api-key": self._settings.api_key}, body)
 

@@ -54,6 +54,10 @@ class ModelSettings:
     sampling: Mapping[str, Any] = field(default_factory=dict)
     """`top_p`, `top_k`, `stop`, `seed`, `presence_penalty`, `frequency_penalty`; a provider takes those it knows."""
 
+    safety: Mapping[str, str] = field(default_factory=dict)
+    """Kinds of harm (`HARM_CATEGORY_…`) -> from where on an answer is withheld (`BLOCK_LOW_AND_ABOVE`, `OFF` …).
+    Gemini's models heed it."""
+
     def sampling_as(self, names: Mapping[str, str]) -> dict[str, Any]:
         """Those that a provider knows, by its names."""
         return {names[key]: value for key, value in self.sampling.items() if key in names and value is not None}
@@ -65,7 +69,8 @@ class LanguageModel(Protocol):
     def stream(
         self, messages: Sequence[Message], tools: Sequence[Tool], settings: ModelSettings
     ) -> AsyncIterator[Delta]:
-        """One answer. Closing the iterator frees the provider's connection. Raises `ProviderError`."""
+        """One answer. Closing the iterator frees the provider's connection. Raises `ProviderError`,
+        and of these `AnswerWithheld` for what is not safe."""
 
     async def close(self) -> None: ...
 

@@ -25,10 +25,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from callagent.errors import ProviderError, ProviderRefused, ProviderTimeout, UserError
+from callagent.errors import AnswerWithheld, ProviderError, ProviderRefused, ProviderTimeout, UserError
 from callagent.models.protocol import Delta, LanguageModel, Message, ModelSettings, Tool, ToolCall
 
-_ERRORS = ("timeout", "refused", "500", "cut")
+_ERRORS = ("timeout", "refused", "500", "cut", "withheld")
 _ENTRY_KEYS = {"text", "calls", "delay", "expect", "error"}
 _EXPECT_KEYS = {"tools", "system", "last_user"}
 _SHOWN_CHARACTERS = 2000
@@ -235,6 +235,8 @@ def _fail(error: str) -> NoReturn:
             raise ProviderTimeout("the script's provider did not answer in time")
         case "refused":
             raise ProviderRefused("the script's provider refused the request")
+        case "withheld":
+            raise AnswerWithheld("the script's provider withheld the answer")
         case "500":
             raise ProviderError("the script's provider answered 500")
         case _:

@@ -1,4 +1,4 @@
-"""An MCP server of the official package, on loopback."""
+"""MCP servers of the official package: on loopback, over HTTP and server-sent events, and as a program."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 import pytest
 
-_PROGRAM = """
-import socket, uvicorn
+_TOOLS = """
+import os, socket, sys, time
 from mcp.server import MCPServer
 
 server = MCPServer("towns")
@@ -30,27 +30,56 @@ def fail() -> str:
     '''Fail.'''
     raise ValueError("no such town")
 
+@server.tool()
+def variable(name: str) -> str:
+    '''A variable of the environment.'''
+    return os.environ.get(name, "none")
+
+@server.tool()
+def process() -> int:
+    '''The number of this process.'''
+    return os.getpid()
+
+@server.tool()
+def wait(seconds: float) -> str:
+    '''Answer later.'''
+    time.sleep(seconds)
+    return "done"
+"""
+
+_OVER_HTTP = (
+    _TOOLS
+    + """
+import uvicorn
+
 sock = socket.socket()
-sock.bind(("127.0.0.1", 0))
+sock.bind(("127.0.0.1", int(sys.argv[2])))
 sock.listen(10)
 print(sock.getsockname()[1], flush=True)
-config = uvicorn.Config(server.streamable_http_app(), log_level="error")
-uvicorn.Server(config).run(sockets=[sock])
+app = server.sse_app() if sys.argv[1] == "sse" else server.streamable_http_app()
+uvicorn.Server(uvicorn.Config(app, log_level="error")).run(sockets=[sock])
 """
+)
+
+PROGRAM = _TOOLS + "\nserver.run('stdio')\n"
+"""The same server on its standard input and output: `python -c PROGRAM`."""
 
 
 @contextmanager
-def mcp_server() -> Iterator[str]:
-    """Its address; skips the test where the package is not installed."""
+def mcp_server(transport: str = "mcp", port: int = 0) -> Iterator[str]:
+    """Its address; `transport`: `mcp` or `sse`. Skips the test where the package is not installed."""
     pytest.importorskip("mcp")
     process = subprocess.Popen(
-        [sys.executable, "-c", _PROGRAM], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        [sys.executable, "-c", _OVER_HTTP, transport, str(port)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
     )
     try:
         assert process.stdout is not None
-        port = process.stdout.readline().strip()
-        assert port, "the server did not start"
-        yield f"http://127.0.0.1:{port}/mcp"
+        found = process.stdout.readline().strip()
+        assert found, "the server did not start"
+        yield f"http://127.0.0.1:{found}/{transport}"
     finally:
         process.kill()
         process.wait()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from callagent.errors import ProviderError, ProviderRefused, ProviderTimeout
+from callagent.errors import AnswerWithheld, ProviderError, ProviderRefused, ProviderTimeout
 from callagent.models import Delta, Message, ModelSettings, Tool
 from callagent.models.failover import FailoverModel
 from tests.virtual_time import run
@@ -64,6 +64,17 @@ def test_the_first_answers_and_may_take_its_time_once_it_has_begun() -> None:
 @pytest.mark.parametrize("error", [ProviderError("500"), ProviderRefused("no", 401), ProviderTimeout("late")])
 def test_one_that_fails_before_it_began_is_followed_by_the_next(error: ProviderError) -> None:
     assert run(ask(over(Model("a", error=error), Model("b")))) == "b0. b1. b2. "
+
+
+def test_what_is_not_safe_is_said_by_no_other_model_where_safety_is_asked_for() -> None:
+    first, second = Model("a", error=AnswerWithheld("SAFETY")), Model("b")
+    model = over(first, second)
+    safe = ModelSettings(safety={"HARM_CATEGORY_HARASSMENT": "BLOCK_LOW_AND_ABOVE"})
+    for _ in range(4):
+        with pytest.raises(AnswerWithheld):
+            run(ask(model, safe))
+    assert (len(first.asked), second.asked, model.lineup.outages) == (4, [], 0)
+    assert run(ask(model)) == "b0. b1. b2. "
 
 
 def test_one_that_does_not_begin_within_2_5_s_is_followed_by_the_next() -> None:

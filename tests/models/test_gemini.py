@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from callagent.errors import ProviderError
+from callagent.errors import AnswerWithheld, ProviderError
 from callagent.models import Delta, ModelSettings, ToolCall, Usage
 from tests.models.provider_server import HELLO, ProviderServer, ask, sends
 
@@ -120,6 +120,20 @@ async def test_answer_that_the_provider_withholds(event: dict[str, Any]) -> None
     async with ProviderServer(sends(event)).model(NAME) as model:
         with pytest.raises(ProviderError, match=r"PROHIBITED_CONTENT|SAFETY|MALFORMED"):
             await ask(model)
+
+
+async def test_safety_settings_go_with_the_request_and_cut_an_answer_that_has_begun() -> None:
+    settings = ModelSettings(safety={"HARM_CATEGORY_HARASSMENT": "BLOCK_LOW_AND_ABOVE"})
+    begun = content({"text": "You are a"})
+    cut = {"candidates": [{"finishReason": "SAFETY", "index": 0}]}
+    server = ProviderServer(sends(begun, cut), sends(begun, cut))
+    async with server.model(NAME) as model:
+        with pytest.raises(AnswerWithheld, match="SAFETY"):
+            await ask(model, settings=settings)
+        # Nobody asked for a filter: what was said was said.
+        assert await ask(model) == [Delta("You are a")]
+    wanted = [{"category": "HARM_CATEGORY_HARASSMENT", "threshold": "BLOCK_LOW_AND_ABOVE"}]
+    assert [request.get("safetySettings") for request in server.requests] == [wanted, None]
 
 
 async def test_arguments_keep_their_letters() -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from callagent.agents.action import MetricWriter
-from callagent.agents.adk.check import read_description
 from callagent.agents.adk.config import AgentConfig, load_config
 from callagent.agents.adk.tree import build_tree
 from callagent.agents.finding import Findings
@@ -25,6 +23,7 @@ from callagent.agents.tree import (
     WorkerCode,
     tree_places,
 )
+from callagent.agents.tree.describe import Description
 from callagent.call_info import CallInfo
 from callagent.errors import ProjectError
 from callagent.models.protocol import LanguageModel, for_call
@@ -42,23 +41,16 @@ class AdkProject:
         self.name = path.resolve().name
         self.config = config
         self.shared = SharedState()
-        self._path = path
         self._model = model
         self._pool = pool
         self._settings = settings
-        self._root: Node | None = None
-        self._preparing = asyncio.Lock()
+        self._description = Description(
+            f"The project in {path}", pool, lambda answer: build_tree(answer["root"])
+        )  # fmt: skip
 
     async def prepare(self) -> Node:
         """The tree, with the project's Python imported once. Raises `ProjectError` and `WorkerError`."""
-        async with self._preparing:
-            if self._root is None:
-                root, errors = await read_description(self._pool)
-                if root is None:
-                    listed = "\n".join(f"  {error}" for error in errors)
-                    raise ProjectError(f"The project in {self._path} cannot be loaded:\n{listed}")
-                self._root = build_tree(root)
-            return self._root
+        return await self._description.get()
 
     def phrases(self) -> Sequence[str]:
         settings = self._settings
@@ -87,6 +79,7 @@ class AdkProject:
         return TreeAgent(self.name, conversation, code, for_call(self._model), self._settings, **more)
 
     async def close(self) -> None:
+        await self._description.close()
         await self._pool.close()
 
 

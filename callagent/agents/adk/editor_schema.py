@@ -50,6 +50,7 @@ _GENERATION: Mapping[str, Mapping[str, Any]] = {
     "seed": {"type": "integer"},
     "stop_sequences": _list(_TEXT),
     "response_mime_type": _TEXT,
+    "safety_settings": _list(_object(["category", "threshold"], category=_TEXT, threshold={}, method=_TEXT)),
 }
 
 

@@ -163,6 +163,7 @@ GENERATION_KEYS: dict[str, Check] = {
     "presence_penalty": _number,
     "frequency_penalty": _number,
     "response_mime_type": _text,
+    "safety_settings": _items,
 }
 """Those whose values are checked."""
 PASSED_OVER = (
@@ -170,7 +171,7 @@ PASSED_OVER = (
     "cached_content", "continuation_token", "enable_enhanced_civic_answers", "generation_output_config", "http_options",
     "image_config", "labels", "logprobs", "media_resolution", "model_armor_config", "model_selection_config",
     "response_json_schema", "response_logprobs", "response_modalities", "routing_config",
-    "safety_settings", "service_tier", "should_return_http_response", "speech_config", "store", "thinking_config",
+    "service_tier", "should_return_http_response", "speech_config", "store", "thinking_config",
     "tool_config",
 )  # fmt: skip
 """The format's other keys: for Google's own models."""
@@ -183,8 +184,9 @@ SAMPLING = {
     "frequency_penalty": "frequency_penalty",
 }
 """The format's names -> ours."""
-EFFECTIVE = ("temperature", "max_output_tokens", "response_mime_type", *SAMPLING)
-"""Those that our models take."""
+GEMINI_ONLY = ("safety_settings",)
+EFFECTIVE = ("temperature", "max_output_tokens", "response_mime_type", *GEMINI_ONLY, *SAMPLING)
+"""Those that our models take; some of them Gemini's models only."""
 
 
 def snake_case(key: str) -> str:

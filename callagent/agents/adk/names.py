@@ -11,6 +11,11 @@ from callagent.agents.tree.phone import HAND_OFF, METHODS, OPTIONS
 BUILT_IN = "google.adk"
 PHONE = "callagent"
 MCP_TOOLSETS = ("McpToolset", "MCPToolset")
+ALLOW_PROGRAMS = "ADK_ALLOW_CONFIG_STDIO_MCP_SERVERS"
+"""The variable that lets YAML name programs to be started; the format's own."""
+MCP_WITHOUT_EFFECT = ("auth_scheme", "auth_credential", "credential_key", "tool_list_cache_ttl_seconds",
+                      "use_mcp_resources")  # fmt: skip
+"""Arguments of such a set that do nothing here."""
 _REFUSED = {"yaml", "ruamel", "distutils", "pip", "setuptools", "pkg_resources"}
 
 
@@ -44,13 +49,6 @@ def phone_problems(name: str, options: Mapping[str, Any]) -> Iterator[tuple[tupl
         yield ("args", "method"), f"one of {', '.join(METHODS)} is needed"
     if name == HAND_OFF and not options.get("destination"):
         yield ("args",), "the key 'destination' is missing"
-
-
-def is_program(arguments: Mapping[str, Any] | None) -> bool:
-    """Whether a set of tools is a program to be started, or spoken to by an older transport: neither is done here."""
-    given = arguments or {}
-    return any(given.get(key) is not None for key in ("stdio_server_params", "stdio_connection_params",
-                                                      "sse_connection_params"))  # fmt: skip
 
 
 def absolute(path: str, package: str) -> str:

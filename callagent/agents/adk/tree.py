@@ -17,11 +17,12 @@ from callagent.agents.tree import (
     ToolKind,
     phone_tool,
 )
+from callagent.agents.tree.keepsakes import Adds
 
 _PLAIN: dict[str, type[Node]] = {"sequential": SequentialNode, "parallel": ParallelNode, "code": CodeNode}
 _LLM_KEYS = (
-    "instruction", "static_instruction", "model", "temperature", "max_tokens", "sampling", "json_output", "output_key",
-    "output_schema", "input_schema", "has_history", "can_transfer_to_parent", "can_transfer_to_peers",
+    "instruction", "static_instruction", "model", "temperature", "max_tokens", "sampling", "safety", "json_output",
+    "output_key", "output_schema", "input_schema", "has_history", "can_transfer_to_parent", "can_transfer_to_peers",
 )  # fmt: skip
 
 
@@ -56,4 +57,7 @@ def _tool(described: Mapping[str, Any]) -> Tool:
         agent=build_tree(described["agent"]) if kind is ToolKind.AGENT else None,
         skip_summarization=bool(described.get("skip_summarization")),
         text=described.get("text") or "",
+        timeout=described.get("timeout"),
+        adds=Adds(described["adds"]) if described.get("adds") else None,
+        remembers=bool(described.get("remembers")),
     )

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from callagent.agents.cx.durations import seconds_of
 from callagent.agents.cx.files import AppFiles
 
 POINTS = {
@@ -19,8 +20,19 @@ POINTS = {
 """Point -> key of an agent's file."""
 
 
-AUTHENTICATION = ("apiKeyConfig", "bearerTokenConfig", "oauthConfig")
+AUTHENTICATION = (
+    "apiKeyConfig", "bearerTokenConfig", "oauthConfig", "serviceAccountAuthConfig", "serviceAgentIdTokenAuthConfig",
+)  # fmt: skip
 """Ways to prove to an outside server who asks, as far as they work here."""
+
+UNAVAILABLE = (
+    "clientFunction", "connectorTool", "dataStoreTool", "fileSearchTool", "googleSearchTool", "remoteAgentTool",
+    "widgetTool",
+)  # fmt: skip
+"""Kinds of tools that need the platform's services, or a screen. Models are offered them, as their instructions name
+them, and told when they call one; client functions are carried out in sessions of clients."""
+LONGEST_TOOL = 300.0
+"""Seconds, whatever the app says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +77,7 @@ class ToolConfig:
     fake: Code | None = None
     """What answers in its place where a session asks for fakes."""
     schema: Mapping[str, Any] | None = None
-    """OpenAPI; None: a tool of another kind."""
+    """OpenAPI, of `openApiTool`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +146,11 @@ def _named(name: str, displayed: Mapping[str, str]) -> str | None:
     if wanted in displayed:
         return wanted
     return next((folder for folder, shown in displayed.items() if shown == wanted), None)
+
+
+def tool_timeout(data: Mapping[str, Any]) -> float | None:
+    """Seconds that a tool's or a toolset's file gives one call; None: it does not say."""
+    return min(seconds_of(data.get("timeout")), LONGEST_TOOL) or None
 
 
 def tool_name(tool: ToolConfig) -> str:

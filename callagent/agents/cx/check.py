@@ -10,23 +10,21 @@ from typing import Any
 
 from callagent.agents.cx import no_effect
 from callagent.agents.cx.ambience import ambience_problem
-from callagent.agents.cx.app import AUTHENTICATION, AgentConfig, Code, CxApp
+from callagent.agents.cx.app import AUTHENTICATION, UNAVAILABLE, AgentConfig, Code, CxApp, GuardrailConfig, tool_timeout
 from callagent.agents.cx.conditions import other_tags, problems
 from callagent.agents.cx.expression import Expression
 from callagent.agents.cx.files import read_files
-from callagent.agents.cx.guardrails import ENFORCED
+from callagent.agents.cx.guardrails import MODEL_SAFETY, problem_of, safety_of
 from callagent.agents.cx.load import AppReader
 from callagent.agents.cx.recordings import recording_path
 from callagent.agents.cx.transfer_rules import expression_of
 from callagent.agents.finding import CheckReport, Finding, Findings
 from callagent.agents.tree.describe import describe
 from callagent.errors import ProjectError
-from callagent.log import get_logger
 from callagent.workers.protocol import WorkerPool
 
-log = get_logger(__name__)
-AVAILABLE = ("pythonFunction", "agentTool", "systemTool", "mcpTool", "openApiTool")
 _CLIENT = "clientFunction"
+_WITHOUT_EFFECT = ("serviceDirectoryConfig", "tlsConfig")
 _LIMITS = (("agents", 100), ("tools", 200), ("variables", 100))
 _TOOLS_PER_AGENT, _CALLBACKS_PER_AGENT = 100, 50
 _RECORDING = re.compile(r"from_audio\(\s*(?:audio_uri\s*=\s*)?[\"']([^\"']+)[\"']")
@@ -55,16 +53,9 @@ def check_cx_app(path: Path) -> CheckReport:
 
 
 async def check_cx_imports(pool: WorkerPool) -> list[Finding]:
-    """Errors that show when the app's Python runs."""
-    return (await read_description(pool))[1]
-
-
-async def read_description(pool: WorkerPool) -> tuple[Mapping[str, Any], list[Finding]]:
-    """The app's Python tools as models see them, and what is wrong with its Python. Raises `WorkerError`."""
-    answer, errors = await describe(pool)
-    for each in answer["unreachable"]:
-        log.warning("toolset_unreachable", file=each["file"], error=each["message"])
-    return answer["tools"], errors
+    """What shows when the app's Python runs, and servers of its tools that are away."""
+    described = await describe(pool)
+    return [*described.errors, *described.unreachable]
 
 
 class _Checker:
@@ -91,13 +82,20 @@ class _Checker:
             if toolset.schema is None and toolset.mcp is None:
                 self._reader.warning(toolset.file, toolset.name, "only OpenAPI and MCP toolsets work here")
             self._authentication(toolset.file, toolset.data)
+            self._timeout(toolset.file, toolset.data)
         self._other_code()
         for guardrail in app.guardrails.values():
-            kinds = [key for key in ("contentFilter", "llmPromptSecurity", "llmPolicy", "modelSafety", "codeCallback")
-                     if key in guardrail.data]  # fmt: skip
-            for kind in kinds:
-                if kind not in ENFORCED:
-                    self._reader.warning(guardrail.file, kind, f"guardrails of the kind '{kind}' are not enforced here")
+            self._safety(guardrail)
+
+    def _safety(self, guardrail: GuardrailConfig) -> None:
+        if MODEL_SAFETY not in guardrail.data:
+            return
+        message = f"'{MODEL_SAFETY}' is enforced by Gemini's own models only: others answer without it"
+        self._reader.warning(guardrail.file, MODEL_SAFETY, message)
+        for kind, threshold in safety_of(guardrail.data):
+            if problem := problem_of(kind, threshold):
+                bad = threshold if threshold in problem else kind
+                self._reader.warning(guardrail.file, bad, f"{problem}: it has no effect")
 
     def _other_code(self) -> None:
         """Of guardrails, transfer rules and fakes."""
@@ -173,11 +171,14 @@ class _Checker:
         for tool in self._app.tools.values():
             self._authentication(tool.file, tool.data)
             if tool.kind == _CLIENT:
-                message = "client functions work in sessions only: on the telephone models are not offered them"
+                message = (
+                    "client functions work in sessions only: on the telephone the model is told so when it calls one"
+                )
                 self._reader.warning(tool.file, tool.kind, message)
-            elif tool.kind and tool.kind not in AVAILABLE:
-                message = f"tools of the kind '{tool.kind}' do not work here: models are not offered them"
+            elif tool.kind in UNAVAILABLE:
+                message = f"tools of the kind '{tool.kind}' do not work here: the model is told so when it calls one"
                 self._reader.warning(tool.file, tool.kind, message)
+            self._timeout(tool.file, tool.data)
             if tool.code is None or (tree := self._parsed(tool.code)) is None:
                 continue
             for each in ast.walk(tree):
@@ -190,12 +191,21 @@ class _Checker:
         for line, problem in no_effect.of_tool(function):
             self._reader.findings.warning(file, line, problem)
 
+    def _timeout(self, file: str, data: Mapping[str, Any]) -> None:
+        if data.get("timeout") is not None and tool_timeout(data) is None:
+            self._reader.warning(file, "timeout", f"'{data['timeout']}' is no duration such as '20s': it has no effect")
+
     def _authentication(self, file: str, data: Mapping[str, Any]) -> None:
         for own in (data.get(key) for key in ("openApiToolset", "openApiTool", "mcpToolset", "mcpTool")):
             given = own.get("apiAuthentication") if isinstance(own, Mapping) else None
             for kind in given if isinstance(given, Mapping) else ():
                 if kind not in AUTHENTICATION:
                     self._reader.warning(file, str(kind), f"'{kind}' does not work here: requests go without it")
+            for kind in _WITHOUT_EFFECT:
+                if isinstance(own, Mapping) and own.get(kind):
+                    self._reader.warning(
+                        file, kind, f"'{kind}' has no effect here: the system's certificates and names do"
+                    )
 
     def _parsed(self, code: Code) -> ast.Module | None:
         try:

@@ -64,7 +64,7 @@ def call_settings(app: CxApp) -> CallSettings:
         inactivity=seconds_of(audio.get("inactivityTimeout")) or _DEFAULT_INACTIVITY,
         barge_in=False if uninterrupted else None,
         keys=not as_bool(channel.get("disableDtmf")),
-        fallback=str(messages.get(app.language) or next(iter(messages.values()), "")),
+        fallback="" if strategy == "NONE" else str(messages.get(app.language) or next(iter(messages.values()), "")),
         max_fallbacks=int(fallback.get("maxFallbackAttempts") or 0) if strategy == "FALLBACK_RESPONSE" else 0,
         ends_on_error=strategy == "END_SESSION",
         escalates_on_error=as_bool((errors.get("endSessionConfig") or {}).get("escalateSession")),
@@ -149,6 +149,7 @@ class CxAgent(TreeAgent):
         spent = 0 < self._call.max_fallbacks < self._failures
         if self.failure is not None and (self._call.ends_on_error or spent):
             escalates = self._call.ends_on_error and self._call.escalates_on_error
+            self._stage.end_arguments = {"reason": "error", "session_escalated": escalates}
             decide(Handoff(LIVE_AGENT, "error", "bye") if escalates else HangUp())
 
     def _ending(self) -> Ending:

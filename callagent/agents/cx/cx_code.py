@@ -12,12 +12,12 @@ from callagent.agents.cx.gate import Gate
 from callagent.agents.cx.guardrails import Guardrail, guardrails_of
 from callagent.agents.cx.held_words import HeldWords
 from callagent.agents.cx.instruction import dynamic_names, render, state_update
-from callagent.agents.cx.stage import ENDPOINTING_MODES, Stage
+from callagent.agents.cx.stage import Stage
 from callagent.agents.cx.telephony import as_bool, as_map, session_end
 from callagent.agents.cx.transfer_rules import planner_targets, rules_of
 from callagent.agents.cx.tree import CUSTOMIZE_RESPONSE, END_SESSION
 from callagent.agents.tree import CodeAnswer, CodeCall, Conversation, Event, Point, Scene, Tool
-from callagent.agents.tree.content import calls, parts, text_content, texts
+from callagent.agents.tree.content import Content, calls, parts, text_content, texts
 from callagent.agents.tree.event import USER
 from callagent.agents.tree.project_code import OnEvent, ProjectCode, RunChild
 from callagent.log import get_logger
@@ -143,12 +143,21 @@ class CxCode:
         said = "\n".join(texts(content))
         guardrail = await self._gate.stops_answer(scene, self._guardrails(scene), subject, said)
         if guardrail is not None:
-            await self._stage.write("guardrail", guardrail.name)
-            instead: Plain | None = guardrail.answer(self._app)
-            if instead is None:
-                instead = text_content("model", *filter(None, [await self._gate.answer(scene, guardrail)]))
-            return replace(answer, returned=instead)
+            return replace(answer, returned=await self._in_place(guardrail))
         return replace(answer, returned=content)
+
+    async def withheld(self, scene: Scene) -> Content | None:
+        guardrail = next((each for each in self._guardrails(scene) if each.safety), None)
+        return None if guardrail is None else await self._in_place(guardrail)
+
+    async def _in_place(self, guardrail: Guardrail) -> dict[str, Any]:
+        """What is said and called instead of an answer that is not to be given."""
+        await self._stage.write("guardrail", guardrail.name)
+        decided = guardrail.answer(self._app)
+        if decided is not None:
+            return self._taken(decided)
+        text = await self._gate.answer_by(guardrail.prompt)
+        return {"role": "model", "parts": [{"text": text}] if text else []}
 
     async def _say_partly(self, scene: Scene, content: Plain) -> None:
         """The caller hears it while the model is asked."""
@@ -258,7 +267,7 @@ class CxCode:
         if call.tool.name == END_SESSION:
             await self._end_session(arguments)
         else:
-            await self._customize(arguments)
+            await self._stage.customize(arguments)
         done = {"status": "ok"}
         after = await self._own(scene, Point.AFTER_TOOL, {**subject, "args": arguments, "tool_response": done})
         actions = {**before.actions, **after.actions, "skip_summarization": True}
@@ -278,14 +287,6 @@ class CxCode:
             "session_escalated": as_bool(arguments.get("session_escalated")),
         }
         self._stage.decide(ending)
-
-    async def _customize(self, arguments: Plain) -> None:
-        text = str(arguments.get("content") or "")
-        await self._stage.say(text, interruptible=not as_bool(arguments.get("disable_barge_in")))
-        if as_bool(arguments.get("enable_dtmf")):
-            mode = str(arguments.get("dtmf_endpointing_timeout_modes") or "mid").lower()
-            timeout = ENDPOINTING_MODES.get(mode, ENDPOINTING_MODES["mid"])
-            self._stage.collect_digits(str(arguments.get("dtmf_finish_digit") or ""), timeout)
 
     # Help ---------------------------------------------------------------------------------------------------------
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -15,7 +14,6 @@ from typing import Any
 
 from callagent.agents.action import MetricWriter
 from callagent.agents.cx.app import CxApp
-from callagent.agents.cx.check import read_description
 from callagent.agents.cx.cx_agent import CxAgent, call_settings
 from callagent.agents.cx.cx_code import CxCode
 from callagent.agents.cx.gate import Gate
@@ -38,12 +36,22 @@ from callagent.agents.tree import (
     WorkerCode,
     tree_places,
 )
+from callagent.agents.tree.describe import Description
 from callagent.call_info import CallInfo
-from callagent.errors import ProjectError
 from callagent.models.protocol import LanguageModel, for_call
 from callagent.workers.protocol import ProjectRuntime, WorkerPool
 
 RUNTIME = "callagent.agents.cx.runtime:CxRuntime"
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """The app as its Python and its servers describe it."""
+
+    described: Mapping[str, Any]
+    """Declarations of tools by name."""
+    tools: Mapping[str, Tool]
+    root: LlmNode
 
 
 class CxProject:
@@ -61,23 +69,15 @@ class CxProject:
             fallback_utterance=own.fallback or settings.fallback_utterance,
         )
         self._recordings = Recordings(app.files)
-        self._root: LlmNode | None = None
-        self._described: Mapping[str, Any] = {}
-        self._tools: Mapping[str, Tool] = {}
-        self._preparing = asyncio.Lock()
+        self._description = Description(f"The app '{self.name}'", pool, self._made_of)
 
     async def prepare(self) -> LlmNode:
         """The tree, with the app's Python run once. Raises `ProjectError` and `WorkerError`."""
-        async with self._preparing:
-            if self._root is None:
-                described, errors = await read_description(self._pool)
-                if errors:
-                    listed = "\n".join(f"  {error}" for error in errors)
-                    raise ProjectError(f"The app '{self.name}' cannot be loaded:\n{listed}")
-                self._described = described
-                self._tools = app_tools(self.app, described)
-                self._root = build_tree(self.app, described)
-            return self._root
+        return (await self._description.get()).root
+
+    def _made_of(self, answer: Mapping[str, Any]) -> _Made:
+        described = answer["tools"]
+        return _Made(described, app_tools(self.app, described), build_tree(self.app, described))
 
     def phrases(self) -> Sequence[str]:
         texts = (self._settings.fallback_utterance, self._settings.hangup_utterance)
@@ -111,9 +111,8 @@ class CxProject:
         `clients`: whoever drives the agent carries out the app's client functions.
         `observe` is told of every request to the model.
         """
-        root = await self.prepare()
-        if clients:
-            root = build_tree(self.app, self._described, clients=True)
+        made = await self._description.get()
+        root = build_tree(self.app, made.described, clients=True) if clients else made.root
         context = {
             "session_id": info.call_id,
             "app_id": self.name,
@@ -129,7 +128,7 @@ class CxProject:
         spare = partial(self._pool.lease, context)
         worker = WorkerCode(lease, conversation, settings.function_timeout, settings.agent_timeout, spare)
         model = for_call(self._model)
-        code = CxCode(self.app, worker, conversation, Gate(worker, conversation, model), stage, self._tools)
+        code = CxCode(self.app, worker, conversation, Gate(worker, conversation, model), stage, made.tools)
         return CxAgent(self.app, conversation, code, stage, model, settings, observe)
 
     @asynccontextmanager
@@ -151,6 +150,7 @@ class CxProject:
         return CxTwin(self, variables, mocks)
 
     async def close(self) -> None:
+        await self._description.close()
         await self._pool.close()
 
 

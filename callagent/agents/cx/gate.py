@@ -6,12 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from callagent.agents.cx.guardrails import Guardrail
-from callagent.agents.cx.policies import answer_instead, triggers
+from callagent.agents.cx.policies import ask, triggers
 from callagent.agents.tree import Conversation, Point, Scene
-from callagent.agents.tree.history import contents_for
+from callagent.agents.tree.content import as_messages, texts
 from callagent.agents.tree.project_code import ProjectCode
-from callagent.models.protocol import LanguageModel
+from callagent.errors import ProviderError
+from callagent.log import get_logger
+from callagent.models.protocol import LanguageModel, ModelSettings
 
+log = get_logger(__name__)
+_MESSAGES = 20
 _NOT_SAID = ("<event>", "<context>")
 """Turns that are not the caller's words."""
 Plain = Mapping[str, Any]
@@ -52,10 +56,15 @@ class Gate:
                 return guardrail
         return None
 
-    async def answer(self, scene: Scene, guardrail: Guardrail) -> str:
-        """What is said by the guardrail's own words in the place of what it stopped."""
-        contents = contents_for(scene.node.name, scene.branch, self._conversation.events)
-        return await answer_instead(guardrail.prompt, self._model, contents)
+    async def answer_by(self, prompt: str) -> str:
+        """What the model answers by another instruction to the conversation so far; empty: nothing in time."""
+        spoken = [event.content for event in self._conversation.events[-_MESSAGES:] if texts(event.content)]
+        messages = [{"role": "system", "content": prompt}, *as_messages([each for each in spoken if each])]
+        try:
+            return (await ask(self._model, messages, ModelSettings())).strip()
+        except (ProviderError, TimeoutError) as error:
+            log.warning("guardrail_not_answered", error=f"{type(error).__name__}: {error}")
+            return ""
 
     async def _policy(self, guardrail: Guardrail, said: str, *, by_caller: bool) -> bool:
         policy = guardrail.policy

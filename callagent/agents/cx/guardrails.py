@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 import re
 import unicodedata
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -14,8 +14,9 @@ from callagent.agents.cx.app import AgentConfig, Code, CxApp, GuardrailConfig
 from callagent.agents.cx.policies import Policy, policy_of
 from callagent.agents.flows.patterns import Pattern
 
-ENFORCED = ("contentFilter", "codeCallback", "llmPolicy", "llmPromptSecurity")
-"""Kinds that work here; the others are reported by the check."""
+MODEL_SAFETY = "modelSafety"
+HARMS = ("HATE_SPEECH", "DANGEROUS_CONTENT", "HARASSMENT", "SEXUALLY_EXPLICIT")
+THRESHOLDS = ("BLOCK_LOW_AND_ABOVE", "BLOCK_MEDIUM_AND_ABOVE", "BLOCK_ONLY_HIGH", "BLOCK_NONE", "OFF")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,8 @@ class Guardrail:
     callbacks: Mapping[str, Code]
     action: Mapping[str, Any]
     policy: Policy | None = None
+    safety: Mapping[str, str] = field(default_factory=dict)
+    """Kinds of harm -> from where on the model's provider is to withhold an answer."""
 
     @property
     def checks_answers(self) -> bool:
@@ -82,6 +85,21 @@ def guardrails_of(app: CxApp, agent: AgentConfig) -> list[Guardrail]:
     return [_guardrail(each) for each in enabled]
 
 
+def safety_of(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Kinds and thresholds of `modelSafety`, as they are written."""
+    own = data.get(MODEL_SAFETY)
+    for each in own.get("safetySettings") or () if isinstance(own, Mapping) else ():
+        if isinstance(each, Mapping):
+            yield str(each.get("category") or ""), str(each.get("threshold") or "")
+
+
+def problem_of(kind: str, threshold: str) -> str:
+    """Why a setting of safety has no effect; empty: it has."""
+    if kind not in [f"HARM_CATEGORY_{harm}" for harm in HARMS]:
+        return f"'{kind}' is no kind of harm; HARM_CATEGORY_{', HARM_CATEGORY_'.join(HARMS)} are"
+    return "" if threshold in THRESHOLDS else f"'{threshold}' is no threshold; {', '.join(THRESHOLDS)} are"
+
+
 def bad_patterns(data: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Regular expressions that cannot be used, with the reason."""
     given = data.get("contentFilter") or {}
@@ -105,6 +123,7 @@ def _guardrail(config: GuardrailConfig) -> Guardrail:
         callbacks=config.callbacks,
         action=config.data.get("action") or {},
         policy=policy_of(config.data),
+        safety={kind: threshold for kind, threshold in safety_of(config.data) if not problem_of(kind, threshold)},
     )
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import urllib.parse
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
+
+from callagent.agents.cx.app import ToolConfig
 
 SESSION_CONTEXT = "x-ces-session-context"
 """Marks what the call fills in and the model never sees."""
@@ -101,13 +103,21 @@ def operations(schema: Mapping[str, Any]) -> list[Operation]:
     return found
 
 
-def only_operation(schema: Mapping[str, Any], name: str) -> Operation | None:
-    """Of a description that is one tool: its first operation, under the tool's name."""
-    paths = schema.get("paths") or {}
-    for path, item in paths.items():
+def single_operation(tool: ToolConfig) -> Operation | None:
+    """Of a tool that is one operation: the one of the tool's name, else the description's first."""
+    if tool.kind != "openApiTool":
+        return None
+    schema = tool.schema or {}
+    named = str(tool.data["openApiTool"].get("name") or "")
+    return next((each for each in operations(schema) if each.name == named), None) or _first(schema)
+
+
+def _first(schema: Mapping[str, Any]) -> Operation | None:
+    """The first operation, which needs no name of its own."""
+    for path, item in (schema.get("paths") or {}).items():
         for method in _METHODS:
             if isinstance(item, Mapping) and isinstance(own := item.get(method), Mapping):
-                return replace(_operation(schema, str(path), method, item, {"operationId": name, **own}), name=name)
+                return _operation(schema, str(path), method, item, {"operationId": "operation", **own})
     return None
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from callagent.agents.tree import Event
-from callagent.agents.tree.content import Content, as_messages, texts
+from callagent.agents.tree.content import texts
 from callagent.agents.tree.event import USER
 from callagent.errors import ProviderError
 from callagent.log import get_logger
@@ -75,7 +75,8 @@ async def triggers(
     conversation = _conversation(events, policy.messages)
     question = _QUESTION.format(policy=policy.prompt, conversation=conversation, author=author, said=said)
     try:
-        answer = await _ask(model, question)
+        settings = ModelSettings(json_output=True, temperature=0.0)
+        answer = await ask(model, [{"role": "user", "content": question}], settings)
         found = json.loads(match[0]) if (match := re.search(r"\{.*\}", answer, re.DOTALL)) else {}
         if isinstance(found.get("triggered"), bool):
             return bool(found["triggered"])
@@ -85,21 +86,8 @@ async def triggers(
     return not policy.fail_open
 
 
-async def answer_instead(prompt: str, model: LanguageModel, contents: Sequence[Content]) -> str:
-    """What the model says by other instructions; empty: it does not answer."""
-    try:
-        return await _text(model, [{"role": "system", "content": prompt}, *as_messages(contents)], ModelSettings())
-    except (ProviderError, TimeoutError) as error:
-        log.warning("guardrail_not_answered", error=f"{type(error).__name__}: {error}")
-        return ""
-
-
-async def _ask(model: LanguageModel, question: str) -> str:
-    settings = ModelSettings(json_output=True, temperature=0.0)
-    return await _text(model, [{"role": "user", "content": question}], settings)
-
-
-async def _text(model: LanguageModel, messages: Sequence[Message], settings: ModelSettings) -> str:
+async def ask(model: LanguageModel, messages: Sequence[Message], settings: ModelSettings) -> str:
+    """A whole answer. Raises `ProviderError` and `TimeoutError`."""
     text = ""
     stream = model.stream(messages, [], settings)
     async with asyncio.timeout(SECONDS), aclosing(cast("Any", stream)) as deltas:

@@ -11,6 +11,7 @@ from typing import Any
 
 from callagent.agents.action import Action, DigitSettings, Listen, ListenSettings, MetricWriter, MetricWritten, Say
 from callagent.agents.cx.recordings import Recordings
+from callagent.agents.cx.telephony import as_bool
 from callagent.agents.tree.outbox import Outbox
 from callagent.agents.tree.run import Ending
 
@@ -123,6 +124,15 @@ class Stage:
             self.collect_digits("#" if finish is None else str(finish), timeout)
         else:
             self.decide(Listen())
+
+    async def customize(self, arguments: Mapping[str, Any]) -> None:
+        """What the tool `customize_response` was told."""
+        text = str(arguments.get("content") or "")
+        await self.say(text, interruptible=not as_bool(arguments.get("disable_barge_in")))
+        if as_bool(arguments.get("enable_dtmf")):
+            mode = str(arguments.get("dtmf_endpointing_timeout_modes") or "mid").lower()
+            timeout = ENDPOINTING_MODES.get(mode, ENDPOINTING_MODES["mid"])
+            self.collect_digits(str(arguments.get("dtmf_finish_digit") or ""), timeout)
 
     def collect_digits(self, finish: str, timeout: float) -> None:
         """The next turn may be key presses, ended by a key or by seconds of silence."""

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from callagent.agents.cx.app import AgentConfig, CxApp, ToolConfig, tool_name
-from callagent.agents.cx.durations import seconds_of
+from callagent.agents.cx.app import UNAVAILABLE, AgentConfig, CxApp, ToolConfig, tool_name, tool_timeout
 from callagent.agents.cx.guardrails import guardrails_of
 from callagent.agents.cx.load import SYSTEM_TOOLS
-from callagent.agents.cx.openapi import only_operation, operations
+from callagent.agents.cx.openapi import operations, single_operation
 from callagent.agents.tree import LlmNode, Point, Tool, ToolKind
 
 ASYNCHRONOUS_SECONDS = 60.0
 """For a tool that nobody waits for and that says nothing of it."""
-MAX_SECONDS = 300.0
-"""Longer than this no tool of an app runs."""
 DESCRIBED = ("pythonFunction", "mcpTool")
 """Kinds of tools that a worker describes."""
 END_SESSION, CUSTOMIZE_RESPONSE = "end_session", "customize_response"
@@ -63,8 +60,9 @@ def app_tools(app: CxApp, described: Mapping[str, Any]) -> dict[str, Tool]:
     """Everything that code may have called, also what no agent lists."""
     builder = _TreeBuilder(app, described)
     tools = [builder.system(name) for name in _SYSTEM]
-    tools += [made for tool in app.tools.values() if tool.kind in DESCRIBED and (made := builder.python(tool))]
-    tools += [made for tool in app.tools.values() if tool.schema is not None and (made := operation_tool(tool))]
+    # Client functions are the model's, and the client's, to whom code cannot speak outside of a turn.
+    own = [tool for tool in app.tools.values() if tool.kind != "clientFunction"]
+    tools += [made for tool in own if (made := builder.code(tool))]
     for toolset in app.toolsets:
         tools += builder.toolset(toolset, None)
     return {tool.name: tool for tool in tools}
@@ -84,6 +82,9 @@ class _TreeBuilder:
         self._inside.add(name)
         children = [found for each in agent.children if (found := self._app.agent_named(each))]
         settings = agent.data.get("modelSettings") or self._app.data.get("modelSettings") or {}
+        safety: dict[str, str] = {}
+        for guardrail in guardrails_of(self._app, agent):
+            safety |= guardrail.safety
         made = LlmNode(
             name=name,
             description=str(agent.data.get("description") or ""),
@@ -93,6 +94,7 @@ class _TreeBuilder:
             instruction=None,
             model=str(settings.get("model") or ""),
             temperature=settings.get("temperature"),
+            safety=safety,
             can_transfer_to_peers=False,
             tools=(*{tool.name: tool for tool in self._tools(agent)}.values(), *self._examples(name)),
         )
@@ -115,14 +117,11 @@ class _TreeBuilder:
             config = self._app.tools[found] if found else None
             if config is None or config.kind == "systemTool":
                 tools += [self.system(name)] if name in _SYSTEM else []
-            elif config.kind in DESCRIBED:
-                tools += [made] if (made := self.python(config)) else []
-            elif config.schema is not None:
-                tools += [made] if (made := operation_tool(config)) else []
             elif config.kind == "clientFunction" and self._clients:
                 tools.append(_client_function(config))
-            elif config.kind == "agentTool":
-                tools += [made] if (made := self._agent_tool(config)) else []
+            else:
+                made = self._agent_tool(config) if config.kind == "agentTool" else self.code(config)
+                tools += [made] if made else []
         for toolset, operation_names in agent.toolsets:
             tools += self.toolset(self._app.toolset_named(toolset) or toolset, operation_names)
         return tools
@@ -132,9 +131,16 @@ class _TreeBuilder:
         description, parameters = _SYSTEM[name]
         return Tool(name, ToolKind.CODE, description, parameters)
 
-    def python(self, config: ToolConfig) -> Tool | None:
+    def code(self, config: ToolConfig) -> Tool | None:
+        """A tool that the worker carries out, or refuses; None: it is none of these."""
         name = tool_name(config)
-        described = self._described.get(name)
+        described = self._described.get(name) if config.kind in DESCRIBED else None
+        operation = single_operation(config)
+        if operation is not None:
+            description = str(config.data["openApiTool"].get("description") or operation.description)
+            described = {"description": description, "parameters": operation.schema()}
+        elif config.kind in UNAVAILABLE:
+            described = _not_here(config)
         if described is None:
             return None
         asynchronous = config.data.get("executionType") == "ASYNCHRONOUS"
@@ -144,7 +150,7 @@ class _TreeBuilder:
             str(described.get("description") or ""),
             described.get("parameters"),
             asynchronous=asynchronous,
-            seconds=deadline(config.data) or (ASYNCHRONOUS_SECONDS if asynchronous else None),
+            timeout=tool_timeout(config.data) or (ASYNCHRONOUS_SECONDS if asynchronous else None),
         )
 
     def toolset(self, name: str, operation_names: Any) -> list[Tool]:
@@ -152,17 +158,24 @@ class _TreeBuilder:
         wanted = None if operation_names is None else {str(each) for each in operation_names}
         if toolset.mcp is not None:
             return [
-                Tool(called, ToolKind.CODE, str(each.get("description") or ""), each.get("parameters"))
+                Tool(
+                    called,
+                    ToolKind.CODE,
+                    str(each.get("description") or ""),
+                    lower_types(each.get("parameters")),
+                    timeout=each.get("timeout"),
+                )
                 for called, each in self._described.items()
-                if each.get("toolset") == name and (wanted is None or each["name"] in wanted)
+                if each.get("toolset") == name and (wanted is None or wanted & {each["name"], each["original"]})
             ]
+        timeout = tool_timeout(toolset.data)
         return [
             Tool(
                 f"{toolset.display_name}_{each.name}",
                 ToolKind.CODE,
                 each.description,
                 each.schema(),
-                seconds=deadline(toolset.data),
+                timeout=timeout,
             )
             for each in operations(toolset.schema or {})
             if wanted is None or each.name in wanted
@@ -181,27 +194,22 @@ class _TreeBuilder:
         return Tool(tool_name(config), ToolKind.AGENT, config.description, request, agent=self.node(target))
 
 
-def deadline(data: Mapping[str, Any]) -> float | None:
-    """Seconds that a tool or toolset may take; None: it says nothing."""
-    given = seconds_of(data.get("timeout"))
-    return min(given, MAX_SECONDS) if given else None
-
-
-def operation_tool(config: ToolConfig) -> Tool | None:
-    """None: its description has no operation."""
-    operation = only_operation(config.schema or {}, tool_name(config))
-    if operation is None:
-        return None
-    description = config.description or operation.description
-    return Tool(operation.name, ToolKind.CODE, description, operation.schema(), seconds=deadline(config.data))
-
-
 def _client_function(config: ToolConfig) -> Tool:
     """The client answers in a turn of its own: the model's turn ends with the call."""
     own = config.data["clientFunction"]
     parameters = lower_types(own.get("parameters") or {"type": "object", "properties": {}})
     name = str(own.get("name") or tool_name(config))
     return Tool(name, ToolKind.CLIENT, str(own.get("description") or config.description), parameters, long_running=True)
+
+
+def _not_here(config: ToolConfig) -> dict[str, Any]:
+    own = config.data[config.kind]
+    description = str(own.get("description") or config.description)
+    parameters = own.get("parameters")
+    if not isinstance(parameters, Mapping):
+        parameters = {"type": "object", "properties": {"query": {"type": "string"}}}
+    return {"description": f"{description} (Not available in this conversation.)".strip(),
+            "parameters": lower_types(parameters)}  # fmt: skip
 
 
 def lower_types(schema: Any) -> Any:

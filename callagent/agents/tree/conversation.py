@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 
+from callagent.agents.tree.artifacts import Artifacts
 from callagent.agents.tree.content import Content, calls, parts, responses, text_content, texts
 from callagent.agents.tree.event import USER, Event
+from callagent.agents.tree.keepsakes import Keepsakes
 from callagent.agents.tree.node import LlmNode, Node
 from callagent.agents.tree.state import TEMP, SharedState, State
 from callagent.agents.tree.transfer import keeps_conversation, transfer_targets
@@ -23,6 +25,8 @@ class Conversation:
         self.root = root
         self.state = state
         self.vault = Vault()
+        artifacts = Artifacts(shared.files(user), lambda files: shared.keep_files(user, files))
+        self.keepsakes = Keepsakes(artifacts, shared.memory, user)
         self.events: list[Event] = []
         self.revised = 0
         """Events below this index are as the worker was told last; those from it on are new or corrected."""
@@ -42,9 +46,11 @@ class Conversation:
         return next(self._functions)
 
     def count_on(self, outer: Conversation) -> None:
-        """The conversation of an agent that is a tool counts with the call's, and knows its secret digits."""
+        """The conversation of an agent that is a tool counts with the call's, and knows its secret digits and what it
+        keeps."""
         self._numbers, self._functions, self.vault = outer._numbers, outer._functions, outer.vault
         self._clock = outer._clock
+        self.keepsakes = outer.keepsakes
 
     def append(self, event: Event) -> None:
         """Take an event into the history, and what it does into the state. Temporary keys are not the history's."""

@@ -2,22 +2,92 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 from callagent.agents.finding import Finding
+from callagent.errors import ProjectError, WorkerError
+from callagent.log import get_logger
 from callagent.workers.protocol import WorkerPool
 
+log = get_logger(__name__)
+T = TypeVar("T")
 DESCRIBE_TIMEOUT = 60.0
 """Seconds for a worker to import the project and describe it."""
+AGAIN_SECONDS = 30.0
+"""From one look for servers of tools that are away to the next, which a call that opens begins."""
 
 
-async def describe(pool: WorkerPool) -> tuple[Mapping[str, Any], list[Finding]]:
-    """What a worker answers, and what is wrong with the project's Python. Raises `WorkerError`."""
+@dataclass(frozen=True, slots=True)
+class Described:
+    answer: Mapping[str, Any]
+    errors: list[Finding]
+    """What is wrong with the project's Python."""
+    unreachable: list[Finding]
+    """Sets of tools whose servers are away."""
+
+
+async def describe(pool: WorkerPool) -> Described:
+    """Raises `WorkerError`."""
     lease = await pool.lease({})
     try:
         # What modules print while they are imported is passed over.
         answer = await lease.run({"op": "describe"}, timeout=DESCRIBE_TIMEOUT, on_message=lambda message: None)
     finally:
         await lease.close()
-    return answer, [Finding(each["file"], each["line"], each["message"]) for each in answer["errors"]]
+    return Described(answer, _findings(answer, "errors"), _findings(answer, "unreachable"))
+
+
+def _findings(answer: Mapping[str, Any], key: str) -> list[Finding]:
+    return [Finding(each["file"], each["line"], each["message"]) for each in answer.get(key) or ()]
+
+
+class Description(Generic[T]):
+    """What a project is made of by its description. It opens without the tools of servers that are away; they are
+    looked for again, beside the calls, and the calls that open afterwards have them."""
+
+    def __init__(self, name: str, pool: WorkerPool, build: Callable[[Mapping[str, Any]], T]) -> None:
+        self._name = name
+        self._pool = pool
+        self._build = build
+        self._made: T | None = None
+        self._one_at_a_time = asyncio.Lock()
+        self._look_at: float | None = None
+        """When to look again; None: nothing is away."""
+        self._looking: asyncio.Task[None] | None = None
+
+    async def get(self) -> T:
+        """Raises `ProjectError` and `WorkerError`, the first time only."""
+        async with self._one_at_a_time:
+            if self._made is None:
+                self._made = await self._look()
+        now = asyncio.get_running_loop().time()
+        is_looking = self._looking is not None and not self._looking.done()
+        if self._look_at is not None and now >= self._look_at and not is_looking:
+            self._looking = asyncio.create_task(self._look_again())
+        return self._made
+
+    async def close(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.wait({self._looking})
+
+    async def _look(self) -> T:
+        described = await describe(self._pool)
+        if described.errors:
+            listed = "\n".join(f"  {error}" for error in described.errors)
+            raise ProjectError(f"{self._name} cannot be loaded:\n{listed}")
+        for each in described.unreachable:
+            log.warning("toolset_unreachable", file=each.file, line=each.line, error=each.message)
+        now = asyncio.get_running_loop().time()
+        self._look_at = now + AGAIN_SECONDS if described.unreachable else None
+        return self._build(described.answer)
+
+    async def _look_again(self) -> None:
+        try:
+            self._made = await self._look()
+        except (WorkerError, ProjectError) as error:
+            log.warning("project_not_described", error=str(error))
+            self._look_at = asyncio.get_running_loop().time() + AGAIN_SECONDS

@@ -36,7 +36,9 @@ class Actions:
             self.transfer_to_agent = plain["transfer_to_agent"]
         self.escalate = self.escalate or bool(plain.get("escalate"))
         self.skip_summarization = self.skip_summarization or bool(plain.get("skip_summarization"))
-        self.other.update(plain.get("other") or {})
+        for key, value in (plain.get("other") or {}).items():
+            before = self.other.get(key)
+            self.other[key] = {**before, **value} if isinstance(before, dict) and isinstance(value, dict) else value
 
     def as_plain(self) -> dict[str, Any]:
         """Only what is set, and always the state's changes."""

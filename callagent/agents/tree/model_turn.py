@@ -20,7 +20,7 @@ from callagent.agents.tree.run import Outcome, Run, held, raise_error
 from callagent.agents.tree.tool import ToolKind
 from callagent.agents.tree.tool_calls import call_tools, parse_arguments
 from callagent.agents.tree.transfer import transfer_target
-from callagent.errors import ProviderError
+from callagent.errors import AnswerWithheld, ProviderError
 from callagent.models.protocol import Delta, Usage
 
 _NO_USAGE = Usage(0, 0)
@@ -122,7 +122,15 @@ async def _request(run: Run, node: LlmNode) -> ModelRequest:
         raise_error(answer)
         instruction = str(answer.returned or "")
     conversation = run.conversation
-    return build_request(node, run.branch, conversation.events, conversation.state.values, instruction)
+    return build_request(
+        node,
+        run.branch,
+        conversation.events,
+        conversation.state.values,
+        instruction,
+        conversation.keepsakes,
+        run.user_content,
+    )
 
 
 async def _before_model(run: Run, node: LlmNode, request: ModelRequest, actions: Actions) -> Content | None:
@@ -152,10 +160,15 @@ async def _ask(run: Run, node: LlmNode, request: ModelRequest, actions: Actions)
     answer.said = run.speaks and not run.branch and not checked and node.output_schema is None
     try:
         await _stream(run, request, answer)
+    except AnswerWithheld as error:
+        if answer.said and answer.parts:
+            await _keep_said(run, node, answer, Actions())
+        content = await held(run, run.code.withheld(run.scene(node)))
+        if content is None:
+            raise RunFailed(type(error).__name__, str(error)) from None
+        return _with_ids(run, content), False
     except asyncio.CancelledError:
-        # The caller has heard a part of it: what was said stays in the history.
-        said = {"role": "model", "parts": [part for part in answer.parts if "text" in part]}
-        await run.append(Event(node.name, said if said["parts"] and answer.said else None, actions), said=True)
+        await _keep_said(run, node, answer, actions)
         raise
     if not checked:
         return answer.content, answer.said
@@ -167,7 +180,14 @@ async def _ask(run: Run, node: LlmNode, request: ModelRequest, actions: Actions)
     return _with_ids(run, after.returned or changed), False
 
 
+async def _keep_said(run: Run, node: LlmNode, answer: Answer, actions: Actions) -> None:
+    """The caller has heard a part of the answer: it stays in the history."""
+    said = {"role": "model", "parts": [part for part in answer.parts if "text" in part]}
+    await run.append(Event(node.name, said if said["parts"] and answer.said else None, actions), said=True)
+
+
 async def _stream(run: Run, request: ModelRequest, answer: Answer) -> None:
+    """Raises `AnswerWithheld`, and `RunFailed` for every other failure of the model."""
     loop = asyncio.get_running_loop()
     error: ProviderError | None = None
     stream = run.model.stream(
@@ -189,6 +209,8 @@ async def _stream(run: Run, request: ModelRequest, answer: Answer) -> None:
     usage = answer.usage
     tokens = usage.input_tokens, usage.output_tokens
     await run.emit(ModelAnswered(answer.requested, answer.first_token, loop.time(), *tokens, text, answer.calls))
+    if isinstance(error, AnswerWithheld):
+        raise error
     if error is not None:
         raise RunFailed(type(error).__name__, str(error))
 

@@ -68,6 +68,8 @@ class LlmNode(Node):
     max_tokens: int | None = None
     sampling: Mapping[str, Any] = field(default_factory=dict)
     """As `models.protocol.ModelSettings` has it."""
+    safety: Mapping[str, str] = field(default_factory=dict)
+    """As `models.protocol.ModelSettings` has it."""
     json_output: bool = False
     output_key: str = ""
     """The key of the state that takes the final text."""

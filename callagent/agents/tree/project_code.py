@@ -69,6 +69,12 @@ class ProjectCode(Protocol):
     async def tools(self, scene: Scene, calls: Sequence[CodeCall], *, parallel: bool) -> list[CodeAnswer]:
         """Tool calls with the tool callbacks around them; one answer each, in order."""
 
+    async def withheld(self, scene: Scene) -> Content | None:
+        """What is said and called in the place of an answer that the model's provider withheld as not safe.
+
+        None: the turn fails.
+        """
+
     async def instruction(self, scene: Scene) -> CodeAnswer:
         """The instruction of an `LlmNode` that has none of its own."""
 

@@ -10,6 +10,7 @@ from typing import Any
 from callagent.agents.tree.content import Content, as_messages, text_content, texts
 from callagent.agents.tree.event import Event
 from callagent.agents.tree.history import contents_for, current_contents
+from callagent.agents.tree.keepsakes import Adds, Keepsakes
 from callagent.agents.tree.node import LlmNode, Node
 from callagent.agents.tree.template import fill_in
 from callagent.agents.tree.tool import Tool, ToolKind
@@ -17,6 +18,7 @@ from callagent.agents.tree.transfer import transfer_instruction, transfer_target
 from callagent.models.protocol import Message, ModelSettings
 
 _JSON = "The text of your answer is JSON and nothing else."
+_NOT_OFFERED = (ToolKind.EXAMPLES, ToolKind.UNSEEN)
 _BEGIN, _END = "<<<BEGIN_SYSTEM_INSTRUCTION>>>", "<<<END_SYSTEM_INSTRUCTION>>>"
 # The format's own sentences: an instruction that goes with the caller's words must not be taken for them.
 _LABEL = (
@@ -38,6 +40,7 @@ class ModelRequest:
     temperature: float | None = None
     max_tokens: int | None = None
     sampling: Mapping[str, Any] = field(default_factory=dict)
+    safety: Mapping[str, str] = field(default_factory=dict)
     output_schema: Mapping[str, Any] | None = None
     json_output: bool = False
 
@@ -60,6 +63,7 @@ class ModelRequest:
             self.max_tokens,
             json_output=self.json_output or self.output_schema is not None,
             sampling=self.sampling,
+            safety=self.safety,
         )
 
     def as_plain(self) -> dict[str, Any]:
@@ -84,15 +88,23 @@ class ModelRequest:
 
 
 def build_request(
-    node: LlmNode, branch: str, events: Sequence[Event], state: Mapping[str, Any], instruction: str | None
+    node: LlmNode,
+    branch: str,
+    events: Sequence[Event],
+    state: Mapping[str, Any],
+    instruction: str | None,
+    keepsakes: Keepsakes | None = None,
+    said: Content | None = None,
 ) -> ModelRequest:
     """What the agent would ask now. `instruction`: made by project code, final as it is; None: the agent's own.
+    `said`: the caller's words, by which memories are found.
 
     Raises `RunFailed` when a template names what the state does not have.
     """
-    text = fill_in(node.instruction or "", state, node.name) if instruction is None else instruction
+    kept = keepsakes or Keepsakes()
+    text = fill_in(node.instruction or "", state, node.name, kept.artifacts) if instruction is None else instruction
     targets = transfer_targets(node)
-    tools = {tool.name: tool for tool in node.tools if tool.kind is not ToolKind.EXAMPLES}
+    tools = {tool.name: tool for tool in node.tools if tool.kind not in _NOT_OFFERED}
     if targets:
         # First, and in place of one that the project names itself: only the targets may be chosen.
         transfer = transfer_tool(targets)
@@ -104,7 +116,13 @@ def build_request(
         contents.insert(_last_words(contents), text_content("user", _labelled(text)))
     if targets:
         system.append(transfer_instruction(node, targets))
-    system += [tool.text for tool in node.tools if tool.kind is ToolKind.EXAMPLES]
+    system += [tool.text for tool in node.tools]
+    adds = {tool.adds for tool in node.tools}
+    if Adds.ARTIFACTS in adds:
+        system.append(kept.artifact_instruction())
+        contents += kept.loaded(contents)
+    if Adds.MEMORIES in adds and (memories := kept.memories(said)) is not None:
+        contents.insert(_last_words(contents), memories)
     return ModelRequest(
         system="\n\n".join(each for each in system if each),
         contents=contents,
@@ -113,6 +131,7 @@ def build_request(
         temperature=node.temperature,
         max_tokens=node.max_tokens,
         sampling=node.sampling,
+        safety=node.safety,
         output_schema=node.output_schema,
         json_output=node.json_output,
     )

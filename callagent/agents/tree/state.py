@@ -7,9 +7,14 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from callagent.agents.tree.artifacts import Files
+from callagent.agents.tree.memory import Memory
+
 APP, USER, TEMP = "app:", "user:", "temp:"
 MAX_USERS = 10_000
 """Callers whose `user:` keys are kept; the one that was silent longest goes first."""
+
+MAX_USERS_WITH_FILES = 100
 
 
 class State:
@@ -67,6 +72,21 @@ class SharedState:
     def __init__(self) -> None:
         self._app: dict[str, Any] = {}
         self._users: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        self._files: OrderedDict[str, Files] = OrderedDict()
+        self.memory = Memory()
+
+    def files(self, user: str) -> Files:
+        """The caller's artifacts."""
+        return self._files.get(user, {})
+
+    def keep_files(self, user: str, files: Files) -> None:
+        """Of a caller who has some now; nobody's are shared with nobody."""
+        if not user:
+            return
+        self._files[user] = files
+        self._files.move_to_end(user)
+        if len(self._files) > MAX_USERS_WITH_FILES:
+            self._files.popitem(last=False)
 
     def initial(self, user: str) -> dict[str, Any]:
         """What a call of this caller starts with."""

@@ -6,13 +6,14 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from callagent.agents.tree.artifacts import Artifacts, readable
 from callagent.agents.tree.failure import RunFailed
 
 _VARIABLE = re.compile(r"(?<![$\{\\])\{+[^{}]*\}+")
 _SCOPES = ("app", "user", "temp")
 
 
-def fill_in(template: str, state: Mapping[str, Any], agent: str) -> str:
+def fill_in(template: str, state: Mapping[str, Any], agent: str, artifacts: Artifacts | None = None) -> str:
     """The template with its values. `{name?}` may be missing; raises `RunFailed` when `{name}` is.
 
     What is no name is left as it stands, and so are `${name}` and `\\{name}`.
@@ -22,7 +23,7 @@ def fill_in(template: str, state: Mapping[str, Any], agent: str) -> str:
         name = found.group().strip("{}").strip()
         optional, name = name.endswith("?"), name.removesuffix("?")
         if name.startswith("artifact."):
-            return _artifact(name.removeprefix("artifact."), optional, agent)
+            return _artifact(artifacts or Artifacts(), name.removeprefix("artifact."), optional, agent)
         if not is_state_name(name):
             return found.group()
         if name in state:
@@ -39,8 +40,10 @@ def is_state_name(name: str) -> bool:
     return rest.isidentifier() and scope in _SCOPES if colon else name.isidentifier()
 
 
-def _artifact(name: str, optional: bool, agent: str) -> str:
-    """A call has no files beside its state."""
+def _artifact(artifacts: Artifacts, name: str, optional: bool, agent: str) -> str:
+    found = artifacts.load(name)
+    if found is not None:
+        return readable(found, name)
     if optional:
         return ""
     raise RunFailed("KeyError", repr(f"Artifact '{name}' not found in agent '{agent}'."))

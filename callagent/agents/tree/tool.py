@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from callagent.agents.tree.keepsakes import Adds
 from callagent.models.protocol import Tool as ModelTool
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ class ToolKind(Enum):
     """Hanging up, handing the call over, collecting key presses: see `phone.py`."""
     CLIENT = "client"
     """Whoever drives the agent carries it out and answers in a turn of its own."""
+    UNSEEN = "unseen"
+    """No tool for the model: what it adds to its agent's requests."""
     EXAMPLES = "examples"
     """No tool for the model: a text for its instruction."""
     UNAVAILABLE = "unavailable"
@@ -44,13 +47,17 @@ class Tool:
     """Its result is preliminary; the true one comes in a later turn."""
     asynchronous: bool = False
     """Of code: the model goes on at once and learns the result in a later request."""
-    seconds: float | None = None
-    """Of code: how long it may take; None: as long as the settings say."""
+    timeout: float | None = None
+    """Of code: seconds that its call may take; None: as the settings say."""
     agent: LlmNode | Any = None
     """Of an agent tool: the agent, which need not be an `LlmNode`."""
     skip_summarization: bool = False
     text: str = ""
-    """Of examples."""
+    """Of examples, and of tools that explain themselves: it stands at the end of the instruction."""
+    adds: Adds | None = None
+    """What the call keeps that goes with every request."""
+    remembers: bool = False
+    """A tool that finds memories: the call is remembered when it ends."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Of a phone tool: what the project set."""
 

@@ -134,6 +134,8 @@ class TreeAgent:
 
     async def end(self, reason: EndReason, attempt: int, headers: Mapping[str, str] = NO_HEADERS) -> bool:
         await self._settle()
+        if any(tool.remembers for node in self.conversation.root.walk() for tool in getattr(node, "tools", ())):
+            self.conversation.keepsakes.remember(self.conversation.events)
         return True
 
     async def close(self) -> None:

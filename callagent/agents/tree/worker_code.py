@@ -4,8 +4,8 @@ A request is `{"op", "agent", "scene": {"branch", "invocation_id", "user_content
 "state": {"set", "removed"}, "events_from", "events"}` and what the operation needs:
 
     {"op": "callbacks", "point", "subject"}   → {"answers": [answer]}
-    {"op": "tools", "calls": [{"tool", "id", "args"}], "parallel", "seconds"}  → {"answers": [answer, …]}, one per
-    call, in order; the longest of the tools' deadlines is that of all
+    {"op": "tools", "calls": [{"tool", "id", "args"}], "parallel", "seconds"}  → {"answers": [answer, …]}, one per call,
+                                                                                  in order, after so long at most
     {"op": "instruction"} and {"op": "agent"} → {"answers": [answer]}
 
 `agent` is the number that the worker gave an agent when it described the project. `conversation` is 0 for the call and
@@ -27,8 +27,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from callagent.agents.tree.content import Content
 from callagent.agents.tree.conversation import Conversation
 from callagent.agents.tree.failure import RunFailed
+from callagent.agents.tree.keepsakes import ASKED
 from callagent.agents.tree.node import Point
 from callagent.agents.tree.project_code import CodeAnswer, CodeCall, OnEvent, RunChild, Scene
 from callagent.errors import WorkerDied, WorkerError
@@ -95,13 +97,27 @@ class WorkerCode:
         return (await self._ask(scene, request, 1))[0]
 
     async def tools(self, scene: Scene, calls: Sequence[CodeCall], *, parallel: bool) -> list[CodeAnswer]:
+        """Those that may take equally long go together: their deadline ends the worker with all that runs in it."""
+        answers: dict[int, CodeAnswer] = {}
+        for timeout in dict.fromkeys(call.tool.timeout for call in calls):
+            places = [place for place, call in enumerate(calls) if call.tool.timeout == timeout]
+            group = [calls[place] for place in places]
+            given = await self._tools(scene, group, timeout or self._worker.timeout, parallel=parallel)
+            answers.update(zip(places, given, strict=True))
+        return [answers[place] for place in range(len(calls))]
+
+    async def _tools(
+        self, scene: Scene, calls: Sequence[CodeCall], seconds: float, *, parallel: bool
+    ) -> list[CodeAnswer]:
         reveal = self._conversation.vault.reveal
         plain = [{"tool": call.tool.name, "id": call.id, "args": reveal(dict(call.arguments))} for call in calls]
-        seconds = [self._worker.timeout if call.tool.seconds is None else call.tool.seconds for call in calls]
-        request = {"op": "tools", "calls": plain, "parallel": parallel, "seconds": max(seconds, default=0.0)}
+        request = {"op": "tools", "calls": plain, "parallel": parallel, "seconds": seconds}
         if self._worker.spare is not None and calls and all(call.tool.asynchronous for call in calls):
             return await self._apart(self._worker.spare, scene, request)
         return await self._ask(scene, request, len(plain))
+
+    async def withheld(self, scene: Scene) -> Content | None:
+        return None
 
     async def instruction(self, scene: Scene) -> CodeAnswer:
         return (await self._ask(scene, {"op": "instruction"}, 1))[0]
@@ -156,6 +172,8 @@ class WorkerCode:
 
         async def on_message(message: Plain) -> Any:
             message = conceal(message)
+            if message.get("ask") and message.get("type") == ASKED:
+                return self._conversation.keepsakes.answer(message, self._conversation.events, conceal)
             if message.get("ask") and on_asked is not None:
                 return await on_asked(message)
             if len(logs) < MAX_LOGS:

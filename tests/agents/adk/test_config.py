@@ -7,7 +7,7 @@ import pytest
 from callagent.agents.adk import check_adk_project, is_adk_project
 from callagent.agents.adk.config import AgentConfig, load_config
 from callagent.agents.finding import Findings
-from tests.agents.adk.support import PROJECTS, write_project
+from tests.agents.adk.support import PROJECTS, driven, write_project
 
 LLM = "name: root\ninstruction: Be there.\n"
 
@@ -133,6 +133,35 @@ def test_what_has_no_effect_is_told(tmp_path: Path) -> None:
         "root_agent.yaml:4: The tool 'google_search' is not available here: its agent fails.",
         "root_agent.yaml:6: 'generate_content_config.candidateCount' has no effect here.",
     ]
+
+
+async def test_safety_settings_reach_the_model(tmp_path: Path) -> None:
+    settings = "  safetySettings: [{category: HARM_CATEGORY_HARASSMENT, threshold: OFF}]\n"
+    files = {
+        "root_agent.yaml": LLM + "sub_agents: [{code: agency.agents.helper}]\ngenerate_content_config:\n" + settings,
+        "__init__.py": "",
+        "agents.py": """
+            from google.adk.agents import LlmAgent
+            from google.genai import types
+
+            unsafe = types.SafetySetting(
+                category=types.HarmCategory.HARM_CATEGORY_HATE_SPEECH,
+                threshold=types.HarmBlockThreshold.BLOCK_ONLY_HIGH,
+            )
+            helper = LlmAgent(
+                name="helper",
+                instruction="Help.",
+                generate_content_config=types.GenerateContentConfig(safety_settings=[unsafe]),
+            )
+        """,
+    }
+    project = write_project(tmp_path, files)
+    (warning,) = check_adk_project(project).warnings
+    assert (warning.line, "Gemini's own models only" in warning.message) == (5, True)
+    async with driven(project) as agent:
+        root = agent.agent.conversation.root  # type: ignore[attr-defined]
+        assert root.safety == {"HARM_CATEGORY_HARASSMENT": "OFF"}
+        assert root.children[0].safety == {"HARM_CATEGORY_HATE_SPEECH": "BLOCK_ONLY_HIGH"}
 
 
 def test_a_tree_is_read_with_its_files() -> None:

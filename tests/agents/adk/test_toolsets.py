@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import socket
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from callagent.agents.adk import check_adk_project
-from callagent.errors import ProjectError
+from callagent.agents.action import FunctionEnded
+from callagent.agents.adk import TreeSettings, adk_runtime, check_adk_imports, check_adk_project, load_adk_project
+from callagent.workers import ProcessPool, ProjectRuntime, WorkerSettings
+from callagent.workers.in_process import InProcessPool
 from tests.agents.adk.support import driven, write_project
 from tests.agents.driving import results, words
-from tests.agents.mcp_server import mcp_server
+from tests.agents.flows.support import scripted
+from tests.agents.mcp_server import PROGRAM, mcp_server
 
 LLM = "name: a\ninstruction: x\ntools:\n"
 
@@ -34,19 +42,167 @@ async def test_tools_of_an_mcp_server(tmp_path: Path) -> None:
             assert agent.model.tools(0) == ["town_describe"]
 
 
-async def test_a_server_that_is_not_there_is_told_with_its_line(tmp_path: Path) -> None:
-    text = (
-        LLM + "  - name: McpToolset\n    args: {streamable_http_connection_params: {url: 'http://127.0.0.1:9/mcp'}}\n"
-    )
-    with pytest.raises(ProjectError, match=r"root_agent\.yaml:4: .*its tools are not known"):
-        async with driven(write_project(tmp_path, {"root_agent.yaml": text})):
-            pass
+SSE_SET = "  - name: McpToolset\n    args: {sse_connection_params: {url: 'ADDRESS'}, tool_name_prefix: town}\n"
 
 
-def test_servers_that_are_programs_are_told(tmp_path: Path) -> None:
-    text = LLM + "  - name: MCPToolset\n    args: {stdio_server_params: {command: npx}}\n"
-    (warning,) = check_adk_project(write_project(tmp_path, {"root_agent.yaml": text})).warnings
-    assert "'MCPToolset' is not available here" in warning.message
+async def test_a_server_that_is_away_is_a_warning_and_its_tools_come_when_it_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    address = f"http://127.0.0.1:{port}/sse"
+    project = write_project(tmp_path, {"root_agent.yaml": LLM + SSE_SET.replace("ADDRESS", address)})
+    pool = InProcessPool(adk_runtime(project))
+    (finding,) = await check_adk_imports(pool)
+    assert (finding.file, finding.line) == ("root_agent.yaml", 4)
+    assert "its tools are not known" in finding.message
+    monkeypatch.setattr("callagent.agents.tree.describe.AGAIN_SECONDS", 0.0)
+    loaded = load_adk_project(project, scripted(), pool)
+    try:
+        assert tools_of_root(await loaded.prepare()) == []
+        with mcp_server("sse", port):
+            await loaded.prepare()
+            async with asyncio.timeout(20):
+                while "town_describe" not in tools_of_root(await loaded.prepare()):
+                    await asyncio.sleep(0.1)
+    finally:
+        await loaded.close()
+
+
+def tools_of_root(root: Any) -> list[str]:
+    return [tool.name for tool in root.tools]
+
+
+async def test_a_server_that_goes_is_told_to_the_model(tmp_path: Path) -> None:
+    with contextlib.ExitStack() as running:
+        address = running.enter_context(mcp_server())
+        text = f"{LLM}  - name: McpToolset\n    args: {{streamable_http_connection_params: {{url: '{address}'}}}}\n"
+        asks = {"calls": [{"name": "add", "arguments": {"a": 1, "b": 2}}]}
+        async with driven(write_project(tmp_path, {"root_agent.yaml": text}), asks, {"text": "Sorry."}) as agent:
+            running.close()
+            actions = await agent.says("One and two?")
+            assert words(actions) == ["Sorry."]
+            assert "cannot be reached" in results(actions)["add"]["error"]
+
+
+STDIO_SET = """\
+  - name: McpToolset
+    args:
+      stdio_connection_params:
+        server_params: {command: PYTHON, args: [tools/server.py], env: {TOWN: Bonn}, cwd: FOLDER}
+        timeout: 20
+      tool_filter: [variable, process]
+"""
+
+
+def stdio_project(tmp_path: Path) -> Path:
+    project = write_project(tmp_path, {"tools/server.py": ""})
+    (project / "tools/server.py").write_text(PROGRAM)
+    text = LLM + STDIO_SET.replace("PYTHON", sys.executable).replace("FOLDER", str(project))
+    (project / "root_agent.yaml").write_text(text)
+    return project
+
+
+async def test_a_program_runs_in_the_calls_worker_and_ends_with_it(tmp_path: Path) -> None:
+    pytest.importorskip("mcp")
+    project = stdio_project(tmp_path)
+    assert check_adk_project(project).warnings == ()
+    settings = WorkerSettings(environment={"ADK_ALLOW_CONFIG_STDIO_MCP_SERVERS": "1", "KEY": "secret"})
+    asks = [
+        {"calls": [{"name": "variable", "arguments": {"name": name}}, {"name": "process", "arguments": {}}]}
+        for name in ("KEY", "TOWN")
+    ]
+
+    def make_pool(runtime: ProjectRuntime) -> ProcessPool:
+        return ProcessPool(runtime, settings)
+
+    patient = TreeSettings(function_timeout=20)
+    async with driven(project, asks[0], asks[1], {"text": "So."}, settings=patient, make_pool=make_pool) as agent:
+        actions = await agent.says("Where?")
+        answers = [action.result["result"] for action in actions if isinstance(action, FunctionEnded)]
+        assert agent.model.tools(0) == ["variable", "process"]
+        assert answers == ["none", answers[1], "Bonn", answers[1]]
+        number = answers[1]
+        assert Path(f"/proc/{number}").exists()
+    async with asyncio.timeout(5):
+        while Path(f"/proc/{number}").exists():
+            await asyncio.sleep(0.05)
+
+
+LEAVES_A_CHILD = """\
+import subprocess
+
+child = subprocess.Popen(["sleep", "60"], start_new_session=True)
+with open("child", "w") as file:
+    file.write(str(child.pid))
+"""
+
+
+async def test_what_a_program_starts_ends_with_the_call_too(tmp_path: Path) -> None:
+    pytest.importorskip("mcp")
+    project = stdio_project(tmp_path)
+    (project / "tools/server.py").write_text(LEAVES_A_CHILD + PROGRAM)
+    settings = WorkerSettings(environment={"ADK_ALLOW_CONFIG_STDIO_MCP_SERVERS": "1"})
+    asks = {"calls": [{"name": "process", "arguments": {}}]}
+
+    def make_pool(runtime: ProjectRuntime) -> ProcessPool:
+        return ProcessPool(runtime, settings)
+
+    patient = TreeSettings(function_timeout=20)
+    async with driven(project, asks, {"text": "So."}, settings=patient, make_pool=make_pool) as agent:
+        await agent.says("Where?")
+        number = (project / "child").read_text()
+        assert Path(f"/proc/{number}").exists()
+    async with asyncio.timeout(5):
+        while Path(f"/proc/{number}").exists():
+            await asyncio.sleep(0.05)
+
+
+async def test_a_program_of_yaml_needs_leave(tmp_path: Path) -> None:
+    (finding,) = await check_adk_imports(InProcessPool(adk_runtime(stdio_project(tmp_path))))
+    assert finding.line == 4
+    assert "ADK_ALLOW_CONFIG_STDIO_MCP_SERVERS" in finding.message
+
+
+async def test_two_sets_without_prefixes_and_headers_of_a_function(tmp_path: Path) -> None:
+    with mcp_server() as one, mcp_server("sse") as other:
+        files = {
+            "__init__.py": "",
+            "agents.py": f"""
+                from google.adk.agents import LlmAgent
+                from google.adk.tools.mcp_tool import McpToolset, SseConnectionParams, StreamableHTTPConnectionParams
+
+                asked = []
+
+                def headers(context):
+                    asked.append(context.state.get("customer"))
+                    return {{"X-Customer": "1"}}
+
+                helper = LlmAgent(
+                    name="helper",
+                    instruction="Help.",
+                    tools=[
+                        McpToolset(
+                            connection_params=StreamableHTTPConnectionParams(url="{one}"),
+                            tool_filter=lambda tool, context=None: tool.name == "add",
+                            header_provider=headers,
+                        ),
+                        McpToolset(connection_params=SseConnectionParams(url="{other}"), tool_filter=["describe"]),
+                    ],
+                )
+            """,
+            "root_agent.yaml": "agent_class: SequentialAgent\nname: a\nsub_agents: [{code: agency.agents.helper}]\n",
+        }
+        asks = [
+            {"calls": [{"name": "add", "arguments": {"a": 1, "b": 2}}]},
+            {"calls": [{"name": "describe", "arguments": {"town": "Bonn"}}]},
+        ]
+        project = write_project(tmp_path, files)
+        async with driven(project, *asks, {"text": "So."}, make_pool=ProcessPool) as agent:
+            actions = await agent.says("One and two?")
+            assert results(actions) == {"add": {"result": 3}, "describe": {"town": "Bonn", "sky": "blue"}}
+            assert agent.model.tools(0) == ["add", "describe"]
 
 
 async def test_a_projects_own_set(tmp_path: Path) -> None:

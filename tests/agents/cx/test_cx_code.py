@@ -254,6 +254,27 @@ async def test_a_failing_callback_has_the_apps_fallback_and_then_ends_the_call(t
         assert second[-1] == HangUp()
 
 
+@pytest.mark.parametrize("escalates", [False, True])
+async def test_an_app_may_end_the_call_at_its_first_failure(escalates: bool, tmp_path: Path) -> None:
+    errors = {"errorHandlingStrategy": "END_SESSION", "endSessionConfig": {"escalateSession": escalates}}
+    app = write_app(tmp_path, app={"errorHandlingSettings": errors})
+    async with driven(app, {"error": "500"}) as agent:
+        actions = await agent.says("Hello.")
+        assert actions[-1] == (Handoff("live_agent", "error", "bye") if escalates else HangUp())
+        assert agent.agent.end_metadata() == {"reason": "error", "session_escalated": escalates}
+
+
+async def test_without_a_strategy_a_failing_model_is_answered_by_our_own_words(tmp_path: Path) -> None:
+    messages = {"customFallbackMessages": {"en-US": "Again, please."}}
+    errors = {"errorHandlingStrategy": "NONE", "fallbackResponseConfig": messages}
+    app = write_app(tmp_path, app={"errorHandlingSettings": errors})
+    async with driven(app, *[{"error": "500"}] * 3) as agent:
+        for _ in range(3):
+            actions = await agent.says("Hello.")
+            assert words(actions) == [TreeSettings().fallback_utterance]
+            assert isinstance(actions[-1], Listen)
+
+
 async def test_the_app_sets_the_silence_and_the_barge_in(tmp_path: Path) -> None:
     audio = {"inactivityTimeout": "7s", "bargeInConfig": {"disableBargeIn": True}}
     app = write_app(tmp_path, app={"audioProcessingConfig": audio}, callbacks={"before_model": GREETING})

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from callagent.agents.cx import check_cx_app, read_cx_app
-from callagent.agents.cx.openapi import only_operation, operations
+from callagent.agents.cx.app import ToolConfig
+from callagent.agents.cx.openapi import operations, single_operation
 from tests.agents.cx.support import driven, write_app
 from tests.agents.cx.test_code_tools import call, echo
 from tests.agents.driving import results
@@ -77,11 +78,15 @@ def test_a_form_goes_as_a_form_and_a_list_as_a_whole() -> None:
     assert operation.request({"body": []}, {})["json"] == []
 
 
+def single(described: dict[str, Any]) -> ToolConfig:
+    return ToolConfig("look_up", "look_up", {"openApiTool": {}}, "x.json", "openApiTool", schema=described)
+
+
 def test_a_single_tool_needs_no_identifier_in_its_description() -> None:
-    operation = only_operation(schema(summary="Looks up."), "look_up")
+    operation = single_operation(single(schema(summary="Looks up.")))
     assert operation is not None
-    assert (operation.name, operation.description) == ("look_up", "Looks up.")
-    assert only_operation({"paths": {}}, "none") is None
+    assert (operation.path, operation.description) == ("/x/{id}", "Looks up.")
+    assert single_operation(single({"paths": {}})) is None
 
 
 def app_with(root: Path, server: str) -> Path:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from callagent.agents.cx import check_cx_app
 from callagent.agents.tree.content import responses
 from tests.agents.cx.support import GREETING, driven, write_app
 from tests.agents.driving import words
@@ -76,3 +77,58 @@ async def test_the_model_goes_on_while_a_tool_runs(tmp_path: Path) -> None:
         assert late[0]["response"] == {"found": "sea"}
         assert words(await agent.says("And?")) == ["It is the sea."]
         assert any("sea" in str(each["content"]) for each in agent.model.messages() if each["role"] == "tool")
+
+
+SAFETY = {"safetySettings": [{"category": "HARM_CATEGORY_HARASSMENT", "threshold": "BLOCK_LOW_AND_ABOVE"}]}
+WITHHELD = {"error": "withheld"}
+
+
+async def test_what_the_provider_withholds_triggers_the_models_safety(tmp_path: Path) -> None:
+    async with driven(app_with(tmp_path, modelSafety=SAFETY), WITHHELD, {"text": "Nine to six."}) as agent:
+        assert words(await agent.says("Insult me.")) == ["I cannot help with that."]
+        assert words(await agent.says("When are you open?")) == ["Nine to six."]
+        assert agent.agent.record().metrics == [{"name": "guardrail", "value": "money"}]
+        assert agent.agent.conversation.root.safety == {"HARM_CATEGORY_HARASSMENT": "BLOCK_LOW_AND_ABOVE"}
+
+
+async def test_safety_may_answer_by_another_instruction(tmp_path: Path) -> None:
+    action = {"generativeAnswer": {"prompt": "Say kindly that you will not."}}
+    app = app_with(tmp_path, modelSafety=SAFETY, action=action)
+    async with driven(app, WITHHELD, {"text": "Let us be kind."}, WITHHELD, WITHHELD) as agent:
+        assert words(await agent.says("Insult me.")) == ["Let us be kind."]
+        asked = agent.model.messages()
+        assert (asked[0]["content"], asked[-1]["content"]) == ("Say kindly that you will not.", "Insult me.")
+        # That answer may be withheld too.
+        assert words(await agent.says("Insult me.")) != []
+
+
+async def test_without_such_a_guardrail_the_turn_fails(tmp_path: Path) -> None:
+    async with driven(app_with(tmp_path), WITHHELD) as agent:
+        await agent.says("Insult me.")
+        assert agent.agent.failure is not None
+        assert agent.agent.failure.kind == "AnswerWithheld"
+
+
+async def test_a_policy_on_answers_may_answer_by_another_instruction(tmp_path: Path) -> None:
+    policy = {"prompt": "The agent promises money.", "policyScope": "AGENT_RESPONSE"}
+    app = app_with(tmp_path, llmPolicy=policy, action={"generativeAnswer": {"prompt": "Promise nothing."}})
+    async with driven(app, {"text": "You get a million."}, YES, {"text": "You get nothing."}) as agent:
+        assert words(await agent.says("Hello.")) == ["You get nothing."]
+
+
+def test_safety_is_told_by_check_with_its_line(tmp_path: Path) -> None:
+    settings = [*SAFETY["safetySettings"], {"category": "HARM_CATEGORY_RUDENESS", "threshold": "OFF"},
+                {"category": "HARM_CATEGORY_HARASSMENT", "threshold": "SOMETIMES"}]  # fmt: skip
+    app = app_with(tmp_path)
+    (app / "guardrails/money/money.json").write_text(
+        json.dumps({"modelSafety": {"safetySettings": settings}}, indent=1)
+    )
+    warnings = [(each.file, each.line, each.message) for each in check_cx_app(app).warnings]
+    assert [(file, line) for file, line, _ in warnings] == [
+        ("guardrails/money/money.json", 2),
+        ("guardrails/money/money.json", 9),
+        ("guardrails/money/money.json", 14),
+    ]
+    assert "Gemini's own models only" in warnings[0][2]
+    assert "'HARM_CATEGORY_RUDENESS' is no kind of harm" in warnings[1][2]
+    assert "'SOMETIMES' is no threshold" in warnings[2][2]

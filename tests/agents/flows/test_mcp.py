@@ -51,7 +51,7 @@ async def test_functions_of_an_mcp_server_are_offered_and_run(tmp_path: Path):
     ]
     with mcp_server() as address:
         project, _, results = await asked(write_project(tmp_path, files(address)), *calls)
-    assert set(project.project.remote) == {"describe", "towns_add", "fail"}
+    assert {"describe", "towns_add", "fail"} <= set(project.project.remote)
     assert json.loads(results[0])["town"] == "Bonn"
     assert "3" in results[1]
     assert json.loads(results[2])["error"]

@@ -11,11 +11,12 @@ from pydantic.errors import PydanticUserError
 
 from callagent.agents.adk.config import ROOT_FILE, AgentConfig, ToolConfig, load_config
 from callagent.agents.adk.fields import EFFECTIVE, flag, snake_case, whole_number
-from callagent.agents.adk.names import MCP_TOOLSETS, PHONE, is_program
+from callagent.agents.adk.names import MCP_TOOLSETS, PHONE
 from callagent.agents.adk.runtime import agents, stand_ins
 from callagent.agents.adk.runtime.declarations import schema_of
-from callagent.agents.adk.runtime.describe import Describer
+from callagent.agents.adk.runtime.describe import Describer, with_sets
 from callagent.agents.adk.runtime.genai import GenerateContentConfig
+from callagent.agents.adk.runtime.mcp_toolset import McpToolset, is_mcp_set
 from callagent.agents.adk.runtime.modules import PackageSpace
 from callagent.agents.adk.runtime.tools import (
     UNAVAILABLE,
@@ -28,7 +29,7 @@ from callagent.agents.adk.runtime.tools import (
     ToolArgsConfig,
     as_tool,
 )
-from callagent.agents.adk.runtime.toolsets import McpToolset, tools_of
+from callagent.agents.adk.runtime.toolsets import tools_of
 from callagent.agents.finding import Findings
 from callagent.agents.flows.runtime.tracebacks import error_message
 
@@ -62,6 +63,7 @@ class Catalog:
         self._space = PackageSpace(project)
         self.errors: list[dict[str, Any]] = []
         self.described: dict[str, Any] | None = None
+        self._sets: list[McpToolset] = []
         self.agents: list[agents.BaseAgent] = []
         """By the numbers that requests use."""
         self._load()
@@ -80,11 +82,22 @@ class Catalog:
         return callbacks if isinstance(callbacks, list) else (callbacks,)
 
     def tool(self, number: int, name: str) -> BaseTool:
-        for each in getattr(self.agents[number], "tools", ()):
-            tool = as_tool(each)
-            if tool.name == name:
+        own = getattr(self.agents[number], "tools", ())
+        for each in own:
+            if not is_mcp_set(each) and (tool := as_tool(each)).name == name:
                 return tool
+        sets = [each for each in own if is_mcp_set(each) and each.may_have(name)]
+        for each in sets:
+            if (remote := each.tool(name, surely=len(sets) == 1)) is not None:
+                return remote
         raise LookupError(f"agent '{self.agents[number].name}' has no tool '{name}'")
+
+    def describe(self) -> dict[str, Any]:
+        """`{"root", "errors", "unreachable"}`, with the tools that servers have now."""
+        if self.described is None:
+            return {"root": None, "errors": self.errors, "unreachable": []}
+        root, unreachable = with_sets(self.described, self._sets)
+        return {"root": root, "errors": self.errors, "unreachable": unreachable}
 
     def _load(self) -> None:
         findings = Findings()
@@ -94,7 +107,9 @@ class Catalog:
             return
         try:
             root = self._agent(config)
-            self.described = Describer(self.agents).agent(root)
+            describer = Describer(self.agents)
+            self.described = describer.agent(root)
+            self._sets = describer.sets
         except ReferenceFailed as error:
             self._note(*error.place, str(error))
         except (ValueError, TypeError, LookupError) as error:
@@ -196,7 +211,9 @@ class Catalog:
     def _tools(self, config: AgentConfig, tool: ToolConfig) -> list[Any]:
         """One tool, or those of a set."""
         found = self._tool(config, tool)
-        if not isinstance(found, BaseToolset):
+        if is_mcp_set(found):
+            found.place = (config.file, tool.line)
+        if is_mcp_set(found) or not isinstance(found, BaseToolset):
             return [found]
         try:
             return list(tools_of(found))
@@ -234,7 +251,7 @@ class Catalog:
         if "." in tool.name and not tool.name.startswith("google.adk."):
             return self._find(config, tool.name, tool.line)
         if tool.name.rpartition(".")[2] in MCP_TOOLSETS:
-            return UNAVAILABLE[tool.name.rpartition(".")[2]] if is_program(tool.args) else McpToolset
+            return McpToolset
         path = tool.name if "." in tool.name else f"google.adk.tools.{tool.name}"
         found = stand_ins.built_in(path)
         if found is None:

@@ -8,7 +8,15 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from callagent.agents.adk.runtime.genai import Content, FunctionCall, FunctionResponse, GenerateContentConfig
+from callagent.agents.adk.runtime.genai import (
+    Content,
+    FunctionCall,
+    FunctionResponse,
+    GenerateContentConfig,
+    Part,
+    plain,
+)
+from callagent.agents.tree.keepsakes import ASKED
 from callagent.agents.tree.runtime import LiveState
 
 
@@ -18,9 +26,23 @@ class _Open(BaseModel):
 
 class EventActions(_Open):
     state_delta: dict[str, Any] = Field(default_factory=dict)
+    artifact_delta: dict[str, int] = Field(default_factory=dict)
     transfer_to_agent: str | None = None
     escalate: bool | None = None
     skip_summarization: bool | None = None
+
+
+class MemoryEntry(_Open):
+    content: Content
+    custom_metadata: dict[str, Any] = Field(default_factory=dict)
+    id: str | None = None
+    author: str | None = None
+    timestamp: str | None = None
+    """ISO 8601."""
+
+
+class SearchMemoryResponse(_Open):
+    memories: list[MemoryEntry] = Field(default_factory=list)
 
 
 class LlmResponse(_Open):
@@ -101,26 +123,46 @@ class CallbackContext(ReadonlyContext):
     def __init__(self, session: Session, agent_name: str, scene: Mapping[str, Any]) -> None:
         super().__init__(session, agent_name, scene)
         self.actions = EventActions()
+        self.ask: Callable[[dict[str, Any]], Any] = _nobody
+        """Asks the core; set by whoever makes the context."""
 
-    async def save_artifact(self, filename: str, artifact: Any, **options: Any) -> int:
-        raise NotImplementedError("a call keeps no artifacts; put what is needed into the state")
+    async def save_artifact(self, filename: str, artifact: Any, custom_metadata: Any = None) -> int:
+        """The version's number. Raises `AskFailed` when the call keeps no more."""
+        part = artifact if isinstance(artifact, dict) else plain(artifact)
+        version = int(self._kept("save", name=filename, part=plain(Part.model_validate(part))))
+        self.actions.artifact_delta[filename] = version
+        return version
 
-    async def load_artifact(self, filename: str, version: int | None = None) -> None:
-        """A call keeps no artifacts: there is none of that name."""
+    async def load_artifact(self, filename: str, version: int | None = None) -> Part | None:
+        found = self._kept("load", name=filename, version=version)
+        return None if found is None else Part.model_validate(found)
 
     async def list_artifacts(self) -> list[str]:
-        return []
+        return list(self._kept("names"))
+
+    async def search_memory(self, query: str) -> SearchMemoryResponse:
+        return SearchMemoryResponse(memories=self._kept("search", query=query))
+
+    async def add_session_to_memory(self) -> None:
+        self._kept("remember")
+
+    def _kept(self, what: str, **more: Any) -> Any:
+        return self.ask({"type": ASKED, "ask": True, "what": what, **more})
 
 
 class ToolContext(CallbackContext):
+    seconds: float | None = None
+    """That the tool may take; None: nobody says."""
+
     def __init__(
         self, session: Session, agent_name: str, scene: Mapping[str, Any], function_call_id: str | None = None
     ) -> None:
         super().__init__(session, agent_name, scene)
         self.function_call_id = function_call_id
 
-    async def search_memory(self, query: str) -> None:
-        raise NotImplementedError("there is no memory service")
+
+def _nobody(message: dict[str, Any]) -> Any:
+    raise RuntimeError("there is no call: nothing is kept")
 
 
 class InvocationContext(ToolContext):

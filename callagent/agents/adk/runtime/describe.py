@@ -8,6 +8,8 @@ from callagent.agents.adk.fields import SAMPLING
 from callagent.agents.adk.runtime import agents
 from callagent.agents.adk.runtime.declarations import schema_of
 from callagent.agents.adk.runtime.genai import GenerateContentConfig, Schema
+from callagent.agents.adk.runtime.keepsake_tools import KeepsakeTool
+from callagent.agents.adk.runtime.mcp_toolset import McpTool, McpToolset, is_mcp_set
 from callagent.agents.adk.runtime.tools import (
     BUILT_IN_SCHEMAS,
     AgentTool,
@@ -19,6 +21,8 @@ from callagent.agents.adk.runtime.tools import (
     as_tool,
 )
 from callagent.agents.adk.runtime.toolsets import tools_of
+from callagent.agents.flows.runtime.tracebacks import error_message
+from callagent.agents.mcp import list_all
 
 _POINTS = ("before_agent", "after_agent", "before_model", "after_model", "before_tool", "after_tool")
 
@@ -28,6 +32,8 @@ class Describer:
 
     def __init__(self, numbered: list[agents.BaseAgent]) -> None:
         self._numbered = numbered
+        self.sets: list[McpToolset] = []
+        """Those of servers; a description names them by their index."""
 
     def agent(self, agent: agents.BaseAgent) -> dict[str, Any]:
         if any(agent is each for each in self._numbered):
@@ -50,7 +56,7 @@ class Describer:
 
     def _llm(self, agent: agents.LlmAgent) -> dict[str, Any]:
         # Sets that a project's Python names; those of YAML are taken apart already.
-        sets = [each for each in agent.tools if isinstance(each, BaseToolset)]
+        sets = [each for each in agent.tools if isinstance(each, BaseToolset) and not is_mcp_set(each)]
         if sets:
             agent.tools = [one for each in agent.tools for one in (tools_of(each) if each in sets else [each])]
         generation = agent.generate_content_config
@@ -61,6 +67,7 @@ class Describer:
             "temperature": generation.temperature if generation else None,
             "max_tokens": generation.max_output_tokens if generation else None,
             "sampling": _sampling(generation),
+            "safety": _safety(generation),
             "json_output": generation is not None and generation.response_mime_type == "application/json",
             "output_key": agent.output_key or "",
             "output_schema": schema_of(agent.output_schema),
@@ -74,6 +81,9 @@ class Describer:
     def _tool(self, value: Any) -> dict[str, Any]:
         from callagent.agents.adk.runtime.catalog import PhoneTool
 
+        if is_mcp_set(value):
+            self.sets.append(value)
+            return {"set": len(self.sets) - 1}
         tool = as_tool(value)
         described: dict[str, Any] = {
             "name": tool.name,
@@ -96,7 +106,40 @@ class Describer:
                 return {**described, "kind": tool.kind, "parameters": BUILT_IN_SCHEMAS.get(tool.kind)}
             case PhoneTool():
                 return {**described, "kind": "phone", "options": tool.options}
+        if isinstance(tool, KeepsakeTool):
+            described |= {"text": tool.text, "adds": tool.adds, "remembers": tool.remembers}
+            if not tool.is_seen:
+                return {**described, "kind": "unseen"}
         return {**described, **_declared(tool)}
+
+
+def with_sets(described: dict[str, Any], sets: list[McpToolset]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The description with the tools of servers in the places of their sets, and the sets whose server is away."""
+    offered: list[list[dict[str, Any]]] = []
+    unreachable: list[dict[str, Any]] = []
+    for toolset, found in zip(sets, list_all([each.server for each in sets]), strict=True):
+        if isinstance(found, Exception):
+            file, line = toolset.place
+            text = f"its tools are not known: {error_message(found)}"
+            unreachable.append({"file": file, "line": line, "message": text})
+            offered.append([])
+        else:
+            offered.append([_remote(tool) for tool in toolset.take(found)])
+    return _filled(described, offered), unreachable
+
+
+def _remote(tool: McpTool) -> dict[str, Any]:
+    return {"name": tool.name, "kind": "code", "long_running": False, "timeout": tool.timeout, **_declared(tool)}
+
+
+def _filled(described: dict[str, Any], offered: list[list[dict[str, Any]]]) -> dict[str, Any]:
+    filled = {**described, "children": [_filled(child, offered) for child in described["children"]]}
+    if "tools" in described:
+        given = [one for each in described["tools"] for one in (offered[each["set"]] if "set" in each else [each])]
+        filled["tools"] = [
+            {**each, "agent": _filled(each["agent"], offered)} if each.get("agent") else each for each in given
+        ]
+    return filled
 
 
 def _declared(tool: BaseTool) -> dict[str, Any]:
@@ -131,6 +174,19 @@ def _agent_parameters(agent: agents.BaseAgent) -> dict[str, Any]:
 def _sampling(generation: GenerateContentConfig | None) -> dict[str, Any]:
     given = {ours: getattr(generation, theirs, None) for theirs, ours in SAMPLING.items()}
     return {key: value for key, value in given.items() if value is not None}
+
+
+def _safety(generation: GenerateContentConfig | None) -> dict[str, str]:
+    """Kinds of harm and thresholds; in Python they may be members of the API's enumerations."""
+    found = {}
+    for each in (generation.safety_settings if generation else None) or ():
+        given = each if isinstance(each, dict) else each.model_dump()
+        kind, threshold = (getattr(given.get(key), "value", given.get(key)) for key in ("category", "threshold"))
+        # YAML 1.1 reads OFF as false.
+        threshold = "OFF" if threshold is False else threshold
+        if kind and threshold:
+            found[str(kind)] = str(threshold)
+    return found
 
 
 def _count(agent: agents.BaseAgent, point: str) -> int:

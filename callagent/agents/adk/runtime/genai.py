@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -110,14 +111,6 @@ class _Names(type):
         return name
 
 
-class HarmCategory(metaclass=_Names):
-    pass
-
-
-class HarmBlockThreshold(metaclass=_Names):
-    pass
-
-
 class Modality(metaclass=_Names):
     pass
 
@@ -144,6 +137,21 @@ class VoiceConfig(_Type):
 
 class SpeechConfig(_Type):
     pass
+
+
+class HarmCategory(StrEnum):
+    HARM_CATEGORY_HATE_SPEECH = "HARM_CATEGORY_HATE_SPEECH"
+    HARM_CATEGORY_DANGEROUS_CONTENT = "HARM_CATEGORY_DANGEROUS_CONTENT"
+    HARM_CATEGORY_HARASSMENT = "HARM_CATEGORY_HARASSMENT"
+    HARM_CATEGORY_SEXUALLY_EXPLICIT = "HARM_CATEGORY_SEXUALLY_EXPLICIT"
+
+
+class HarmBlockThreshold(StrEnum):
+    BLOCK_LOW_AND_ABOVE = "BLOCK_LOW_AND_ABOVE"
+    BLOCK_MEDIUM_AND_ABOVE = "BLOCK_MEDIUM_AND_ABOVE"
+    BLOCK_ONLY_HIGH = "BLOCK_ONLY_HIGH"
+    BLOCK_NONE = "BLOCK_NONE"
+    OFF = "OFF"
 
 
 class GenerateContentConfig(_Type):

@@ -22,7 +22,7 @@ from callagent.agents.adk.runtime.contexts import (
 )
 from callagent.agents.adk.runtime.genai import Content, FunctionDeclaration, GenerateContentConfig, Tool, plain
 from callagent.agents.adk.runtime.tools import BaseTool
-from callagent.agents.tree.runtime import LiveConversation, Subject, TreeSession
+from callagent.agents.tree.runtime import LiveConversation, Subject, TreeSession, patience
 from callagent.workers.runtime import Channel
 
 _ORDER = (
@@ -56,7 +56,7 @@ class AdkSession(TreeSession):
         self._call = {key: str(context.get(key) or "") for key in ("id", "user_id", "app_name")}
 
     def describe(self) -> dict[str, Any]:
-        return {"root": self._catalog.described, "errors": self._catalog.errors}
+        return self._catalog.describe()
 
     def functions(self, agent: int, point: str) -> Sequence[Callable[..., Any]]:
         return self._catalog.functions(agent, point)
@@ -68,8 +68,12 @@ class AdkSession(TreeSession):
         session = Session(**self._call, state=live.state, events=live.events)
         name, scene = self._catalog.agents[request["agent"]].name, request["scene"]
         if call_id is None:
-            return CallbackContext(session, name, scene)
-        return ToolContext(session, name, scene, call_id)
+            seen = CallbackContext(session, name, scene)
+            seen.ask = self.channel.ask
+            return seen
+        made = ToolContext(session, name, scene, call_id)
+        made.ask, made.seconds = self.channel.ask, patience(request)
+        return made
 
     def context_actions(self, context: CallbackContext) -> dict[str, Any]:
         return self._actions(context.actions, context.session.state)
@@ -113,6 +117,7 @@ class AdkSession(TreeSession):
         found = self._catalog.agents[agent]
         session = Session(**self._call, state=live.state, events=live.events)
         context = InvocationContext(session, found, request["scene"])
+        context.ask = self.channel.ask
         told: set[str] = set()
 
         async def run_child(child: Any) -> AsyncIterator[Event]:
@@ -153,7 +158,9 @@ class AdkSession(TreeSession):
             state.update(actions.state_delta)
         asked = actions.model_dump(exclude_none=True, exclude={"state_delta"})
         known = {"transfer_to_agent", "escalate", "skip_summarization"}
-        return {key: value for key, value in asked.items() if key in known}
+        found = {key: value for key, value in asked.items() if key in known}
+        files = asked.get("artifact_delta")
+        return {**found, "other": {"artifact_delta": files}} if files else found
 
 
 def _request(given: Mapping[str, Any]) -> LlmRequest:

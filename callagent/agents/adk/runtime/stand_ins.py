@@ -8,7 +8,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from callagent.agents.adk.runtime import agents, contexts, genai, models, tools, toolsets
+from callagent.agents.adk.runtime import agents, contexts, genai, keepsake_tools, mcp_toolset, models, tools
 
 _AGENT = {"Agent": agents.LlmAgent, "LlmAgent": agents.LlmAgent}
 _CONTEXTS = {
@@ -26,8 +26,23 @@ _AGENTS = {
     **_CONTEXTS,
     **{name: getattr(agents, name) for name in ("BaseAgent", "LoopAgent", "ParallelAgent", "SequentialAgent")},
 }
-_MCP: Mapping[str, Any] = {"McpToolset": toolsets.McpToolset, "MCPToolset": toolsets.McpToolset}
-_MCP_PARAMETERS = {"StreamableHTTPConnectionParams": toolsets.StreamableHTTPConnectionParams}
+_MCP: Mapping[str, Any] = {
+    "McpToolset": mcp_toolset.McpToolset,
+    "MCPToolset": mcp_toolset.McpToolset,
+    "McpTool": mcp_toolset.McpTool,
+    "MCPTool": mcp_toolset.McpTool,
+}
+_MCP_PARAMETERS = {
+    name: getattr(mcp_toolset, name)
+    for name in ("SseConnectionParams", "StdioConnectionParams", "StdioServerParameters",
+                 "StreamableHTTPConnectionParams")
+}  # fmt: skip
+_KEPT: Mapping[str, Any] = {
+    "load_artifacts": keepsake_tools.load_artifacts,
+    "load_memory": keepsake_tools.load_memory,
+    "preload_memory": keepsake_tools.preload_memory,
+}
+_MEMORY = {name: getattr(contexts, name) for name in ("MemoryEntry", "SearchMemoryResponse")}
 _TOOLS = {
     **{
         name: getattr(tools, name)
@@ -37,6 +52,7 @@ _TOOLS = {
         )
     },
     **tools.UNAVAILABLE,
+    **_KEPT,
     **_MCP,
     "ToolContext": contexts.ToolContext,
 }  # fmt: skip
@@ -60,6 +76,9 @@ _MODULES: Mapping[str, Mapping[str, Any]] = {
     "google.adk.events.event_actions": {"EventActions": contexts.EventActions},
     "google.adk.examples": {"Example": tools.Example},
     "google.adk.examples.example": {"Example": tools.Example},
+    "google.adk.memory": _MEMORY,
+    "google.adk.memory.base_memory_service": _MEMORY,
+    "google.adk.memory.memory_entry": _MEMORY,
     "google.adk.models": _MODELS,
     "google.adk.models.anthropic_llm": {"Claude": models.Claude},
     "google.adk.models.base_llm": {"BaseLlm": models.BaseLlm},
@@ -74,10 +93,22 @@ _MODULES: Mapping[str, Mapping[str, Any]] = {
     "google.adk.tools.example_tool": {"ExampleTool": tools.ExampleTool},
     "google.adk.tools.exit_loop_tool": {"exit_loop": tools.exit_loop},
     "google.adk.tools.function_tool": {"FunctionTool": tools.FunctionTool},
+    "google.adk.tools.load_artifacts_tool": {
+        "LoadArtifactsTool": keepsake_tools.LoadArtifactsTool,
+        "load_artifacts_tool": keepsake_tools.load_artifacts,
+    },
+    "google.adk.tools.load_memory_tool": {
+        "LoadMemoryTool": keepsake_tools.LoadMemoryTool,
+        "load_memory_tool": keepsake_tools.load_memory,
+    },
     "google.adk.tools.long_running_tool": {"LongRunningFunctionTool": tools.LongRunningFunctionTool},
     "google.adk.tools.mcp_tool": {**_MCP, **_MCP_PARAMETERS},
     "google.adk.tools.mcp_tool.mcp_session_manager": _MCP_PARAMETERS,
     "google.adk.tools.mcp_tool.mcp_toolset": {**_MCP, **_MCP_PARAMETERS},
+    "google.adk.tools.preload_memory_tool": {
+        "PreloadMemoryTool": keepsake_tools.PreloadMemoryTool,
+        "preload_memory_tool": keepsake_tools.preload_memory,
+    },
     "google.adk.tools.tool_configs": {"ToolArgsConfig": tools.ToolArgsConfig},
     "google.adk.tools.transfer_to_agent_tool": {"transfer_to_agent": tools.transfer_to_agent},
     "google.adk.tools.tool_context": {"ToolContext": contexts.ToolContext},

@@ -150,12 +150,7 @@ _GOOGLE_ONLY = {
     "url_context": "Url context tool",
     "enterprise_web_search": "Enterprise web search tool",
     "VertexAiSearchTool": "Vertex AI search tool",
-    "load_artifacts": "load_artifacts",
-    "load_memory": "load_memory",
-    "preload_memory": "preload_memory",
     "load_web_page": "load_web_page",
-    "McpToolset": "McpToolset",
-    "MCPToolset": "MCPToolset",
 }
 UNAVAILABLE = {
     name: BuiltInTool(name, "unavailable", f"{title} is not supported for model {{model}}")

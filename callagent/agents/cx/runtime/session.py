@@ -26,7 +26,7 @@ from callagent.agents.cx.runtime.http import Requests
 from callagent.agents.cx.runtime.namespace import Namespaces, call_by_name
 from callagent.agents.cx.runtime.tools import AsyncTools, Toolbox, Tools, with_context
 from callagent.agents.flows.runtime.tracebacks import error_message
-from callagent.agents.tree.runtime import LiveConversation, Subject, TreeSession
+from callagent.agents.tree.runtime import LiveConversation, Subject, TreeSession, patience
 from callagent.workers.runtime import Channel
 
 _ALONE = "alone"
@@ -122,6 +122,7 @@ class CxSession(TreeSession):
             agent_name=self._agents[request["agent"]].display_name,
             turn_index=int(turn) if turn.isdigit() else 0,
         )
+        self._toolbox.seconds = patience(request)
         return self._context
 
     def context_actions(self, context: CallbackContext) -> dict[str, Any]:

@@ -8,8 +8,8 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from callagent.agents.cx.app import Code, CxApp, ToolConfig, tool_name
-from callagent.agents.cx.openapi import Operation, only_operation, operations
+from callagent.agents.cx.app import UNAVAILABLE, Code, CxApp, ToolConfig, tool_name
+from callagent.agents.cx.openapi import Operation, operations, single_operation
 from callagent.agents.cx.runtime.authentication import Authentication
 from callagent.agents.cx.runtime.classes import Tool
 from callagent.agents.cx.runtime.contexts import CallbackContext, as_tool_context
@@ -17,6 +17,8 @@ from callagent.agents.cx.runtime.http import ExternalResponse, Requests
 from callagent.agents.cx.runtime.namespace import Namespaces, call_by_name
 from callagent.agents.cx.runtime.remote import RemoteTools
 
+NOT_HERE = {"error": "This tool is not available in this conversation. Go on without it; do not call it again."}
+"""What the model is told that calls a tool which only the platform, or a screen, has."""
 ERROR = 500
 """The status of a tool whose code raised."""
 
@@ -44,13 +46,16 @@ class Toolbox:
         self._python = {tool_name(tool): tool for tool in app.tools.values() if tool.kind == "pythonFunction"}
         faked = [tool for tool in app.tools.values() if fakes and tool.fake is not None]
         self._fakes: dict[str, Code] = {tool_name(tool): tool.fake for tool in faked if tool.fake is not None}
+        self.seconds: float | None = None
+        """That a request to a server may take now; None: its own limit."""
         self._operations: dict[str, tuple[Operation, Mapping[str, Any]]] = {}
         for toolset in app.toolsets.values():
             for each in operations(toolset.schema or {}):
-                self._operations[f"{toolset.display_name}_{each.name}"] = (each, toolset.data)
+                self._operations[f"{toolset.display_name}_{each.name}"] = each, toolset.data.get("openApiToolset") or {}
         for tool in app.tools.values():
-            if tool.schema is not None and (operation := only_operation(tool.schema, tool_name(tool))):
-                self._operations[operation.name] = (operation, {"openApiToolset": tool.data["openApiTool"]})
+            if (operation := single_operation(tool)) is not None:
+                self._operations[tool_name(tool)] = operation, tool.data["openApiTool"]
+        self._unavailable = {tool_name(tool): tool for tool in app.tools.values() if tool.kind in UNAVAILABLE}
 
     def run(self, name: str, arguments: Mapping[str, Any], context: CallbackContext) -> Any:
         """A tool's result. Raises `UnknownTool` and whatever the tool raises."""
@@ -59,8 +64,10 @@ class Toolbox:
             return faked
         if name in self._python:
             return self._run_python(self._python[name], arguments, context)
+        if name in self._unavailable:
+            return dict(NOT_HERE)
         if self.remote.knows(name):
-            return self.remote.call(name, arguments, _session(context))
+            return self.remote.call(name, arguments, _session(context), self.seconds)
         if name in self._operations:
             response = self.respond(name, arguments, context)
             response.raise_for_status()
@@ -77,13 +84,15 @@ class Toolbox:
         if faked is not None:
             return ExternalResponse(json.dumps(faked, default=str))
         if self.remote.knows(name):
-            return ExternalResponse(json.dumps(self.remote.call(name, arguments, _session(context)), default=str))
+            return ExternalResponse(json.dumps(self._asked(name, arguments, context), default=str))
         if name in self._operations:
-            operation, data = self._operations[name]
+            operation, own = self._operations[name]
             session = _session(context)
             request = operation.request(arguments, session)
-            self._authentication.apply((data.get("openApiToolset") or {}).get("apiAuthentication"), request, session)
-            return self._requests.request(request.pop("method"), request.pop("url"), **request)
+            self._authentication.apply(own.get("apiAuthentication"), request, session, request["url"])
+            return self._requests.request(request.pop("method"), request.pop("url"), timeout=self.seconds, **request)
+        if name in self._unavailable:
+            return ExternalResponse(json.dumps(NOT_HERE), ERROR, "not available")
         if name not in self._python:
             self.run(name, arguments, context)
         try:
@@ -92,6 +101,9 @@ class Toolbox:
             return ExternalResponse(json.dumps({"error": str(error)}), ERROR, f"{type(error).__name__}: {error}")
         result = returned if isinstance(returned, dict) else {"result": returned}
         return ExternalResponse(json.dumps(result, default=str))
+
+    def _asked(self, name: str, arguments: Mapping[str, Any], context: CallbackContext) -> dict[str, Any]:
+        return self.remote.call(name, arguments, _session(context), self.seconds)
 
     def function(self, tool: ToolConfig) -> Callable[..., Any]:
         """Raises LookupError and what the file raises."""

@@ -52,7 +52,7 @@ class RemoteFunctions:
         return json.dumps(self._server(provider).call(name, arguments), ensure_ascii=False)
 
     def _server(self, provider: str) -> Any:
-        from callagent.agents.mcp import McpServer
+        from callagent.agents.mcp import HttpWire, McpServer
 
         if provider not in self._settings:
             raise NotAvailable(f"there is no MCP server '{provider}'")
@@ -60,7 +60,7 @@ class RemoteFunctions:
             settings = self._settings[provider]
             headers, query = self._credentials(settings.get("auth") or {})
             url = _with_query(str(settings["url"]), query)
-            self._servers[provider] = McpServer(url, headers, float(settings["timeout"]))
+            self._servers[provider] = McpServer(HttpWire(url, headers), float(settings["timeout"]))
         return self._servers[provider]
 
     def _credentials(self, auth: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str]]:

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from callagent.agents.tree.runtime.live import LiveConversation, LiveState
-from callagent.agents.tree.runtime.session import Subject, TreeSession
+from callagent.agents.tree.runtime.session import Subject, TreeSession, patience
 
-__all__ = ["LiveConversation", "LiveState", "Subject", "TreeSession"]
+__all__ = ["LiveConversation", "LiveState", "Subject", "TreeSession", "patience"]

@@ -217,6 +217,13 @@ def _reconciled(answers: list[Plain]) -> list[Plain]:
     return answers
 
 
+def patience(request: Mapping[str, Any]) -> float | None:
+    """Seconds for what waits for a server: it gives up before the deadline, so that the worker lives on and the model
+    is told. None: there is no deadline."""
+    seconds = request.get("seconds")
+    return None if not seconds else float(seconds) - min(1.0, float(seconds) * 0.1)
+
+
 def _run(work: Coroutine[Any, Any, list[Plain]]) -> list[Plain]:
     """To its end; what functions left running is cancelled, as `asyncio.run` does."""
     if threading.current_thread() is not threading.main_thread():

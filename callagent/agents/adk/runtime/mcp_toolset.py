@@ -1,0 +1,221 @@
+"""Sets of tools that a Model Context Protocol server has: over HTTP, over server-sent events, or a program.
+
+Nobody is asked while the project is imported: a server that is away must not keep the project from being opened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, TypeGuard
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from callagent.agents.adk.names import ALLOW_PROGRAMS
+from callagent.agents.adk.runtime.contexts import ToolContext
+from callagent.agents.adk.runtime.genai import FunctionDeclaration
+from callagent.agents.adk.runtime.tools import BaseTool, BaseToolset, ToolArgsConfig
+from callagent.agents.mcp import HttpWire, McpFailed, McpServer, ProgramWire, SseWire, Wire
+from callagent.agents.mcp import McpTool as Declared
+
+_CALL_SECONDS = 30.0
+_ON = ("1", "true", "yes", "on")
+
+
+class _Parameters(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+
+class StdioServerParameters(_Parameters):
+    """A program, as projects write it in Python."""
+
+    command: str
+    args: list[str] = Field(default_factory=list)
+    env: dict[str, str] | None = None
+    cwd: Any = None
+
+
+class StdioConnectionParams(_Parameters):
+    server_params: StdioServerParameters
+    timeout: float = 5.0
+
+
+class SseConnectionParams(_Parameters):
+    url: str
+    headers: dict[str, Any] | None = None
+    timeout: float = 5.0
+    sse_read_timeout: float | None = None
+
+
+class StreamableHTTPConnectionParams(_Parameters):
+    url: str
+    headers: dict[str, Any] | None = None
+    timeout: float = 5.0
+    sse_read_timeout: float | None = None
+
+
+Parameters = StdioServerParameters | StdioConnectionParams | SseConnectionParams | StreamableHTTPConnectionParams
+KINDS: Mapping[str, type[_Parameters]] = {
+    "stdio_server_params": StdioServerParameters,
+    "stdio_connection_params": StdioConnectionParams,
+    "sse_connection_params": SseConnectionParams,
+    "streamable_http_connection_params": StreamableHTTPConnectionParams,
+}
+"""The keys of YAML."""
+
+
+class McpTool(BaseTool):
+    def __init__(self, toolset: McpToolset, declared: Declared) -> None:
+        super().__init__(name=toolset.shown_name(declared.name), description=declared.description)
+        self._toolset = toolset
+        self._declared = declared
+
+    @property
+    def timeout(self) -> float | None:
+        return self._toolset.timeout
+
+    def _get_declaration(self) -> FunctionDeclaration:
+        return FunctionDeclaration(
+            name=self.name, description=self.description, parameters_json_schema=dict(self._declared.parameters)
+        )
+
+    async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
+        """A server that is away, or too late, is told to the model; the turn goes on."""
+        try:
+            headers = await self._toolset.own_headers(tool_context)
+            server = self._toolset.server(headers)
+            return await asyncio.to_thread(server.call, self._declared.name, args, tool_context.seconds)
+        except McpFailed as error:
+            return {"error": str(error)}
+
+
+class McpToolset(BaseToolset):
+    """As `google.adk.tools.mcp_tool.McpToolset`; `place` is the file and the line that have it."""
+
+    place: tuple[str, int] = ("root_agent.yaml", 1)
+
+    def __init__(
+        self,
+        *,
+        connection_params: Any = None,
+        tool_filter: Any = None,
+        tool_name_prefix: str | None = None,
+        header_provider: Callable[[Any], Any] | None = None,
+        **options: Any,
+    ) -> None:
+        self._parameters = _parameters(connection_params)
+        self._wanted = tool_filter
+        self._prefix = tool_name_prefix or ""
+        self._header_provider = header_provider
+        self._servers: dict[tuple[tuple[str, str], ...], McpServer] = {}
+        self._listed: list[McpTool] | None = None
+        self.refusal = ""
+        """Why it may not be asked; empty: it may."""
+
+    @classmethod
+    def from_config(cls, config: ToolArgsConfig, config_abs_path: str) -> McpToolset:
+        """Of YAML: a program is started only where whoever runs the server has allowed it."""
+        given = config.model_dump()
+        named = {key: value for key, value in given.items() if key in KINDS and value is not None}
+        if len(named) != 1:
+            raise ValueError(f"McpToolset: one of {', '.join(KINDS)} is needed")
+        ((key, value),) = named.items()
+        rest = {key: value for key, value in given.items() if key not in KINDS}
+        made = cls(connection_params=KINDS[key].model_validate(value), **rest)
+        if key.startswith("stdio") and os.environ.get(ALLOW_PROGRAMS, "").strip().lower() not in _ON:
+            made.refusal = (
+                "programs that YAML names are started only where 'function_environment' has "
+                f"{ALLOW_PROGRAMS}, and it is 1"
+            )
+        return made
+
+    @property
+    def timeout(self) -> float | None:
+        """Seconds that the project gives one call; None: it does not say."""
+        return getattr(self._parameters, "sse_read_timeout", None)
+
+    def shown_name(self, name: str) -> str:
+        return f"{self._prefix}_{name}" if self._prefix else name
+
+    async def get_tools(self, readonly_context: Any = None) -> list[BaseTool]:
+        """Raises `McpFailed`."""
+        return list(self.take(await asyncio.to_thread(self.server().tools)))
+
+    def take(self, declared: list[Declared]) -> list[McpTool]:
+        """What of a server's tools is in the set."""
+        self._listed = [tool for each in declared if self._is_wanted(tool := McpTool(self, each), each.name)]
+        return self._listed
+
+    def may_have(self, name: str) -> bool:
+        own = self._own_name(name)
+        return own is not None and (not isinstance(self._wanted, list) or own in self._wanted)
+
+    def tool(self, name: str, *, surely: bool) -> McpTool | None:
+        """The tool that models call so; `surely`: there is no other set that may have it. Raises `McpFailed`."""
+        if self._listed is None and not surely:
+            self.take(self.server().tools())
+        if self._listed is not None:
+            return next((each for each in self._listed if each.name == name), None)
+        return McpTool(self, Declared(self._own_name(name) or name, "", {}))
+
+    async def own_headers(self, context: Any) -> dict[str, str]:
+        if self._header_provider is None:
+            return {}
+        given = self._header_provider(context)
+        found = await given if inspect.isawaitable(given) else given
+        return {str(name): str(value) for name, value in (found or {}).items()}
+
+    def server(self, headers: Mapping[str, str] | None = None) -> McpServer:
+        """One for each set of headers. Raises `McpFailed`."""
+        if self.refusal:
+            raise McpFailed(self.refusal)
+        key = tuple(sorted((headers or {}).items()))
+        if key not in self._servers:
+            begin = getattr(self._parameters, "timeout", 5.0)
+            timeout = self.timeout or _CALL_SECONDS
+            self._servers[key] = McpServer(self._wire(dict(key)), max(timeout, begin), begin)
+        return self._servers[key]
+
+    async def close(self) -> None:
+        for server in self._servers.values():
+            server.close()
+
+    def _wire(self, headers: Mapping[str, str]) -> Wire:
+        given = self._parameters
+        if isinstance(given, StdioConnectionParams):
+            given = given.server_params
+        if isinstance(given, StdioServerParameters):
+            folder = None if given.cwd is None else str(given.cwd)
+            return ProgramWire(given.command, given.args, given.env or {}, folder)
+        own = {str(name): str(value) for name, value in (given.headers or {}).items()}
+        kind = SseWire if isinstance(given, SseConnectionParams) else HttpWire
+        return kind(given.url, {**own, **headers})
+
+    def _own_name(self, name: str) -> str | None:
+        """The server's name of a tool; None: it is none of this set's."""
+        start = f"{self._prefix}_" if self._prefix else ""
+        return name.removeprefix(start) if name.startswith(start) else None
+
+    def _is_wanted(self, tool: McpTool, name: str) -> bool:
+        if callable(self._wanted):
+            return bool(self._wanted(tool, None))
+        return not isinstance(self._wanted, list) or name in self._wanted
+
+
+def _parameters(given: Any) -> Parameters:
+    """Also of the official package's own classes. Raises ValueError."""
+    if isinstance(given, Parameters):
+        return given
+    plain = given.model_dump() if isinstance(given, BaseModel) else given
+    if isinstance(plain, Mapping) and "command" in plain:
+        return StdioServerParameters.model_validate(plain)
+    if isinstance(plain, Mapping) and "url" in plain:
+        return StreamableHTTPConnectionParams.model_validate(plain)
+    raise ValueError("McpToolset: 'connection_params' with a 'url' or a 'command' is needed")
+
+
+def is_mcp_set(value: Any) -> TypeGuard[McpToolset]:
+    """A project's own class may make its list in another manner: that one is asked as every set is."""
+    return isinstance(value, McpToolset) and type(value).get_tools is McpToolset.get_tools

@@ -1,0 +1,152 @@
+"""A client of Model Context Protocol servers, for worker processes: it blocks.
+
+As much of the protocol (2025-06-18) as tools need: initialize, tools/list, tools/call. The official package would bring
+a web server and seconds of importing into every worker.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from callagent.agents.mcp.wire import Forgotten, McpFailed, Wire, parsed
+
+VERSION = "2025-06-18"
+TIMEOUT = 30.0
+LIST_SECONDS = 20.0
+"""For a server to say which tools it has, however long its calls may take."""
+MAX_PAGES = 50
+MAX_TOOLS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class McpTool:
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+    """JSON schema."""
+
+
+class McpServer:
+    """One server. The session is begun with the first request, and anew where the server has forgotten it."""
+
+    def __init__(self, wire: Wire, timeout: float = TIMEOUT, begin_timeout: float = LIST_SECONDS) -> None:
+        """`timeout`: seconds for one answer; `begin_timeout`: to be there, and to say which tools it has."""
+        self._wire = wire
+        self._timeout = timeout
+        self._begin_timeout = min(begin_timeout, timeout, LIST_SECONDS)
+        self._numbers = itertools.count(1)
+        self._beginning = threading.Lock()
+        self._session = 0
+        """Counts the sessions; 0: none was begun."""
+
+    @property
+    def name(self) -> str:
+        return self._wire.name
+
+    def tools(self) -> list[McpTool]:
+        """Raises `McpFailed`."""
+        found: list[McpTool] = []
+        cursor: str | None = None
+        for _ in range(MAX_PAGES):
+            page = self._ask("tools/list", {"cursor": cursor} if cursor else {}, self._begin_timeout)
+            found += [_tool(each) for each in page.get("tools") or ()]
+            cursor = page.get("nextCursor")
+            if not cursor or len(found) >= MAX_TOOLS:
+                break
+        return found[:MAX_TOOLS]
+
+    def call(self, name: str, arguments: Mapping[str, Any], seconds: float | None = None) -> dict[str, Any]:
+        """The result as an object; `{"error": …}` when the tool says that it failed. Raises `McpFailed`."""
+        parameters = {"name": name, "arguments": dict(arguments)}
+        result = self._ask("tools/call", parameters, min(seconds or self._timeout, self._timeout))
+        texts = [str(each.get("text")) for each in result.get("content") or () if each.get("type") == "text"]
+        if result.get("isError"):
+            return {"error": "\n".join(texts) or "the tool failed"}
+        structured = result.get("structuredContent")
+        if isinstance(structured, dict):
+            return structured
+        return _as_object("\n".join(texts))
+
+    def close(self) -> None:
+        with self._beginning:
+            self._session = 0
+            self._wire.close()
+
+    def _ask(self, method: str, parameters: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+        session = self._begin(0)
+        try:
+            return self._request(method, parameters, seconds)
+        except Forgotten:
+            self._begin(session)
+            return self._request(method, parameters, seconds)
+
+    def _begin(self, over: int) -> int:
+        """A session that is not the one numbered `over`; its number."""
+        with self._beginning:
+            if self._session == over:
+                self._session = 0
+                self._wire.open(self._begin_timeout)
+                self._introduce()
+                self._session = over + 1
+            return self._session
+
+    def _introduce(self) -> None:
+        client = {"name": "callagent", "version": "1"}
+        parameters = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": client}
+        found = self._request("initialize", parameters, self._begin_timeout)
+        self._wire.agree(str(found.get("protocolVersion") or VERSION))
+        self._wire.tell({"jsonrpc": "2.0", "method": "notifications/initialized"})
+
+    def _request(self, method: str, parameters: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+        number = next(self._numbers)
+        message = {"jsonrpc": "2.0", "id": number, "method": method, "params": dict(parameters)}
+        answer = self._wire.exchange(message, seconds)
+        if "error" in answer:
+            error = answer["error"] or {}
+            text = error.get("message") if isinstance(error, dict) else None
+            raise McpFailed(f"{self.name}: {method}: {text or error}")
+        result = answer.get("result")
+        return result if isinstance(result, dict) else {}
+
+
+def list_all(servers: Sequence[Callable[[], McpServer]]) -> list[list[McpTool] | Exception]:
+    """The tools of all servers, asked at the same time; why one could not say, in its place."""
+    found: list[list[McpTool] | Exception] = [McpFailed("it did not say in time which tools it has")] * len(servers)
+
+    def ask(index: int) -> None:
+        try:
+            found[index] = servers[index]().tools()
+        except Exception as error:  # told in the server's place: secrets that are missing, addresses that are none
+            found[index] = error
+
+    threads = [threading.Thread(target=ask, args=(index,), daemon=True) for index in range(len(servers))]
+    for thread in threads:
+        thread.start()
+    until = time.monotonic() + 2 * LIST_SECONDS
+    for thread in threads:
+        thread.join(max(until - time.monotonic(), 0))
+    return list(found)
+
+
+def chosen(tools: Sequence[McpTool], names: Sequence[str] | None) -> list[McpTool]:
+    """Those of the names; None: all."""
+    return [tool for tool in tools if names is None or tool.name in names]
+
+
+def _tool(given: Mapping[str, Any]) -> McpTool:
+    schema = given.get("inputSchema")
+    parameters = schema if isinstance(schema, dict) else {"type": "object", "properties": {}}
+    return McpTool(str(given.get("name") or ""), str(given.get("description") or ""), parameters)
+
+
+def _as_object(text: str) -> dict[str, Any]:
+    try:
+        value = parsed(text)
+    except ValueError:
+        return {"result": text}
+    return value if isinstance(value, dict) else {"result": value}
