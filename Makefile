@@ -24,7 +24,7 @@ test: setup ## lint, types and tests
 	$(BIN)/pytest -m 'not acceptance'
 
 acceptance: setup ## the long runs: load, benchmarks, repeated calls, fuzzing where atheris can be had
-	-$(BIN)/pip install --quiet --editable '.[fuzz]'
+	$(BIN)/pip install --quiet --editable '.[fuzz]' || echo 'atheris cannot be had here: the search of python -m fuzz is left out'
 	$(BIN)/pytest -m acceptance -s
 
 check: setup ## validate the example agent

@@ -189,17 +189,55 @@ def seeds(name: str) -> list[bytes]:
     )
     challenge = 'Digest realm="here", nonce="abc", algorithm=SHA-256, qop="auth,auth-int", opaque="o", stale=false'
     found = {
-        "sip": [
-            INVITE,
-            INVITE.replace(b"INVITE", b"OPTIONS"),
-            INVITE.replace(b"Length: 0", b"Length: 9") + b"v=0\r\no=- 1",
-        ],
-        "sdp": [offer],
+        "sip": [INVITE, INVITE.replace(b"INVITE", b"OPTIONS"), *_messages(offer)],
+        "sdp": [offer, *_descriptions(offer)],
         "rtp": [b"".join(bytes([len(each)]) + each for each in packets)],
         "rtcp": [compound(Report(7, (block,), 1 << 40, 5, 6, 7), "peer", goodbye=True)],
-        "digest": [proof.encode(), challenge.encode()],
+        "digest": [proof.encode(), challenge.encode(), proof.replace("uri=", "algorithm=SHA-256, uri=").encode()],
     }
     return found[name]
+
+
+def _messages(offer: bytes) -> list[bytes]:
+    """One of each shape that a user agent takes apart further: bodies, routes, timers, transfers, responses."""
+    plain = INVITE.partition(b"Content-Length")[0]
+    part = b"Content-Type: application/sdp\r\n\r\n" + offer
+    parts = b"--x\r\n" + part + b"\r\n--x\r\nContent-Type: application/isup\r\n\r\n\x01\x02\r\n--x--\r\n"
+    fields = (
+        b"Record-Route: <sip:192.0.2.7;lr>, <sip:192.0.2.8:5070;lr;transport=tcp>\r\n"
+        b"Supported: timer, 100rel, replaces\r\n"
+        b"Session-Expires: 1800;refresher=uac\r\nMin-SE: 90\r\nReplaces: 1;to-tag=2;from-tag=3\r\n"
+        b'P-Asserted-Identity: "A" <sip:+15550100@192.0.2.1>, <tel:+15550100>\r\nPrivacy: id\r\n'
+        b'Authorization: Digest username="ann", realm="here", nonce="n", uri="sip:a", response="0"\r\n'
+    )
+    within = plain.replace(b"INVITE", b"REFER").replace(b"<sip:agent@192.0.2.2>", b"<sip:agent@192.0.2.2>;tag=2")
+    response = plain.partition(b"\r\n")[2]
+    return [
+        _with_body(plain, b"application/sdp", offer),
+        _with_body(plain + fields, b"multipart/mixed;boundary=x", parts),
+        _with_body(within + b"Refer-To: <sip:b@192.0.2.9?Replaces=1%3Bto-tag%3D2>\r\n", b"application/sdp", b""),
+        _with_body(b"SIP/2.0 200 OK\r\n" + response, b"application/sdp", offer),
+        INVITE.replace(b"Length: 0", b"Length: 9") + b"v=0\r\no=- 1",
+    ]
+
+
+def _with_body(head: bytes, kind: bytes, body: bytes) -> bytes:
+    return head + b"Content-Type: " + kind + b"\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+
+
+def _descriptions(offer: bytes) -> list[bytes]:
+    """Offers with more in them than ours have."""
+    session = b"v=0\r\no=- 1 2 IN IP6 2001:db8::1\r\ns=-\r\nc=IN IP6 2001:db8::1\r\nb=AS:64\r\nt=0 0\r\na=inactive\r\n"
+    media = (
+        b"m=audio 4000/2 RTP/SAVP 0 8 9 96 97 13\r\na=rtpmap:96 opus/48000/2\r\na=fmtp:96 useinbandfec=1;ptime=20\r\n"
+    )
+    more = (
+        b"a=crypto:1 AEAD_AES_256_GCM inline:"
+        + b"A" * 59
+        + b"=|2^20|1:4\r\na=rtcp-mux\r\na=rtcp:4001 IN IP4 192.0.2.1\r\n"
+    )
+    video = b"m=video 0 RTP/AVP 99\r\nm=image 5000 udptl t38\r\na=ptime:40\r\na=maxptime:60\r\na=sendonly\r\n"
+    return [session + media + more + video, offer + video, offer.replace(b"\r\n", b"\n")]
 
 
 def _cut(data: bytes) -> list[bytes]:

@@ -13,7 +13,7 @@ from callagent.legs.sip_identity import caller_address, number_at
 from callagent.legs.sip_leg import SipLeg
 from callagent.legs.sip_media import MediaOfTrunk, any_trunk, negotiation_towards, negotiation_with
 from callagent.log import get_logger
-from callagent.rtp import PortsExhausted, Pump, RtpPorts, RtpSession, RtpSettings
+from callagent.rtp import PortsExhausted, Pump, RtpPorts, RtpSession, RtpSettings, available_codecs
 from callagent.sip import (
     Endpoint,
     EndpointCall,
@@ -54,6 +54,8 @@ class SipLegs:
         self, host: str, port: int, settings: UserAgentSettings, tls: TlsSettings | None = None
     ) -> tuple[str, int]:
         """Listen on UDP; returns the address. Raises `OSError`."""
+        # Loading them takes tens of milliseconds and a process: never while calls are on.
+        available_codecs()
         on_invite = None if self._on_leg is None else self._accept
         self._endpoint = await Endpoint.open(host, port, settings, on_invite, tls=tls)
         return self._endpoint.local_address

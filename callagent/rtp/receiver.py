@@ -190,7 +190,8 @@ class RtpReceiver:
         except ValueError:
             return None
         # Last: only a valid packet may latch an address.
-        return packet if self.remote.accept(source) else None
+        number = packet.sequence if self._secure is None else None
+        return packet if self.remote.accept(source, number) else None
 
     def _restart(self, now: float) -> list[Received]:
         received: list[Received] = []

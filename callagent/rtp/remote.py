@@ -1,18 +1,24 @@
 """Whose packets a media session takes and where it sends its own: the defence against RTP bleed and injection.
 
 The SDP names an address. Packets from another IP are a stranger's, for ever, unless the trunk has media networks of
-its own. A NAT may change the port, so another port of the same IP is latched, once, with the first packet. The port
-that the SDP names wins over it at any time: behind a trunk that sends all its media from one IP, the stale stream of an
-earlier call must not keep the place.
+its own. A NAT may change the port, so another port of the same IP is latched, once: with its first packet where that is
+authentic (SRTP), else with the fifth of a row that counts up. What is sprayed on every port before the peer speaks is
+then neither heard nor answered. The port that the SDP names wins over it at any time: behind a trunk that sends all its
+media from one IP, the stale stream of an earlier call must not keep the place.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import Enum
 from ipaddress import IPv4Network, IPv6Network, ip_address
 
 Address = tuple[str, int]
+
+_PROOF_PACKETS = 5
+_LARGEST_GAP = 50
+_MAX_CANDIDATES = 8
 
 
 class _State(Enum):
@@ -21,6 +27,23 @@ class _State(Enum):
     """On an address that the SDP does not name."""
     NAMED = "named"
     """The address that the SDP names has spoken; no other ever will."""
+
+
+@dataclass(slots=True)
+class _Candidate:
+    """A port that the SDP does not name, and that may be the peer's."""
+
+    number: int
+    packets: int = 1
+
+    def count(self, number: int) -> bool:
+        """Whether this packet makes it a stream."""
+        gap = (number - self.number) & 0xFFFF
+        if gap >= 0x10000 - _LARGEST_GAP or not gap:
+            return False
+        self.packets = self.packets + 1 if gap <= _LARGEST_GAP else 1
+        self.number = number
+        return self.packets >= _PROOF_PACKETS
 
 
 class Remote:
@@ -33,15 +56,19 @@ class Remote:
         self._named = self.address
         self._networks = networks
         self._state = _State.WAITING
+        self._candidates: dict[Address, _Candidate] = {}
 
-    def accept(self, source: Address) -> bool:
-        """Whether a packet from `source` is the peer's; may change `address`."""
+    def accept(self, source: Address, number: int | None) -> bool:
+        """Whether a packet from `source` is the peer's; may change `address`.
+
+        `number` is the packet's sequence number; None where the packet is authentic.
+        """
         if source == self._named:
             if self._state is not _State.NAMED:
                 self._state = _State.NAMED
                 self.address = source
             return True
-        if self._state is _State.WAITING and self.accept_host(source):
+        if self._state is _State.WAITING and self.accept_host(source) and self._is_stream(source, number):
             self._state = _State.LATCHED
             self.address = source
         return self._state is _State.LATCHED and source == self.address
@@ -51,3 +78,14 @@ class Remote:
         if source[0] in (self._named[0], self.address[0]):
             return True
         return bool(self._networks) and any(ip_address(source[0]) in network for network in self._networks)
+
+    def _is_stream(self, source: Address, number: int | None) -> bool:
+        if number is None:
+            return True
+        candidate = self._candidates.get(source)
+        if candidate is not None:
+            return candidate.count(number)
+        if len(self._candidates) >= _MAX_CANDIDATES:
+            self._candidates.clear()
+        self._candidates[source] = _Candidate(number)
+        return False

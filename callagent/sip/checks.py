@@ -71,7 +71,8 @@ def _check_content(wire: Wire, transaction: ServerTransaction) -> Refusal | None
         return 415, [("Accept", "application/sdp")]
     accepted = [item.partition(";")[0].strip().lower() for item in request.headers.tokens("Accept")]
     if accepted and not {"application/sdp", "application/*", "*/*"}.intersection(accepted):
-        return 406, []
+        # 399 is any other warning (§20.43): every response of ours with a body has a session description.
+        return 406, [("Warning", '399 callagent "The answer would be application/sdp"')]
     return None
 
 

@@ -81,7 +81,7 @@ class SessionDescription:
     media: tuple[MediaDescription, ...]
     session_id: int = 0
     version: int = 0
-    user: str = "-"
+    user: str = "callagent"
     attributes: Attributes = field(default=())
 
     @classmethod
@@ -129,7 +129,8 @@ class SessionDescription:
 def _lines(data: bytes) -> list[tuple[str, str]]:
     lines = []
     for line in data.decode("utf-8", "replace").replace("\r\n", "\n").strip("\n").split("\n"):
-        match = _LINE.fullmatch(line)
+        # Some write a line indented, which RFC 8866 §5 does not allow; there is no doubt about what it means.
+        match = _LINE.fullmatch(line.lstrip(" \t"))
         if match is None:
             raise ValueError("SDP line is not valid")
         lines.append((match[1], match[2]))

@@ -216,6 +216,36 @@ async def test_baresip_is_transferred_and_follows(baresip: Baresip, served: tupl
     await desk.hang_up(EndReason.AGENT_HANGUP)
 
 
+@pytest.mark.parametrize("transport", ["tcp", "tls"])
+async def test_baresip_is_transferred_over_a_connection(transport: str, tmp_path: Path) -> None:
+    phone = Baresip(tmp_path, transport)
+    await phone.start()
+    certificate, key = make_certificate(tmp_path, "server")
+    pump = Pump()
+    pump.start()
+    server = Server()
+    legs = SipLegs(RtpPorts("127.0.0.1", 24000, 24998, rest_seconds=0.0), pump, server.legs.put_nowait)
+    await legs.open("127.0.0.1", 0, UserAgentSettings(admit=lambda host: "local"), TlsSettings(certificate, key))
+    _, port = await legs.listen(transport, "127.0.0.1", 0)
+    try:
+        phone.command("dial", f"sip:agent@127.0.0.1:{port}")
+        leg, _ = await server.take()
+        target = TransferTarget("desk", f"sip:desk@127.0.0.1:{port};transport={transport}")
+        transferring = asyncio.create_task(leg.transfer(target))
+        desk, _ = await server.take()
+        async with asyncio.timeout(PATIENCE):
+            outcome = await transferring
+            assert outcome.status is TransferStatus.SUCCEEDED
+            assert desk.info.callee == "desk"
+            server.heard.clear()
+            await server.heard.wait()
+            await desk.hang_up(EndReason.AGENT_HANGUP)
+    finally:
+        await phone.stop()
+        await legs.close()
+        pump.stop()
+
+
 async def test_we_call_baresip(baresip: Baresip, served: tuple[Server, SipLegs, str]) -> None:
     server, legs, _ = served
     leg = await legs.dial(f"sip:phone@127.0.0.1:{baresip.port}")

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from callagent.call_info import EndReason
-from callagent.legs.leg import DigitPressed
+from callagent.legs.leg import DigitPressed, TransferStatus, TransferTarget
 from callagent.legs.sip_media import TrunkMedia
 from tests.end_to_end.baresip import free_port
 from tests.end_to_end.scripted import until
@@ -181,6 +181,26 @@ async def test_a_whole_encrypted_call_over_every_transport(
         await leg.hang_up(EndReason.AGENT_HANGUP)
     assert (statistics.codec, bool(statistics.encryption)) == (CODECS[media.codecs[0]], True)
     assert server.events.empty()
+
+
+@pytest.mark.parametrize("transport", ["udp", pytest.param("tcp", marks=pytest.mark.acceptance), "tls"])
+@pytest.mark.parametrize("media", [only("PCMU")], indirect=True)
+async def test_linphone_is_transferred_and_follows(
+    media: TrunkMedia, transport: str, served: tuple[Server, str], tmp_path: Path
+) -> None:
+    server, _ = served
+    async with asyncio.timeout(2 * PATIENCE), linphone(tmp_path, encrypted=True, transport=transport) as (command, log):
+        command.write(f"call {server.addresses[transport]}\n".encode())
+        leg = await server.take()
+        await server.hear(25)
+        target = TransferTarget("desk", server.addresses[transport].replace("agent@", "desk@"))
+        transferring = asyncio.create_task(leg.transfer(target))
+        desk = await server.take()
+        outcome = await transferring
+        assert outcome.status is TransferStatus.SUCCEEDED, log.read_text()
+        assert desk.info.callee == "desk"
+        await server.hear(25)
+        await desk.hang_up(EndReason.AGENT_HANGUP)
 
 
 def told(log: Path) -> str:

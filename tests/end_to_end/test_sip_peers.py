@@ -18,6 +18,7 @@ from callagent.sip import (
     CallClosed,
     CallConfirmed,
     CallEnded,
+    CallReplaced,
     CallRinging,
     Credentials,
     DigestSettings,
@@ -28,6 +29,7 @@ from callagent.sip import (
     Negotiation,
     OfferReceived,
     TransferProgressed,
+    TransferRequested,
     TransferState,
     Uri,
     UserAgentSettings,
@@ -48,6 +50,8 @@ class Server:
         self.endpoint: Endpoint
         self.events: list[Event] = []
         self.calls: list[EndpointCall] = []
+        self.desk: EndpointCall | None = None
+        """The call whose place a transferred phone takes."""
 
     def accept(self, call: EndpointCall) -> None:
         self.calls.append(call)
@@ -64,7 +68,16 @@ class Server:
         self.events.append(event)
         user = call.core.invite.uri.user
         if isinstance(event, CallConfirmed) and user == "transfer":
-            call.refer(Uri.parse("sip:+15550199@127.0.0.1"))
+            call.refer(Uri.parse("sip:+15550199@127.0.0.1"), to=self.desk)
+        elif isinstance(event, CallReplaced):
+            successor = call.successor(event.by)
+            self.calls.append(successor)
+            successor.listen(lambda event: self._hear(successor, negotiation, event))
+            successor.answer(negotiation.answer(successor.core.invite.body)[0])
+            # SIPp takes one thing at a time.
+            asyncio.get_running_loop().call_later(0.3, call.hang_up)
+        elif isinstance(event, TransferRequested):
+            asyncio.get_running_loop().call_later(0.3, call.report_transfer, 603)
         elif isinstance(event, CallConfirmed) and user == "leave":
             call.hang_up(headers={"X-Why": "done"})
         elif isinstance(event, TransferProgressed) and event.state is TransferState.SUCCEEDED:
@@ -80,8 +93,10 @@ class Server:
 async def serving(settings: UserAgentSettings) -> AsyncIterator[Server]:
     served = Server()
     served.endpoint = await _on_one_port(settings, served)
-    yield served
-    await served.endpoint.close()
+    try:
+        yield served
+    finally:
+        await served.endpoint.close()
 
 
 async def _on_one_port(settings: UserAgentSettings, served: Server) -> Endpoint:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import select
 import socket
+import ssl
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -13,11 +14,15 @@ import pytest
 
 from tests.end_to_end.scripted import MILL, scripts
 from tests.end_to_end.server_process import ServerProcess, serve
+from tests.sip.anomalies import anomalies
 from tests.sip.mutations import mutants
+from tests.sip.test_connections import make_certificate
 from tests.sip.test_torture import MANIFEST, message
 
 pytestmark = pytest.mark.end_to_end
 
+LONGEST_WORK = 0.05
+"""Seconds of the event loop that a message and its probe may take."""
 HOSTILE = {
     "empty": b"",
     "blank": b"\r\n\r\n",
@@ -39,51 +44,93 @@ def probe(number: int, transport: str) -> bytes:
     ).encode()
 
 
-def is_answer(data: bytes, number: int) -> bool:
-    return data.lstrip().startswith(b"SIP/2.0 200 ") and b"Call-ID: probe%d\r\n" % number in data
+def is_answer(data: bytes, number: int, statuses: tuple[int, ...] = (200,)) -> bool:
+    starts = tuple(b"SIP/2.0 %d " % status for status in statuses)
+    return data.lstrip().startswith(starts) and b"Call-ID: probe%d\r\n" % number in data
 
 
 class Prober:
     """Sends one message, then a probe, and waits for the probe's answer."""
 
-    def __init__(self, server: ServerProcess, transport: str, tcp_port: int, first: int = 0) -> None:
+    def __init__(
+        self, server: ServerProcess, transport: str, port: int, first: int = 0, statuses: tuple[int, ...] = (200,)
+    ) -> None:
+        """`port` is that of the stream; UDP has the server's own. `statuses` are those of the probes' answers."""
+        self._statuses = statuses
         self._transport = transport
-        self._address = ("127.0.0.1", tcp_port if transport == "TCP" else server.sip_port)
+        self._address = ("127.0.0.1", server.sip_port if transport == "UDP" else port)
+        self._pid = server.process.pid
         self._number = first
+        self._other: socket.socket | None = None
         self.slowest = 0.0
+        """Seconds until the probe was answered, whatever else the machine did."""
+        self.costliest = (0.0, b"")
+        """Seconds that the event loop's thread worked for a message and its probe, and the message."""
 
     def send(self, data: bytes) -> None:
+        for attempt in range(3):
+            # Once more as another transaction: what only the running calls cost is cheap another time.
+            seconds = self._send(data.replace(b"z9hG4bK", b"z9hG4bK%d" % attempt) if attempt else data)
+            if seconds <= LONGEST_WORK:
+                break
+        self.costliest = max(self.costliest, (seconds, data))
+
+    def close(self) -> None:
+        if self._other is not None:
+            self._other.close()
+
+    def _send(self, data: bytes) -> float:
+        """The work that it made, in seconds."""
         self._number += 1
-        started = time.monotonic()
+        started, worked = time.monotonic(), worked_seconds(self._pid)
         if self._transport == "UDP":
             self._over_udp(data)
         else:
-            self._over_tcp(data)
+            self._over_stream(data)
         self.slowest = max(self.slowest, time.monotonic() - started)
+        return worked_seconds(self._pid) - worked
 
     def _over_udp(self, data: bytes) -> None:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
             sender.settimeout(10)
             sender.sendto(data, self._address)
             sender.sendto(probe(self._number, "UDP"), self._address)
-            while not is_answer(sender.recv(65536), self._number):
+            while not is_answer(sender.recv(65536), self._number, self._statuses):
                 pass
 
-    def _over_tcp(self, data: bytes) -> None:
+    def _over_stream(self, data: bytes) -> None:
         """The message may cost its connection, but never another one."""
-        with (
-            socket.create_connection(self._address, 10) as broken,
-            socket.create_connection(self._address, 10) as other,
-        ):
-            broken.sendall(data)
+        if self._other is None:
+            self._other = self._connect()
+        with self._connect() as broken:
+            try:
+                broken.sendall(data)
+            except OSError:
+                # A long one is cut off while it is still being written.
+                pass
             select.select([broken], [], [], 0.02)
-            other.settimeout(10)
-            other.sendall(probe(self._number, "TCP"))
+            self._other.sendall(probe(self._number, self._transport))
             heard = b""
-            while not is_answer(heard, self._number):
-                more = other.recv(65536)
+            while not is_answer(heard, self._number, self._statuses):
+                more = self._other.recv(65536)
                 assert more, "the probe's connection was closed"
                 heard += more
+
+    def _connect(self) -> socket.socket:
+        stream = socket.create_connection(self._address, 10)
+        return _anyone().wrap_socket(stream) if self._transport == "TLS" else stream
+
+
+def _anyone() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def worked_seconds(pid: int) -> float:
+    """Of processor time that the process's main thread has had: it does not count what other programs delay."""
+    return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0]) / 1e9
 
 
 def resident(pid: int) -> int:
@@ -95,19 +142,24 @@ def resident(pid: int) -> int:
 
 
 @contextmanager
-def running(folder: Path) -> Iterator[tuple[ServerProcess, int]]:
-    settings = scripts(folder, ["yes"] * 5, [{"text": "Well."}] * 5)
-    with serve(folder, project=MILL, SIP__LISTEN_TCP="127.0.0.1:0", **settings) as server:
+def running(folder: Path, stream: str = "TCP", **more: str) -> Iterator[tuple[ServerProcess, int]]:
+    """A server on UDP and one kind of stream, and the stream's port."""
+    settings = more | scripts(folder, ["yes"] * 5, [{"text": "Well."}] * 5) | {f"SIP__LISTEN_{stream}": "127.0.0.1:0"}
+    if stream == "TLS":
+        certificate, key = make_certificate(folder, "server")
+        settings |= {"SIP__CERTIFICATE": str(certificate), "SIP__KEY": str(key)}
+    with serve(folder, project=MILL, **settings) as server:
         assert server.process.stdout
         words = server.process.stdout.readline().split()
-        assert words[:3] == ["ready", "sip", "tcp"]
+        assert words[:3] == ["ready", "sip", stream.lower()]
         yield server, int(words[-1].rpartition(":")[2])
 
 
 @pytest.mark.parametrize("transport", ["UDP", "TCP"])
 def test_the_server_answers_a_probe_after_each(transport: str, tmp_path: Path) -> None:
-    with running(tmp_path) as (server, tcp_port):
+    with running(tmp_path) as (server, tcp_port), ExitStack() as stack:
         prober = Prober(server, transport, tcp_port)
+        stack.callback(prober.close)
         messages = [message(name) for name in sorted(MANIFEST)] + list(HOSTILE.values())
         for data in messages:
             prober.send(data)
@@ -122,25 +174,36 @@ def test_the_server_answers_a_probe_after_each(transport: str, tmp_path: Path) -
     assert not [line for line in server.log() if line.get("level") in ("error", "critical")]
 
 
+def as_sent(data: bytes, transport: str) -> bytes:
+    return data.replace(b"SIP/2.0/UDP", b"SIP/2.0/" + transport.encode())
+
+
 @pytest.mark.acceptance
-@pytest.mark.parametrize("transport", ["UDP", "TCP"])
+@pytest.mark.parametrize("transport", ["UDP", "TCP", "TLS"])
 def test_thousands_of_damaged_messages_are_survived(transport: str, tmp_path: Path) -> None:
     torture = [message(name) for name in sorted(MANIFEST)]
-    with running(tmp_path) as (server, tcp_port):
-        prober = Prober(server, transport, tcp_port)
+    # What they cost is to be seen, not what hundreds of calls do: a server that is full says 503 to probes too.
+    with (
+        running(tmp_path, "TCP" if transport == "UDP" else transport, LIMITS__CALLS="10") as (server, port),
+        ExitStack() as stack,
+    ):
+        prober = Prober(server, transport, port, statuses=(200, 503))
+        stack.callback(prober.close)
         for data in mutants(4500, torture, seed=1):
-            prober.send(data.replace(b"SIP/2.0/UDP", b"SIP/2.0/" + transport.encode()))
+            prober.send(as_sent(data, transport))
         # Then the calls that some of them began have ended, and their workers with them: no ACK, no answer to BYE.
         time.sleep(70)
         before = resident(server.process.pid)
-        for data in mutants(4500, torture, seed=2):
-            prober.send(data.replace(b"SIP/2.0/UDP", b"SIP/2.0/" + transport.encode()))
+        for data in (*mutants(4500, torture, seed=2), *anomalies()):
+            prober.send(as_sent(data, transport))
         time.sleep(70)
         grown = resident(server.process.pid) - before
-        print(f"{transport}: 9000 messages, slowest with its probe {prober.slowest:.3f} s, memory {grown:+d} MiB")  # noqa: T201
+        seconds, costliest = prober.costliest
+        print(f"{transport}: slowest with its probe {prober.slowest:.3f} s, {seconds:.3f} s of work, {grown:+d} MiB")  # noqa: T201
         assert grown <= 8
         assert server.process.poll() is None
         assert prober.slowest < 2
+        assert seconds <= LONGEST_WORK, costliest[:300]
     assert "Traceback" not in server.errors.read_text()
     assert not [line for line in server.log() if line.get("level") in ("error", "critical")]
 
@@ -157,6 +220,7 @@ def test_a_thousand_idle_connections_disturb_nobody(tmp_path: Path) -> None:
         for transport in ("UDP", "TCP"):
             # A branch that was there before would be the same request again.
             prober = Prober(server, transport, tcp_port, first=1000 if transport == "TCP" else 0)
+            stack.callback(prober.close)
             for _ in range(50):
                 prober.send(b"OPTIONS")
             assert prober.slowest < 2

@@ -4,9 +4,10 @@ from ipaddress import ip_network
 
 import pytest
 
+from callagent.legs.sip_legs import SipLegs
 from callagent.legs.sip_media import TrunkMedia, negotiation_towards, negotiation_with, rtp_parameters
-from callagent.rtp import available_codecs
-from callagent.sip import Encryption, Hop, NotAcceptable
+from callagent.rtp import Pump, RtpPorts, available_codecs
+from callagent.sip import Encryption, Hop, NotAcceptable, UserAgentSettings
 from tests.sip.test_negotiation import offer
 
 KEY = "a=crypto:1 AES_CM_128_HMAC_SHA1_80 inline:" + "A" * 40
@@ -66,3 +67,11 @@ def test_only_codecs_that_are_installed_are_offered() -> None:
     body = negotiation_towards("sip:a@192.0.2.1", "192.0.2.2", 5000, TrunkMedia()).offer().lower()
     for name in ("PCMU", "PCMA", "G722", "OPUS"):
         assert (f" {name}/".lower().encode() in body) is (name in available_codecs())
+
+
+async def test_the_codecs_are_loaded_before_the_first_call() -> None:
+    available_codecs.cache_clear()
+    legs = SipLegs(RtpPorts("127.0.0.1", 29100, 29101), Pump())
+    await legs.open("127.0.0.1", 0, UserAgentSettings(admit=lambda host: None))
+    assert available_codecs.cache_info().currsize == 1
+    await legs.close()

@@ -44,8 +44,8 @@ class Call:
 class Sprayer:
     """Sends every kind of packet to every port from addresses of its own, and counts what comes back."""
 
-    def __init__(self) -> None:
-        self.sockets = [self._open(SPRAYER) for _ in range(4)]
+    def __init__(self, host: str = SPRAYER) -> None:
+        self.sockets = [self._open(host) for _ in range(4)]
         self.sent = 0
         self.answered: set[int] = set()
         """Ports that something came back from."""
@@ -131,6 +131,34 @@ async def test_a_sprayer_on_every_port_hears_nothing_and_is_heard_by_nobody() ->
     injected = PCMU.decode(INJECTED)[:2]
     for call in calls:
         assert spoken in call.heard
+        assert b"9" not in call.heard
+        assert not any(injected in {frame[at : at + 2] for at in range(0, 320, 2)} for frame in set(call.heard))
+    assert all(each.packets_refused > 0 for each in statistics)
+
+
+async def test_a_sprayer_with_the_callers_address_is_not_heard_whatever_the_port() -> None:
+    """It is there before the first packet of each call, and its packets come from ports that the SDP does not name."""
+    pump = Pump()
+    ports = RtpPorts("127.0.0.1", *free_range(2 * CALLS + 10))
+    sprayer = Sprayer("127.0.0.1")
+    calls = [Call(ports, pump, secure=index % 2 == 1) for index in range(CALLS)]
+    sessions = [session for call in calls for session in (call.ours, call.peers)]
+    media = [session.local_port for session in sessions]
+    await sprayer.spray(media, 3)
+    pump.start()
+    await until(lambda: all(len(call.heard) > 20 for call in calls))
+    await sprayer.spray(media, 12)
+    statistics = [session.statistics() for session in sessions]
+    for call in calls:
+        call.close()
+    pump.stop()
+    await asyncio.sleep(0.05)
+    sprayer.close()
+    assert sprayer.sent > 10_000
+    assert sprayer.answered.isdisjoint(media)
+    injected = PCMU.decode(INJECTED)[:2]
+    for call in calls:
+        assert PCMU.decode(PCMU.encode(SPEECH)) in call.heard
         assert b"9" not in call.heard
         assert not any(injected in {frame[at : at + 2] for at in range(0, 320, 2)} for frame in set(call.heard))
     assert all(each.packets_refused > 0 for each in statistics)

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterable
+from functools import partial
+
+import pytest
 
 from callagent.sip import CallReplaced, InviteReceived, Negotiation, OfferReceived, TransferRequested, UserAgent
+from tests.sip.anomalies import anomalies
 from tests.sip.mutations import mutants, valid
 from tests.sip.pair import settings
 from tests.sip.test_torture import MANIFEST, message
@@ -44,10 +49,11 @@ def serve(agent: UserAgent, data: bytes, now: float) -> float:
     return time.thread_time() - began
 
 
-def test_no_message_does_harm_or_takes_long() -> None:
+@pytest.mark.parametrize("messages", [partial(mutants, CASES, TORTURE), anomalies], ids=["mutants", "anomalies"])
+def test_no_message_does_harm_or_takes_long(messages: Callable[[], Iterable[bytes]]) -> None:
     agent = UserAgent(settings(accepts_transfers=True), lambda peer: ("127.0.0.1", 5060))
     slowest, now = (0.0, b""), 100.0
-    for data in mutants(CASES, TORTURE):
+    for data in messages():
         seconds = serve(agent, data, now)
         if seconds > LONGEST / 2:
             # The collector's time is nobody's fault; the message's own comes again.

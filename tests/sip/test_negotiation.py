@@ -28,6 +28,11 @@ def test_the_peers_first_codec_that_we_have_is_taken() -> None:
     assert b"a=sendrecv\r\n" in answer
 
 
+def test_a_line_may_be_indented() -> None:
+    _, agreement = ours().answer(offer("m=audio 4000 RTP/AVP 8 101", "\t  a=fmtp:101 0-11,16", " a=sendrecv"))
+    assert (agreement.codec, agreement.telephone_event) == ("PCMA", 101)
+
+
 def test_telephone_events_keep_the_peers_number_and_are_left_out_without_one() -> None:
     body = offer("m=audio 4000 RTP/AVP 0 96", "a=rtpmap:96 telephone-event/8000")
     assert ours().answer(body)[1].telephone_event == 96

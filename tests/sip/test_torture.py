@@ -103,3 +103,11 @@ def test_the_unsupported_extensions_are_named() -> None:
     pair.server.core.receive_datagram(message("bext01"), ("192.0.2.1", 5060), 0.0)
     ((data, _),) = pair.server.core.datagrams_to_send()
     assert b"Unsupported: nothingSupportsThis, nothingSupportsThisEither" in data
+
+
+def test_who_accepts_no_description_is_told_why() -> None:
+    agent = UserAgent(settings(), lambda peer: ("192.0.2.2", 5060))
+    agent.receive_datagram(message("sdp01"), ("192.0.2.1", 5060), 0.0)
+    *_, (data, _) = agent.datagrams_to_send()
+    assert data.startswith(b"SIP/2.0 406 ")
+    assert b"\r\nWarning: 399 callagent " in data
