@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
+
 from tests.random_calls import RandomCall
 from tests.virtual_time import run
 
@@ -24,6 +26,12 @@ def play(seeds: range) -> Counter[str]:
             pauses=call.pauses,
         )
     return happened
+
+
+@pytest.mark.parametrize("seed", [3530, 4295, 5166, 5629, 6222])
+def test_a_carrier_that_holds_a_whole_utterance(seed: int) -> None:
+    """Calls that once went wrong: all of what was being said was in the carrier's buffer."""
+    play(range(seed, seed + 1))
 
 
 def test_five_hundred_calls() -> None:

@@ -2,7 +2,7 @@
 
 A server process with scripted model, recogniser and voice, and the real voice activity, is called over SIP and RTP, or
 on a media stream as Twilio would. The caller's utterances are recordings whose first and last sound are known. Both
-processes share the machine's monotonic clock. A packet carries what was said in the 20 ms before it was sent.
+processes share the machine's monotonic clock. What the agent did not notice counts, as infinitely late.
 """
 
 from __future__ import annotations
@@ -10,19 +10,21 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import struct
+import math
 import tempfile
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
-from itertools import cycle, islice
+from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 from callagent.bench.bench_server import AGENT, BenchServer, bench_server
+from callagent.bench.caller import Plan, Trial, Utterance, Wire, ask, exchange
 from callagent.bench.figures import percentiles
-from callagent.bench.labels import longest_pause, spoken_span
-from callagent.call_info import FRAME_BYTES, FRAME_SECONDS
+from callagent.bench.labels import longest_pause
 from callagent.errors import UserError
 from callagent.phone.line import Line
 from callagent.phone.mouth import wav_file
@@ -30,8 +32,12 @@ from callagent.phone.sip import dial_sip
 from callagent.phone.stream import StreamPhone
 from callagent.records import read_records
 
-CALLS_AT_ONCE = 5
-LONG_ANSWER = " ".join(["This answer goes on and on so that there is time enough to interrupt it."] * 4)
+CALLS_AT_ONCE = 8
+TRIALS, EMBEDDED_TRIALS = 200, 40
+SENTENCE = "This answer goes on and on so that there is time enough to interrupt it."
+LONG_ANSWER = " ".join([SENTENCE] * 6)
+SECONDS_PER_CHARACTER = 0.05
+"""Of the scripted voice; a sentence is a whole number of frames."""
 ENDPOINTING = 0.5
 LONGEST_PAUSE = 0.3
 """Seconds within an utterance of the caller."""
@@ -39,90 +45,54 @@ RECOGNISER_SECONDS = 0.1
 MODEL_SECONDS = 0.15
 """What the scripted engines take for the answer that is measured."""
 CONFIGURED = ENDPOINTING + RECOGNISER_SECONDS + MODEL_SECONDS
+EMBEDDED_PATIENCE = 10.0
 GOALS: Mapping[str, tuple[float | None, float | None]] = {
     "filler_start_ms": (None, 150),
     "barge_in_ms": (200, 300),
     "answer_overhead_ms": (40, 100),
+    "embedded_answer_ms": (700, None),
     "control_late_ms": (None, None),
 }
 """Median and 99th percentile; None: no goal. The control is the machine's share."""
 ACCOUNT, TOKEN = "AC" + "0" * 32, "bench"
 CONTROL_SECONDS = 0.02
-_LOUD = 300
-
-
-@dataclass(slots=True)
-class Trials:
-    """What one call measured; seconds."""
-
-    filler_heard: list[float] = field(default_factory=list)
-    """Of the monotonic clock."""
-    barge_in: list[float] = field(default_factory=list)
-    """From the caller's first sound to the last packet with speech received."""
-    overhead: list[float] = field(default_factory=list)
-    """From the caller's last sound to the first packet of the answer, without what is configured."""
 
 
 @dataclass(frozen=True, slots=True)
-class Utterance:
-    frames: tuple[bytes, ...]
-    begins: float
-    """Seconds from the start of the first frame to the first sound."""
-    ends: float
+class Speech:
+    """What the callers say."""
+
+    question: Utterance
+    interruptions: tuple[Utterance, ...]
+    """One for each trial."""
+    left_out: int
+    """Recordings that are not one turn."""
 
 
-class Wire:
-    """The caller's side: sends utterances, notes when they were heard and when the agent's packets hold sound."""
-
-    def __init__(self, callers: Sequence[Utterance]) -> None:
-        """Each `speak` says the next of `callers`."""
-        self._callers = cycle(callers)
-        self._said = Utterance((), 0.0, 0.0)
-        self._position = 0
-        self._first_sent = 0.0
-        self.sound_at = 0.0
-        """When the last packet with sound arrived."""
-        self.began_at = 0.0
-        """When the agent's present sound began."""
-
-    def speak(self) -> None:
-        self._first_sent = 0.0
-        self._said, self._position = next(self._callers), 0
+@dataclass(frozen=True, slots=True)
+class Result:
+    figures: Mapping[str, Sequence[float]]
+    """Milliseconds; infinite: it did not happen."""
+    clears: Sequence[int] | None = None
+    """Messages in each trial that emptied the carrier's buffer; None: the wire has none."""
+    heard: Sequence[tuple[int, int | None]] = ()
+    """Words of each interrupted answer that reached the caller, and how many of them the record has."""
 
     @property
-    def speaking(self) -> bool:
-        return self._position < len(self._said.frames)
+    def odd_clears(self) -> int:
+        return sum(count != 1 for count in self.clears or ())
 
     @property
-    def onset(self) -> float:
-        """When the caller's first sound was made; infinite while it is not sent."""
-        return self._first_sent + self._said.begins - FRAME_SECONDS if self._first_sent else float("inf")
+    def heard_wrong(self) -> int:
+        return sum(heard != recorded for heard, recorded in self.heard)
 
     @property
-    def end(self) -> float:
-        return self._first_sent + self._said.ends - FRAME_SECONDS if self._first_sent else float("inf")
-
-    def next_frame(self) -> bytes | None:
-        """The media source, on the pump's thread."""
-        position = self._position
-        if position >= len(self._said.frames):
-            return None
-        if not position:
-            self._first_sent = monotonic()
-        self._position = position + 1
-        return self._said.frames[position]
-
-    def on_frame(self, pcm: bytes, now: float) -> None:
-        if not _loud(pcm):
-            return
-        if now - self.sound_at > 0.3:
-            self.began_at = now
-        self.sound_at = now
-
-
-def _loud(frame: bytes) -> bool:
-    samples = struct.unpack(f"<{len(frame) // 2}h", frame)
-    return bool(max(samples) > _LOUD)
+    def met(self) -> bool:
+        return (
+            not self.odd_clears
+            and not self.heard_wrong
+            and all(_met(values, GOALS[name]) for name, values in self.figures.items())
+        )
 
 
 async def _oversleep(late: list[float]) -> None:
@@ -133,46 +103,36 @@ async def _oversleep(late: list[float]) -> None:
         late.append(1000 * (monotonic() - due))
 
 
-async def _until(condition: Callable[[], bool], seconds: float) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 - the wire is sampled every 5 ms
-            await asyncio.sleep(0.005)
-
-
-async def _trial(wire: Wire, trials: Trials) -> None:
-    """Ask; the filler of a slow function is heard; its long answer is interrupted, and that is answered."""
-    wire.speak()
-    await _until(lambda: not wire.speaking and wire.began_at > wire.onset, 30)
-    filler = wire.began_at
-    trials.filler_heard.append(filler)
-    await _until(lambda: wire.began_at > filler and monotonic() - wire.began_at > 1.0, 10)
-    wire.speak()
-    await _until(lambda: monotonic() - wire.onset > 1.0, 30)
-    trials.barge_in.append(wire.sound_at - wire.onset)
-    await _until(lambda: not wire.speaking and wire.began_at > wire.end, 30)
-    trials.overhead.append(wire.began_at - wire.end - CONFIGURED)
-    await _until(lambda: monotonic() - wire.sound_at > 0.6, 10)
-
-
 @asynccontextmanager
-async def _dialled(server: BenchServer, wire: str, caller: str) -> AsyncIterator[Line]:
+async def _dialled(server: BenchServer, wire: str, caller: str) -> AsyncIterator[tuple[Line, Callable[[], int]]]:
+    """The line, and how often the server has emptied the carrier's buffer."""
     if wire == "twilio":
         fields = {"AccountSid": ACCOUNT}
         async with StreamPhone.dial(server.http + "/twilio/voice", TOKEN, caller, "agent", fields) as phone:
-            yield phone
+            yield phone, lambda: phone.media.cleared
     else:
         async with dial_sip(server.uri, caller) as line:
-            yield line
+            yield line, lambda: 0
 
 
-async def _call(server: BenchServer, wire: str, caller: str, speech: Sequence[Utterance], trials: int) -> Trials:
-    measured = Trials()
-    async with _dialled(server, wire, caller) as line:
-        side = Wire(speech)
+@asynccontextmanager
+async def _greeted(server: BenchServer, wire: str, caller: str) -> AsyncIterator[tuple[Wire, Callable[[], int]]]:
+    async with _dialled(server, wire, caller) as (line, clears):
+        side = Wire()
         line.media.start(side.on_frame, side.next_frame)
-        await _until(lambda: side.sound_at > 0 and monotonic() - side.sound_at > 0.8, 20)
-        for _ in range(trials):
-            await _trial(side, measured)
+        await side.until(lambda: side.silent_for(0.8), 20)
+        yield side, clears
+
+
+async def _call(server: BenchServer, wire: str, caller: str, plans: Sequence[Plan]) -> list[Trial]:
+    """A trial for each plan. After a miss the scripts are out of step: the rest goes on in another call."""
+    left, measured = deque(plans), list[Trial]()
+    while left:
+        async with _greeted(server, wire, caller) as (side, clears):
+            while left:
+                measured.append(await exchange(side, left.popleft(), clears))
+                if measured[-1].missed:
+                    break
     return measured
 
 
@@ -182,100 +142,183 @@ def _scripts(folder: Path, trials: int) -> dict[str, str]:
     answer = {"text": "Very well.", "delay": MODEL_SECONDS}
     # A recording with a pause in it is several utterances to the recogniser.
     heard = [stop] * trials * 8
-    thought = [{"calls": [{"name": "slow_look_up", "arguments": {}}]}, {"text": LONG_ANSWER}, answer]
+    thought: list[Mapping[str, Any]] = [
+        {"calls": [{"name": "slow_look_up", "arguments": {}}]},
+        {"text": LONG_ANSWER},
+        answer,
+    ]
     (folder / "recognizer.yaml").write_text(json.dumps(heard))
-    (folder / "model.yaml").write_text(json.dumps(thought * trials))
-    (folder / "voice.yaml").write_text(json.dumps({"seconds_per_character": 0.05}))
-    return {
+    (folder / "voice.yaml").write_text(json.dumps({"seconds_per_character": SECONDS_PER_CHARACTER}))
+    return _model_script(folder, thought * trials) | {
         "SPEECH__RECOGNIZER": f"script:{folder / 'recognizer.yaml'}",
         "SPEECH__VOICE": f"script:{folder / 'voice.yaml'}",
         "SPEECH__ENDPOINTING": str(ENDPOINTING),
-        "MODEL__NAME": f"script:{folder / 'model.yaml'}",
         "TWILIO__ACCOUNT_SID": ACCOUNT,
         "TWILIO__AUTH_TOKEN": TOKEN,
     }
 
 
-async def _measure(trials: int, wire: str, speech: Sequence[Utterance]) -> dict[str, list[float]]:
-    """Milliseconds, by the name of the figure."""
-    per_call = -(-trials // CALLS_AT_ONCE)
-    callers = [f"bench{number}" for number in range(CALLS_AT_ONCE)]
+def _model_script(folder: Path, entries: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    (folder / "model.yaml").write_text(json.dumps(entries))
+    return {"MODEL__NAME": f"script:{folder / 'model.yaml'}"}
+
+
+async def _measure(wire: str, speech: Speech) -> Result:
+    plans = [
+        # Interrupted at another word each time.
+        Plan(speech.question, said, 1.0 + number % 10 / 10, CONFIGURED)
+        for number, said in enumerate(speech.interruptions)
+    ]
+    callers = [f"bench{number}" for number in range(min(CALLS_AT_ONCE, len(plans)))]
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        server = await stack.enter_async_context(
-            bench_server(folder, _scripts(folder, per_call), http=wire == "twilio")
-        )
+        scripts = _scripts(folder, -(-len(plans) // len(callers)))
+        server = await stack.enter_async_context(bench_server(folder, scripts, http=wire == "twilio"))
         late: list[float] = []
         control = asyncio.create_task(_oversleep(late))
         measured = await asyncio.gather(
-            # Each call begins with another utterance.
-            *(
-                _call(server, wire, caller, [*islice(cycle(speech), 7 * number, 7 * number + len(speech))], per_call)
-                for number, caller in enumerate(callers)
-            )
+            *(_call(server, wire, caller, plans[number :: len(callers)]) for number, caller in enumerate(callers))
         )
         control.cancel()
         await asyncio.sleep(1.0)
-        started = _function_starts(folder / "calls.db")
-    fillers = [
-        1000 * (heard - start)
-        for caller, one in zip(callers, measured, strict=True)
-        for start, heard in zip(started[caller], one.filler_heard, strict=True)
-    ]
-    barge_in = [1000 * seconds for one in measured for seconds in one.barge_in]
-    overhead = [1000 * seconds for one in measured for seconds in one.overhead]
-    named = {"filler_start_ms": fillers, "barge_in_ms": barge_in, "answer_overhead_ms": overhead}
-    return {**{name: values[:trials] for name, values in named.items()}, "control_late_ms": late}
-
-
-def _function_starts(store: Path) -> dict[str, list[float]]:
-    """By caller."""
-    return {
-        record["from_number"]: [metric["value"] for metric in record["metrics"] if metric["name"] == "STARTED"]
-        for record in read_records(store)
+        records = sorted(read_records(folder / "calls.db"), key=lambda record: str(record["started_at"]))
+    by_caller = {caller: [one for one in records if one["from_number"] == caller] for caller in callers}
+    trials = [trial for one in measured for trial in one]
+    fillers, heard = list[float](), list[tuple[int, int | None]]()
+    for caller, one in zip(callers, measured, strict=True):
+        started = _function_starts(by_caller[caller])
+        fillers += [filler_seconds(started, trial.filler_heard) for trial in one]
+        reached = [words_within(trial.heard) for trial in one if not trial.missed]
+        heard += zip_longest(reached, _words_recorded(by_caller[caller])[: len(reached)])
+    figures = {
+        "filler_start_ms": [1000 * seconds for seconds in fillers],
+        "barge_in_ms": [1000 * trial.barge_in for trial in trials],
+        "answer_overhead_ms": [1000 * trial.overhead for trial in trials],
+        "control_late_ms": late,
     }
+    return Result(figures, [trial.clears for trial in trials] if wire == "twilio" else None, heard)
 
 
-def _utterances(folder: Path) -> list[Utterance]:
-    """The folder's recordings that are one turn each. Raises `UserError` where there is none."""
-    recordings = (wav_file(path) for path in sorted(folder.rglob("*.wav")))
-    # After a longer pause the agent answers, as it should, and the script of the call is out of step.
-    found = [_utterance(pcm) for pcm in recordings if longest_pause(pcm) < LONGEST_PAUSE]
+async def _measure_embedded(wire: str, speech: Speech) -> Result:
+    """One call, with the embedded recogniser and voice as they are configured by default; the model is a script."""
+    async with AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        # Never the same words twice: what was spoken once need not be spoken again.
+        answers = [{"text": f"Very well, I have noted number {number}."} for number in range(len(speech.interruptions))]
+        settings = _model_script(folder, answers) | {"TWILIO__ACCOUNT_SID": ACCOUNT, "TWILIO__AUTH_TOKEN": TOKEN}
+        server = await stack.enter_async_context(bench_server(folder, settings, http=wire == "twilio"))
+        side, _ = await stack.enter_async_context(_greeted(server, wire, "bench0"))
+        late: list[float] = []
+        control = asyncio.create_task(_oversleep(late))
+        answered = [1000 * await ask(side, said, EMBEDDED_PATIENCE) for said in speech.interruptions]
+        control.cancel()
+    return Result({"embedded_answer_ms": answered, "control_late_ms": late})
+
+
+def filler_seconds(started: Sequence[float], heard: float) -> float:
+    """Since the start of its function, the nearest one: it may be heard before the function writes its time down.
+
+    Infinite where it was not heard.
+    """
+    return min((heard - start for start in started), key=abs, default=math.inf)
+
+
+def words_within(seconds: float) -> int:
+    """How many words of the long answer are heard, the half of each at least, in its first seconds."""
+    start, count = 0.0, 0
+    for word in LONG_ANSWER.split():
+        length = (len(word) + 1) * SECONDS_PER_CHARACTER
+        # The middle of a word may be the boundary of two frames.
+        count += start + length / 2 <= seconds + 1e-6
+        start += length
+    return count
+
+
+def _function_starts(records: Sequence[Mapping[str, Any]]) -> list[float]:
+    metrics = [metric for record in records for metric in record["metrics"]]
+    return [metric["value"] for metric in metrics if metric["name"] == "STARTED"]
+
+
+def _words_recorded(records: Sequence[Mapping[str, Any]]) -> list[int]:
+    """Of each interrupted answer, in order."""
+    turns = [turn for record in records for turn in record["turns"]]
+    return [len(turn["agent_response"].split()) for turn in turns if turn["barge_in"]]
+
+
+def speech_of(folder: Path, trials: int) -> Speech:
+    """What is said in `trials` trials: the folder's recordings that are one turn each, evenly.
+
+    After a longer pause the agent answers, as it should: such a recording is two turns, and is left out, as is one
+    without a sound above -58 dBFS. The question is always the same. Raises `UserError` where nothing is left.
+    """
+    recordings = [wav_file(path) for path in sorted(folder.rglob("*.wav"))]
+    found = [utterance for utterance in map(_one_turn, recordings) if utterance]
     if not found:
         raise UserError(f"{folder} holds no WAV files of speech without pauses")
-    return found
+    question = min(_utterances_of(AGENT / "callers"), key=lambda utterance: utterance.ends - utterance.begins)
+    step = max(1.0, len(found) / trials)
+    chosen = tuple(found[int(number * step) % len(found)] for number in range(trials))
+    return Speech(question, chosen, len(recordings) - len(found))
 
 
-def _utterance(pcm: bytes) -> Utterance:
-    begins, ends = spoken_span(pcm)
-    frames = tuple(pcm[at : at + FRAME_BYTES] for at in range(0, len(pcm) - FRAME_BYTES + 1, FRAME_BYTES))
-    return Utterance(frames, begins, ends)
+def _one_turn(pcm: bytes) -> Utterance | None:
+    try:
+        return Utterance.of(pcm) if longest_pause(pcm) < LONGEST_PAUSE else None
+    except ValueError:
+        return None
+
+
+def _utterances_of(folder: Path) -> list[Utterance]:
+    return [Utterance.of(wav_file(path)) for path in sorted(folder.glob("*.wav"))]
 
 
 def bench_conversation(options: argparse.Namespace) -> int:
     """Run and print; exit status 1 when a goal is missed."""
-    speech = _utterances(options.callers or AGENT / "callers")
-    measured = asyncio.run(_measure(options.trials, options.wire, speech))
-    figures = {name: percentiles(values) for name, values in measured.items()}
-    if options.json:
-        print(
-            json.dumps(
-                {
-                    name: {**figure, "goal_p50": GOALS[name][0], "goal_p99": GOALS[name][1]}
-                    for name, figure in figures.items()
-                }
-            )
+    trials = options.trials or (EMBEDDED_TRIALS if options.embedded else TRIALS)
+    speech = speech_of(options.callers or AGENT / "callers", trials)
+    result = asyncio.run((_measure_embedded if options.embedded else _measure)(options.wire, speech))
+    print(json.dumps(_report(result, speech)) if options.json else _text(result, speech))
+    return 0 if result.met else 1
+
+
+def _report(result: Result, speech: Speech) -> dict[str, Any]:
+    report: dict[str, Any] = {}
+    for name, values in result.figures.items():
+        median, tail = GOALS[name]
+        # JSON knows no infinity: null is one that did not happen.
+        figure = {key: value if math.isfinite(value) else None for key, value in percentiles(values).items()}
+        report[name] = {**figure, "missed": _missed(values), "goal_p50": median, "goal_p99": tail}
+    report["recordings_left_out"] = speech.left_out
+    if result.heard:
+        report["heard_words"] = {"interruptions": len(result.heard), "wrong": result.heard_wrong}
+    if result.clears is not None:
+        report["clears"] = {"trials": len(result.clears), "not_exactly_one": result.odd_clears}
+    return report
+
+
+def _text(result: Result, speech: Speech) -> str:
+    lines = []
+    for name, values in result.figures.items():
+        figure, (median, tail) = percentiles(values), GOALS[name]
+        lines.append(
+            f"{name:<20} p50 {figure['p50']:6.1f}  p99 {figure['p99']:6.1f}  max {figure['max']:6.1f}  "
+            f"(goals {median or '-'} and {tail or '-'}, {figure['count']} samples, {_missed(values)} missed)"
         )
-    else:
-        for name, figure in figures.items():
-            print(
-                f"{name:<20} p50 {figure['p50']:6.1f}  p99 {figure['p99']:6.1f}  max {figure['max']:6.1f}  "
-                f"(goals {GOALS[name][0] or '-'} and {GOALS[name][1] or '-'}, {figure['count']} samples)"
-            )
-    return 0 if all(_met(figure, GOALS[name]) for name, figure in figures.items()) else 1
+    if result.heard:
+        lines.append(f"words heard: wrong in the record of {result.heard_wrong} of {len(result.heard)} interruptions")
+    if result.clears is not None:
+        lines.append(f"clear messages: other than one in {result.odd_clears} of {len(result.clears)} interruptions")
+    if speech.left_out:
+        lines.append(f"left out: {speech.left_out} recordings with a pause of {LONGEST_PAUSE} s or more, or silent")
+    return "\n".join(lines)
 
 
-def _met(figure: Mapping[str, float], goals: tuple[float | None, float | None]) -> bool:
+def _missed(values: Sequence[float]) -> int:
+    return sum(map(math.isinf, values))
+
+
+def _met(values: Sequence[float], goals: tuple[float | None, float | None]) -> bool:
     median, tail = goals
+    figure = percentiles(values)
     low = median is None or figure["p50"] <= median
-    return bool(figure["count"] and low and (tail is None or figure["p99"] <= tail))
+    return bool(values and low and (tail is None or figure["p99"] <= tail))

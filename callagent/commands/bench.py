@@ -24,7 +24,7 @@ _BENCH_EXAMPLES = """\
   callagent bench calls --calls 50 --seconds 30
   callagent bench media --calls 100
   callagent bench signalling --rate 100
-  callagent bench conversation --trials 100 --json
+  callagent bench conversation --wire twilio --json
   callagent bench speech --corpus recordings/
   callagent bench models --model openai/gpt-4.1-mini"""
 
@@ -47,11 +47,14 @@ def add(commands: Commands) -> None:
     media.add_argument("--json", action="store_true", help="one JSON object")
     media.set_defaults(run=_bench_media)
     conversation = benches.add_parser("conversation", help="filler, barge-in and answer on the wire")
-    conversation.add_argument("--trials", type=count, default=100, help="questions asked (default: 100)")
+    conversation.add_argument("--trials", type=count, help="questions asked (default: 200, embedded 40)")
     conversation.add_argument(
         "--wire", choices=("sip", "twilio"), default="sip", help="RTP, or a media stream (default: sip)"
     )
     conversation.add_argument("--callers", type=Path, metavar="DIR", help="WAV files of what callers say")
+    conversation.add_argument(
+        "--embedded", action="store_true", help="end of speech to first audio with the embedded recogniser and voice"
+    )
     conversation.add_argument("--json", action="store_true", help="one JSON object")
     conversation.set_defaults(run=_bench_conversation)
     engine = benches.add_parser("engine", help="the flow engine's own time in a turn and for a function call")

@@ -49,6 +49,8 @@ class StreamMedia:
         self._source: FrameSource = lambda: None
         self._queue = bytearray()
         self._queued = self._played = 0
+        self.cleared = 0
+        """How often the server dropped what was not yet played."""
         self._marks: deque[tuple[str, int]] = deque()
         """Each with the count of bytes that were queued before it."""
         self._statistics = MediaStatistics(codec="PCMU/8000")
@@ -78,6 +80,7 @@ class StreamMedia:
 
     def drop(self) -> None:
         """The server clears: nothing of the queue is played, its marks are reached."""
+        self.cleared += 1
         self._queue.clear()
         self._played = self._queued
 

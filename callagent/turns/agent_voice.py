@@ -21,8 +21,8 @@ class AgentVoiceListener(Protocol):
 
     def utterance_started(self, utterance: Utterance, at: float) -> None: ...
 
-    def utterance_began_again(self) -> None:
-        """After a rewind over the boundary of two utterances the second begins twice."""
+    def another_is_heard(self) -> None:
+        """One was heard to its end and others follow, or one begins a second time, after a rewind over its start."""
 
     def utterance_finished(self, utterance: Utterance, at: float) -> None: ...
 
@@ -143,9 +143,9 @@ class AgentVoice:
 
     @property
     def interruptible(self) -> bool:
-        """What is being said, or comes next, may be interrupted."""
-        current = self._playout.current
-        return current is None or current.interruptible
+        """What is being said, or comes next, may be interrupted, and so may what the wire has taken of it."""
+        unheard = self._words_among(self.unheard())
+        return all(utterance.interruptible for utterance in self._playout.within(unheard))
 
     async def played_out(self) -> None:
         """Wait until all is heard or discarded."""
@@ -261,12 +261,13 @@ class AgentVoice:
 
     def _on_cue(self, cue: Cue, at: float) -> None:
         utterance = cue.utterance
-        if not self._playout.holds(utterance):
+        # The wire may have thrown away unheard what was passed a moment ago.
+        if not self._playout.passed(cue):
             return
         if cue.begins:
             self._speaker.make_room()
             if utterance.number in self._started_at:
-                self._told.utterance_began_again()
+                self._told.another_is_heard()
             else:
                 self._started_at[utterance.number] = at
                 self.was_heard = True
@@ -289,6 +290,8 @@ class AgentVoice:
             self._filler_said = None
             self._arbiter.heard(started, at)
         self._told.utterance_finished(utterance, at)
+        if not self.idle:
+            self._told.another_is_heard()
         self._check_idle()
 
     def _cancel_tails(self) -> None:

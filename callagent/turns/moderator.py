@@ -120,10 +120,10 @@ class Moderator:
                 self._set_listen(ListenSettings())
         self._emit(UtteranceStarted(utterance, at))
         self._floor.input(Input.AUDIO)
-        self.utterance_began_again()
+        self.another_is_heard()
         self.take_keys()
 
-    def utterance_began_again(self) -> None:
+    def another_is_heard(self) -> None:
         """The caller may have been speaking over one that may not be interrupted; this one may."""
         if self._caller.held_back and self._may_interrupt:
             self._floor.input(Input.BARGE)

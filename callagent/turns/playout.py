@@ -12,7 +12,7 @@ from __future__ import annotations
 import array
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -203,18 +203,24 @@ class Playout:
         """Nothing is being said and nothing waits."""
         return not self._tracks
 
-    @property
-    def current(self) -> Utterance | None:
-        """The one being said, or the next."""
+    def within(self, unheard: float) -> Iterator[Utterance]:
+        """Those being said, or else the next one: `unheard` seconds were taken and are not played yet."""
         position = self._position
+        back = _back(self._tape.cues, position, round(unheard / FRAME_SECONDS))
+        found = False
         for track in self._tracks.values():
-            if position <= track.start + 1 + track.frames or not track.complete:
-                return track.utterance
-        return None
+            if found and position <= track.start:
+                return
+            if back <= track.start + 1 + track.frames or not track.complete:
+                found = True
+                yield track.utterance
 
-    def holds(self, utterance: Utterance) -> bool:
-        """It is on and not let go."""
-        return utterance.number in self._tracks
+    def passed(self, cue: Cue) -> bool:
+        """It lies behind: not so where a pause has gone back before it, and it will be told of again."""
+        track = self._tracks.get(cue.utterance.number)
+        if track is None:
+            return False
+        return self._position > (track.start if cue.begins else track.start + 1 + track.frames)
 
     @property
     def ahead(self) -> int:

@@ -32,7 +32,7 @@ class Told:
     def utterance_started(self, utterance: Utterance, at: float) -> None:
         self.note("started", utterance, at)
 
-    def utterance_began_again(self) -> None:
+    def another_is_heard(self) -> None:
         self.events.append(("again", ""))
 
     def utterance_finished(self, utterance: Utterance, at: float) -> None:
@@ -71,6 +71,7 @@ async def test_a_pump_thread_takes_the_frames_and_the_loop_is_told() -> None:
     assert told.events == [
         ("started", "One two."),
         ("finished", "One two."),
+        ("again", ""),
         ("started", "Three four."),
         ("finished", "Three four."),
         ("silent", ""),

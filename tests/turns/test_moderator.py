@@ -232,6 +232,41 @@ def test_on_a_wire_with_a_buffer_the_unheard_part_is_cleared_and_said_again() ->
     hold(scenario)
 
 
+def test_on_a_wire_with_a_buffer_what_may_not_be_interrupted_is_heard_to_its_end() -> None:
+    async def scenario(call: Conversation) -> None:
+        call.wire = Wire(buffered=25)
+        call.voice = ScriptedVoice(SLOW)
+        taker = await call.begin()
+        taker.say("Recorded.", interruptible=False)  # taken until 1 s, heard until 1.5 s
+        taker.listen()
+        await asyncio.sleep(1.1)
+        await call.speaks(0.2)
+        await asyncio.sleep(1.0)
+        assert call.wire.cleared == []
+        assert call.of(PlayoutPaused) == []
+        assert call.of(FloorYielded)[0].heard_text == "Recorded."
+
+    hold(scenario)
+
+
+def test_on_a_wire_with_a_buffer_speech_that_outlasts_such_an_utterance_is_let_in_at_its_end() -> None:
+    async def scenario(call: Conversation) -> None:
+        call.wire = Wire(buffered=25)
+        call.voice = ScriptedVoice(SLOW)
+        taker = await call.begin()
+        taker.say("Recorded.", interruptible=False)
+        taker.say("How can I help you today?")
+        taker.listen()
+        call.ear.finals = ["I have a question"]
+        await asyncio.sleep(0.8)
+        await call.speaks(2.0)
+        await asyncio.sleep(0.5)
+        assert call.when(PlayoutPaused) == near(1.5)
+        assert call.of(BargedIn)[0].heard_text == "Recorded."
+
+    hold(scenario)
+
+
 def test_on_a_wire_with_a_buffer_the_end_is_told_when_it_was_heard() -> None:
     async def scenario(call: Conversation) -> None:
         call.wire = Wire(buffered=25)

@@ -7,7 +7,7 @@ from callagent.turns.voice_gate import Edge, GateSettings, VoiceGate
 
 LOUD = b"\x00\x20" * (FRAME_BYTES // 2)
 SETTINGS = GateSettings(
-    start_threshold=0.5, stop_threshold=0.3, min_speech=0.08, hangover=0.2, barge_threshold=0.7, barge_speech=0.12
+    start_threshold=0.5, stop_threshold=0.3, min_speech=0.08, hangover=0.2, barge_evidence=5.3, loud_level=20000
 )
 
 
@@ -34,7 +34,7 @@ def edges(*probabilities: float, frame: bytes = LOUD) -> list[tuple[Edge, float,
 
 
 def test_speech_starts_when_there_was_enough_of_it_and_says_when_it_began() -> None:
-    assert edges(0, 0, *[0.6] * 10) == [(Edge.STARTED, 0.04, 0.12)]
+    assert edges(0, 0, *[0.6] * 8) == [(Edge.STARTED, 0.04, 0.12)]
 
 
 def test_surer_speech_also_barges_in() -> None:
@@ -56,7 +56,30 @@ def test_speech_ends_after_the_hangover_and_says_when_it_did() -> None:
 
 def test_between_the_thresholds_speech_neither_starts_nor_ends() -> None:
     assert edges(*[0.4] * 50) == []
-    assert edges(*[0.6] * 5, *[0.4] * 50) == [(Edge.STARTED, 0.0, 0.08)]
+    assert [edge for edge, _, _ in edges(*[0.6] * 5, *[0.4] * 50)] == [Edge.STARTED, Edge.BARGED]
+
+
+def test_doubtful_speech_barges_in_when_there_is_more_of_it() -> None:
+    assert [now for edge, _, now in edges(*[0.9] * 20) if edge is Edge.BARGED] == [0.12]
+    assert [now for edge, _, now in edges(*[0.6] * 20) if edge is Edge.BARGED] == [0.18]
+
+
+def test_a_loud_frame_is_speech_sooner() -> None:
+    shout = b"\x00\x60" * (FRAME_BYTES // 2)
+    assert edges(*[0.25] * 10) == []
+    assert edges(*[0.25] * 10, frame=shout) == [(Edge.STARTED, 0.0, 0.08)]
+    assert edges(*[0.15] * 10, frame=shout) == []
+
+
+@pytest.mark.parametrize(("burst", "ended"), [(1, 0.2), (2, 0.28)])
+def test_a_stops_release_in_the_afterglow_is_not_where_speech_ends(burst: int, ended: float) -> None:
+    activity, afterglow = Scripted(), b"\x40\x00" * (FRAME_BYTES // 2)
+    gate, told = VoiceGate(activity, SETTINGS), []
+    frames = [LOUD] * 10 + [afterglow] * 2 + [LOUD] * burst + [afterglow] * 3
+    for number, frame in enumerate(frames + [afterglow] * 20, 1):
+        activity.probability = 0.9 if number <= len(frames) else 0.0
+        told += [edge for edge in gate.feed(frame, number * 0.02) if edge.edge is Edge.ENDED]
+    assert [round(edge.at, 2) for edge in told] == [ended]
 
 
 def test_speech_starts_again_after_its_end() -> None:
