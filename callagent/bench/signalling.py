@@ -15,6 +15,7 @@ import time
 from typing import Any
 
 from callagent.bench.figures import percentiles
+from callagent.bench.process_tree import ProcessTree
 from callagent.errors import UserError
 from callagent.sip import InviteReceived, Negotiation, UserAgent, UserAgentSettings, parse_message
 
@@ -23,6 +24,8 @@ GOAL_MICROSECONDS = 150.0
 GOAL_LATE_MS = 10.0
 """Later than the latest packet of a sender in C that runs in the same time."""
 _ROUNDS = 40
+_UNTIL_THERE = 4.0
+"""Seconds until the running calls are all there; the others stop as long before them."""
 _MESSAGES = 100
 """So many calls are alive at a time; each round begins with none."""
 
@@ -105,15 +108,18 @@ async def _beside(calls: int, rate: float, seconds: float) -> dict[str, Any]:
     )
     assert server.stdout is not None
     try:
-        port = int((await server.stdout.readline()).split()[-1])
-        running = asyncio.create_task(
-            _load("calls_load", port, "--reference", "--calls", str(calls), "--seconds", str(int(seconds)))
-        )
-        # Until the running calls are all there.
-        await asyncio.sleep(4.0)
-        coming = await _load("signalling_load", port, "--rate", str(rate), "--seconds", str(max(1.0, seconds - 8.0)))
-        loaded = await running
-        measured = loaded["server"]
+        target = f"sip:agent@127.0.0.1:{int((await server.stdout.readline()).split()[-1])}"
+        lasting = ("--seconds", str(int(seconds)))
+        running = asyncio.create_task(_load("calls_load", target, "--calls", str(calls), *lasting))
+        # In the same time, not before or after: what the machine does to everybody is seen by both.
+        reference = asyncio.create_task(_load("rtp_load", "--reference", str(calls), *lasting))
+        await asyncio.sleep(_UNTIL_THERE)
+        began, tree = time.monotonic(), ProcessTree(server.pid)
+        used = tree.usage().cpu_seconds
+        lasting = ("--seconds", str(max(1.0, seconds - 2 * _UNTIL_THERE)))
+        coming = await _load("signalling_load", target, "--rate", str(rate), *lasting)
+        core = (tree.usage().cpu_seconds - used) / (time.monotonic() - began)
+        measured, c = (await running)["server"], (await reference)["reference"]
     finally:
         if server.returncode is None:
             server.kill()
@@ -122,7 +128,8 @@ async def _beside(calls: int, rate: float, seconds: float) -> dict[str, Any]:
         "running_calls": calls,
         "streams_heard": measured["streams_heard"],
         "late_ms": measured["deviation_ms"],
-        "reference_ms": loaded["reference"]["deviation_ms"] if loaded["reference"] else {"max": 0.0},
+        "reference_ms": c["deviation_ms"] if c else {"max": 0.0},
+        "core": round(core, 2),
         "lost": measured["lost"],
         "rate": rate,
         "calls": coming["calls"],
@@ -132,10 +139,9 @@ async def _beside(calls: int, rate: float, seconds: float) -> dict[str, Any]:
     }
 
 
-async def _load(module: str, port: int, *arguments: str) -> dict[str, Any]:
+async def _load(module: str, *arguments: str) -> dict[str, Any]:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", f"callagent.bench.{module}", f"sip:agent@127.0.0.1:{port}", *arguments),
-        stdout=asyncio.subprocess.PIPE,
+        *(sys.executable, "-m", f"callagent.bench.{module}", *arguments), stdout=asyncio.subprocess.PIPE
     )
     output, _ = await process.communicate()
     try:
@@ -151,7 +157,7 @@ def _text(result: dict[str, Any]) -> str:
         (
             f"INVITE of 16 headers   {result['invite_us']:.0f} µs to its call, {result['parse_us']:.0f} µs to read it",
             f"{result['calls_per_second']:.0f} calls/s, {result['calls']} in all, {result['failures']} failed; "
-            f"set up in p50 {set_up['p50']:.1f}  p99 {set_up['p99']:.1f} ms",
+            f"set up in p50 {set_up['p50']:.1f}  p99 {set_up['p99']:.1f} ms, with {result['core']:.2f} of a core",
             f"{result['running_calls']} running calls       "
             f"off the 20 ms grid p50 {late['p50']:.2f}  p99 {late['p99']:.2f}  max {late['max']:.2f} ms",
             f"sender in C            max {c['max']:.2f} ms",

@@ -101,7 +101,7 @@ class SipLeg:
         listeners = Listeners()
         self.listen, self.tell = listeners.listen, listeners.tell
         self._answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self._transfer = SipTransfer(self, self._answered, dial_target)
+        self._transfer = SipTransfer(self._answered, dial_target)
         self._digits_from: str | None = None
         session.on_digit = lambda digit: self._press(digit, "rtp")
         session.on_timeout = self._lose_media
@@ -144,7 +144,7 @@ class SipLeg:
     async def transfer(self, target: TransferTarget, audio: SwitchedMedia | None = None) -> TransferOutcome:
         if self._state is not LegState.ANSWERED:
             return TransferOutcome(TransferStatus.CALLER_GONE, "the call is not answered")
-        return await self._transfer.run(target, audio)
+        return await self._transfer.run(self, target, audio)
 
     async def send_digits(self, digits: str) -> None:
         if self._state is not LegState.ANSWERED:

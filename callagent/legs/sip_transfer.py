@@ -30,23 +30,22 @@ _OUTCOMES = {
 class SipTransfer:
     """One at a time."""
 
-    def __init__(self, leg: SipLeg, confirmed: asyncio.Future[bytes], dial: DialTarget | None) -> None:
+    def __init__(self, confirmed: asyncio.Future[bytes], dial: DialTarget | None) -> None:
         """`confirmed` is done once the peer has acknowledged the answer."""
-        self._leg = leg
         self._confirmed = confirmed
         self._dial = dial
         self._progress: asyncio.Future[TransferOutcome] | None = None
         self._bridge: Bridge | None = None
         self._busy = False
 
-    async def run(self, target: TransferTarget, audio: SwitchedMedia | None) -> TransferOutcome:
+    async def run(self, leg: SipLeg, target: TransferTarget, audio: SwitchedMedia | None) -> TransferOutcome:
         if self._busy:
             return TransferOutcome(TransferStatus.FAILED, "a transfer is under way")
         self._busy = True
         try:
             # Nothing may overtake the ACK of our answer.
             await asyncio.shield(self._confirmed)
-            return await self._methods(target, audio)
+            return await self._methods(leg, target, audio)
         except LegGone as gone:
             return TransferOutcome(TransferStatus.CALLER_GONE, str(gone))
         except ValueError as error:
@@ -69,58 +68,57 @@ class SipTransfer:
         self._bridge.pressed(digit)
         return True
 
-    async def _methods(self, target: TransferTarget, audio: SwitchedMedia | None) -> TransferOutcome:
+    async def _methods(self, leg: SipLeg, target: TransferTarget, audio: SwitchedMedia | None) -> TransferOutcome:
         match target.method:
             case "bye":
-                await self._leg.hang_up(EndReason.HANDOFF, target.headers)
+                await leg.hang_up(EndReason.HANDOFF, target.headers)
                 return TransferOutcome(TransferStatus.SUCCEEDED, "BYE")
             case "refer":
-                return await self._refer(target)
+                return await self._refer(leg, target)
             case "attended":
-                return await self._attend(target)
+                return await self._attend(leg, target)
             case _:
-                return await self._join(target, audio)
+                return await self._join(leg, target, audio)
 
-    async def _refer(self, target: TransferTarget, consulted: SipLeg | None = None) -> TransferOutcome:
+    async def _refer(self, leg: SipLeg, target: TransferTarget, consulted: SipLeg | None = None) -> TransferOutcome:
         self._progress = asyncio.get_running_loop().create_future()
         try:
             if consulted is None:
-                uri = target_uri(self._leg.call.core.dialog, target.uri)
-                self._leg.call.refer(uri, target.headers)
+                uri = target_uri(leg.call.core.dialog, target.uri)
+                leg.call.refer(uri, target.headers)
             else:
                 dialog = consulted.call.core.dialog
                 assert dialog is not None, "an answered call has one"
-                self._leg.call.refer(dialog.remote_target, target.headers, to=consulted.call)
+                leg.call.refer(dialog.remote_target, target.headers, to=consulted.call)
             outcome = await self._progress
         finally:
             self._progress = None
         if outcome.status is TransferStatus.SUCCEEDED:
-            await self._leg.hang_up(EndReason.HANDOFF)
+            await leg.hang_up(EndReason.HANDOFF)
         return outcome
 
-    async def _attend(self, target: TransferTarget) -> TransferOutcome:
+    async def _attend(self, leg: SipLeg, target: TransferTarget) -> TransferOutcome:
         """Call the target first; once it has answered, the peer takes our place in that call (RFC 5589 §7)."""
         try:
-            consulted = await self._dialled(target)
+            consulted = await self._dialled(leg, target)
         except OSError as error:
             return TransferOutcome(TransferStatus.FAILED, str(error))
         try:
             _, refusal = await ring(consulted, target.ring_seconds)
-            return refusal or await self._refer(target, consulted)
+            return refusal or await self._refer(leg, target, consulted)
         finally:
             consulted.leave(EndReason.HANDOFF)
 
-    async def _join(self, target: TransferTarget, audio: SwitchedMedia | None) -> TransferOutcome:
+    async def _join(self, leg: SipLeg, target: TransferTarget, audio: SwitchedMedia | None) -> TransferOutcome:
         if audio is None:
             return TransferOutcome(TransferStatus.FAILED, "there is no audio to bridge")
-        leg = self._leg
         self._bridge = Bridge(target, audio, leg.send_digits, lambda: leg.tell(PartiesJoined()))
-        return await self._bridge.run(self._dialled)
+        return await self._bridge.run(lambda dialled: self._dialled(leg, dialled))
 
-    async def _dialled(self, target: TransferTarget) -> SipLeg:
+    async def _dialled(self, leg: SipLeg, target: TransferTarget) -> SipLeg:
         if self._dial is None:
             raise ValueError("this server cannot call targets")
-        return await self._dial(self._leg, target)
+        return await self._dial(leg, target)
 
     def _settle(self, outcome: TransferOutcome) -> None:
         if self._progress is not None and not self._progress.done():

@@ -20,15 +20,12 @@ class Answering:
     ) -> None:
         """`on_missing` is called when no ACK came within 64*T1."""
         self._wire = wire
+        self.cseq = transaction.request.cseq.number
         self._transaction = transaction
         self._response = response
         self._on_missing = on_missing
         self._repeat: Timer | None = None
         self._deadline: Timer | None = None
-
-    @property
-    def cseq(self) -> int:
-        return self._transaction.request.cseq.number
 
     def start(self, now: float) -> None:
         settings = self._wire.settings.timers

@@ -51,11 +51,11 @@ class SipCall:
         self.dialog: Dialog | None = None
         """None until the peer of an outgoing call has answered."""
         self.wire = wire
-        self.reoffers = Reoffers(wire, self)
-        self.transfer = TransferSender(wire, self)
-        self.transfer_request = TransferReceiver(wire, self)
-        self.session = SessionTimer(wire, self)
-        self.ringing = ReliableRinging(wire, self)
+        self.reoffers = Reoffers()
+        self.transfer = TransferSender()
+        self.transfer_request = TransferReceiver()
+        self.session = SessionTimer()
+        self.ringing = ReliableRinging()
         self._host = ""
         self._server: ServerTransaction | None = None
         self.dialling: Dialling | None = None
@@ -85,7 +85,7 @@ class SipCall:
         """Send an INVITE that is complete but for its Via."""
         call = cls(wire, invite, outgoing=True)
         call.dialling = Dialling(wire, call, way)
-        call.session.ask(invite.headers)
+        call.session.ask(call, invite.headers)
         call.reoffers.last = invite.body
         call._begin(way.hops[0].host, now)
         call.dialling.send(now)
@@ -106,7 +106,7 @@ class SipCall:
         response = self._final(200, body)
         if response is not None and self.state is CallState.INCOMING:
             self.reoffers.last = body
-            self.session.agree(self.invite, response, now)
+            self.session.agree(self, self.invite, response, now)
         self.apply(CallInput.ANSWER, response, now)
 
     def hang_up(self, now: float, *, status: int = 480, headers: Mapping[str, str] = NO_HEADERS) -> None:
@@ -125,21 +125,21 @@ class SipCall:
         """
         if self.dialog is None or not self.established:
             raise ValueError("Only an established call can be transferred")
-        self.transfer.send(self.dialog, target if to is None else instead_of(to, target), headers, now)
+        self.transfer.send(self, self.dialog, target if to is None else instead_of(to, target), headers, now)
 
     def report_transfer(self, status: int, now: float) -> None:
         if self.dialog is not None and self.established:
-            self.transfer_request.report(self.dialog, status, now)
+            self.transfer_request.report(self, self.dialog, status, now)
 
     def reoffer(self, body: bytes, now: float) -> None:
         if self.dialog is not None and self.established:
-            self.reoffers.send(self.dialog, body, now)
+            self.reoffers.send(self, self.dialog, body, now)
 
     def accept_offer(self, body: bytes, now: float) -> None:
-        self.reoffers.accept(body, now)
+        self.reoffers.accept(self, body, now)
 
     def refuse_offer(self, now: float, status: int = 488) -> None:
-        self.reoffers.refuse(status, now)
+        self.reoffers.refuse(self, status, now)
 
     # From the user agent
 
@@ -155,7 +155,7 @@ class SipCall:
         if self._answering is not None and ack.cseq.number == self._answering.cseq:
             self.apply(CallInput.ACK, ack, now)
         else:
-            self.reoffers.acknowledge(ack)
+            self.reoffers.acknowledge(self, ack)
 
     def receive_bye(self, bye: Request, now: float) -> None:
         # Before our answer it is the caller giving up, as CANCEL is.
@@ -179,7 +179,7 @@ class SipCall:
         if self._server is None or not isinstance(message, Response):
             return
         if message.status < 200 and self.ringing.wanted(self.invite):
-            self.ringing.send(self._server, message, now)
+            self.ringing.send(self, self._server, message, now)
             return
         if message.status >= 200:
             self._server.on_cancel = None
@@ -227,7 +227,7 @@ class SipCall:
             message.body = self.dialling.early.confirm(message, self.dialog)
             self.dialling.early.close()
             self.wire.dialogs[self.dialog.key] = self
-            self.session.accept(message, now)
+            self.session.accept(self, message, now)
             self.dialling.acknowledge(self.dialog)
 
     def _stop_answering(self, message: Message | None, now: float) -> None:
@@ -291,6 +291,8 @@ class SipCall:
             self.wire.dialogs.pop(self.dialog.key, None)
         if self.dialling is not None:
             self.dialling.early.close()
+            # What its INVITE still hears finds the call by itself; in a circle the two would wait for the collector.
+            self.dialling = None
         self.wire.events.append(CallClosed(self))
 
 

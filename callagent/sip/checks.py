@@ -30,7 +30,7 @@ def _check_method(wire: Wire, transaction: ServerTransaction) -> Refusal | None:
     method = transaction.request.method
     if method not in KNOWN_METHODS:
         return 501, []
-    return (405, []) if method not in wire.allow.split(", ") else None
+    return (405, []) if method not in wire.methods else None
 
 
 def _check_way(wire: Wire, transaction: ServerTransaction) -> Refusal | None:

@@ -234,7 +234,7 @@ class Endpoint:
         if handle is not None:
             handle.deliver(event)
         if handle is not None and isinstance(event, CallClosed):
-            handle.closed.set()
+            handle.close()
             self.trace.end(event.call.invite.call_id)
             del self._calls[event.call]
 

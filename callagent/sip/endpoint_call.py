@@ -100,3 +100,12 @@ class EndpointCall:
             self._early.append(event)
         else:
             self._on_event(event)
+
+    def close(self) -> None:
+        """After its last event: nobody hears of it again, and it keeps nobody who listened."""
+        self._on_event = _ignore
+        self.closed.set()
+
+
+def _ignore(event: Event) -> None:
+    """For a call that is over."""

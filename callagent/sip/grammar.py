@@ -95,7 +95,8 @@ def quote(value: str) -> str:
 def unquote(value: str) -> str:
     """The text of a quoted string; any other text unchanged."""
     if len(value) >= 2 and value[0] == value[-1] == '"':
-        return _QUOTED_PAIR.sub(r"\1", value[1:-1])
+        inner = value[1:-1]
+        return _QUOTED_PAIR.sub(r"\1", inner) if "\\" in inner else inner
     return value
 
 

@@ -60,11 +60,11 @@ def _receive_bye(call: SipCall, dialog: Dialog, transaction: ServerTransaction, 
 
 def _receive_offer(call: SipCall, dialog: Dialog, transaction: ServerTransaction, now: float) -> None:
     if call.established:
-        call.reoffers.receive(dialog, transaction, now)
+        call.reoffers.receive(call, dialog, transaction, now)
     elif call.state in (CallState.LEAVING, CallState.ENDED):
         call.wire.respond(transaction, dialog, 481, now)
     elif transaction.request.method == "UPDATE" and (call.outgoing or not transaction.request.body):
-        call.reoffers.receive(dialog, transaction, now)
+        call.reoffers.receive(call, dialog, transaction, now)
     elif transaction.request.method == "UPDATE" and call.state is CallState.INCOMING:
         # The INVITE's own offer has no answer yet (RFC 3311 §5.2).
         response = respond_to(transaction.request, 500, tag=dialog.local.tag, headers=[("Retry-After", "2")])
@@ -88,19 +88,19 @@ def _receive_info(call: SipCall, dialog: Dialog, transaction: ServerTransaction,
 
 
 def _receive_notify(call: SipCall, dialog: Dialog, transaction: ServerTransaction, now: float) -> None:
-    known = call.transfer.notify(transaction.request, now)
+    known = call.transfer.notify(call, transaction.request, now)
     call.wire.respond(transaction, dialog, 200 if known else 481, now)
 
 
 def _receive_refer(call: SipCall, dialog: Dialog, transaction: ServerTransaction, now: float) -> None:
     if call.established:
-        call.transfer_request.receive(dialog, transaction, now)
+        call.transfer_request.receive(call, dialog, transaction, now)
     else:
         call.wire.respond(transaction, dialog, 603, now)
 
 
 def _receive_prack(call: SipCall, dialog: Dialog, transaction: ServerTransaction, now: float) -> None:
-    call.ringing.receive_prack(dialog, transaction, now)
+    call.ringing.receive_prack(call, dialog, transaction, now)
 
 
 _HANDLERS: dict[str, Callable[[SipCall, Dialog, ServerTransaction, float], None]] = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
@@ -24,8 +24,14 @@ _COMPACT = {
     "l": "Content-Length", "m": "Contact", "n": "Identity-Info", "o": "Event", "r": "Refer-To", "s": "Subject",
     "t": "To", "u": "Allow-Events", "v": "Via", "x": "Session-Expires", "y": "Identity",
 }  # fmt: skip
-_SINGLE = ("Call-ID", "CSeq", "From", "To", "Max-Forwards", "Content-Length", "Content-Type")
-_REQUIRED = ("Via", "From", "To", "Call-ID", "CSeq")
+_UNABRIDGED = (
+    *("Accept", "Allow", "Authorization", "CSeq", "Date", "Expires", "Max-Forwards", "Min-SE", "P-Asserted-Identity"),
+    *("Privacy", "RAck", "RSeq", "Reason", "Record-Route", "Require", "Route", "Server", "User-Agent"),
+)
+_SINGLE = {
+    name.lower(): name for name in ("Call-ID", "CSeq", "From", "To", "Max-Forwards", "Content-Length", "Content-Type")
+}
+_REQUIRED = {name.lower(): name for name in ("Via", "From", "To", "Call-ID", "CSeq")}
 _REQUEST_LINE = re.compile(rf"({TOKEN}) ([^ ]+) (SIP/[0-9]+\.[0-9]+)", re.IGNORECASE)
 _LIKE_A_REQUEST = re.compile(rf"{TOKEN} .* ?SIP/[0-9]+\.[0-9]+ *", re.IGNORECASE | re.DOTALL)
 _STATUS_LINE = re.compile(r"SIP/2\.0 ([1-6][0-9]{2})(?: (.*))?", re.IGNORECASE | re.DOTALL)
@@ -56,18 +62,24 @@ class CSeq:
 _parse_cseq = remember(CSeq._read)
 
 
-def _name(name: str) -> str:
+def _name(name: str) -> tuple[str, str]:
     if not is_token(name):
         raise ValueError("Header is not valid")
-    return _COMPACT.get(name.lower(), name)
+    full = _COMPACT.get(name.lower(), name)
+    return full, full.lower()
 
 
-_full_name = remember(_name)
+_names = remember(_name)
+"""The full name of a field, and that in lower case."""
+_USUAL_NAMES = {name: (name, name.lower()) for name in (*_COMPACT.values(), *_UNABRIDGED)}
+_parse_target = remember(Uri.parse)
 
 
 def _count(value: str) -> int:
     return len(split_list(value))
 
+
+_TOO_MUCH = "Headers are too many or too long"
 
 Read = TypeVar("Read")
 
@@ -90,23 +102,25 @@ class Headers:
         """Append one field. `ValueError` on what would break the message, such as a line feed."""
         if "\r" in value or "\n" in value:
             raise ValueError("Header is not valid")
-        self._items.append((_full_name(name), value.strip()))
+        self._items.append((_names(name)[0], value.strip()))
         self._changed()
 
     def add_lines(self, lines: Iterable[str]) -> None:
         """Append unfolded fields as they were received; those before one that is not valid are kept."""
-        try:
-            for line in lines:
-                name, colon, value = line.partition(":")
-                if not colon or "\r" in value or "\n" in value:
-                    raise ValueError("Header is not valid")
-                self._items.append((_full_name(name.rstrip(" \t")), value.strip()))
-        finally:
-            self._changed()
+        self._changed()
+        items, index = self._items, self._by_name()
+        for line in lines:
+            name, colon, value = line.partition(":")
+            if not colon or "\r" in value or "\n" in value:
+                raise ValueError("Header is not valid")
+            full, lowered = _USUAL_NAMES.get(name) or _names(name.rstrip(" \t"))
+            value = value.strip()
+            items.append((full, value))
+            index.setdefault(lowered, []).append(value)
 
-    def take_over(self, other: Headers, name: str) -> None:
-        """Append all fields of that name of another message; they are valid already."""
-        self._items += [(name, value) for value in other.values(name)]
+    def take_over(self, name: str, values: Iterable[str]) -> None:
+        """Append fields of that name, given in full, with values of another message: they are valid already."""
+        self._items += [(name, value) for value in values]
         self._changed()
 
     def insert_first(self, name: str, value: str) -> None:
@@ -129,12 +143,25 @@ class Headers:
         return values[0] if values else None
 
     def values(self, name: str) -> Sequence[str]:
+        return self._by_name().get(name.lower(), ())
+
+    def _by_name(self) -> dict[str, list[str]]:
         index = self._index
         if index is None:
             index = self._index = {}
             for own, value in self._items:
                 index.setdefault(own.lower(), []).append(value)
-        return index.get(name.lower(), ())
+        return index
+
+    def check(self, required: Mapping[str, str], single: Mapping[str, str]) -> None:
+        """`ValueError` unless all `required` fields are there and no `single` one twice: lower case to usual name."""
+        index = self._by_name()
+        for lowered, name in required.items():
+            if lowered not in index:
+                raise ValueError(f"{name} is missing")
+        for lowered, name in single.items():
+            if len(index.get(lowered, ())) > 1:
+                raise ValueError(f"{name} occurs twice")
 
     def read(self, name: str, parse: Callable[[Headers], Read]) -> Read:
         """What `parse` makes of the field, kept until something changes; `name` stands for the two."""
@@ -147,10 +174,11 @@ class Headers:
         """Write the first of these in the place of the topmost; the others stand as they are. What was read stays."""
         first, *fields = self.values("Via")
         with_it = [str(each) for each in vias[1 : len(vias) - sum(map(_count, fields))]] if "," in first else []
-        values = [str(vias[0]), *with_it, *fields]
-        self._items = [("Via", value) for value in values] + [item for item in self._items if item[0].lower() != "via"]
+        values = [str(vias[0]), *with_it]
+        at = next(number for number, item in enumerate(self._items) if item[0].lower() == "via")
+        self._items[at : at + 1] = [("Via", value) for value in values]
         if self._index is not None:
-            self._index["via"] = values
+            self._index["via"] = [*values, *fields]
         self._read["vias"] = vias
 
     def _changed(self) -> None:
@@ -226,9 +254,7 @@ class Message:
     @property
     def content_type(self) -> str | None:
         """`type/subtype` in lower case, without parameters."""
-        value = self.headers.get("Content-Type")
-        match = None if value is None else _TYPE.fullmatch(value)
-        return None if match is None else f"{match[1]}/{match[2]}".lower()
+        return self.headers.read("content type", _read_content_type)
 
 
 def _required(headers: Headers, name: str) -> str:
@@ -258,6 +284,12 @@ def _read_cseq(headers: Headers) -> CSeq:
 def _read_contacts(headers: Headers) -> Sequence[Address]:
     values = headers.values("Contact")
     return tuple(address for value in values if value != "*" for address in Address.parse_list(value))
+
+
+def _read_content_type(headers: Headers) -> str | None:
+    value = headers.get("Content-Type")
+    match = None if value is None else _TYPE.fullmatch(value)
+    return None if match is None else f"{match[1]}/{match[2]}".lower()
 
 
 @dataclass(slots=True)
@@ -297,11 +329,12 @@ def parse_message(data: bytes, *, limit: int = MAX_DATAGRAM) -> Request | Respon
     if len(data) > limit:
         raise MalformedMessage("Message is too large")
     head, separator, body = data.lstrip(b"\r\n").partition(b"\r\n\r\n")
+    folded = b"\r\n " in head or b"\r\n\t" in head
     start, *lines = head.decode("utf-8", "surrogateescape").split("\r\n")
     method = start.partition(" ")[0]
     headers = Headers()
     try:
-        _read_headers(lines, headers)
+        _read_headers(lines, headers, folded=folded)
         message = _read_start(start, headers)
         if not separator:
             raise ValueError("Blank line is missing")
@@ -327,20 +360,28 @@ def _read_start(line: str, headers: Headers) -> Request | Response:
         raise ValueError("Start line is not valid")
     if match[3].upper() != "SIP/2.0":
         raise _UnknownVersion("Version is not supported")
-    return Request(headers, method=match[1], uri=Uri.parse(match[2]))
+    return Request(headers, method=match[1], uri=_parse_target(match[2]))
 
 
-def _read_headers(lines: list[str], headers: Headers) -> None:
+def _read_headers(lines: list[str], headers: Headers, *, folded: bool) -> None:
     """Unfold and add. What is not valid ends the reading, so that the fields before it can still be answered."""
+    fields = _unfold(lines) if folded else lines
+    if len(fields) > MAX_HEADERS or max(map(len, fields), default=0) > MAX_HEADER_LENGTH:
+        raise ValueError(_TOO_MUCH)
+    headers.add_lines(fields)
+
+
+def _unfold(lines: list[str]) -> list[str]:
     unfolded: list[str] = []
     for line in lines:
-        if line[:1] in (" ", "\t") and unfolded:
-            unfolded[-1] += " " + line.strip()
-        else:
+        if line[:1] not in (" ", "\t") or not unfolded:
             unfolded.append(line)
-        if len(unfolded) > MAX_HEADERS or len(unfolded[-1]) > MAX_HEADER_LENGTH:
-            raise ValueError("Headers are too many or too long")
-    headers.add_lines(unfolded)
+            continue
+        unfolded[-1] += " " + line.strip()
+        # Here and not at the end: a field of many short lines would be copied again for each.
+        if len(unfolded[-1]) > MAX_HEADER_LENGTH:
+            raise ValueError(_TOO_MUCH)
+    return unfolded
 
 
 def _cut_body(message: Message, body: bytes) -> bytes:
@@ -358,12 +399,7 @@ def _cut_body(message: Message, body: bytes) -> bytes:
 def _validate(message: Request | Response) -> None:
     """Read every field that the layers above rely on once, so that they need not expect errors."""
     headers = message.headers
-    for name in _REQUIRED:
-        if name not in headers:
-            raise ValueError(f"{name} is missing")
-    for name in _SINGLE:
-        if len(headers.values(name)) > 1:
-            raise ValueError(f"{name} occurs twice")
+    headers.check(_REQUIRED, _SINGLE)
     if len(message.vias) > MAX_VIAS:
         raise ValueError("Via occurs too often")
     _ = message.sender, message.recipient, message.contacts

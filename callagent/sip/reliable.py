@@ -23,16 +23,14 @@ _REQUIRE = "100rel"
 class ReliableRinging:
     """Our 180 to a caller that requires it: repeated until PRACK comes; the call is refused when none does."""
 
-    def __init__(self, wire: Wire, call: SipCall) -> None:
-        self._wire = wire
-        self._call = call
+    def __init__(self) -> None:
         self._rseq = 0
         self._timer: Timer | None = None
 
     def wanted(self, invite: Request) -> bool:
         return _REQUIRE in invite.headers.flags("Require")
 
-    def send(self, transaction: ServerTransaction, response: Response, now: float) -> None:
+    def send(self, call: SipCall, transaction: ServerTransaction, response: Response, now: float) -> None:
         """One at a time: while one is not acknowledged, another is not sent (RFC 3262 §3)."""
         if self._timer is not None:
             return
@@ -40,32 +38,38 @@ class ReliableRinging:
         response.headers.set("Require", _REQUIRE)
         response.headers.set("RSeq", str(self._rseq))
         transaction.respond(response, now)
-        timers = self._wire.settings.timers
-        self._arm(transaction, response, timers.t1, now, now + timers.timeout)
+        timers = call.wire.settings.timers
+        self._arm(call, transaction, response, timers.t1, now, now + timers.timeout)
 
     def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def receive_prack(self, dialog: Dialog, transaction: ServerTransaction, now: float) -> None:
-        known = _rack(transaction.request) == (self._rseq, self._call.invite.cseq) and self._timer is not None
+    def receive_prack(self, call: SipCall, dialog: Dialog, transaction: ServerTransaction, now: float) -> None:
+        known = _rack(transaction.request) == (self._rseq, call.invite.cseq) and self._timer is not None
         if known:
             self.stop()
-        self._wire.respond(transaction, dialog, 200 if known else 481, now)
+        call.wire.respond(transaction, dialog, 200 if known else 481, now)
 
     def _arm(
-        self, transaction: ServerTransaction, response: Response, interval: float, now: float, until: float
+        self,
+        call: SipCall,
+        transaction: ServerTransaction,
+        response: Response,
+        interval: float,
+        now: float,
+        until: float,
     ) -> None:
         def repeat(at: float) -> None:
             if at >= until:
                 self._timer = None
-                self._call.hang_up(at, status=504)
+                call.hang_up(at, status=504)
             else:
                 transaction.respond(response, at)
-                self._arm(transaction, response, 2 * interval, at, until)
+                self._arm(call, transaction, response, 2 * interval, at, until)
 
-        self._timer = self._wire.timers.at(min(now + interval, until), repeat)
+        self._timer = call.wire.timers.at(min(now + interval, until), repeat)
 
 
 class EarlyDialogs:

@@ -13,7 +13,6 @@ from callagent.sip.responses import respond_to
 from callagent.sip.session_timer import crosses
 from callagent.sip.timers import Timer
 from callagent.sip.transaction_layer import ServerTransaction
-from callagent.sip.wire import Wire
 from callagent.sip.within import send_within
 
 if TYPE_CHECKING:
@@ -21,11 +20,12 @@ if TYPE_CHECKING:
 
 
 class Reoffers:
-    """One offer at a time, from either side; the others are told to wait."""
+    """One offer at a time, from either side; the others are told to wait.
 
-    def __init__(self, wire: Wire, call: SipCall) -> None:
-        self._wire = wire
-        self._call = call
+    Like the other parts of a call it is handed the call: a part that knew it would keep it from being freed at once.
+    """
+
+    def __init__(self) -> None:
         self._pending: ServerTransaction | None = None
         self._dialog: Dialog | None = None
         """Of `_pending`: the call's, or an early one of our INVITE."""
@@ -37,42 +37,42 @@ class Reoffers:
 
     # The peer's
 
-    def receive(self, dialog: Dialog, transaction: ServerTransaction, now: float) -> None:
+    def receive(self, call: SipCall, dialog: Dialog, transaction: ServerTransaction, now: float) -> None:
         """A re-INVITE, or an UPDATE, in an established call."""
         request = transaction.request
         if request.method == "UPDATE" and not request.body:
             dialog.refresh_target(request)
-            refreshed = self._wire.response(request, dialog, 200)
-            self._call.session.agree(request, refreshed, now)
+            refreshed = call.wire.response(request, dialog, 200)
+            call.session.agree(call, request, refreshed, now)
             transaction.respond(refreshed, now)
         elif self._own is not None or self._answering is not None:
-            self._wire.respond(transaction, dialog, 491, now)
+            call.wire.respond(transaction, dialog, 491, now)
         elif self._pending is not None:
             response = respond_to(request, 500, tag=dialog.local.tag, headers=[("Retry-After", "2")])
-            transaction.respond(self._wire.finish(response), now)
+            transaction.respond(call.wire.finish(response), now)
         else:
             self._pending, self._dialog = transaction, dialog
-            transaction.on_cancel = lambda cancel, at: self.refuse(487, at)
-            self._wire.events.append(OfferReceived(self._call, request.body))
+            transaction.on_cancel = lambda cancel, at: self.refuse(call, 487, at)
+            call.wire.events.append(OfferReceived(call, request.body))
 
-    def accept(self, body: bytes, now: float) -> None:
+    def accept(self, call: SipCall, body: bytes, now: float) -> None:
         transaction, dialog = self._take(), self._dialog
         if transaction is None or dialog is None:
             return
         dialog.refresh_target(transaction.request)
         self.last = body
-        response = self._wire.response(transaction.request, dialog, 200, body=body)
-        self._call.session.agree(transaction.request, response, now)
+        response = call.wire.response(transaction.request, dialog, 200, body=body)
+        call.session.agree(call, transaction.request, response, now)
         if transaction.request.method == "UPDATE":
             transaction.respond(response, now)
             return
-        self._answering = Answering(self._wire, transaction, response, self._no_ack)
+        self._answering = Answering(call.wire, transaction, response, lambda at: self._no_ack(call, at))
         self._answering.start(now)
 
-    def refuse(self, status: int, now: float) -> None:
+    def refuse(self, call: SipCall, status: int, now: float) -> None:
         transaction, dialog = self._take(), self._dialog
         if transaction is not None and dialog is not None:
-            self._wire.respond(transaction, dialog, status, now)
+            call.wire.respond(transaction, dialog, status, now)
 
     def _take(self) -> ServerTransaction | None:
         transaction, self._pending = self._pending, None
@@ -80,40 +80,40 @@ class Reoffers:
             transaction.on_cancel = None
         return transaction
 
-    def acknowledge(self, ack: Request) -> bool:
+    def acknowledge(self, call: SipCall, ack: Request) -> bool:
         """Whether the ACK belongs to a re-INVITE that we accepted."""
         if self._answering is None or self._answering.cseq != ack.cseq.number:
             return False
         self._answering.stop()
         self._answering = None
         if ack.body:
-            self._wire.events.append(OfferAnswered(self._call, ack.body))
+            call.wire.events.append(OfferAnswered(call, ack.body))
         return True
 
-    def _no_ack(self, now: float) -> None:
+    def _no_ack(self, call: SipCall, now: float) -> None:
         self._answering = None
-        self._call.hang_up(now)
+        call.hang_up(now)
 
     # Ours
 
-    def send(self, dialog: Dialog, body: bytes, now: float) -> None:
+    def send(self, call: SipCall, dialog: Dialog, body: bytes, now: float) -> None:
         """Offer `body`; the answer comes as an event. After 491 once more, when the peer's own change is over."""
         if self._own is not None or self._pending is not None or self._answering is not None:
-            self._retry_later(dialog, body, now)
+            self._retry_later(call, dialog, body, now)
             return
         request = dialog.request("INVITE")
         request.headers.set("Content-Type", "application/sdp")
-        request.headers.set("Allow", self._wire.allow)
+        request.headers.set("Allow", call.wire.allow)
         request.body = body
-        self._call.session.renew(request)
+        call.session.renew(call, request)
         self.last = body
         self._own = request
-        send_within(self._call, request, lambda response, at: self._heard(dialog, body, response, at), now)
+        send_within(call, request, lambda response, at: self._heard(call, dialog, body, response, at), now)
 
-    def repeat(self, dialog: Dialog, now: float) -> None:
+    def repeat(self, call: SipCall, dialog: Dialog, now: float) -> None:
         """Refresh the session with what we said last; put off while another offer is under way."""
         if self.last:
-            self.send(dialog, self.last, now)
+            self.send(call, dialog, self.last, now)
 
     def close(self) -> None:
         if self._answering is not None:
@@ -121,39 +121,40 @@ class Reoffers:
         if self._retry is not None:
             self._retry.cancel()
 
-    def _heard(self, dialog: Dialog, body: bytes, response: Response | None, now: float) -> None:
+    def _heard(self, call: SipCall, dialog: Dialog, body: bytes, response: Response | None, now: float) -> None:
         own = self._own
         if response is not None and response.status < 200:
             return
         if response is not None and response.status < 300:
-            self._confirm(dialog, response)
+            _confirm(call, dialog, response)
         if own is None:
             return
         self._own = None
         if response is None or response.status in (408, 481):
-            self._call.lose(now)
+            call.lose(now)
         elif response.status < 300:
             self._retry = None
-            self._call.session.accept(response, now)
-            self._wire.events.append(OfferAnswered(self._call, response.body))
-        elif response.status == 422 and self._call.session.lengthen(response):
-            self.send(dialog, body, now)
+            call.session.accept(call, response, now)
+            call.wire.events.append(OfferAnswered(call, response.body))
+        elif response.status == 422 and call.session.lengthen(response):
+            self.send(call, dialog, body, now)
         elif crosses(response) and self._retry is None:
-            self._retry_later(dialog, body, now)
+            self._retry_later(call, dialog, body, now)
         else:
             self._retry = None
-            self._wire.events.append(OfferRefused(self._call, response.status))
+            call.wire.events.append(OfferRefused(call, response.status))
 
-    def _confirm(self, dialog: Dialog, response: Response) -> None:
-        dialog.refresh_target(response)
-        self._wire.acknowledge(dialog.request("ACK", response.cseq.number), dialog.next_hop())
-
-    def _retry_later(self, dialog: Dialog, body: bytes, now: float) -> None:
+    def _retry_later(self, call: SipCall, dialog: Dialog, body: bytes, now: float) -> None:
         # Whoever chose the Call-ID waits longer, so that the two do not meet again (§14.1).
-        low, high = (2.1, 4.0) if self._call.outgoing else (0.0, 2.0)
+        low, high = (2.1, 4.0) if call.outgoing else (0.0, 2.0)
         delay = round(random.uniform(low, high), 2)
-        self._retry = self._wire.timers.at(now + delay, lambda at: self._send_again(dialog, body, at))
+        self._retry = call.wire.timers.at(now + delay, lambda at: self._send_again(call, dialog, body, at))
 
-    def _send_again(self, dialog: Dialog, body: bytes, now: float) -> None:
-        if self._call.established:
-            self.send(dialog, body, now)
+    def _send_again(self, call: SipCall, dialog: Dialog, body: bytes, now: float) -> None:
+        if call.established:
+            self.send(call, dialog, body, now)
+
+
+def _confirm(call: SipCall, dialog: Dialog, response: Response) -> None:
+    dialog.refresh_target(response)
+    call.wire.acknowledge(dialog.request("ACK", response.cseq.number), dialog.next_hop())

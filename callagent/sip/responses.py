@@ -56,11 +56,8 @@ def copy_headers(received: Headers, tag: str | None) -> Headers:
     """What every response repeats. A To without a tag gets ours, also one that cannot be read."""
     headers = Headers()
     for name in ("Via", "From", "To", "Call-ID", "CSeq"):
-        if name == "To" and tag:
-            for value in received.values(name):
-                headers.add(name, _with_tag(value, tag))
-        else:
-            headers.take_over(received, name)
+        values = received.values(name)
+        headers.take_over(name, [_with_tag(value, tag) for value in values] if name == "To" and tag else values)
     return headers
 
 

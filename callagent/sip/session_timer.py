@@ -11,7 +11,6 @@ from callagent.sip.grammar import parse_integer
 from callagent.sip.message import Headers, Message, Request, Response
 from callagent.sip.parameters import Parameters
 from callagent.sip.timers import Timer
-from callagent.sip.wire import Wire
 from callagent.sip.within import send_within
 
 if TYPE_CHECKING:
@@ -62,45 +61,43 @@ def supports(message: Message, extension: str) -> bool:
 class SessionTimer:
     """One call's: either we refresh at half time, or the peer does and we end the call when it does not."""
 
-    def __init__(self, wire: Wire, call: SipCall) -> None:
-        self._wire = wire
-        self._call = call
+    def __init__(self) -> None:
         self._timer: Timer | None = None
         self._interval: SessionExpires | None = None
-        self._shortest = wire.settings.shortest_session
-        """Of both sides, as far as it is known."""
+        self._shortest = 0
+        """What the peer has asked for."""
         self._again: Timer | None = None
         self._peer_updates = False
 
-    def ask(self, headers: Headers) -> None:
+    def ask(self, call: SipCall, headers: Headers) -> None:
         """Put our wish into an INVITE of ours."""
-        headers.set("Session-Expires", str(self._wire.settings.session_seconds))
-        headers.set("Min-SE", str(self._wire.settings.shortest_session))
+        headers.set("Session-Expires", str(call.wire.settings.session_seconds))
+        headers.set("Min-SE", str(call.wire.settings.shortest_session))
 
-    def agree(self, request: Request, response: Response, now: float) -> None:
+    def agree(self, call: SipCall, request: Request, response: Response, now: float) -> None:
         """Complete our 2xx to an INVITE or UPDATE of the peer."""
         self._note(request)
         capable = supports(request, "timer")
-        wanted = SessionExpires.of(request) or SessionExpires(self._wire.settings.session_seconds)
-        seconds = max(min(wanted.seconds, _LONGEST), self._wire.settings.shortest_session)
+        wanted = SessionExpires.of(request) or SessionExpires(call.wire.settings.session_seconds)
+        seconds = max(min(wanted.seconds, _LONGEST), call.wire.settings.shortest_session)
         # A peer that knows nothing of timers is refreshed by us (RFC 4028 §9).
         refresher = (wanted.refresher or "uac") if capable else "uas"
         agreed = SessionExpires(seconds, refresher)
         response.headers.set("Session-Expires", str(agreed))
         if refresher == "uac":
             response.headers.add("Require", "timer")
-        self._run(agreed, ours=refresher == "uas", now=now)
+        self._run(call, agreed, ours=refresher == "uas", now=now)
 
-    def accept(self, response: Response, now: float) -> None:
+    def accept(self, call: SipCall, response: Response, now: float) -> None:
         """Follow the peer's 2xx to an INVITE or UPDATE of ours; without a word of it there is no timer."""
         self._note(response)
         agreed = SessionExpires.of(response)
         if agreed is None:
             self.stop()
         else:
-            seconds = max(agreed.seconds, self._wire.settings.shortest_session)
+            seconds = max(agreed.seconds, call.wire.settings.shortest_session)
             ours = (agreed.refresher or "uac") == "uac"
-            self._run(SessionExpires(seconds, agreed.refresher), ours=ours, now=now)
+            self._run(call, SessionExpires(seconds, agreed.refresher), ours=ours, now=now)
 
     def stop(self) -> None:
         for timer in (self._timer, self._again):
@@ -112,38 +109,38 @@ class SessionTimer:
         if "Allow" in message.headers:
             self._peer_updates = "update" in message.headers.flags("Allow")
 
-    def _run(self, agreed: SessionExpires, *, ours: bool, now: float) -> None:
+    def _run(self, call: SipCall, agreed: SessionExpires, *, ours: bool, now: float) -> None:
         self.stop()
         self._interval = agreed
         if ours:
-            self._timer = self._wire.timers.at(now + agreed.seconds / 2, self._refresh)
+            self._timer = call.wire.timers.at(now + agreed.seconds / 2, lambda at: self._refresh(call, at))
         else:
             margin = min(32.0, agreed.seconds / 3)
-            self._timer = self._wire.timers.at(now + agreed.seconds - margin, self._call.lose)
+            self._timer = call.wire.timers.at(now + agreed.seconds - margin, call.lose)
 
-    def _refresh(self, now: float) -> None:
-        dialog = self._call.dialog
-        if dialog is None or not self._call.established or self._interval is None:
+    def _refresh(self, call: SipCall, now: float) -> None:
+        dialog = call.dialog
+        if dialog is None or not call.established or self._interval is None:
             return
         # Should the refresh be put off or refused, the session still ends in time.
-        self._timer = self._wire.timers.at(now + self._interval.seconds / 2, self._call.lose)
+        self._timer = call.wire.timers.at(now + self._interval.seconds / 2, call.lose)
         if self._peer_updates:
-            self._update(dialog, now)
+            self._update(call, dialog, now)
         else:
-            self._call.reoffers.repeat(dialog, now)
+            call.reoffers.repeat(call, dialog, now)
 
-    def _update(self, dialog: Dialog, now: float) -> None:
+    def _update(self, call: SipCall, dialog: Dialog, now: float) -> None:
         assert self._interval is not None
         request = dialog.request("UPDATE")
-        self.renew(request)
-        send_within(self._call, request, self._heard, now)
+        self.renew(call, request)
+        send_within(call, request, lambda response, at: self._heard(call, response, at), now)
 
-    def renew(self, request: Request) -> None:
+    def renew(self, call: SipCall, request: Request) -> None:
         """Put the agreed interval into a request of ours within the call."""
         request.headers.set("Supported", "timer")
         if self._interval is not None:
             request.headers.set("Session-Expires", f"{self._interval.seconds};refresher=uac")
-            request.headers.set("Min-SE", str(self._shortest))
+            request.headers.set("Min-SE", str(max(self._shortest, call.wire.settings.shortest_session)))
 
     def lengthen(self, response: Response) -> bool:
         """Whether a 422 to our refresh asks for a longer session than we thought of (RFC 4028 §7.3)."""
@@ -157,18 +154,18 @@ class SessionTimer:
         self._interval = replace(self._interval, seconds=seconds)
         return True
 
-    def _heard(self, response: Response | None, now: float) -> None:
+    def _heard(self, call: SipCall, response: Response | None, now: float) -> None:
         if response is None or response.status in (408, 481):
-            self._call.lose(now)
+            call.lose(now)
         elif 200 <= response.status < 300:
-            self.accept(response, now)
+            self.accept(call, response, now)
         elif response.status == 422 and self.lengthen(response):
-            self._repeat(now)
+            self._repeat(call, now)
         elif crosses(response) and self._again is None:
             # What is under way may restart the session, and stop this.
-            self._again = self._wire.timers.at(now + random.uniform(2.1, 4.0), self._repeat)
+            self._again = call.wire.timers.at(now + random.uniform(2.1, 4.0), lambda at: self._repeat(call, at))
 
-    def _repeat(self, now: float) -> None:
-        dialog = self._call.dialog
-        if dialog is not None and self._call.established:
-            self._update(dialog, now)
+    def _repeat(self, call: SipCall, now: float) -> None:
+        dialog = call.dialog
+        if dialog is not None and call.established:
+            self._update(call, dialog, now)

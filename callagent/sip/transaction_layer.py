@@ -50,27 +50,62 @@ class Hop:
 
 
 class ClientTransaction(Transaction):
-    __slots__ = ("hop", "on_response")
+    __slots__ = ("_layer", "hop", "key", "on_response")
 
-    hop: Hop
-    on_response: OnResponse
+    def __init__(self, layer: TransactionLayer, request: Request, hop: Hop, on_response: OnResponse) -> None:
+        table = INVITE_CLIENT if request.method == "INVITE" else CLIENT
+        super().__init__(table, request, layer.settings, layer.timers)
+        self._layer = layer
+        self.key: Key = (request.via.branch or "", request.method)
+        self.hop = hop
+        self.on_response = on_response
+        self.reliable = hop.reliable
+
+    def take_effect(self, effect: Effect, message: Request | Response | None, now: float) -> None:
+        if effect is Effect.SEND:
+            self._layer.send(bytes(self.request), self.hop)
+        elif effect is Effect.ACK and isinstance(message, Response):
+            self._layer.send(bytes(acknowledge(self.request, message)), self.hop)
+        elif effect is Effect.PASS and isinstance(message, Response):
+            self.on_response(message, now)
+        elif effect is Effect.TIMEOUT:
+            self.on_response(None, now)
+
+    def leave(self) -> None:
+        self._layer.forget_client(self)
 
 
 class ServerTransaction(Transaction):
-    __slots__ = ("hop", "on_cancel", "source")
+    __slots__ = ("_layer", "hop", "key", "merge", "on_cancel", "source")
 
-    hop: Hop
-    """Where its responses go."""
-    source: Hop
-    on_cancel: Callable[[Request, float], None] | None
-    """There as long as a CANCEL of this INVITE has an effect."""
+    def __init__(self, layer: TransactionLayer, request: Request, source: Hop, key: Key) -> None:
+        table = INVITE_SERVER if request.method == "INVITE" else SERVER
+        super().__init__(table, request, layer.settings, layer.timers)
+        self._layer = layer
+        self.key = key
+        self.merge = merge_key(request)
+        self.source = source
+        self.hop = response_hop(request.via, source)
+        """Where its responses go."""
+        self.on_cancel: Callable[[Request, float], None] | None = None
+        """There as long as a CANCEL of this INVITE has an effect."""
+        self.reliable = source.reliable
+
+    def take_effect(self, effect: Effect, message: Request | Response | None, now: float) -> None:
+        if effect is Effect.SEND and self.sent:
+            self._layer.send(self.sent, self.hop)
+        if self.answered and self.repeatable:
+            self._layer.keep_repeatable(self)
+
+    def leave(self) -> None:
+        self._layer.forget_server(self)
 
 
 class TransactionLayer:
     def __init__(self, settings: TimerSettings, timers: Timers, send: Callable[[bytes, Hop], None]) -> None:
         self.settings = settings
-        self._timers = timers
-        self._send = send
+        self.timers = timers
+        self.send = send
         self._clients: dict[Key, ClientTransaction] = {}
         self._servers: dict[Key, ServerTransaction] = {}
         self._merge: dict[Key, Key] = {}
@@ -89,15 +124,10 @@ class TransactionLayer:
 
     def request(self, request: Request, hop: Hop, on_response: OnResponse, now: float) -> ClientTransaction:
         """Send a request whose topmost Via is ours, and repeat it as its machine says."""
-        table = INVITE_CLIENT if request.method == "INVITE" else CLIENT
-        transaction = ClientTransaction(table, request, self.settings, self._timers)
-        transaction.hop, transaction.on_response, transaction.reliable = hop, on_response, hop.reliable
-        key = (request.via.branch or "", request.method)
-        transaction.on_effect = lambda effect, message, at: self._client_effect(key, effect, message, at)
-        transaction.on_terminated = lambda: self._forget_client(key)
-        self._clients[key] = transaction
+        transaction = ClientTransaction(self, request, hop, on_response)
+        self._clients[transaction.key] = transaction
         self.partners[hop.host] += 1
-        self._send(bytes(request), hop)
+        self.send(bytes(request), hop)
         transaction.start(now)
         return transaction
 
@@ -118,17 +148,6 @@ class TransactionLayer:
         transaction.apply(input_of(response), response, now)
         return True
 
-    def _client_effect(self, key: Key, effect: Effect, message: Request | Response | None, now: float) -> None:
-        transaction = self._clients[key]
-        if effect is Effect.SEND:
-            self._send(bytes(transaction.request), transaction.hop)
-        elif effect is Effect.ACK and isinstance(message, Response):
-            self._send(bytes(acknowledge(transaction.request, message)), transaction.hop)
-        elif effect is Effect.PASS and isinstance(message, Response):
-            transaction.on_response(message, now)
-        elif effect is Effect.TIMEOUT:
-            transaction.on_response(None, now)
-
     # Receiving requests
 
     def receive_request(self, request: Request, source: Hop, now: float) -> ServerTransaction | None:
@@ -138,16 +157,9 @@ class TransactionLayer:
         if known is not None:
             known.apply(Input.REQUEST, request, now)
             return None
-        table = INVITE_SERVER if request.method == "INVITE" else SERVER
-        transaction = ServerTransaction(table, request, self.settings, self._timers)
-        transaction.source, transaction.on_cancel = source, None
-        transaction.hop = response_hop(request.via, source)
-        transaction.reliable = source.reliable
-        transaction.on_effect = lambda effect, message, at: self._server_effect(key, effect, message, at)
-        merge = merge_key(request)
-        transaction.on_terminated = lambda: self._forget_server(key, merge)
+        transaction = ServerTransaction(self, request, source, key)
         self._servers[key] = transaction
-        self._merge.setdefault(merge, key)
+        self._merge.setdefault(transaction.merge, key)
         transaction.start(now)
         return transaction
 
@@ -176,29 +188,28 @@ class TransactionLayer:
         known = self._merge.get(merge_key(request))
         return known is not None and known != server_key(request) and known in self._servers
 
-    def _forget_client(self, key: Key) -> None:
-        transaction = self._clients.pop(key, None)
-        if transaction is None:
+    # From the transactions
+
+    def keep_repeatable(self, transaction: ServerTransaction) -> None:
+        """It is only there to repeat its answer: of too many such the oldest ends."""
+        self._repeatable[transaction.key] = transaction
+        if len(self._repeatable) > MAX_REPEATABLE:
+            self._repeatable.popitem(last=False)[1].forget()
+
+    def forget_client(self, transaction: ClientTransaction) -> None:
+        if self._clients.pop(transaction.key, None) is None:
             return
         host = transaction.hop.host
         self.partners[host] -= 1
         if not self.partners[host]:
             del self.partners[host]
 
-    def _forget_server(self, key: Key, merge: Key) -> None:
+    def forget_server(self, transaction: ServerTransaction) -> None:
+        key, merge = transaction.key, transaction.merge
         self._servers.pop(key, None)
         self._repeatable.pop(key, None)
         if self._merge.get(merge) == key:
             del self._merge[merge]
-
-    def _server_effect(self, key: Key, effect: Effect, message: Request | Response | None, now: float) -> None:
-        transaction = self._servers[key]
-        if effect is Effect.SEND and transaction.sent:
-            self._send(transaction.sent, transaction.hop)
-        if transaction.answered and transaction.repeatable:
-            self._repeatable[key] = transaction
-            if len(self._repeatable) > MAX_REPEATABLE:
-                self._repeatable.popitem(last=False)[1].forget()
 
 
 def response_hop(via: Via, source: Hop) -> Hop:

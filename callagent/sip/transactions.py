@@ -6,8 +6,9 @@ states: entering a state starts those of its row in `TIMERS` that do not run yet
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from enum import Enum
+from functools import partial
 
 from callagent.sip.message import Request, Response
 from callagent.sip.timers import Timer, Timers, TimerSettings
@@ -143,10 +144,10 @@ _TIMERS = {
 
 
 class Transaction:
-    """One request and its responses. What it sends and tells its user goes through callables given by its layer."""
+    """One request and its responses. What an effect is, and what its end, say its two kinds."""
 
     __slots__ = (
-        *("_running", "_settings", "_table", "_timers", "answered", "on_effect", "on_terminated"),
+        *("_running", "_settings", "_table", "_timers", "answered"),
         *("reliable", "repeatable", "request", "sent", "state"),
     )
 
@@ -160,12 +161,18 @@ class Transaction:
         """That was a final one."""
         self.state = _FIRST_STATES.get(id(table), State.TRYING)
         self.reliable = False
-        self.on_effect: Callable[[Effect, Response | Request | None, float], None] = _nobody
-        self.on_terminated: Callable[[], None] = _nothing
         self._table = table
         self._settings = settings
         self._timers = timers
         self._running: dict[Input, tuple[Timer, float]] = {}
+
+    def take_effect(self, effect: Effect, message: Request | Response | None, now: float) -> None:
+        """Do what a row of the table asks for."""
+        raise NotImplementedError
+
+    def leave(self) -> None:
+        """The machine has ended: nobody need know the transaction any longer."""
+        raise NotImplementedError
 
     def start(self, now: float) -> None:
         """Start the first state's timers; a client's request has been sent by its layer."""
@@ -181,9 +188,9 @@ class Transaction:
             self.state = state
             self._start_timers(now)
         for effect in effects:
-            self.on_effect(effect, message, now)
+            self.take_effect(effect, message, now)
         if state is State.TERMINATED:
-            self.on_terminated()
+            self.leave()
 
     def respond(self, response: Response, now: float) -> None:
         """As a server: send this response unless a final one is out already."""
@@ -193,7 +200,7 @@ class Transaction:
         self.sent = bytes(response)
         self.answered = response.status >= 200
         self.apply(event, response, now)
-        if event is Input.FAILURE or (event is Input.SUCCESS and self._table is SERVER):
+        if self.answered:
             # It stays for half a minute to repeat these bytes; thousands of messages would be kept for nothing.
             self.request = _FORGOTTEN
 
@@ -201,7 +208,7 @@ class Transaction:
         """End at once, whatever is still to come."""
         self.state = State.TERMINATED
         self._start_timers(0.0)
-        self.on_terminated()
+        self.leave()
 
     @property
     def terminated(self) -> bool:
@@ -209,14 +216,15 @@ class Transaction:
 
     def _start_timers(self, now: float) -> None:
         wanted = _TIMERS[id(self._table), self.state]
-        for name in [name for name in self._running if name not in wanted]:
-            self._running.pop(name)[0].cancel()
+        running = self._running
+        for name in [name for name in running if name not in wanted] if running else ():
+            running.pop(name)[0].cancel()
         for name in wanted:
-            if name not in self._running and not (self.reliable and name in _RETRANSMISSIONS):
+            if name not in running and not (self.reliable and name in _RETRANSMISSIONS):
                 self._arm(name, self._interval(name), now)
 
     def _arm(self, name: Input, interval: float, now: float) -> None:
-        timer = self._timers.at(now + interval, lambda at: self._fire(name, at))
+        timer = self._timers.at(now + interval, partial(self._fire, name))
         self._running[name] = (timer, interval)
 
     def _fire(self, name: Input, now: float) -> None:
@@ -249,11 +257,3 @@ def input_of(response: Response) -> Input:
     if response.status < 200:
         return Input.PROVISIONAL
     return Input.SUCCESS if response.status < 300 else Input.FAILURE
-
-
-def _nobody(effect: Effect, message: Response | Request | None, now: float) -> None:
-    """Stands in until the layer has connected the transaction."""
-
-
-def _nothing() -> None:
-    """Likewise."""

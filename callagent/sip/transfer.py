@@ -17,7 +17,6 @@ from callagent.sip.responses import reason_phrase
 from callagent.sip.timers import Timer
 from callagent.sip.transaction_layer import ServerTransaction
 from callagent.sip.uri import Uri
-from callagent.sip.wire import Wire
 from callagent.sip.within import send_within
 
 if TYPE_CHECKING:
@@ -67,14 +66,12 @@ TRANSFER_TABLE: dict[tuple[TransferState, TransferInput], TransferState] = {
 class TransferSender:
     """Our REFER and its implicit subscription."""
 
-    def __init__(self, wire: Wire, call: SipCall) -> None:
-        self._wire = wire
-        self._call = call
+    def __init__(self) -> None:
         self._timer: Timer | None = None
         self.state: TransferState | None = None
         """None: nobody was referred yet."""
 
-    def send(self, dialog: Dialog, target: Uri, headers: Mapping[str, str], now: float) -> None:
+    def send(self, call: SipCall, dialog: Dialog, target: Uri, headers: Mapping[str, str], now: float) -> None:
         """Ask the peer to call `target`. A transfer that is under way has to end first."""
         if self.state is not None and not self.state.is_final:
             raise ValueError("A transfer is under way")
@@ -84,9 +81,9 @@ class TransferSender:
         for name, value in headers.items():
             request.headers.add(name, value)
         self.state = TransferState.REQUESTED
-        send_within(self._call, request, self._heard, now)
+        send_within(call, request, lambda response, at: self._heard(call, response, at), now)
 
-    def notify(self, request: Request, now: float) -> bool:
+    def notify(self, call: SipCall, request: Request, now: float) -> bool:
         """Take a NOTIFY in; False when nothing of ours is subscribed to."""
         event = (request.headers.get("Event") or "").partition(";")[0].strip().lower()
         if self.state is None or event != "refer":
@@ -97,28 +94,28 @@ class TransferSender:
             status = int(fragment[1])
             succeeded = status < 300
             outcome = TransferInput.NOTIFY_SUCCESS if succeeded else TransferInput.NOTIFY_FAILURE
-            self._apply(outcome, status, fragment[2].decode("utf-8", "replace"), now)
+            self._apply(call, outcome, status, fragment[2].decode("utf-8", "replace"), now)
         elif state == "terminated":
-            self._apply(TransferInput.TERMINATED, 0, "the peer stopped telling", now)
+            self._apply(call, TransferInput.TERMINATED, 0, "the peer stopped telling", now)
         else:
-            self._apply(TransferInput.NOTIFY_TRYING, int(fragment[1]) if fragment else 100, "Trying", now)
+            self._apply(call, TransferInput.NOTIFY_TRYING, int(fragment[1]) if fragment else 100, "Trying", now)
         return True
 
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _heard(self, response: Response | None, now: float) -> None:
+    def _heard(self, call: SipCall, response: Response | None, now: float) -> None:
         if response is None:
-            self._apply(TransferInput.NO_RESPONSE, 408, reason_phrase(408), now)
+            self._apply(call, TransferInput.NO_RESPONSE, 408, reason_phrase(408), now)
         elif response.status >= 300:
-            self._apply(TransferInput.REFUSE, response.status, response.reason, now)
+            self._apply(call, TransferInput.REFUSE, response.status, response.reason, now)
             if response.status == 481:
-                self._call.lose(now)
+                call.lose(now)
         elif response.status >= 200:
-            self._apply(TransferInput.ACCEPT, response.status, response.reason, now)
+            self._apply(call, TransferInput.ACCEPT, response.status, response.reason, now)
 
-    def _apply(self, event: TransferInput, status: int, reason: str, now: float) -> None:
+    def _apply(self, call: SipCall, event: TransferInput, status: int, reason: str, now: float) -> None:
         old = self.state
         state = None if old is None else TRANSFER_TABLE.get((old, event))
         if state is None:
@@ -127,52 +124,50 @@ class TransferSender:
         if state is not old:
             self.close()
         if state is TransferState.ACCEPTED:
-            self._limit(self._wire.settings.notify_limit, now)
+            self._limit(call, call.wire.settings.notify_limit, now)
         elif state is TransferState.TRYING and old is not state:
-            self._limit(self._wire.settings.transfer_limit, now)
-        self._wire.events.append(TransferProgressed(self._call, state, status, reason))
+            self._limit(call, call.wire.settings.transfer_limit, now)
+        call.wire.events.append(TransferProgressed(call, state, status, reason))
 
-    def _limit(self, seconds: float, now: float) -> None:
-        self._timer = self._wire.timers.at(
-            now + seconds, lambda at: self._apply(TransferInput.TIMEOUT, 408, "no outcome was told", at)
+    def _limit(self, call: SipCall, seconds: float, now: float) -> None:
+        self._timer = call.wire.timers.at(
+            now + seconds, lambda at: self._apply(call, TransferInput.TIMEOUT, 408, "no outcome was told", at)
         )
 
 
 class TransferReceiver:
     """A REFER of the peer: accepted for the owner, who calls and tells the outcome."""
 
-    def __init__(self, wire: Wire, call: SipCall) -> None:
-        self._wire = wire
-        self._call = call
+    def __init__(self) -> None:
         self._pending = False
         self._silent = False
 
-    def receive(self, dialog: Dialog, transaction: ServerTransaction, now: float) -> None:
+    def receive(self, call: SipCall, dialog: Dialog, transaction: ServerTransaction, now: float) -> None:
         request = transaction.request
         target = _refer_to(request)
         if target is None:
-            self._wire.respond(transaction, dialog, 400, now)
+            call.wire.respond(transaction, dialog, 400, now)
         elif self._pending:
-            self._wire.respond(transaction, dialog, 491, now)
+            call.wire.respond(transaction, dialog, 491, now)
         else:
             self._pending = True
             self._silent = (request.headers.get("Refer-Sub") or "").strip().lower().startswith("false")
-            response = self._wire.response(request, dialog, 202)
+            response = call.wire.response(request, dialog, 202)
             if self._silent:
                 response.headers.add("Refer-Sub", "false")
             transaction.respond(response, now)
-            self._notify(dialog, 100, "active;expires=60", now)
-            self._wire.events.append(TransferRequested(self._call, target, request.headers))
+            self._notify(call, dialog, 100, "active;expires=60", now)
+            call.wire.events.append(TransferRequested(call, target, request.headers))
 
-    def report(self, dialog: Dialog, status: int, now: float) -> None:
+    def report(self, call: SipCall, dialog: Dialog, status: int, now: float) -> None:
         """Tell the peer how it went; below 200 is progress."""
         if not self._pending:
             return
         final = status >= 200
         self._pending = not final
-        self._notify(dialog, status, "terminated;reason=noresource" if final else "active;expires=60", now)
+        self._notify(call, dialog, status, "terminated;reason=noresource" if final else "active;expires=60", now)
 
-    def _notify(self, dialog: Dialog, status: int, state: str, now: float) -> None:
+    def _notify(self, call: SipCall, dialog: Dialog, status: int, state: str, now: float) -> None:
         if self._silent:
             # The peer asked not to be told (RFC 4488).
             return
@@ -181,7 +176,7 @@ class TransferReceiver:
         request.headers.add("Subscription-State", state)
         request.headers.add("Content-Type", "message/sipfrag;version=2.0")
         request.body = f"SIP/2.0 {status} {reason_phrase(status)}\r\n".encode()
-        self._wire.request(request, dialog.next_hop(), _unheard, now)
+        call.wire.request(request, dialog.next_hop(), _unheard, now)
 
 
 def instead_of(call: SipCall, target: Uri) -> Uri:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 
-from callagent.sip.grammar import HOST, PORT, check_host, escape, parse_port, remember, unescape
+from callagent.sip.grammar import HOST, PORT, check_host, escape, parse_port, unescape
 from callagent.sip.parameters import Parameters
 
 _USER_MARKS = "-_.!~*'()&=+$,;?/#"
@@ -13,11 +13,12 @@ _USER = r"(?:[A-Za-z0-9\-_.!~*'()&=+$,;?/#]|%[0-9A-Fa-f]{2})"
 _PARAMETER_TEXT = r"(?:[A-Za-z0-9\-_.!~*'()\[\]/:&+$=;]|%[0-9A-Fa-f]{2})"
 _HEADER_TEXT = r"(?:[A-Za-z0-9\-_.!~*'()\[\]/?:+$=&]|%[0-9A-Fa-f]{2})"
 _SIP = re.compile(
-    rf"(?:({_USER}++)(?::((?:[A-Za-z0-9\-_.!~*'()&=+$,]|%[0-9A-Fa-f]{{2}})*+))?@)?"
+    rf"((?ai:sips?)):(?:({_USER}++)(?::((?:[A-Za-z0-9\-_.!~*'()&=+$,]|%[0-9A-Fa-f]{{2}})*+))?@)?"
     rf"({HOST})(?::({PORT}))?((?:;{_PARAMETER_TEXT}*+)?)(?:\?({_HEADER_TEXT}++))?"
 )
 _TEL = re.compile(rf"(\+?[0-9A-Fa-f*#\-.()]++)((?:;{_PARAMETER_TEXT}*+)?)")
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):([\x21-\x7e]+)")
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):([!#-;=?-~]+)")
+"""Any URI: visible ASCII without quotes and angle brackets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,28 +38,24 @@ class Uri:
 
     @classmethod
     def parse(cls, value: str) -> Uri:
-        return _parse(value)
-
-    @classmethod
-    def _read(cls, value: str) -> Uri:
+        sip = _SIP.fullmatch(value)
+        if sip is not None:
+            return cls._of_sip(sip)
         match = _SCHEME.fullmatch(value)
-        if match is None or any(mark in value for mark in '<>"'):
+        if match is None:
             raise ValueError("URI is not valid")
         scheme, rest = match[1].lower(), match[2]
         if scheme in ("sip", "sips"):
-            return cls._parse_sip(scheme, rest)
+            raise ValueError("SIP URI is not valid")
         if scheme == "tel":
             return cls._parse_tel(rest)
         return cls(scheme, opaque=rest)
 
     @classmethod
-    def _parse_sip(cls, scheme: str, rest: str) -> Uri:
-        match = _SIP.fullmatch(rest)
-        if match is None:
-            raise ValueError("SIP URI is not valid")
-        user, password, host, port, parameters, headers = match.groups()
+    def _of_sip(cls, match: re.Match[str]) -> Uri:
+        scheme, user, password, host, port, parameters, headers = match.groups()
         return cls(
-            scheme,
+            scheme.lower(),
             host=check_host(host),
             user=user,
             port=None if port is None else parse_port(port),
@@ -107,6 +104,3 @@ def escape_user(user: str) -> str:
 def host_reference(host: str) -> str:
     """An address as a URI writes it: IPv6 in brackets."""
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
-
-
-_parse = remember(Uri._read)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from callagent.sip.grammar import HOST, PORT, TOKEN, check_host, parse_port, remember, split_list
+from callagent.sip.grammar import HOST, PORT, TOKEN, check_host, parse_port, split_list
 from callagent.sip.parameters import Parameters
 
 BRANCH_COOKIE = "z9hG4bK"
@@ -23,10 +23,6 @@ class Via:
 
     @classmethod
     def parse(cls, value: str) -> Via:
-        return _parse(value)
-
-    @classmethod
-    def _read(cls, value: str) -> Via:
         match = _VIA.fullmatch(value.strip())
         if match is None:
             raise ValueError("Via is not valid")
@@ -63,15 +59,13 @@ class Via:
     def received_from(self, host: str, port: int) -> Via:
         """As the next hop writes it down before it goes on: `received`, and `rport` where asked for."""
         parameters = self.parameters
-        if self.host.strip("[]") != host or "rport" in parameters:
+        symmetric = "rport" in parameters
+        if symmetric or self.host.strip("[]") != host:
             parameters = parameters.replace("received", host)
-        if "rport" in parameters:
+        if symmetric:
             parameters = parameters.replace("rport", str(port))
         return Via(self.transport, self.host, self.port, parameters)
 
     def response_port(self, source_port: int) -> int:
         """The port responses go to, at the address the request came from (§18.2.2, RFC 3581 §4)."""
         return source_port if "rport" in self.parameters else self.port or 5060
-
-
-_parse = remember(Via._read)

@@ -73,6 +73,8 @@ class Wire:
     def __init__(self, settings: UserAgentSettings, local: Callable[[Hop], tuple[str, int]]) -> None:
         """`local` gives our address and port as this peer reaches them over its transport."""
         self.settings = settings
+        self.methods = (*METHODS, "REFER") if settings.accepts_transfers else METHODS
+        self.allow = ", ".join(self.methods)
         self.timers = Timers()
         self.outgoing: deque[tuple[bytes, Hop]] = deque()
         self.events: deque[Event] = deque()
@@ -149,10 +151,6 @@ class Wire:
         """Host and port that this peer may send to."""
         host, port = self._local(hop)
         return self.settings.advertised or host, port
-
-    @property
-    def allow(self) -> str:
-        return ", ".join((*METHODS, "REFER") if self.settings.accepts_transfers else METHODS)
 
     @staticmethod
     def new_tag() -> str:

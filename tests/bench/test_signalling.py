@@ -25,4 +25,5 @@ def test_reading_is_a_part_of_serving() -> None:
 
 @pytest.mark.acceptance
 def test_a_hundred_calls_a_second_beside_fifty() -> None:
-    assert bench_signalling(argparse.Namespace(calls=50, rate=100.0, seconds=20.0, json=False)) == 0
+    """For longer than 64*T1: the timers of calls that are over fire beside those that come."""
+    assert bench_signalling(argparse.Namespace(calls=50, rate=100.0, seconds=45.0, json=False)) == 0

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
+import weakref
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
@@ -471,3 +473,21 @@ async def test_a_replacement_whose_media_does_not_suit_leaves_the_call_as_it_is(
     assert ended.status == 488
     assert theirs._state is LegState.ANSWERED
     await phone.close()
+
+
+async def test_a_leg_that_has_ended_is_freed_without_the_collector(world: World) -> None:
+    """What waits for a full collection, of which there is one in millions of objects, is memory that grows."""
+    gc.collect()
+    gc.disable()
+    try:
+        ours, theirs, _, _ = await world.answered()
+        # Our INVITE's transaction knows its call for 64*T1: a fork may still answer.
+        left = [weakref.ref(part) for part in (ours, ours.call, theirs, theirs.call, theirs.call.core)]
+        async with asyncio.timeout(PATIENCE):
+            await ours.hang_up(EndReason.AGENT_HANGUP)
+            await theirs.call.closed.wait()
+        del ours, theirs
+        await asyncio.sleep(0)
+        assert [part() for part in left] == [None] * len(left)
+    finally:
+        gc.enable()

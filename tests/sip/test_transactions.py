@@ -31,12 +31,28 @@ STARTS = {
 ROWS = [(name, *key, *row) for name, table in TABLES.items() for key, row in table.items()]
 
 
-def made(table: Table) -> tuple[Transaction, Timers, list[Effect]]:
+class Recorded(Transaction):
+    """Does nothing but keep its effects, and when it would have sent."""
+
+    def __init__(self, table: Table, timers: Timers) -> None:
+        super().__init__(table, Request(Headers(), method="INVITE"), TimerSettings(), timers)
+        self.effects: list[Effect] = []
+        self.times: list[float] = []
+        self.left = False
+
+    def take_effect(self, effect: Effect, message: Request | Response | None, now: float) -> None:
+        self.effects.append(effect)
+        if effect is Effect.SEND:
+            self.times.append(now)
+
+    def leave(self) -> None:
+        self.left = True
+
+
+def made(table: Table) -> tuple[Recorded, Timers, list[Effect]]:
     timers = Timers()
-    transaction = Transaction(table, Request(Headers(), method="INVITE"), TimerSettings(), timers)
-    effects: list[Effect] = []
-    transaction.on_effect = lambda effect, message, now: effects.append(effect)
-    return transaction, timers, effects
+    transaction = Recorded(table, timers)
+    return transaction, timers, transaction.effects
 
 
 @pytest.mark.parametrize(("name", "state", "event", "target", "wanted"), ROWS)
@@ -46,6 +62,7 @@ def test_each_row(name: str, state: State, event: Input, target: State, wanted: 
     transaction.apply(event, None, 0.0)
     assert transaction.state is target
     assert tuple(effects) == wanted
+    assert transaction.left is (target is State.TERMINATED)
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -81,9 +98,7 @@ def test_whoever_waits_has_a_timer(name: str) -> None:
 
 def sending_times(table: Table, until: float, event: tuple[float, Input] | None = None) -> list[float]:
     transaction, timers, _ = made(table)
-    times = []
     now = 0.0
-    transaction.on_effect = lambda effect, message, at: times.append(at) if effect is Effect.SEND else None
     transaction.start(0.0)
     while True:
         due = timers.next()
@@ -92,7 +107,7 @@ def sending_times(table: Table, until: float, event: tuple[float, Input] | None 
             event = None
             continue
         if due is None or due > until:
-            return times
+            return transaction.times
         now = due
         timers.handle(now)
 
