@@ -44,15 +44,14 @@ class Story:
 class Referred:
     """In the place of the phone's own handling of REFER."""
 
-    def __init__(self, call: SipCall, story: Story) -> None:
-        self._call = call
+    def __init__(self, story: Story) -> None:
         self._story = story
         self.done_at = 0.0
 
-    def receive(self, dialog: Dialog, transaction: ServerTransaction, now: float) -> None:
+    def receive(self, call: SipCall, dialog: Dialog, transaction: ServerTransaction, now: float) -> None:
         if self._story.vanishes:
             return
-        self._call.wire.respond(transaction, dialog, self._story.answer, now)
+        call.wire.respond(transaction, dialog, self._story.answer, now)
         for status, state in self._story.notices:
             notify = dialog.request("NOTIFY")
             notify.headers.add("Event", "refer")
@@ -60,9 +59,9 @@ class Referred:
             if status is not None:
                 notify.headers.add("Content-Type", "message/sipfrag;version=2.0")
                 notify.body = f"SIP/2.0 {status} {reason_phrase(status)}\r\n".encode()
-            self._call.wire.request(notify, dialog.next_hop(), lambda response, at: None, now)
+            call.wire.request(notify, dialog.next_hop(), lambda response, at: None, now)
         if self._story.leaves:
-            self._call.hang_up(now)
+            call.hang_up(now)
         self.done_at = time.monotonic()
 
 
@@ -128,7 +127,7 @@ async def test_each_way_a_blind_transfer_goes(
     legs: tuple[SipLeg, SipLeg], story: Story, status: TransferStatus, detail: str, known_after: float
 ) -> None:
     ours, theirs = legs
-    referred = Referred(ours.call.core, story)
+    referred = Referred(story)
     ours.call.core.transfer_request = referred  # type: ignore[assignment]
     events: list[LegEvent] = []
     theirs.listen(events.append)
