@@ -150,7 +150,7 @@ async def test_each_way_a_blind_transfer_goes(
 
 async def test_a_refer_that_nobody_answers_fails_and_its_caller_may_be_spoken_to(legs: tuple[SipLeg, SipLeg]) -> None:
     ours, theirs = legs
-    ours.call.core.transfer_request = Referred(ours.call.core, Story(0, vanishes=True))  # type: ignore[assignment]
+    ours.call.core.transfer_request = Referred(Story(0, vanishes=True))  # type: ignore[assignment]
     began = time.monotonic()
     async with asyncio.timeout(PATIENCE):
         outcome = await theirs.transfer(TransferTarget("desk", "sip:desk@127.0.0.1:5999"))
