@@ -6,21 +6,21 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from callagent import log as logs
 from callagent.agents.action import AgentProject, Handoff
-from callagent.breaker import Lineup
-from callagent.call import Call, CallServices, CallSettings, Event, ProvidersFailed, SpeechMade
+from callagent.call import Call, CallServices, CallSettings, Event
 from callagent.call_info import EndReason
+from callagent.call_speech import CallSpeech
 from callagent.carriers import TwilioSettings
 from callagent.collector import calm_collector
 from callagent.config import Address, Config
-from callagent.errors import ProviderError, UserError
+from callagent.errors import UserError
 from callagent.legs.leg import CallLeg, TransferTarget
 from callagent.models import lineup_of
 from callagent.observation import Observation, redaction_of
@@ -30,26 +30,8 @@ from callagent.provider_metrics import provider_metrics
 from callagent.records import Store
 from callagent.routing import Route, Router
 from callagent.signalling import Signalling
-from callagent.speech import (
-    ApologisingVoice,
-    FailoverRecognizer,
-    FailoverVoice,
-    Recognizer,
-    Sounds,
-    SpeechChunk,
-    TimedVoice,
-    VoiceSettings,
-    WatchedRecognizer,
-    open_recognizer,
-    open_turn_model,
-    open_voice,
-    open_voice_activity,
-    speakable,
-)
-from callagent.speech_options import check_languages, longest_final, open_sounds, speech_options
 from callagent.targets import resolve_target
-from callagent.turns import Ears, TurnEvent, TurnModel, TurnSettings, TurnTaker
-from callagent.utterances import WholeUtterances
+from callagent.turns import TurnTaker
 from callagent.web import ServerHooks, make_app
 from callagent.web.access import ProxyLogin
 from callagent.web.control import Controls, Dial, DialRefused
@@ -93,16 +75,6 @@ async def serve(config: Config, project: Path) -> None:
         await server.serve()
 
 
-@dataclass(frozen=True, slots=True)
-class Speech:
-    """What every call hears and speaks with."""
-
-    recognizer: Recognizer
-    voice: FailoverVoice
-    sounds: Sounds
-    turn_model: TurnModel | None
-
-
 class Server:
     """Owns the calls. Made by `open`; `listen` lets callers in, `serve` runs until a signal has ended everything."""
 
@@ -111,15 +83,13 @@ class Server:
         config: Config,
         router: Router,
         observation: Observation,
-        speech: Speech,
+        speech: CallSpeech,
     ) -> None:
         self._config = config
         self._router = router
         self._speech = speech
-        self._lineups: list[Lineup[Any]] = [speech.voice.lineup]
+        self._lineups = speech.lineups
         self._services = CallServices(observation.store, self._resolve, speech.voice.has_voice, self._signalled)
-        if isinstance(speech.recognizer, FailoverRecognizer):
-            self._lineups.append(speech.recognizer.lineup)
         self._calls: dict[str, tuple[Call, asyncio.Task[None]]] = {}
         self._refusals: set[asyncio.Task[None]] = set()
         self._observation = observation
@@ -140,16 +110,8 @@ class Server:
         model = open_language_model(config)
         stack.push_async_callback(model.close)
         router = await Router.open(config, project, model, stack)
-        speech = await _open_speech(config, stack)
-        # The first detector loads its library; no call should wait for that.
-        open_voice_activity()
-        for each in router.projects():
-            voice = PronouncingVoice(speech.voice, each)
-            try:
-                await voice.prepare(each.phrases(), VoiceSettings(language=config.speech.language))
-            except ProviderError as error:
-                # What a voice cannot say now it may say in a call, and a recorded prompt needs none.
-                log.warning("phrases_not_prepared", project=each.name, error=str(error))
+        speech = await CallSpeech.open(config.speech, stack)
+        await speech.prepare(router.projects())
         server = cls(config, router, observation, speech)
         if (lineup := lineup_of(model)) is not None:
             server._lineups.append(lineup)
@@ -259,29 +221,9 @@ class Server:
         )
 
         def make_taker(emit: Callable[[Event], None]) -> TurnTaker:
-            recognizer = self._recognizer_of_call(lambda: emit(ProvidersFailed("recognizer")))
-            activity, language = open_voice_activity(), config.speech.language
-            ears = Ears(recognizer, activity, language=language, turn_model=self._speech.turn_model)
-            times = TurnSettings(
-                endpointing=config.speech.endpointing,
-                no_input=config.speech.no_input,
-                final_wait=longest_final(config.speech),
-            )
-            spoken = PronouncingVoice(self._speech.voice, route.project)
-            # Who set no voice up has recorded prompts, or a test.
-            mute = config.speech.voice == ("none",)
-            voice = ApologisingVoice(spoken, lambda: None if mute else emit(ProvidersFailed("voice")))
-            timed = TimedVoice(voice, lambda text, asked, answered: emit(SpeechMade(text, asked, answered)))
-            told = emit if watcher is None else _in_order(watcher, emit)
-            return TurnTaker(ears, timed, told, times, self._speech.sounds)
+            return self._speech.turn_taker(route.project, emit, watcher)
 
         return Call(leg, route.project, make_taker, self._services, settings)
-
-    def _recognizer_of_call(self, on_outage: Callable[[], None]) -> Recognizer | None:
-        if self._config.speech.recognizer == ("none",):
-            return None
-        recognizer = self._speech.recognizer
-        return WatchedRecognizer(recognizer, on_outage) if isinstance(recognizer, FailoverRecognizer) else recognizer
 
     async def _run_call(self, call: Call) -> None:
         try:
@@ -321,7 +263,7 @@ class Server:
             outside=self._router.outside,
             dial=dial,
             hold_session=self.hold_session,
-            utterances=self._utterances(),
+            utterances=self._speech.utterances(),
         )
         dashboard = replace(
             self._observation.dashboard(self.live_calls, self._router.projects, stack),
@@ -345,13 +287,6 @@ class Server:
         host, port = runner.addresses[0][:2]
         return f"ready http {_text(host, port)}"
 
-    def _utterances(self) -> WholeUtterances:
-        settings, voice = self._config.speech, self._speech.voice
-        recognizer = None if settings.recognizer == ("none",) else self._speech.recognizer
-        return WholeUtterances(
-            recognizer, lambda project: PronouncingVoice(voice, project), settings.language, longest_final(settings)
-        )
-
     def _twilio(self) -> TwilioSettings | None:
         """None without a token: no carrier may call."""
         twilio = self._config.twilio
@@ -368,50 +303,6 @@ class Server:
             public_url=self._config.http.public_url,
             api_base_url=twilio.api_base_url,
         )
-
-
-class PronouncingVoice:
-    """A voice that reads a project's words as the project says they are pronounced, and numbers as words."""
-
-    def __init__(self, voice: FailoverVoice, project: AgentProject) -> None:
-        self._voice = voice
-        self._project = project
-
-    def speak(self, text: str, settings: VoiceSettings) -> AsyncIterator[SpeechChunk]:
-        return self._voice.speak(self._aloud(text, settings), settings)
-
-    async def prepare(self, texts: Sequence[str], settings: VoiceSettings) -> None:
-        await self._voice.prepare([self._aloud(text, settings) for text in texts], settings)
-
-    def _aloud(self, text: str, settings: VoiceSettings) -> str:
-        return speakable(self._project.pronounce(text, settings.language), settings.language)
-
-    async def close(self) -> None:
-        """The voice is shared; whoever opened it closes it."""
-
-
-async def _open_speech(config: Config, stack: AsyncExitStack) -> Speech:
-    if "local" in (*config.speech.recognizer, *config.speech.voice):
-        log.info("loading_speech_models")
-    check_languages(config.speech)
-    options = speech_options(config.speech)
-    recognizer = await open_recognizer(config.speech.recognizer, options)
-    stack.push_async_callback(recognizer.close)
-    voice = await open_voice(config.speech.voice, options)
-    stack.push_async_callback(voice.close)
-    sounds = await asyncio.to_thread(open_sounds, config.speech)
-    turn_model = await open_turn_model(config.speech.turn_model)
-    if turn_model is not None:
-        stack.push_async_callback(turn_model.close)
-    return Speech(recognizer, voice, sounds, turn_model)
-
-
-def _in_order(*told: Callable[[TurnEvent], None]) -> Callable[[TurnEvent], None]:
-    def tell(event: TurnEvent) -> None:
-        for each in told:
-            each(event)
-
-    return tell
 
 
 def _expect_folder(path: Path) -> None:
