@@ -98,7 +98,7 @@ async def run_agent(run: Run, node: Node) -> bool:
     """
     # In a row, not one inside the other: agents may pass the conversation on more often than calls may be nested.
     finished: list[Node] = []
-    outcome = Outcome()
+    outcome, first = Outcome(), node
     try:
         while not await _agent_callbacks(run, node, Point.BEFORE_AGENT):
             outcome = await _run_kind(run, node)
@@ -112,7 +112,7 @@ async def run_agent(run: Run, node: Node) -> bool:
             await _agent_callbacks(run, node, Point.AFTER_AGENT)
     except RunFailed as failure:
         # The outermost agent that ran is the last to say so.
-        failure.agent = node
+        failure.agent = first
         raise
     return outcome.escalated
 
