@@ -15,7 +15,7 @@ from callagent.rtp.packet import RtpPacket, is_rtcp, timestamp_distance
 from callagent.rtp.parameters import RtpParameters
 from callagent.rtp.remote import Address, Remote
 from callagent.rtp.source import Source
-from callagent.rtp.srtp import SrtpReceiver
+from callagent.rtp.srtp import SrtpKeys, SrtpReceiver
 from callagent.rtp.statistics import Reception
 from callagent.rtp.telephone_event import DigitReader, TelephoneEvent
 
@@ -88,7 +88,7 @@ class RtpReceiver:
 
         Raises `ValueError` for a host name or a key that is not valid; nothing has changed then.
         """
-        secure = self._secure_receiver(parameters, now)
+        secure = _secure_receiver(parameters.keys, self._secure, now)
         if remote != self._named:
             self.remote = Remote(remote, parameters.networks)
             self._named = remote
@@ -119,18 +119,12 @@ class RtpReceiver:
         if packet is None:
             self.refused += 1
             return []
-        packets, restarted = self._source.receive(packet, now)
-        received: list[Received] = self._restart(now) if restarted else []
-        for accepted in packets:
-            self.packets += 1
-            self.heard = now
-            # Key presses stand still in time: they say nothing of jitter.
-            timed = accepted.payload_type in self._audio_types
-            self.reception.receive(
-                accepted.sequence, accepted.timestamp if timed else None, now, self._codec.clock_rate
-            )
-            for ordered in self.buffer.receive(accepted, now):
-                self._play(ordered, now, received)
+        received: list[Received] = []
+        assert self.remote is not None
+        for earlier, came in self.remote.take_proof():
+            self.refused -= 1
+            self._take(earlier, came, received)
+        self._take(packet, now, received)
         return received
 
     def open_control(self, data: bytes, source: Address, now: float) -> bytes | None:
@@ -168,15 +162,6 @@ class RtpReceiver:
         frame = self._audio_heard + (self._filled + 1) * FRAME_SECONDS
         return frame if timer is None else min(timer, frame)
 
-    def _secure_receiver(self, parameters: RtpParameters, now: float) -> SrtpReceiver | None:
-        keys, present = parameters.keys, self._secure
-        if keys is None:
-            return None
-        # The same key goes on: its context counts the packets (RFC 4568 §7.1.4).
-        if present is not None and present.is_of == (keys.receive_suite, keys.receive):
-            return present
-        return SrtpReceiver(keys.receive_suite, keys.receive, present, now)
-
     def _open(self, data: bytes, source: Address, now: float) -> RtpPacket | None:
         """The packet in a datagram; None when it is not the peer's."""
         if self.remote is None or is_rtcp(data):
@@ -190,8 +175,24 @@ class RtpReceiver:
         except ValueError:
             return None
         # Last: only a valid packet may latch an address.
-        number = packet.sequence if self._secure is None else None
-        return packet if self.remote.accept(source, number) else None
+        authentic = self._secure is not None
+        return packet if self.remote.accept(source, packet, now, authentic=authentic) else None
+
+    def _take(self, packet: RtpPacket, now: float, received: list[Received]) -> None:
+        """A packet of the peer."""
+        packets, restarted = self._source.receive(packet, now)
+        if restarted:
+            received += self._restart(now)
+        for accepted in packets:
+            self.packets += 1
+            self.heard = now
+            # Key presses stand still in time: they say nothing of jitter.
+            timed = accepted.payload_type in self._audio_types
+            self.reception.receive(
+                accepted.sequence, accepted.timestamp if timed else None, now, self._codec.clock_rate
+            )
+            for ordered in self.buffer.receive(accepted, now):
+                self._play(ordered, now, received)
 
     def _restart(self, now: float) -> list[Received]:
         received: list[Received] = []
@@ -283,3 +284,12 @@ class RtpReceiver:
         digit = self._digits.receive(event, packet.timestamp)
         if digit is not None:
             received.append(digit)
+
+
+def _secure_receiver(keys: SrtpKeys | None, present: SrtpReceiver | None, now: float) -> SrtpReceiver | None:
+    if keys is None:
+        return None
+    # The same key goes on: its context counts the packets (RFC 4568 §7.1.4).
+    if present is not None and present.is_of == (keys.receive_suite, keys.receive):
+        return present
+    return SrtpReceiver(keys.receive_suite, keys.receive, present, now)

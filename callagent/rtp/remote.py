@@ -2,17 +2,18 @@
 
 The SDP names an address. Packets from another IP are a stranger's, for ever, unless the trunk has media networks of
 its own. A NAT may change the port, so another port of the same IP is latched, once: with its first packet where that is
-authentic (SRTP), else with the fifth of a row that counts up. What is sprayed on every port before the peer speaks is
-then neither heard nor answered. The port that the SDP names wins over it at any time: behind a trunk that sends all its
-media from one IP, the stale stream of an earlier call must not keep the place.
+authentic (SRTP), else with the fifth of a row that counts up, and the four before it are heard then. What is sprayed on
+every port before the peer speaks is neither heard nor answered. The port that the SDP names wins over it at any time:
+behind a trunk that sends all its media from one IP, the stale stream of an earlier call must not keep the place.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
 from ipaddress import IPv4Network, IPv6Network, ip_address
+
+from callagent.rtp.packet import RtpPacket
 
 Address = tuple[str, int]
 
@@ -29,21 +30,23 @@ class _State(Enum):
     """The address that the SDP names has spoken; no other ever will."""
 
 
-@dataclass(slots=True)
 class _Candidate:
     """A port that the SDP does not name, and that may be the peer's."""
 
-    number: int
-    packets: int = 1
+    __slots__ = ("packets",)
 
-    def count(self, number: int) -> bool:
+    def __init__(self, packet: RtpPacket, now: float) -> None:
+        self.packets = [(packet, now)]
+
+    def add(self, packet: RtpPacket, now: float) -> bool:
         """Whether this packet makes it a stream."""
-        gap = (number - self.number) & 0xFFFF
+        gap = (packet.sequence - self.packets[-1][0].sequence) & 0xFFFF
         if gap >= 0x10000 - _LARGEST_GAP or not gap:
             return False
-        self.packets = self.packets + 1 if gap <= _LARGEST_GAP else 1
-        self.number = number
-        return self.packets >= _PROOF_PACKETS
+        if gap > _LARGEST_GAP:
+            self.packets.clear()
+        self.packets.append((packet, now))
+        return len(self.packets) >= _PROOF_PACKETS
 
 
 class Remote:
@@ -57,21 +60,30 @@ class Remote:
         self._networks = networks
         self._state = _State.WAITING
         self._candidates: dict[Address, _Candidate] = {}
+        self._proof: list[tuple[RtpPacket, float]] = []
 
-    def accept(self, source: Address, number: int | None) -> bool:
-        """Whether a packet from `source` is the peer's; may change `address`.
-
-        `number` is the packet's sequence number; None where the packet is authentic.
-        """
+    def accept(self, source: Address, packet: RtpPacket, now: float, *, authentic: bool) -> bool:
+        """Whether a packet from `source` is the peer's; may change `address`, and leave something to `take_proof`."""
         if source == self._named:
             if self._state is not _State.NAMED:
                 self._state = _State.NAMED
                 self.address = source
+                self._candidates.clear()
             return True
-        if self._state is _State.WAITING and self.accept_host(source) and self._is_stream(source, number):
+        if (
+            self._state is _State.WAITING
+            and self.accept_host(source)
+            and (authentic or self._is_stream(source, packet, now))
+        ):
             self._state = _State.LATCHED
             self.address = source
+            self._candidates.clear()
         return self._state is _State.LATCHED and source == self.address
+
+    def take_proof(self) -> list[tuple[RtpPacket, float]]:
+        """The packets, and when they came, that were not accepted before the one that proved them the peer's."""
+        proof, self._proof = self._proof, []
+        return proof
 
     def accept_host(self, source: Address) -> bool:
         """Whether `source` is the peer's machine; for RTCP, which comes from a port of its own."""
@@ -79,13 +91,14 @@ class Remote:
             return True
         return bool(self._networks) and any(ip_address(source[0]) in network for network in self._networks)
 
-    def _is_stream(self, source: Address, number: int | None) -> bool:
-        if number is None:
-            return True
+    def _is_stream(self, source: Address, packet: RtpPacket, now: float) -> bool:
         candidate = self._candidates.get(source)
         if candidate is not None:
-            return candidate.count(number)
+            if not candidate.add(packet, now):
+                return False
+            self._proof = candidate.packets[:-1]
+            return True
         if len(self._candidates) >= _MAX_CANDIDATES:
             self._candidates.clear()
-        self._candidates[source] = _Candidate(number)
+        self._candidates[source] = _Candidate(packet, now)
         return False

@@ -53,6 +53,13 @@ def _check_extensions(wire: Wire, transaction: ServerTransaction) -> Refusal | N
     return (420, [("Unsupported", ", ".join(required))]) if required else None
 
 
+def _check_contact(wire: Wire, transaction: ServerTransaction) -> Refusal | None:
+    """Where the call's requests are sent to: an INVITE has to say it (§8.1.1.8); those of RFC 2543 need not."""
+    request = transaction.request
+    needed = request.method == "INVITE" and request.recipient.tag is None and request.via.has_unique_branch
+    return (400, []) if needed and not request.contacts else None
+
+
 def _check_session(wire: Wire, transaction: ServerTransaction) -> Refusal | None:
     request = transaction.request
     if request.method in ("INVITE", "UPDATE") and too_short(request, wire.settings.shortest_session):
@@ -77,5 +84,5 @@ def _check_content(wire: Wire, transaction: ServerTransaction) -> Refusal | None
 
 
 _CHECKS: tuple[Callable[[Wire, ServerTransaction], Refusal | None], ...] = (
-    _check_method, _check_way, _check_extensions, _check_session, _check_content,
+    _check_method, _check_way, _check_extensions, _check_contact, _check_session, _check_content,
 )  # fmt: skip

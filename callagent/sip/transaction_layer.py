@@ -224,13 +224,17 @@ def default_port(transport: str) -> int:
 
 
 def server_key(request: Request, method: str | None = None) -> Key:
-    """What makes two requests the same (§17.2.3); an RFC 2543 peer's branch does not say it alone."""
-    via = request.via
+    """What makes two requests the same (§17.2.3); an RFC 2543 peer's branch does not say it alone.
+
+    The number is the same in a repeated request, its CANCEL and its ACK. A peer that gives all its requests one branch
+    means another one by another number, and is to have its answer.
+    """
+    via, number = request.via, str(request.cseq.number)
     method = method or request.method
     if via.has_unique_branch:
-        return (via.branch or "", via.sent_by, method)
+        return (via.branch or "", via.sent_by, number, method)
     sender = request.sender.tag or ""
-    return (str(request.uri), sender, request.call_id, str(request.cseq.number), str(via), method)
+    return (str(request.uri), sender, request.call_id, number, str(via), method)
 
 
 def merge_key(request: Request) -> Key:

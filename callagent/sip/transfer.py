@@ -49,6 +49,7 @@ TRANSFER_TABLE: dict[tuple[TransferState, TransferInput], TransferState] = {
     (_S.REQUESTED, _I.NOTIFY_SUCCESS): _S.SUCCEEDED,
     (_S.REQUESTED, _I.NOTIFY_FAILURE): _S.FAILED,
     (_S.REQUESTED, _I.TERMINATED): _S.FAILED,
+    (_S.REQUESTED, _I.TIMEOUT): _S.FAILED,
     (_S.ACCEPTED, _I.NOTIFY_TRYING): _S.TRYING,
     (_S.ACCEPTED, _I.NOTIFY_SUCCESS): _S.SUCCEEDED,
     (_S.ACCEPTED, _I.NOTIFY_FAILURE): _S.FAILED,
@@ -68,6 +69,9 @@ class TransferSender:
 
     def __init__(self) -> None:
         self._timer: Timer | None = None
+        self._number = 0
+        """CSeq of the REFER."""
+        self._deadline = 0.0
         self.state: TransferState | None = None
         """None: nobody was referred yet."""
 
@@ -81,13 +85,18 @@ class TransferSender:
         for name, value in headers.items():
             request.headers.add(name, value)
         self.state = TransferState.REQUESTED
+        self._number = request.cseq.number
+        self._deadline = now + call.wire.settings.transfer_limit
+        self._limit(call, self._deadline)
         send_within(call, request, lambda response, at: self._heard(call, response, at), now)
 
     def notify(self, call: SipCall, request: Request, now: float) -> bool:
         """Take a NOTIFY in; False when nothing of ours is subscribed to."""
-        event = (request.headers.get("Event") or "").partition(";")[0].strip().lower()
-        if self.state is None or event != "refer":
+        event, _, parameters = (request.headers.get("Event") or "").lower().partition(";")
+        if self.state is None or event.strip() != "refer":
             return False
+        if self._is_of_another(parameters):
+            return True
         fragment = _FRAGMENT.match(request.body)
         state = (request.headers.get("Subscription-State") or "").partition(";")[0].strip().lower()
         if fragment is not None and fragment[1] >= b"200":
@@ -124,14 +133,19 @@ class TransferSender:
         if state is not old:
             self.close()
         if state is TransferState.ACCEPTED:
-            self._limit(call, call.wire.settings.notify_limit, now)
+            self._limit(call, min(now + call.wire.settings.notify_limit, self._deadline))
         elif state is TransferState.TRYING and old is not state:
-            self._limit(call, call.wire.settings.transfer_limit, now)
+            self._limit(call, self._deadline)
         call.wire.events.append(TransferProgressed(call, state, status, reason))
 
-    def _limit(self, call: SipCall, seconds: float, now: float) -> None:
+    def _is_of_another(self, parameters: str) -> bool:
+        """Whether the event's `id` is that of an earlier REFER (RFC 3515 §2.4.6); many peers give none."""
+        given = re.search(r"(?:^|;)\s*id\s*=\s*([0-9]{1,10})\s*(?:;|$)", parameters)
+        return given is not None and int(given[1]) < self._number
+
+    def _limit(self, call: SipCall, deadline: float) -> None:
         self._timer = call.wire.timers.at(
-            now + seconds, lambda at: self._apply(call, TransferInput.TIMEOUT, 408, "no outcome was told", at)
+            deadline, lambda at: self._apply(call, TransferInput.TIMEOUT, 408, "no outcome was told", at)
         )
 
 

@@ -58,8 +58,8 @@ class UserAgentSettings:
     notify_limit: float = 10.0
     """Seconds that a peer which accepted our REFER may take to its first NOTIFY; it has to come at once (RFC 3515
     §2.4.4)."""
-    transfer_limit: float = 60.0
-    """Seconds that a peer may try the target of our REFER once it said so."""
+    transfer_limit: float = 30.0
+    """Seconds from our REFER to its outcome: for so long nobody speaks to the caller."""
     max_calls: int = 1000
     session_seconds: int = 1800
     """After how long a call without a sign of life from the peer's signalling ends (RFC 4028)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import re
 import shutil
 import socket
 import struct
@@ -24,6 +25,7 @@ from callagent.records.metrics import Metrics
 from callagent.rtp import Pump, RtpPorts
 from callagent.sip import TlsSettings, UserAgentSettings
 from tests.end_to_end.baresip import free_port
+from tests.lossy_link import Damage, LossyLink, relay
 from tests.sip.test_connections import make_certificate
 
 MODULES = Path("/usr/lib/baresip/modules")
@@ -170,6 +172,32 @@ async def test_baresip_calls_speaks_presses_holds_and_hangs_up(
     baresip.command("hangup")
     assert await server.next_event() == CallerHungUp(EndReason.CALLER_HANGUP)
     assert leg.info.callee == "agent"
+
+
+async def test_baresip_behind_a_translator_that_changes_its_port_is_heard_from_the_first_packet(
+    baresip: Baresip, served: tuple[Server, SipLegs, str]
+) -> None:
+    server, _, address = served
+    elsewhere = free_port(socket.SOCK_DGRAM)
+    changed: list[bytes] = []
+
+    def misname(data: bytes) -> bytes:
+        changed.extend(re.findall(rb"m=audio ([0-9]{5}) ", data))
+        return re.sub(rb"m=audio [0-9]{5} ", b"m=audio %d " % elsewhere, data)
+
+    async with relay(LossyLink(Damage(), 1), misname) as between:
+        between.join(("127.0.0.1", baresip.port), ("127.0.0.1", int(address.rpartition(":")[2])))
+        baresip.command("dial", f"sip:agent@127.0.0.1:{between.left.address[1]}")
+        leg, media = await server.take()
+        async with asyncio.timeout(PATIENCE):
+            await server.heard.wait()
+        (named,) = map(int, changed)
+        assert named != elsewhere
+        heard = media.statistics()
+        assert heard.packets_refused == 0
+        assert heard.packets_lost == 0
+        assert leg._session._destination == ("127.0.0.1", named)
+        await leg.hang_up(EndReason.AGENT_HANGUP)
 
 
 async def test_what_baresip_reports_is_in_the_record_and_the_metrics(

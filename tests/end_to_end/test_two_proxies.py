@@ -24,6 +24,7 @@ from callagent.sip import (
     Negotiation,
     OfferAnswered,
     OfferReceived,
+    TlsSettings,
     TransferProgressed,
     TransferRequested,
     TransferState,
@@ -32,6 +33,7 @@ from callagent.sip import (
 )
 from tests.end_to_end.baresip import free_port
 from tests.end_to_end.test_kamailio import _until_it_listens
+from tests.sip.test_connections import make_certificate
 
 pytestmark = [
     pytest.mark.end_to_end,
@@ -41,16 +43,24 @@ SETTINGS = UserAgentSettings(admit=lambda host: "proxy", accepts_transfers=True)
 
 
 @contextmanager
-def relay(folder: Path, following: str) -> Iterator[int]:
-    """The port of a proxy that sends what is new to `following`."""
+def relay(folder: Path, following: str, tls: TlsSettings | None = None) -> Iterator[int]:
+    """The port of a proxy that sends what is new to `following`; with `tls` it speaks nothing else."""
     folder.mkdir()
     port = free_port(socket.SOCK_STREAM)
     text = (Path(__file__).parent / "kamailio_relay.cfg").read_text()
-    (folder / "kamailio.cfg").write_text(text.replace("UDP_PORT", str(port)).replace("NEXT", following))
+    for name, value in (("PORT", str(port)), ("NEXT", following), ("FOLDER", str(folder))):
+        text = text.replace(name, value)
+    (folder / "kamailio.cfg").write_text(text)
+    if tls is not None:
+        (folder / "tls.cfg").write_text(
+            f"[server:default]\nmethod = TLSv1.2+\nprivate_key = {tls.key}\ncertificate = {tls.certificate}\n"
+            f"[client:default]\nmethod = TLSv1.2+\nverify_certificate = yes\nca_list = {tls.trusted}\n"
+        )
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
             ["kamailio", "-f", str(folder / "kamailio.cfg"), "-DD", "-E", "-m", "32", "-M", "4",
-             "-Y", str(folder), "-P", str(folder / "pid")],
+             "-Y", str(folder), "-P", str(folder / "pid"),
+             *([] if tls is None else ["-A", "WITH_TLS"])],
             stdout=log, stderr=log,
         )  # fmt: skip
     try:
@@ -93,29 +103,33 @@ class Party:
 
 
 @pytest.mark.parametrize("who", ["caller", "agent"])
-@pytest.mark.parametrize("transport", ["udp", "tcp"])
+@pytest.mark.parametrize("transport", ["udp", "tcp", "tls"])
 async def test_every_request_takes_both(transport: str, who: str, tmp_path: Path) -> None:
     agent, caller = Party(), Party()
-    server = await Endpoint.open("127.0.0.1", 0, SETTINGS, agent.take)
-    port = server.local_address[1] if transport == "udp" else (await server.listen("tcp", "127.0.0.1", 0))[1]
-    phone = await Endpoint.open("127.0.0.1", 0, SETTINGS)
+    certificate, key = make_certificate(tmp_path, "everybody")
+    tls = TlsSettings(certificate, key, trusted=certificate) if transport == "tls" else None
+    server = await Endpoint.open("127.0.0.1", 0, SETTINGS, agent.take, tls=tls)
+    port = server.local_address[1] if transport == "udp" else (await server.listen(transport, "127.0.0.1", 0))[1]
+    phone = await Endpoint.open("127.0.0.1", 0, SETTINGS, tls=tls)
+    if tls is not None:
+        await phone.listen("tls", "127.0.0.1", 0)
     with (
-        relay(tmp_path / "inner", f"sip:127.0.0.1:{port};transport={transport}") as inner,
-        relay(tmp_path / "outer", f"sip:127.0.0.1:{inner};transport={transport}") as outer,
+        relay(tmp_path / "inner", f"sip:127.0.0.1:{port};transport={transport}", tls) as inner,
+        relay(tmp_path / "outer", f"sip:127.0.0.1:{inner};transport={transport}", tls) as outer,
     ):
 
         def offer(host: str) -> bytes:
             return Negotiation(host, 40004, 1, loopback=True).offer()
 
-        caller.follow(
-            await phone.call("sip:agent@callagent.test", body=offer, proxy=Uri.parse(f"sip:127.0.0.1:{outer}"))
-        )
+        proxy = Uri.parse(f"sip:127.0.0.1:{outer}" + (";transport=tls" if tls else ""))
+        caller.follow(await phone.call("sip:agent@callagent.test", body=offer, proxy=proxy))
         await caller.until(CallAnswered)
         await agent.until(CallConfirmed)
         assert agent.call is not None
         assert caller.call is not None
         dialog = agent.call.core.dialog
         assert dialog is not None
+        assert dialog.peer.transport == transport
         # Kamailio writes two entries where the transport changes.
         assert {inner, outer} <= {route.uri.port for route in dialog.route_set}
         caller.call.reoffer(Negotiation("127.0.0.1", 40004, 1, loopback=True).offer())

@@ -154,8 +154,7 @@ async def test_a_refer_that_nobody_answers_fails_and_its_caller_may_be_spoken_to
     began = time.monotonic()
     async with asyncio.timeout(PATIENCE):
         outcome = await theirs.transfer(TransferTarget("desk", "sip:desk@127.0.0.1:5999"))
-    assert (outcome.status, outcome.detail) == (S.FAILED, "408 Request Timeout")
-    # 64 * T1.
-    assert 1.2 < time.monotonic() - began < 1.28 + SOON
+    assert (outcome.status, outcome.detail) == (S.FAILED, "408 no outcome was told")
+    assert TRANSFER_LIMIT <= time.monotonic() - began < TRANSFER_LIMIT + SOON
     assert theirs.call.core.established
     await theirs.hang_up(EndReason.AGENT_HANGUP)

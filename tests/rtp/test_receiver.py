@@ -253,6 +253,23 @@ def test_both_numbers_of_a_codec_are_heard_when_the_answer_chose_another() -> No
     assert receiver.receive(bytes(RtpPacket(97, 3, 320, 7, event)), PEER, 0.04) == ["5"]
 
 
+def test_a_peer_behind_a_translator_is_heard_from_its_first_packet() -> None:
+    receiver = connected()
+    behind = (PEER[0], 62000)
+    assert receiver.remote is not None
+    arrivals = list(audio(50))
+    for at, packet in arrivals[:4]:
+        assert receiver.receive(bytes(packet), behind, at) == []
+    assert (receiver.remote.address, receiver.refused) == (PEER, 4)
+    at, packet = arrivals[4]
+    assert receiver.receive(bytes(packet), behind, at) == [decoded(index) for index in range(5)]
+    assert (receiver.remote.address, receiver.refused, receiver.packets) == (behind, 0, 5)
+    for index, (at, packet) in enumerate(arrivals[5:], 5):
+        assert receiver.receive(bytes(packet), behind, at) == [decoded(index)]
+    assert receiver.reception.jitter == pytest.approx(0, abs=0.01)
+    assert receiver.reception.expected == receiver.packets == 50
+
+
 def test_what_is_not_the_peers_key_is_not_heard_and_latches_nothing() -> None:
     key, other = bytes(range(30)), bytes(30)
     keys = SrtpKeys("AES_CM_128_HMAC_SHA1_80", other, "AES_CM_128_HMAC_SHA1_80", key)

@@ -55,6 +55,24 @@ def test_an_update_with_an_offer_is_answered_without_an_ack() -> None:
     assert theirs.established
 
 
+@pytest.mark.parametrize("branch", ["z9hG4bKsame", None])
+def test_a_peer_that_gives_all_its_requests_one_branch_gets_its_answers(branch: str | None) -> None:
+    pair = Pair()
+    ours, theirs = pair.establish()
+    accept_at_once(pair)
+    branch = branch or ours.invite.via.branch or ""
+    for cseq in (20, 21):
+        pair.send(bytes(raw_offer(ours, "INVITE", branch, cseq)))
+        pair.run(0.2)
+        pair.send(bytes(in_dialog(ours, "ACK", branch, cseq)))
+        pair.run(0.2)
+    pair.send(bytes(raw_offer(ours, "INVITE", branch, 21)))
+    pair.run(0.2)
+    assert [event.body for event in pair.server.of(OfferReceived)] == [offer()] * 2
+    assert [m.cseq.number for m in pair.phone.heard if isinstance(m, Response) and m.status == 200][-2:] == [20, 21]
+    assert theirs.established
+
+
 def test_a_reinvite_without_an_offer_gets_ours_and_its_ack_answers() -> None:
     pair = Pair()
     ours, _ = pair.establish()

@@ -17,6 +17,7 @@ from callagent.sip import (
     TransferRequested,
     TransferState,
     Uri,
+    parse_message,
 )
 from callagent.sip.call import SipCall
 from callagent.sip.dialog import Dialog
@@ -134,13 +135,43 @@ def test_without_any_notify_the_transfer_has_no_answer() -> None:
 
 
 def test_a_target_that_rings_for_ever_is_given_up() -> None:
-    pair = Pair(server=settings(transfer_limit=30.0))
+    pair = Pair()
     _, theirs = referred(pair, 180)
-    pair.run(29.0)
+    pair.run(29.5)
     assert outcomes(pair)[-1][0] is TransferState.TRYING
-    pair.run(2.0)
+    pair.run(1.0)
     assert outcomes(pair)[-1][0] is TransferState.NO_ANSWER
     assert theirs.established
+
+
+def test_a_caller_is_left_alone_for_30_seconds_at_most_however_slow_each_step_is() -> None:
+    pair = Pair(lambda number, data: data.startswith(b"NOTIFY"))
+    ours, theirs = referred(pair)
+    pair.run(9.0)
+    pair.send(notify(ours, 50, "active;expires=60", b"SIP/2.0 100 Trying\r\n"))
+    pair.run(20.5)
+    assert outcomes(pair)[-1][0] is TransferState.TRYING
+    pair.run(1.0)
+    assert outcomes(pair)[-1] == (TransferState.NO_ANSWER, 408)
+    assert theirs.established
+
+
+def test_the_late_outcome_of_one_refer_is_not_the_next_one_s() -> None:
+    pair = Pair(lambda number, data: data.startswith(b"NOTIFY"))
+    ours, theirs = referred(pair, 486)
+    pair.run(11.0)
+    theirs.refer(TARGET, pair.now)
+    pair.phone.on_event = lambda event: None
+    pair.run(0.2)
+    first, second = (request.cseq.number for request in pair.phone.requests("REFER"))
+    for cseq, number, status in ((50, first, b"486 Busy Here"), (51, second, b"200 OK")):
+        request = parse_message(notify(ours, cseq, "terminated", b"SIP/2.0 " + status))
+        request.headers.set("Event", f"refer;id={number}")
+        pair.send(bytes(request))
+    pair.run(0.2)
+    assert pair.phone.statuses("NOTIFY") == [200, 200]
+    assert outcomes(pair)[-1] == (TransferState.SUCCEEDED, 200)
+    assert TransferState.FAILED not in [state for state, _ in outcomes(pair)]
 
 
 def test_a_subscription_that_ends_without_an_outcome_is_a_failure() -> None:

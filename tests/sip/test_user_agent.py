@@ -503,6 +503,7 @@ def outside(method: str, uri: str = "sip:agent@192.0.2.2", **headers: str) -> by
         "Call-ID": "outside",
         "CSeq": f"1 {method}",
         "Max-Forwards": "70",
+        **({"Contact": "<sip:a@192.0.2.1>"} if method == "INVITE" else {}),
         **{name.replace("_", "-"): value for name, value in headers.items()},
     }
     for name, value in given.items():
@@ -523,6 +524,8 @@ def outside(method: str, uri: str = "sip:agent@192.0.2.2", **headers: str) -> by
         (outside("INVITE", Max_Forwards="0"), 483, None),
         (outside("INVITE", Content_Encoding="gzip"), 415, ("Accept-Encoding", "identity")),
         (outside("INVITE", Accept="text/plain"), 406, None),
+        (outside("INVITE", Contact="*"), 400, None),
+        (outside("INVITE").replace(b"Contact:", b"X-Contact:"), 400, None),
         (outside("BYE", To="<sip:agent@192.0.2.2>;tag=9"), 481, None),
         (outside("INFO"), 481, None),
         (outside("MESSAGE", Content_Type="text/plain"), 200, None),
@@ -538,6 +541,13 @@ def test_what_we_do_not_do_is_refused_as_the_rfc_says(data: bytes, status: int, 
     assert [response.status for response in final] == [status]
     if header is not None:
         assert final[0].headers.get(header[0]) == header[1]
+
+
+def test_an_old_peer_may_leave_out_its_contact() -> None:
+    pair = Pair()
+    pair.send(outside("INVITE", Via="SIP/2.0/UDP 192.0.2.1:5060").replace(b"Contact:", b"X-Contact:"))
+    pair.run(0.1)
+    assert len(pair.server.calls) == 1
 
 
 def test_the_same_request_by_two_ways_is_one_call() -> None:
