@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1] / "callagent"
-EVERYBODY = {"callagent", "errors", "log", "call_info", "breaker"}
+EVERYBODY = {"callagent", "errors", "log", "call_info", "breaker", "key_tones"}
 
 MAY_IMPORT: dict[str, set[str]] = {
     "breaker": set(),
     "errors": set(),
     "log": set(),
     "call_info": set(),
+    "key_tones": set(),
     "config": set(),
     "sip": set(),
     "rtp": set(),

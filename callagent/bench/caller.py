@@ -32,19 +32,24 @@ class Utterance:
     begins: float
     """Seconds from the start of the first frame to the first sound."""
     ends: float
+    name: str = ""
 
     @classmethod
-    def of(cls, pcm: bytes) -> Utterance:
+    def of(cls, pcm: bytes, name: str = "") -> Utterance:
         """Raises `ValueError` where there is no speech in it."""
         begins, ends = spoken_span(pcm)
         frames = tuple(pcm[at : at + FRAME_BYTES] for at in range(0, len(pcm) - FRAME_BYTES + 1, FRAME_BYTES))
-        return cls(frames, begins, ends)
+        return cls(frames, begins, ends, name)
 
 
 @dataclass(slots=True)
 class Trial:
     """What one exchange was like; seconds, infinite where it did not happen."""
 
+    said: str = ""
+    """The recording that interrupted."""
+    span: tuple[float, float] = (_MISSED, _MISSED)
+    """Of the monotonic clock: from the interruption to its answer, or until that was given up."""
     filler_heard: float = _MISSED
     """Of the monotonic clock."""
     barge_in: float = _MISSED
@@ -161,7 +166,7 @@ async def exchange(wire: Wire, plan: Plan, clears: Callable[[], int]) -> Trial:
 
     `clears`: how often the carrier's buffer was emptied.
     """
-    trial = Trial()
+    trial = Trial(plan.interruption.name)
     try:
         wire.speak(plan.question)
         await wire.answered(plan.configured + PATIENCE)
@@ -175,7 +180,7 @@ async def exchange(wire: Wire, plan: Plan, clears: Callable[[], int]) -> Trial:
 
 
 async def _interrupt(wire: Wire, plan: Plan, clears: Callable[[], int], trial: Trial) -> None:
-    before = clears()
+    before, began = clears(), wire.clock()
     wire.speak(plan.interruption)
     try:
         await wire.answered(plan.configured + PATIENCE)
@@ -184,7 +189,7 @@ async def _interrupt(wire: Wire, plan: Plan, clears: Callable[[], int], trial: T
             trial.barge_in = wire.sound_at - wire.onset
         raise
     finally:
-        trial.clears = clears() - before
+        trial.clears, trial.span = clears() - before, (began, wire.clock())
     trial.barge_in, trial.heard = wire.stopped_at - wire.onset, wire.heard
     trial.overhead = wire.began_at - wire.end - plan.configured
 

@@ -77,6 +77,8 @@ class Result:
     """Messages in each trial that emptied the carrier's buffer; None: the wire has none."""
     heard: Sequence[tuple[int, int | None]] = ()
     """Words of each interrupted answer that reached the caller, and how many of them the record has."""
+    slow: Sequence[Mapping[str, Any]] = ()
+    """The interruptions that were over the goal of a 99th percentile."""
 
     @property
     def odd_clears(self) -> int:
@@ -95,12 +97,16 @@ class Result:
         )
 
 
-async def _oversleep(late: list[float]) -> None:
-    """The control: how late the machine wakes a task that does nothing, in the process that measures. Milliseconds."""
+async def _oversleep(late: list[tuple[float, float]]) -> None:
+    """The control: how late the machine wakes a task that does nothing, in the process that measures.
+
+    When it woke and how many milliseconds too late.
+    """
     while True:
         due = monotonic() + CONTROL_SECONDS
         await asyncio.sleep(CONTROL_SECONDS)
-        late.append(1000 * (monotonic() - due))
+        now = monotonic()
+        late.append((now, 1000 * (now - due)))
 
 
 @asynccontextmanager
@@ -174,7 +180,7 @@ async def _measure(wire: str, speech: Speech) -> Result:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         scripts = _scripts(folder, -(-len(plans) // len(callers)))
         server = await stack.enter_async_context(bench_server(folder, scripts, http=wire == "twilio"))
-        late: list[float] = []
+        late: list[tuple[float, float]] = []
         control = asyncio.create_task(_oversleep(late))
         measured = await asyncio.gather(
             *(_call(server, wire, caller, plans[number :: len(callers)]) for number, caller in enumerate(callers))
@@ -194,9 +200,9 @@ async def _measure(wire: str, speech: Speech) -> Result:
         "filler_start_ms": [1000 * seconds for seconds in fillers],
         "barge_in_ms": [1000 * trial.barge_in for trial in trials],
         "answer_overhead_ms": [1000 * trial.overhead for trial in trials],
-        "control_late_ms": late,
+        "control_late_ms": [milliseconds for _, milliseconds in late],
     }
-    return Result(figures, [trial.clears for trial in trials] if wire == "twilio" else None, heard)
+    return Result(figures, [trial.clears for trial in trials] if wire == "twilio" else None, heard, slow(trials, late))
 
 
 async def _measure_embedded(wire: str, speech: Speech) -> Result:
@@ -208,11 +214,27 @@ async def _measure_embedded(wire: str, speech: Speech) -> Result:
         settings = _model_script(folder, answers) | {"TWILIO__ACCOUNT_SID": ACCOUNT, "TWILIO__AUTH_TOKEN": TOKEN}
         server = await stack.enter_async_context(bench_server(folder, settings, http=wire == "twilio"))
         side, _ = await stack.enter_async_context(_greeted(server, wire, "bench0"))
-        late: list[float] = []
+        late: list[tuple[float, float]] = []
         control = asyncio.create_task(_oversleep(late))
         answered = [1000 * await ask(side, said, EMBEDDED_PATIENCE) for said in speech.interruptions]
         control.cancel()
-    return Result({"embedded_answer_ms": answered, "control_late_ms": late})
+    return Result({"embedded_answer_ms": answered, "control_late_ms": [milliseconds for _, milliseconds in late]})
+
+
+def slow(trials: Sequence[Trial], late: Sequence[tuple[float, float]]) -> list[dict[str, Any]]:
+    """Each figure of an interruption over its goal: the recording, milliseconds, and the most that the control was
+    late meanwhile. None: it did not happen.
+    """
+    found: list[dict[str, Any]] = []
+    for trial in trials:
+        for name, seconds in ("barge_in_ms", trial.barge_in), ("answer_overhead_ms", trial.overhead):
+            if 1000 * seconds <= (GOALS[name][1] or math.inf):
+                continue
+            began, ended = trial.span
+            control = max((most for at, most in late if began <= at <= ended), default=0.0)
+            took = round(1000 * seconds, 1) if math.isfinite(seconds) else None
+            found.append({"figure": name, "recording": trial.said, "ms": took, "control_late_ms": round(control, 1)})
+    return found
 
 
 def filler_seconds(started: Sequence[float], heard: float) -> float:
@@ -251,8 +273,8 @@ def speech_of(folder: Path, trials: int) -> Speech:
     After a longer pause the agent answers, as it should: such a recording is two turns, and is left out, as is one
     without a sound above -58 dBFS. The question is always the same. Raises `UserError` where nothing is left.
     """
-    recordings = [wav_file(path) for path in sorted(folder.rglob("*.wav"))]
-    found = [utterance for utterance in map(_one_turn, recordings) if utterance]
+    recordings = sorted(folder.rglob("*.wav"))
+    found = [said for path in recordings if (said := _one_turn(wav_file(path), str(path.relative_to(folder))))]
     if not found:
         raise UserError(f"{folder} holds no WAV files of speech without pauses")
     question = min(_utterances_of(AGENT / "callers"), key=lambda utterance: utterance.ends - utterance.begins)
@@ -261,9 +283,9 @@ def speech_of(folder: Path, trials: int) -> Speech:
     return Speech(question, chosen, len(recordings) - len(found))
 
 
-def _one_turn(pcm: bytes) -> Utterance | None:
+def _one_turn(pcm: bytes, name: str) -> Utterance | None:
     try:
-        return Utterance.of(pcm) if longest_pause(pcm) < LONGEST_PAUSE else None
+        return Utterance.of(pcm, name) if longest_pause(pcm) < LONGEST_PAUSE else None
     except ValueError:
         return None
 
@@ -293,6 +315,7 @@ def _report(result: Result, speech: Speech) -> dict[str, Any]:
         report["heard_words"] = {"interruptions": len(result.heard), "wrong": result.heard_wrong}
     if result.clears is not None:
         report["clears"] = {"trials": len(result.clears), "not_exactly_one": result.odd_clears}
+    report["slow"] = list(result.slow)
     return report
 
 
@@ -306,6 +329,10 @@ def _text(result: Result, speech: Speech) -> str:
         )
     if result.heard:
         lines.append(f"words heard: wrong in the record of {result.heard_wrong} of {len(result.heard)} interruptions")
+    lines += [
+        f"slow: {one['figure']} of {one['recording']} {one['ms']}, the control {one['control_late_ms']} late"
+        for one in result.slow
+    ]
     if result.clears is not None:
         lines.append(f"clear messages: other than one in {result.odd_clears} of {len(result.clears)} interruptions")
     if speech.left_out:

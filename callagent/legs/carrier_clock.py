@@ -1,4 +1,4 @@
-"""One 20 ms tick for all carrier legs: a timer per call collapses at a thousand calls."""
+"""One tick for all legs whose audio has no thread of its own: a timer per call collapses at a thousand calls."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from typing import Protocol
 
 from callagent.call_info import FRAME_SECONDS
 from callagent.log import get_logger
+
+HALF_FRAME = FRAME_SECONDS / 2
+"""For a leg that is ahead of its peer's playing: what comes to be said waits for half a frame at most."""
 
 log = get_logger(__name__)
 
@@ -22,7 +25,8 @@ class Ticking(Protocol):
 class CarrierClock:
     """Ticks at absolute times while it has members; a tick that comes too late for the next one skips it."""
 
-    def __init__(self) -> None:
+    def __init__(self, period: float = FRAME_SECONDS) -> None:
+        self._period = period
         self._loop = asyncio.get_running_loop()
         self._members: dict[int, Ticking] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -34,7 +38,7 @@ class CarrierClock:
     def add(self, member: Ticking) -> None:
         self._members[id(member)] = member
         if self._timer is None:
-            self._schedule(self.now() + FRAME_SECONDS)
+            self._schedule(self.now() + self._period)
 
     def remove(self, member: Ticking) -> None:
         self._members.pop(id(member), None)
@@ -58,5 +62,5 @@ class CarrierClock:
                 self.remove(member)
                 member.fail("the audio of the call raised an error")
         if self._members:
-            missed = int(max(0.0, self.now() - self._due) / FRAME_SECONDS)
-            self._schedule(self._due + (missed + 1) * FRAME_SECONDS)
+            missed = int(max(0.0, self.now() - self._due) / self._period)
+            self._schedule(self._due + (missed + 1) * self._period)

@@ -14,6 +14,8 @@ from callagent.legs.leg import FrameSink, FrameSource, LegGone, MediaStatistics
 
 LEAD: Final = 5 * FRAME_SECONDS
 """Seconds that the carrier holds ahead of its playing: a stall of ours that long is not heard."""
+EARLY: Final = FRAME_SECONDS / 4
+"""Seconds of lead beyond that: a tick after a late one comes early."""
 MARK_FRAMES: Final = 5
 """A mark after so many frames: the ledger is exact every 100 ms."""
 MAX_PENDING_MARKS: Final = 1024
@@ -120,7 +122,7 @@ class CarrierMedia:
         self._statistics.send_lateness_max_ms = max(self._statistics.send_lateness_max_ms, lateness * 1000)
         # After a stall or a silence the carrier has run dry: its time starts anew.
         self._playing_until = max(self._playing_until, now)
-        while self._playing_until <= now + LEAD - FRAME_SECONDS / 2:
+        while self._playing_until + FRAME_SECONDS <= now + LEAD + EARLY:
             frame = self._next_frame()
             if frame is None:
                 self._mark()

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from callagent.bench.figures import nearest_rank
+
 Span = tuple[float, float]
 TURNS = ("say", "play", "press", "interrupt")
 """What the agent owes an answer."""
@@ -112,5 +114,5 @@ def _summary(values: Sequence[float]) -> dict[str, float | int]:
     if not values:
         return {"count": 0}
     ordered = sorted(values)
-    middle, high = ordered[len(ordered) // 2], ordered[min(len(ordered) - 1, int(0.95 * len(ordered)))]
+    middle, high = nearest_rank(ordered, 0.5), nearest_rank(ordered, 0.95)
     return {"count": len(ordered), "p50": round(middle, 3), "p95": round(high, 3), "max": round(ordered[-1], 3)}

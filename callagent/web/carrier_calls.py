@@ -25,7 +25,7 @@ from callagent.carriers import (
     reject,
 )
 from callagent.errors import CallagentError
-from callagent.legs.carrier_clock import CarrierClock
+from callagent.legs.carrier_clock import HALF_FRAME, CarrierClock
 from callagent.legs.carrier_leg import CarrierLeg, CarrierLink
 from callagent.legs.carrier_transfer import CarrierUrls
 from callagent.legs.leg import LegGone, TransferOutcome, TransferStatus
@@ -82,7 +82,7 @@ class CarrierCalls:
         self._settings = settings
         self._hooks = hooks
         self._control = TwilioControl(settings)
-        self._clock = CarrierClock()
+        self._clock = CarrierClock(HALF_FRAME)
         self._tokens: TokenTable[_Expected] = TokenTable()
         self._legs: dict[str, CarrierLeg] = {}
         self._ended: OrderedDict[str, None] = OrderedDict()

@@ -22,7 +22,7 @@ from callagent.carriers import (
     TwilioDialect,
     TwilioSettings,
 )
-from callagent.legs.carrier_clock import CarrierClock
+from callagent.legs.carrier_clock import HALF_FRAME, CarrierClock
 from callagent.legs.carrier_leg import TRANSITIONS, CarrierLeg, LegInput, LegState
 from callagent.legs.carrier_transfer import CarrierUrls
 from callagent.legs.leg import CallerHungUp, DigitPressed, LegEvent, LegFailed, LegGone, TransferStatus, TransferTarget
@@ -65,7 +65,7 @@ class Setup:
     """A leg with a stream, a source of `frames`, and what came out of it."""
 
     def __init__(self) -> None:
-        self.clock = CarrierClock()
+        self.clock = CarrierClock(HALF_FRAME)
         settings = TwilioSettings("none", "secret", "https://phone.example.com")
         self.leg = CarrierLeg(
             INFO, TwilioControl(settings), self.clock, CarrierUrls("https://phone.example.com/report")
@@ -119,9 +119,9 @@ async def test_the_carrier_is_kept_five_frames_ahead_and_no_more(setup: Setup) -
     start = setup.clock.now()
     await asyncio.sleep(1.0)
     times = [at - start for at, _ in setup.wire.of("media")]
-    assert times[:5] == [pytest.approx(0.02)] * 5
-    for n, at in enumerate(times[5:], 2):
-        assert at == pytest.approx(n * 0.02)
+    assert times[:5] == [pytest.approx(0.01)] * 5
+    for n, at in enumerate(times[5:], 1):
+        assert at == pytest.approx(0.01 + n * 0.02)
 
 
 @on_virtual_time
@@ -131,7 +131,7 @@ async def test_silence_is_not_sent_and_speech_after_it_gets_its_lead(setup: Setu
     assert len(setup.wire.of("media")) == 2
     assert len(setup.wire.marks()) == 1
     setup.frames = [FRAME] * 7
-    await asyncio.sleep(0.021)
+    await asyncio.sleep(0.011)
     assert len(setup.wire.of("media")) == 7
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from callagent.key_tones import _HIGH, _KEYS, _LOW
 from callagent.rtp.codec import PCMU
-from callagent.rtp.in_band_digits import _HIGH, _KEYS, _LOW, InBandDigits
+from callagent.rtp.in_band_digits import InBandDigits
 
 SPEECH = sorted((Path(__file__).parents[1] / "data" / "speech").glob("*.wav"))
 DIGITS = "123A456B789C*0#D"

@@ -68,6 +68,12 @@ def test_the_trigger_comes_within_a_quarter_of_a_second_of_the_first_sound() -> 
     assert delays[-1] <= 0.25
 
 
+TONES = {
+    key: (low, high)
+    for low, keys in zip((697, 770, 852, 941), ("123A", "456B", "789C", "*0#D"), strict=True)
+    for key, high in zip(keys, (1209, 1336, 1477, 1633), strict=True)
+}
+"""Hertz (ITU-T Q.23)."""
 Sound = Callable[[random.Random, int], float]
 NOISES: dict[str, Sound] = {
     "white, -50 dBFS": lambda noise, _: noise.gauss(0, 104),
@@ -82,6 +88,17 @@ NOISES: dict[str, Sound] = {
 def test_noise_does_not_silence_the_agent(name: str) -> None:
     noise = random.Random(2)
     assert told([NOISES[name](noise, at) for at in range(20 * SAMPLE_RATE)]) == []
+
+
+@pytest.mark.parametrize(("seconds", "pause", "hiss"), [(0.1, 0.1, 8), (0.2, 0.3, 8), (0.1, 0.1, 104), (1.0, 0.4, 0)])
+@pytest.mark.parametrize("keys", ["123A", "456B", "789C", "*0#D"])
+def test_a_key_press_does_not_silence_the_agent(keys: str, seconds: float, pause: float, hiss: float) -> None:
+    noise, samples = random.Random(7), [0.0] * SAMPLE_RATE
+    for key in keys * 4:
+        angles = [2 * math.pi * hertz / SAMPLE_RATE for hertz in TONES[key]]
+        samples += [7200 * sum(math.sin(angle * at) for angle in angles) for at in range(round(seconds * SAMPLE_RATE))]
+        samples += [0.0] * round(pause * SAMPLE_RATE)
+    assert told([sample + noise.gauss(0, hiss) for sample in samples]) == []
 
 
 def test_the_end_of_speech_is_told_within_the_hangover_and_two_windows() -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from callagent.call_info import FRAME_BYTES
+from callagent.legs.tones import dtmf_frames
 from callagent.turns.voice_gate import Edge, GateSettings, VoiceGate
 
 LOUD = b"\x00\x20" * (FRAME_BYTES // 2)
@@ -69,6 +70,17 @@ def test_a_loud_frame_is_speech_sooner() -> None:
     assert edges(*[0.25] * 10) == []
     assert edges(*[0.25] * 10, frame=shout) == [(Edge.STARTED, 0.0, 0.08)]
     assert edges(*[0.15] * 10, frame=shout) == []
+
+
+@pytest.mark.parametrize(("frame", "silent"), [(LOUD, 3), (b"\x20\x01" * (FRAME_BYTES // 2), 15)])
+def test_a_key_press_is_no_speech_and_what_follows_it_is(frame: bytes, silent: int) -> None:
+    key = next(dtmf_frames("5"))
+    activity, told = Scripted(), []
+    gate = VoiceGate(activity, SETTINGS)
+    activity.probability = 0.9
+    for number, one in enumerate([key] * 10 + [frame] * 25, 1):
+        told += [(edge.edge, round(edge.at / 0.02)) for edge in gate.feed(one, number * 0.02)]
+    assert told == [(Edge.STARTED, 10 + silent), (Edge.BARGED, 10 + silent)]
 
 
 @pytest.mark.parametrize(("burst", "ended"), [(1, 0.2), (2, 0.28)])
