@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from callagent.agents.adk.config import AgentConfig, load_config
-from callagent.agents.adk.fields import EFFECTIVE, GEMINI_ONLY, snake_case
+from callagent.agents.adk.fields import EFFECTIVE, HEEDED_BY, snake_case
 from callagent.agents.adk.names import MCP_TOOLSETS, MCP_WITHOUT_EFFECT
 from callagent.agents.finding import CheckReport, Finding, Findings
 from callagent.agents.tree.describe import describe
@@ -55,10 +55,9 @@ def _warn(config: AgentConfig, findings: Findings) -> None:
     generation = config.data.get("generate_content_config")
     for key in generation if isinstance(generation, dict) else ():
         name = snake_case(str(key))
-        if name in GEMINI_ONLY:
-            line = config.line("generate_content_config", str(key))
-            message = f"'generate_content_config.{key}' is heeded by Gemini's own models only."
-            findings.warning(config.file, line, message)
+        line = config.line("generate_content_config", str(key))
+        if name in HEEDED_BY:
+            whose = " and ".join(f"{each}/…" for each in HEEDED_BY[name])
+            findings.warning(config.file, line, f"'generate_content_config.{key}' is heeded by models {whose} only.")
         if name not in EFFECTIVE:
-            line = config.line("generate_content_config", str(key))
             findings.warning(config.file, line, f"'generate_content_config.{key}' has no effect here.")

@@ -184,9 +184,16 @@ SAMPLING = {
     "frequency_penalty": "frequency_penalty",
 }
 """The format's names -> ours."""
-GEMINI_ONLY = ("safety_settings",)
-EFFECTIVE = ("temperature", "max_output_tokens", "response_mime_type", *GEMINI_ONLY, *SAMPLING)
-"""Those that our models take; some of them Gemini's models only."""
+EFFECTIVE = ("temperature", "max_output_tokens", "response_mime_type", "safety_settings", *SAMPLING)
+"""Those that our models take; some of them not those of every provider."""
+HEEDED_BY = {
+    "top_k": ("anthropic", "gemini"),
+    "seed": ("gemini", "openai"),
+    "presence_penalty": ("gemini", "openai"),
+    "frequency_penalty": ("gemini", "openai"),
+    "safety_settings": ("gemini",),
+}
+"""Those that only some providers' models take -> theirs."""
 
 
 def snake_case(key: str) -> str:

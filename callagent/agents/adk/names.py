@@ -13,8 +13,7 @@ PHONE = "callagent"
 MCP_TOOLSETS = ("McpToolset", "MCPToolset")
 ALLOW_PROGRAMS = "ADK_ALLOW_CONFIG_STDIO_MCP_SERVERS"
 """The variable that lets YAML name programs to be started; the format's own."""
-MCP_WITHOUT_EFFECT = ("auth_scheme", "auth_credential", "credential_key", "tool_list_cache_ttl_seconds",
-                      "use_mcp_resources")  # fmt: skip
+MCP_WITHOUT_EFFECT = ("credential_key", "tool_list_cache_ttl_seconds", "use_mcp_resources")
 """Arguments of such a set that do nothing here."""
 _REFUSED = {"yaml", "ruamel", "distutils", "pip", "setuptools", "pkg_resources"}
 

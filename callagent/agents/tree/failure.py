@@ -13,6 +13,8 @@ class RunFailed(Exception):
 
     agent: Node | None = None
     """Who had the turn."""
+    author: str = ""
+    """Whose event it is in the history."""
 
     def __init__(self, kind: str, text: str, *, told: bool = False) -> None:
         super().__init__(f"{kind}: {text}")

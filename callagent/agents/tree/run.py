@@ -16,6 +16,7 @@ from callagent.agents.tree.node import CodeNode, LlmNode, LoopNode, Node, Parall
 from callagent.agents.tree.project_code import CodeAnswer, ProjectCode, Scene
 from callagent.agents.tree.request import ModelRequest
 from callagent.agents.tree.settings import TreeSettings
+from callagent.agents.tree.transfer import line_after
 from callagent.models.protocol import LanguageModel
 
 T = TypeVar("T")
@@ -98,7 +99,8 @@ async def run_agent(run: Run, node: Node) -> bool:
     """
     # In a row, not one inside the other: agents may pass the conversation on more often than calls may be nested.
     finished: list[Node] = []
-    outcome, first = Outcome(), node
+    outcome = Outcome()
+    line, begun = [node], len(run.conversation.events)
     try:
         while not await _agent_callbacks(run, node, Point.BEFORE_AGENT):
             outcome = await _run_kind(run, node)
@@ -106,15 +108,22 @@ async def run_agent(run: Run, node: Node) -> bool:
             if outcome.transfer is None:
                 break
             node = outcome.transfer
+            line, begun = line_after(line, node), len(run.conversation.events)
         if (outcome.transfer is not None or outcome.waits) and not run.nested:
             finished = []
         for node in reversed(finished):
             await _agent_callbacks(run, node, Point.AFTER_AGENT)
     except RunFailed as failure:
-        # The outermost agent that ran is the last to say so.
-        failure.agent = first
+        failure.agent, failure.author = node, _teller(run, line, begun)
         raise
     return outcome.escalated
+
+
+def _teller(run: Run, line: list[Node], begun: int) -> str:
+    """Whose event a failure is: of the agent that had an event since `begun`, else of the one that the failed one is
+    below, as far as it gave the conversation away in this turn."""
+    events = run.conversation.events[begun:]
+    return events[-1].author if events else line[-2:][0].name
 
 
 async def _run_kind(run: Run, node: Node) -> Outcome:

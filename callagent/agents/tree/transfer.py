@@ -101,6 +101,14 @@ def transfer_tool(targets: Sequence[Node]) -> Tool:
     return Tool(TRANSFER, ToolKind.TRANSFER, _DESCRIPTION, parameters)
 
 
+def line_after(line: Sequence[Node], target: Node) -> list[Node]:
+    """`line`: who gave the conversation to whom below it in this turn, the last one has it. The same with `target`."""
+    source = line[-1]
+    if target.parent is source:
+        return [*line, target]
+    return [*line[: -1 if target.parent is source.parent else -2], target]
+
+
 def keeps_conversation(node: Node) -> bool:
     """Whether the next turn may begin at this agent: all up to the root could be transferred from."""
     above: Node | None = node

@@ -182,14 +182,14 @@ class TreeAgent:
             decide=decide,
             nested=self.nested,
         )
-        node = conversation.active()
+        first = conversation.active()
         try:
-            await run_agent(run, node)
+            await run_agent(run, first)
         except RunFailed as failure:
-            self.failure, node = failure, failure.agent or node
-            log.error("turn_failed", agent=node.name, kind=failure.kind, error=failure.text)
-            if isinstance(node, LlmNode) and not failure.told:
-                told = Event(node.name, invocation=invocation, error=(failure.kind, failure.text))
+            self.failure = failure
+            log.error("turn_failed", agent=(failure.agent or first).name, kind=failure.kind, error=failure.text)
+            if isinstance(first, LlmNode) and not failure.told:
+                told = Event(failure.author, invocation=invocation, error=(failure.kind, failure.text))
                 conversation.append(told)
         finally:
             conversation.state.drop_temporary()

@@ -6,7 +6,9 @@ import pytest
 
 from callagent.agents.adk import check_adk_project, is_adk_project
 from callagent.agents.adk.config import AgentConfig, load_config
+from callagent.agents.adk.fields import HEEDED_BY, SAMPLING
 from callagent.agents.finding import Findings
+from callagent.models import anthropic, gemini, openai
 from tests.agents.adk.support import PROJECTS, driven, write_project
 
 LLM = "name: root\ninstruction: Be there.\n"
@@ -135,6 +137,17 @@ def test_what_has_no_effect_is_told(tmp_path: Path) -> None:
     ]
 
 
+def test_what_only_some_providers_take_is_told_as_they_take_it(tmp_path: Path) -> None:
+    taken = {"anthropic": anthropic._SAMPLING, "gemini": gemini._SAMPLING, "openai": openai._SAMPLING}
+    for key, ours in SAMPLING.items():
+        assert HEEDED_BY.get(key, tuple(taken)) == tuple(each for each, names in taken.items() if ours in names), key
+    project = write_project(tmp_path, {"root_agent.yaml": LLM + "generate_content_config:\n  topK: 3\n  seed: 4\n"})
+    assert [str(each) for each in check_adk_project(project).warnings] == [
+        "root_agent.yaml:4: 'generate_content_config.topK' is heeded by models anthropic/… and gemini/… only.",
+        "root_agent.yaml:5: 'generate_content_config.seed' is heeded by models gemini/… and openai/… only.",
+    ]
+
+
 async def test_safety_settings_reach_the_model(tmp_path: Path) -> None:
     settings = "  safetySettings: [{category: HARM_CATEGORY_HARASSMENT, threshold: OFF}]\n"
     files = {
@@ -157,7 +170,7 @@ async def test_safety_settings_reach_the_model(tmp_path: Path) -> None:
     }
     project = write_project(tmp_path, files)
     (warning,) = check_adk_project(project).warnings
-    assert (warning.line, "Gemini's own models only" in warning.message) == (5, True)
+    assert (warning.line, "models gemini/… only" in warning.message) == (5, True)
     async with driven(project) as agent:
         root = agent.agent.conversation.root  # type: ignore[attr-defined]
         assert root.safety == {"HARM_CATEGORY_HARASSMENT": "OFF"}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +35,22 @@ def problems(text: str) -> list[str]:
 @pytest.mark.parametrize("path", samples(), ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_samples_are_valid(path: Path) -> None:
     assert problems(path.read_text(encoding="utf-8")) == []
+
+
+def test_samples_are_valid_in_the_published_schema_too() -> None:
+    """google-adk's own, of the interpreter that `CALLAGENT_ADK_PYTHON` names."""
+    python = os.environ.get("CALLAGENT_ADK_PYTHON") or sys.executable
+    program = "import google.adk as adk; print(adk.__path__[0])"
+    done = subprocess.run([python, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    if done.returncode:
+        pytest.skip("google-adk is not installed")
+    schema = Path(done.stdout.strip(), "agents/config_schemas/AgentConfig.json").read_text(encoding="utf-8")
+    published = Draft202012Validator(json.loads(schema))
+    yaml = YAML(typ="safe", pure=True)
+    read = {f"{path.parent.name}/{path.name}": yaml.load(path.read_text(encoding="utf-8")) for path in samples()}
+    refused = {name for name, data in read.items() if not published.is_valid(data)}
+    # `max_iterations: "3"`: the library itself takes it.
+    assert refused == {"adk_steps/rounds.yaml"}
 
 
 LLM = "name: a\ninstruction: x\n"

@@ -1,24 +1,8 @@
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 
-import callagent.agents.adk as adk
-from callagent.agents.adk.fields import COMMON_KEYS, GENERATION_KEYS, KEYS, agent_kind, snake_case, suggest
-
-SCHEMA = json.loads((Path(adk.__file__).parent / "agent_config.schema.json").read_text())
-
-
-def test_the_editors_schema_has_the_keys_of_the_check() -> None:
-    assert SCHEMA["properties"].keys() == COMMON_KEYS.keys()
-    llm, loop, plain = (each["then"]["properties"].keys() - COMMON_KEYS.keys() for each in SCHEMA["allOf"])
-    assert llm == KEYS["llm"].keys()
-    assert loop == KEYS["loop"].keys()
-    assert plain == set()
-    generation = SCHEMA["allOf"][0]["then"]["properties"]["generate_content_config"]["properties"]
-    assert {snake_case(key) for key in generation} == GENERATION_KEYS.keys()
+from callagent.agents.adk.fields import KEYS, agent_kind, suggest
 
 
 @pytest.mark.parametrize(

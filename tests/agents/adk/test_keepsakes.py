@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from callagent.agents.action import EndReason
 from callagent.agents.adk import adk_runtime, check_adk_project, load_adk_project
 from callagent.agents.tree.artifacts import MAX_BYTES, MAX_VERSIONS, ArtifactRefused, Artifacts, readable
 from callagent.agents.tree.event import Event
 from callagent.agents.tree.memory import MAX_CALLERS, MAX_CALLS, Memory, entries_of
+from callagent.call_info import EndReason
 from callagent.workers import ProcessPool
 from tests.agents.adk.support import PROJECTS, driven, write_project
 from tests.agents.driving import DrivenAgent, results, words
@@ -51,7 +51,7 @@ async def one_call(project: Any, caller: str | None, *said: str) -> list[Any]:
         raise AssertionError(name)
 
     agent = await project.open(info, write_metric)
-    actions = [action for words_ in said for action in await DrivenAgent(agent, None).says(words_)]
+    actions = [action for words_ in said for action in await DrivenAgent(agent, scripted()).says(words_)]
     await agent.end(EndReason.CALLER_HANGUP, 1)
     await agent.close()
     return actions

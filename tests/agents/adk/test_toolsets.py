@@ -228,6 +228,28 @@ async def test_a_projects_own_set(tmp_path: Path) -> None:
         assert results(await agent.says("Hour?")) == {"hour": "noon in Bonn"}
 
 
+@pytest.mark.parametrize(("file", "line"), [("root_agent.yaml", 5), ("inner.yaml", 4)])
+async def test_a_set_that_fails_is_an_error_at_its_place(tmp_path: Path, file: str, line: int) -> None:
+    tool = "tools:\n  - name: agency.tools.Broken\n"
+    files = {
+        "__init__.py": "",
+        "tools.py": """
+            import sys
+            from google.adk.tools import BaseToolset
+
+            class Broken(BaseToolset):
+                async def get_tools(self, readonly_context=None):
+                    sys.exit("no clocks")
+        """,
+        "root_agent.yaml": "name: a\ninstruction: x\nsub_agents: [{config_path: inner.yaml}]\n",
+        "inner.yaml": "name: inner\ninstruction: x\n",
+    }
+    project = write_project(tmp_path, {**files, file: files[file] + tool})
+    (finding,) = await check_adk_imports(InProcessPool(adk_runtime(project)))
+    assert (finding.file, finding.line) == (file, line)
+    assert finding.message == "'Broken': its tools are not known: SystemExit: no clocks"
+
+
 async def test_python_may_name_a_server(tmp_path: Path) -> None:
     with mcp_server() as address:
         files = {

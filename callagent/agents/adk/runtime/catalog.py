@@ -29,7 +29,7 @@ from callagent.agents.adk.runtime.tools import (
     ToolArgsConfig,
     as_tool,
 )
-from callagent.agents.adk.runtime.toolsets import tools_of
+from callagent.agents.adk.runtime.toolsets import SetFailed
 from callagent.agents.finding import Findings
 from callagent.agents.flows.runtime.tracebacks import error_message
 
@@ -110,7 +110,7 @@ class Catalog:
             describer = Describer(self.agents)
             self.described = describer.agent(root)
             self._sets = describer.sets
-        except ReferenceFailed as error:
+        except (ReferenceFailed, SetFailed) as error:
             self._note(*error.place, str(error))
         except (ValueError, TypeError, LookupError) as error:
             self._note(ROOT_FILE, 1, f"{type(error).__name__}: {error_message(error)}")
@@ -160,7 +160,7 @@ class Catalog:
                 text = "'model_code': neither a model's name nor an object with one in its 'model'"
                 raise ReferenceFailed(config.file, config.line("model_code"), text)
         known["generate_content_config"] = _generation(data.get("generate_content_config"))
-        known["tools"] = [each for tool in config.tools for each in self._tools(config, tool)]
+        known["tools"] = [self._placed(config, tool) for tool in config.tools]
         return known
 
     def _schema(self, config: AgentConfig, key: str) -> Any:
@@ -208,18 +208,12 @@ class Catalog:
         kind = "a class" if inspect.isclass(found) else "a function" if callable(found) else "no agent"
         raise ReferenceFailed(config.file, config.line(*place), f"'{path}' is {kind}; an agent object is needed")
 
-    def _tools(self, config: AgentConfig, tool: ToolConfig) -> list[Any]:
-        """One tool, or those of a set."""
+    def _placed(self, config: AgentConfig, tool: ToolConfig) -> Any:
+        """A tool, or a set of them that knows where it is named."""
         found = self._tool(config, tool)
-        if is_mcp_set(found):
+        if isinstance(found, BaseToolset):
             found.place = (config.file, tool.line)
-        if is_mcp_set(found) or not isinstance(found, BaseToolset):
-            return [found]
-        try:
-            return list(tools_of(found))
-        except BaseException as error:  # the project's own sets run here
-            text = f"tool '{tool.name}': its tools are not known: {type(error).__name__}: {error_message(error)}"
-            raise ReferenceFailed(config.file, tool.line, text) from None
+        return found
 
     def _tool(self, config: AgentConfig, tool: ToolConfig) -> Any:
         head, _, name = tool.name.rpartition(".")

@@ -55,10 +55,7 @@ class Describer:
         return described
 
     def _llm(self, agent: agents.LlmAgent) -> dict[str, Any]:
-        # Sets that a project's Python names; those of YAML are taken apart already.
-        sets = [each for each in agent.tools if isinstance(each, BaseToolset) and not is_mcp_set(each)]
-        if sets:
-            agent.tools = [one for each in agent.tools for one in (tools_of(each) if each in sets else [each])]
+        agent.tools = [one for each in agent.tools for one in _taken_apart(each)]
         generation = agent.generate_content_config
         return {
             "instruction": agent.instruction if isinstance(agent.instruction, str) else None,
@@ -111,6 +108,11 @@ class Describer:
             if not tool.is_seen:
                 return {**described, "kind": "unseen"}
         return {**described, **_declared(tool)}
+
+
+def _taken_apart(tool: Any) -> list[Any]:
+    """A server's set stays whole: its tools are known when the project is opened."""
+    return tools_of(tool) if isinstance(tool, BaseToolset) and not is_mcp_set(tool) else [tool]
 
 
 def with_sets(described: dict[str, Any], sets: list[McpToolset]) -> tuple[dict[str, Any], list[dict[str, Any]]]:

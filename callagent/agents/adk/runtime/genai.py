@@ -174,11 +174,6 @@ class Type:
     STRING, NUMBER, INTEGER, BOOLEAN, ARRAY, OBJECT = "STRING", "NUMBER", "INTEGER", "BOOLEAN", "ARRAY", "OBJECT"
 
 
-def content_of(value: Any) -> Content:
-    """A Content from plain data."""
-    return Content.model_validate(value)
-
-
 def plain(value: BaseModel) -> dict[str, Any]:
     """As the tree carries it: snake_case, without what is not set."""
     dumped: dict[str, Any] = value.model_dump(exclude_none=True)

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from callagent.agents.adk.names import ALLOW_PROGRAMS
 from callagent.agents.adk.runtime.contexts import ToolContext
 from callagent.agents.adk.runtime.genai import FunctionDeclaration
+from callagent.agents.adk.runtime.mcp_auth import auth_headers
 from callagent.agents.adk.runtime.tools import BaseTool, BaseToolset, ToolArgsConfig
 from callagent.agents.mcp import HttpWire, McpFailed, McpServer, ProgramWire, SseWire, Wire
 from callagent.agents.mcp import McpTool as Declared
@@ -92,9 +93,7 @@ class McpTool(BaseTool):
 
 
 class McpToolset(BaseToolset):
-    """As `google.adk.tools.mcp_tool.McpToolset`; `place` is the file and the line that have it."""
-
-    place: tuple[str, int] = ("root_agent.yaml", 1)
+    """As `google.adk.tools.mcp_tool.McpToolset`."""
 
     def __init__(
         self,
@@ -103,6 +102,8 @@ class McpToolset(BaseToolset):
         tool_filter: Any = None,
         tool_name_prefix: str | None = None,
         header_provider: Callable[[Any], Any] | None = None,
+        auth_scheme: Any = None,
+        auth_credential: Any = None,
         **options: Any,
     ) -> None:
         self._parameters = _parameters(connection_params)
@@ -113,6 +114,11 @@ class McpToolset(BaseToolset):
         self._listed: list[McpTool] | None = None
         self.refusal = ""
         """Why it may not be asked; empty: it may."""
+        self._auth: Mapping[str, str] = {}
+        try:
+            self._auth = auth_headers(auth_scheme, auth_credential)
+        except ValueError as error:
+            self.refusal = str(error)
 
     @classmethod
     def from_config(cls, config: ToolArgsConfig, config_abs_path: str) -> McpToolset:
@@ -189,9 +195,11 @@ class McpToolset(BaseToolset):
         if isinstance(given, StdioServerParameters):
             folder = None if given.cwd is None else str(given.cwd)
             return ProgramWire(given.command, given.args, given.env or {}, folder)
-        own = {str(name): str(value) for name, value in (given.headers or {}).items()}
+        own = {str(name): str(value) for name, value in (given.headers or {}).items()} | dict(headers)
+        proven = {name.lower() for name in self._auth}
+        kept = {name: value for name, value in own.items() if name.lower() not in proven}
         kind = SseWire if isinstance(given, SseConnectionParams) else HttpWire
-        return kind(given.url, {**own, **headers})
+        return kind(given.url, {**kept, **self._auth})
 
     def _own_name(self, name: str) -> str | None:
         """The server's name of a tool; None: it is none of this set's."""

@@ -45,6 +45,9 @@ class BaseTool:
 class BaseToolset:
     """A set of tools; it is asked once, when the project is imported."""
 
+    place: tuple[str, int] = ("root_agent.yaml", 1)
+    """The file and the line that name it, where YAML does."""
+
     async def get_tools(self, readonly_context: Any = None) -> list[Any]:
         raise NotImplementedError(f"{type(self).__name__} has no get_tools")
 
