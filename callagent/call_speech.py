@@ -11,6 +11,7 @@ from typing import Any
 from callagent.agents.action import AgentProject
 from callagent.breaker import Lineup
 from callagent.call import Event, ProvidersFailed, SpeechMade
+from callagent.call_info import FRAME_BYTES
 from callagent.config import SpeechSettings
 from callagent.errors import ProviderError
 from callagent.log import get_logger
@@ -61,8 +62,8 @@ class CallSpeech:
         turn_model = await open_turn_model(settings.turn_model)
         if turn_model is not None:
             stack.push_async_callback(turn_model.close)
-        # The first detector loads its library; no call should wait for that.
-        open_voice_activity()
+        # The first detector loads its library, its first windows the model's code; no call should wait for that.
+        open_voice_activity().feed(bytes(4 * FRAME_BYTES))
         return cls(settings, None if settings.recognizer == ("none",) else recognizer, voice, sounds, turn_model)
 
     @property

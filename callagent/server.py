@@ -18,7 +18,7 @@ from callagent.call import Call, CallServices, CallSettings, Event
 from callagent.call_info import EndReason
 from callagent.call_speech import CallSpeech
 from callagent.carriers import TwilioSettings
-from callagent.collector import calm_collector
+from callagent.collector import calm_collector, share_arenas
 from callagent.config import Address, Config
 from callagent.errors import UserError
 from callagent.legs.leg import CallLeg, TransferTarget
@@ -50,6 +50,7 @@ def run(config: Config, project: Path) -> int:
     """Run `callagent serve` until a signal ends it; the exit status."""
     logs.configure(config.log.level, json=config.log.json_lines, redact=redaction_of(config).value)
     sys.setswitchinterval(SWITCH_INTERVAL)
+    share_arenas()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(serve(config, project))
     return 0
@@ -69,9 +70,11 @@ async def serve(config: Config, project: Path) -> None:
         raise UserError("nothing to listen on: sip and http are both off; switch one on")
     async with AsyncExitStack() as stack:
         server = await Server.open(config, project, stack)
-        for line in await server.listen(stack):
-            print(line, flush=True)  # noqa: T201
+        lines = await server.listen(stack)
+        # It takes 60 ms, which the first caller would wait for: nobody knows yet that we are ready.
         calm_collector()
+        for line in lines:
+            print(line, flush=True)  # noqa: T201
         await server.serve()
 
 

@@ -13,7 +13,7 @@ from callagent.legs.sip_identity import caller_address, number_at
 from callagent.legs.sip_leg import SipLeg
 from callagent.legs.sip_media import MediaOfTrunk, any_trunk, negotiation_towards, negotiation_with
 from callagent.log import get_logger
-from callagent.rtp import PortsExhausted, Pump, RtpPorts, RtpSession, RtpSettings, available_codecs
+from callagent.rtp import PortsExhausted, Pump, RtpPorts, RtpSession, RtpSettings, available_codecs, prepare_srtp
 from callagent.sip import (
     Endpoint,
     EndpointCall,
@@ -58,6 +58,9 @@ class SipLegs:
         available_codecs()
         on_invite = None if self._on_leg is None else self._accept
         self._endpoint = await Endpoint.open(host, port, settings, on_invite, tls=tls)
+        if on_invite is not None:
+            prepare_srtp()
+            self._endpoint.prepare()
         return self._endpoint.local_address
 
     async def listen(self, transport: str, host: str, port: int) -> tuple[str, int]:

@@ -30,6 +30,8 @@ log = get_logger(__name__)
 
 _QUEUE_BOUND = 20_000
 _BATCH = 200
+_CACHE_KIB = 256
+"""The writer appends; what it reads again the kernel has. SQLite would keep 2 MiB."""
 # What spoils one write must not end the thread that writes all: bad data, a full disk, a value that is no JSON.
 _FAILURES: Final = (sqlite3.Error, OSError, TypeError, ValueError, KeyError, RecursionError)
 
@@ -192,6 +194,7 @@ class Store:
         with closing(sqlite3.connect(self.path, isolation_level=None)) as connection:
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA busy_timeout = 5000")
+            connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
             while batch := self._next_batch():
                 if (failure := self._commit(connection, batch)) is None or len(batch) == 1:
                     _settle(batch, failure)

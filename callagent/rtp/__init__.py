@@ -9,7 +9,7 @@ from callagent.rtp.ports import PortsExhausted, RtpPorts
 from callagent.rtp.pump import Pump, PumpHandle
 from callagent.rtp.sender import RtpSender
 from callagent.rtp.session import NoTelephoneEvent, RtpSession
-from callagent.rtp.srtp import SrtpKeys
+from callagent.rtp.srtp import SrtpKeys, prepare_srtp
 from callagent.rtp.timeout import RtpSettings
 
 __all__ = [
@@ -30,4 +30,5 @@ __all__ = [
     "available_codecs",
     "is_rtcp",
     "open_codec",
+    "prepare_srtp",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from collections import Counter
 from collections.abc import Callable
@@ -137,6 +138,11 @@ class Connections:
 
     def __len__(self) -> int:
         return len(self._open)
+
+    def prepare(self) -> None:
+        """Read the certificates of the authorities that we trust. What is wrong with them is said when they count."""
+        with contextlib.suppress(OSError):
+            self._tls.client()
 
     async def listen(self, transport: str, host: str, port: int) -> tuple[str, int]:
         """Accept `tcp` or `tls` connections. Raises `OSError`."""

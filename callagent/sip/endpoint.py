@@ -79,6 +79,11 @@ class Endpoint:
         endpoint.use_lookup(Lookup(family))
         return endpoint
 
+    def prepare(self) -> None:
+        """Load what a first host name and a first TLS connection of ours need: 50 ms that no call has to wait for."""
+        self._lookup.prepare()
+        self._connections.prepare()
+
     async def listen(self, transport: str, host: str, port: int) -> tuple[str, int]:
         """Accept `tcp` or `tls` connections as well; the address. Raises `OSError`."""
         address = await self._connections.listen(transport, host, port)

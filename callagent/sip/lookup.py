@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import socket
 from dataclasses import dataclass, replace
@@ -42,6 +43,13 @@ class Lookup:
         self._family = family
         self._nameserver = nameserver
         self._resolver: Resolver | None = None
+
+    def prepare(self) -> None:
+        """Load the resolver before there is a name to look up. Where it cannot be had, the first name says so."""
+        import dns.exception
+
+        with contextlib.suppress(dns.exception.DNSException, OSError):
+            self._made()
 
     async def hops(self, uri: Uri) -> tuple[Hop, ...]:
         """The servers in the order to try them. Raises `LookupFailed`; `ValueError` for a transport we do not speak."""

@@ -50,12 +50,14 @@ class ServerProcess:
 
 
 @contextmanager
-def serve(folder: Path, *arguments: str, project: Path = ROOT, **settings: str) -> Iterator[ServerProcess]:
+def serve(
+    folder: Path, *arguments: str, project: Path = ROOT, program: Sequence[str] = ("callagent.cli",), **settings: str
+) -> Iterator[ServerProcess]:
     """A server on free ports of loopback; `settings` are environment overrides such as SPEECH__VOICE."""
     store, errors = folder / "calls.db", folder / "server.err"
     environment = {**os.environ, "CALLAGENT_RECORDS__PATH": str(store), "CALLAGENT_LOG__JSON_LINES": "true"}
     environment |= {f"CALLAGENT_{name}": value for name, value in settings.items()}
-    command = [sys.executable, "-m", "callagent.cli", "serve", str(project), "--sip", "127.0.0.1:0"]
+    command = [sys.executable, "-m", *program, "serve", str(project), "--sip", "127.0.0.1:0"]
     if "--http" not in arguments:
         command += ["--http", "off"]
     with errors.open("w") as stderr:
