@@ -72,7 +72,8 @@ class ProjectKind:
 
     recognises: Callable[[Path], bool]
     check: Callable[[Path], CheckReport]
-    check_imports: Callable[[WorkerPool], Awaitable[list[Finding]]]
+    check_imports: Callable[[WorkerPool], Awaitable[CheckReport]]
+    """What shows when its Python is run; its errors keep the project from being served."""
     runtime: Callable[[Path], ProjectRuntime]
     load: Callable[[Path, LanguageModel, WorkerPool, FlowSettings], AgentProject]
 
@@ -86,7 +87,7 @@ def _load_tree(path: Path, model: LanguageModel, pool: WorkerPool, settings: Flo
 
 
 def _load_app(path: Path, model: LanguageModel, pool: WorkerPool, settings: FlowSettings) -> AgentProject:
-    return load_cx_app(path, model, pool, _tree_settings(settings))
+    return load_cx_app(path, model, pool, replace(_tree_settings(settings), tool_timeout=settings.tool_timeout))
 
 
 # In this order: a folder with functions/ is a flow project unless its files say otherwise.
@@ -96,6 +97,8 @@ KINDS = (
     ProjectKind(is_flow_project, check_project, check_imports, project_runtime, load_flow_project),
 )
 
+TOOL_SECONDS = 30.0
+"""For a tool of an app that the model waits for and that says nothing of it, as on the platform."""
 _KEY_VARIABLES = {"anthropic": "ANTHROPIC_API_KEY", "gemini": "GEMINI_API_KEY", "openai": "OPENAI_API_KEY"}
 
 
@@ -175,7 +178,7 @@ async def open_project(path: Path, model: LanguageModel, config: Config, setting
 
 async def _tell_import_failures(kind: ProjectKind, pool: WorkerPool, name: str) -> None:
     """A function whose file cannot be imported fails when it is called; whoever serves the project hears of it now."""
-    for finding in await kind.check_imports(pool):
+    for finding in (await kind.check_imports(pool)).warnings:
         log.error("function_not_imported", project=name, file=finding.file, line=finding.line, error=finding.message)
 
 
@@ -186,6 +189,7 @@ def flow_settings(config: Config, environment: str, outside: Outside | None = No
         environment=environment,
         function_timeout=limits.function_seconds,
         slow_function_timeout=limits.slow_function_seconds,
+        tool_timeout=_tool_seconds(config),
         end_timeout=limits.end_function_seconds,
         models=ModelNames(config.model.names),
         embedder=open_embedder(),
@@ -196,33 +200,40 @@ def flow_settings(config: Config, environment: str, outside: Outside | None = No
     )
 
 
+def _tool_seconds(config: Config) -> float:
+    """The platform's own deadline, unless the settings say less."""
+    limits = config.limits
+    said = [limits.function_seconds] if "function_seconds" in limits.model_fields_set else []
+    return min(TOOL_SECONDS, limits.slow_function_seconds, *said)
+
+
 def check(path: Path, *, as_json: bool) -> int:
     """Print what is wrong with the project; exit status 1 when something is."""
     kind = _kind_of(path)
     report = kind.check(path)
-    warnings = list(report.warnings)
     if not report.errors:
-        warnings += asyncio.run(_imports(kind, path))
-    found = {
-        name: [{"file": one.file, "line": one.line, "message": one.message} for one in findings]
-        for name, findings in (("errors", report.errors), ("warnings", warnings))
-    }
+        report = asyncio.run(_with_imports(kind, path, report))
     if as_json:
-        print(json.dumps(found, ensure_ascii=False, indent=2))  # noqa: T201
+        print(json.dumps(report.as_json(), ensure_ascii=False, indent=2))  # noqa: T201
     else:
-        for name, findings in found.items():
+        for name, findings in (("error", report.errors), ("warning", report.warnings)):
             for one in findings:
-                print(f"{one['file']}:{one['line']}: {name[:-1]}: {one['message']}")  # noqa: T201
-        print(f"{len(found['errors'])} errors, {len(found['warnings'])} warnings")  # noqa: T201
-    return 1 if found["errors"] else 0
+                rule = f"[{one.rule}] " if one.rule else ""
+                print(f"{one.file}:{one.line}: {rule}{name}: {one.message}")  # noqa: T201
+        print(f"{len(report.errors)} errors, {len(report.warnings)} warnings")  # noqa: T201
+    return 0 if report.ok else 1
 
 
-async def _imports(kind: ProjectKind, path: Path) -> list[Finding]:
+async def _with_imports(kind: ProjectKind, path: Path, report: CheckReport) -> CheckReport:
+    """Of a project whose files are as they should be."""
     pool = ProcessPool(kind.runtime(path))
     try:
-        return await kind.check_imports(pool)
+        found = await kind.check_imports(pool)
+    except WorkerError as error:
+        return replace(report, errors=[Finding(path.name or ".", 1, f"the project cannot be imported: {error}")])
     finally:
         await pool.close()
+    return CheckReport(found.errors, [*report.warnings, *found.warnings])
 
 
 def chat(config: Config, options: argparse.Namespace) -> int:

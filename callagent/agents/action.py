@@ -296,6 +296,8 @@ class AgentRecord:
     language: str | None = None
     handoff: dict[str, Any] | None = None
     entities: dict[str, Any] = field(default_factory=dict)
+    recording: str = ""
+    """Where below the folder of recordings the project wants the call's, in safe characters; empty: anywhere."""
     messages: list[dict[str, Any]] = field(default_factory=list)
     """Text messages and e-mails: `{"kind", "to", "from", "text", "template", "status", "detail", …}`."""
 

@@ -14,9 +14,16 @@ class Finding:
     line: int
     """From 1."""
     message: str
+    rule: str = ""
+    """What kind of finding it is, by an identifier that stays the same; empty: the kind of project has none."""
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}: {self.message}"
+        rule = f"[{self.rule}] " if self.rule else ""
+        return f"{self.file}:{self.line}: {rule}{self.message}"
+
+    def as_json(self) -> dict[str, Any]:
+        rule = {"rule": self.rule} if self.rule else {}
+        return {"file": self.file, "line": self.line, **rule, "message": self.message}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +38,10 @@ class CheckReport:
         return not self.errors
 
     def as_json(self) -> dict[str, Any]:
-        def rows(findings: Sequence[Finding]) -> list[dict[str, Any]]:
-            return [{"file": each.file, "line": each.line, "message": each.message} for each in findings]
-
-        return {"errors": rows(self.errors), "warnings": rows(self.warnings)}
+        return {
+            "errors": [each.as_json() for each in self.errors],
+            "warnings": [each.as_json() for each in self.warnings],
+        }
 
 
 @dataclass(slots=True)
@@ -51,13 +58,13 @@ class Findings:
         self.errors = [each for each in self.errors if each.file != file]
         self.errors.append(Finding(file, line, message))
 
-    def error(self, file: str, line: int, message: str) -> None:
+    def error(self, file: str, line: int, message: str, rule: str = "") -> None:
         if file in self._unreadable:
             return
-        self.errors.append(Finding(file, line, message))
+        self.errors.append(Finding(file, line, message, rule))
 
-    def warning(self, file: str, line: int, message: str) -> None:
-        self.warnings.append(Finding(file, line, message))
+    def warning(self, file: str, line: int, message: str, rule: str = "") -> None:
+        self.warnings.append(Finding(file, line, message, rule))
 
     def report(self) -> CheckReport:
         return CheckReport(tuple(sorted(set(self.errors))), tuple(sorted(set(self.warnings))))

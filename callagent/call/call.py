@@ -212,7 +212,8 @@ class Call:
             self._end(EndReason.CANCELLED)
             return False
         self._recorder.answered(self._loop.time())
-        self._audio = SwitchedMedia(self._tape.over(media, self._loop.time()))
+        place = self._agent.record().recording if self._agent is not None else ""
+        self._audio = SwitchedMedia(self._tape.over(media, self._loop.time(), place))
         self._taker.start(self._audio)
         self._change(CallInput.ANSWERED)
         return True

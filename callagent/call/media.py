@@ -102,9 +102,9 @@ class Tape:
         self._recording: StereoRecording | None = None
         self._media: TappedMedia | None = None
 
-    def over(self, media: Media, now: float) -> Media:
-        """`media`, heard from now on."""
-        self._recording = self._begin(self._folder, now) if self._folder else None
+    def over(self, media: Media, now: float, place: str = "") -> Media:
+        """`media`, heard from now on; `place`: where below the folder of recordings the project wants its own."""
+        self._recording = self._begin(self._folder, place, now) if self._folder else None
         self._media = TappedMedia(media, self._recording)
         return self._media
 
@@ -129,9 +129,13 @@ class Tape:
         if self._recording is not None:
             await asyncio.to_thread(self._recording.close)
 
-    def _begin(self, folder: Path, now: float) -> StereoRecording | None:
-        path = folder / f"{self._recorder.record.id}.wav"
+    def _begin(self, folder: Path, place: str, now: float) -> StereoRecording | None:
+        name = f"{self._recorder.record.id}.wav"
+        path = folder / place / name
         try:
+            if not path.resolve().is_relative_to(folder.resolve()):
+                self._log.warning("recording_place_refused", place=place)
+                path = folder / name
             recording = StereoRecording(path, now)
         except OSError as error:
             self._recorder.error("recording", str(error), now)

@@ -5,12 +5,21 @@ from __future__ import annotations
 import asyncio
 import wave
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
-from callagent.agents.action import Action, ControlRecording, DigitSettings, HangUp, Listen, ListenSettings, Say
+from callagent.agents.action import (
+    Action,
+    AgentRecord,
+    ControlRecording,
+    DigitSettings,
+    HangUp,
+    Listen,
+    ListenSettings,
+    Say,
+)
 from callagent.call.state import CallSettings
 from callagent.records import CallRecord
 from tests.call.test_call import Scene
@@ -43,6 +52,28 @@ async def recorded(folder: Path, greeting: Sequence[Action], second: Sequence[Ac
         scene.caller_speaks(at, 0.8)
     record = await scene._play(CallSettings(recordings=folder))
     return Recorded(record, list(folder.iterdir()) if folder.exists() else [])
+
+
+class Placing(FakeAgent):
+    def __init__(self, place: str) -> None:
+        super().__init__([says(*GO_ON), says(*GOODBYE)], GREETING)
+        self._place = place
+
+    def record(self) -> AgentRecord:
+        return replace(super().record(), recording=self._place)
+
+
+@pytest.mark.parametrize(
+    ("place", "kept"), [("app/day", "app/day/c1.wav"), ("../elsewhere", "c1.wav"), ("/tmp/elsewhere", "c1.wav")]
+)
+def test_a_project_says_where_below_the_folder_its_recordings_are(place: str, kept: str, tmp_path: Path) -> None:
+    folder = tmp_path / "recordings"
+    scene = Scene(Placing(place), ["one", "two"])
+    for at in SPOKEN:
+        scene.caller_speaks(at, 0.8)
+    record = asyncio.run(scene._play(CallSettings(recordings=folder)))
+    assert record.recording == str(folder / kept)
+    assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.wav")] == [f"recordings/{kept}"]
 
 
 @pytest.fixture(scope="module")

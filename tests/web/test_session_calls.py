@@ -175,6 +175,8 @@ async def test_a_client_that_speaks_carries_its_functions_out(served: Served) ->
         await give(socket, toolResponses={"toolResponses": [answer]})
         told = await messages(socket, turn(3))
         assert texts(told) == ["It is on your screen."]
+        whole = told[-1]["sessionOutput"]["diagnosticInfo"]["rootSpan"]
+        assert [each["name"] for each in whole["childSpans"]][-1] == "model"
         audio = b"".join(base64.b64decode(one["sessionOutput"].get("audio", "")) for one in told)
         assert len(audio) / 16000 == pytest.approx(0.21, abs=0.06)
 
@@ -292,6 +294,8 @@ async def test_a_request_with_audio_is_answered_with_audio(served: Served) -> No
     outputs = await served.ask({"audio": half}, {"audio": half}, inputAudioConfig=form, outputAudioConfig=form)
     *spoken, last = outputs
     assert (last["text"], last["turnCompleted"], last["turnIndex"]) == ("You said two things. Both.", True, 1)
+    whole = last["diagnosticInfo"]["rootSpan"]
+    assert (whole["attributes"], "model" in [each["name"] for each in whole["childSpans"]]) == ({"turnIndex": 1}, True)
     # A sample of 8 kHz is two of 16 kHz, a byte each.
     lengths = [len(base64.b64decode(one["audio"])) for one in spoken]
     assert lengths == pytest.approx([160 * 20, 160 * 5], abs=2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from callagent.agents.tree import (
     WorkerCode,
     tree_places,
 )
-from callagent.agents.tree.describe import Description
+from callagent.agents.tree.describe import Description, describe
 from callagent.call_info import CallInfo
 from callagent.errors import ProjectError
 from callagent.models.protocol import LanguageModel, for_call
@@ -44,9 +45,8 @@ class AdkProject:
         self._model = model
         self._pool = pool
         self._settings = settings
-        self._description = Description(
-            f"The project in {path}", pool, lambda answer: build_tree(answer["root"])
-        )  # fmt: skip
+        name, build = f"The project in {path}", lambda answer: build_tree(answer["root"])
+        self._description = Description(name, partial(describe, pool), build)
 
     async def prepare(self) -> Node:
         """The tree, with the project's Python imported once. Raises `ProjectError` and `WorkerError`."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from callagent.agents.adk.config import AgentConfig, load_config
 from callagent.agents.adk.fields import EFFECTIVE, HEEDED_BY, snake_case
 from callagent.agents.adk.names import MCP_TOOLSETS, MCP_WITHOUT_EFFECT
-from callagent.agents.finding import CheckReport, Finding, Findings
+from callagent.agents.finding import CheckReport, Findings
 from callagent.agents.tree.describe import describe
 from callagent.workers.protocol import WorkerPool
 
@@ -28,10 +28,13 @@ def check_adk_project(path: Path) -> CheckReport:
     return findings.report()
 
 
-async def check_adk_imports(pool: WorkerPool) -> list[Finding]:
-    """What shows when the project's Python is imported: references that lead nowhere, servers that are away."""
+async def check_adk_imports(pool: WorkerPool) -> CheckReport:
+    """What shows when the project's Python is imported: references that lead nowhere, servers that are away.
+
+    Raises `WorkerError`.
+    """
     described = await describe(pool)
-    return [*described.errors, *described.unreachable]
+    return CheckReport(described.errors, described.unreachable)
 
 
 def _walk(config: AgentConfig) -> Iterator[AgentConfig]:

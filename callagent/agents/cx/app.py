@@ -126,6 +126,13 @@ class CxApp:
         settings = self.data.get("languageSettings") or {}
         return str(settings.get("defaultLanguageCode") or "")
 
+    @property
+    def persona(self) -> str:
+        """How long the channel wants answers: `CONCISE`, `CHATTY`; empty: it says nothing."""
+        profile = self.data.get("defaultChannelProfile")
+        own = profile.get("personaProperty") if isinstance(profile, Mapping) else None
+        return str(own.get("persona") or "") if isinstance(own, Mapping) else ""
+
     def agent_named(self, name: str) -> str | None:
         """The folder name of an agent by its folder, its display name or its resource name."""
         return _named(name, {each.name: each.display_name for each in self.agents.values()})

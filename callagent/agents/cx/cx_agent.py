@@ -20,6 +20,7 @@ from callagent.agents.cx.app import CxApp
 from callagent.agents.cx.cx_code import CxCode
 from callagent.agents.cx.durations import seconds_of
 from callagent.agents.cx.held_words import HeldWords
+from callagent.agents.cx.spans import Spans
 from callagent.agents.cx.stage import MarkedOutbox, Stage
 from callagent.agents.cx.telephony import LIVE_AGENT, as_bool
 from callagent.agents.tree import Conversation, ModelRequest, TreeAgent, TreeSettings
@@ -85,7 +86,12 @@ class CxAgent(TreeAgent):
         model: LanguageModel,
         settings: TreeSettings,
         observe: Callable[[ModelRequest], None] | None = None,
+        *,
+        recording: str = "",
+        variant: str = "",
     ) -> None:
+        """`recording`: where below the folder of recordings the app wants the call's; `variant`: which of several apps
+        the call got."""
         more: dict[str, Any] = {} if observe is None else {"observe": observe}
         super().__init__(app.name, conversation, code, model, settings, **more)
         self._stage = stage
@@ -93,6 +99,8 @@ class CxAgent(TreeAgent):
         self._call = call_settings(app)
         self._ambience = ambience(app.data)
         self._failures = 0
+        self._recording = recording
+        self._variant = variant
 
     async def start(self) -> AsyncIterator[Action]:
         """The app hears that the session starts; what it answers is the greeting."""
@@ -112,6 +120,10 @@ class CxAgent(TreeAgent):
     def take_payloads(self) -> list[Any]:
         """What the last turn showed beside its words; taken once."""
         return self._stage.take_payloads()
+
+    def spans(self) -> Spans:
+        """Of the running turn."""
+        return self._stage.spans
 
     def end_metadata(self) -> dict[str, Any]:
         """What whoever goes on is told at the end."""
@@ -133,6 +145,8 @@ class CxAgent(TreeAgent):
     def record(self) -> AgentRecord:
         record = super().record()
         record.metrics = list(self._stage.metrics)
+        record.recording = self._recording
+        record.variant = self._variant or None
         return record
 
     def _words(self, turn: CallerTurn | HandoffFailed) -> Content:

@@ -300,7 +300,10 @@ class CxCode:
         """The agent's own callbacks."""
         if not self._agent(scene).callbacks[point.value]:
             return CodeAnswer(subject=subject)
-        return await self._worker.callbacks(scene, point, subject)
+        with self._stage.spans.measured(f"{point.value}_callback", agent=scene.node.name) as attributes:
+            answer = await self._worker.callbacks(scene, point, subject)
+            attributes["error"] = ": ".join(answer.error or ())
+        return answer
 
 
 def our_names(app: CxApp, tool: str, arguments: Plain) -> dict[str, Any]:

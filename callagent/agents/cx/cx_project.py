@@ -16,10 +16,12 @@ from callagent.agents.action import MetricWriter
 from callagent.agents.cx.app import CxApp
 from callagent.agents.cx.cx_agent import CxAgent, call_settings
 from callagent.agents.cx.cx_code import CxCode
+from callagent.agents.cx.deployments import Served, draw, load_served
+from callagent.agents.cx.description import describe_app
 from callagent.agents.cx.gate import Gate
 from callagent.agents.cx.goldens import Mocks
 from callagent.agents.cx.instruction import render
-from callagent.agents.cx.load import read_cx_app
+from callagent.agents.cx.recording_place import recording_place
 from callagent.agents.cx.recordings import Recordings
 from callagent.agents.cx.stage import Stage
 from callagent.agents.cx.telephony import read_uui
@@ -57,8 +59,12 @@ class _Made:
 class CxProject:
     """Implements `agents.action.AgentProject`. It closes the pool, which serves it alone; the model is shared."""
 
-    def __init__(self, app: CxApp, model: LanguageModel, pool: WorkerPool, settings: TreeSettings) -> None:
+    def __init__(
+        self, app: CxApp, model: LanguageModel, pool: WorkerPool, settings: TreeSettings, variant: str = ""
+    ) -> None:
+        """`variant`: how records call it where not all calls get the same app."""
         self.name = app.name
+        self._variant = variant
         self.app = app
         self._model = model
         self._pool = pool
@@ -69,7 +75,7 @@ class CxProject:
             fallback_utterance=own.fallback or settings.fallback_utterance,
         )
         self._recordings = Recordings(app.files)
-        self._description = Description(f"The app '{self.name}'", pool, self._made_of)
+        self._description = Description(f"The app '{self.name}'", partial(describe_app, pool, variant), self._made_of)
 
     async def prepare(self) -> LlmNode:
         """The tree, with the app's Python run once. Raises `ProjectError` and `WorkerError`."""
@@ -114,6 +120,7 @@ class CxProject:
         made = await self._description.get()
         root = build_tree(self.app, made.described, clients=True) if clients else made.root
         context = {
+            "variant": self._variant,
             "session_id": info.call_id,
             "app_id": self.name,
             "language_code": self.app.language,
@@ -126,10 +133,22 @@ class CxProject:
         stage = Stage(write_metric, self._recordings)
         settings = self._settings
         spare = partial(self._pool.lease, context)
-        worker = WorkerCode(lease, conversation, settings.function_timeout, settings.agent_timeout, spare)
+        # Each worker begins with the first of a tool's mocks: what is mocked takes its turn.
+        worker = WorkerCode(
+            lease,
+            conversation,
+            settings.function_timeout,
+            settings.agent_timeout,
+            spare,
+            tool_timeout=settings.tool_timeout,
+            side_by_side=settings.parallel_tools and not mocks,
+        )
         model = for_call(self._model)
         code = CxCode(self.app, worker, conversation, Gate(worker, conversation, model), stage, made.tools)
-        return CxAgent(self.app, conversation, code, stage, model, settings, observe)
+        place = recording_place(self.app, info)
+        return CxAgent(
+            self.app, conversation, code, stage, model, settings, observe, recording=place, variant=self._variant
+        )
 
     @asynccontextmanager
     async def alone(self, variables: Mapping[str, Any], mocks: Mocks | None = None) -> AsyncIterator[CxAgent]:
@@ -152,6 +171,29 @@ class CxProject:
     async def close(self) -> None:
         await self._description.close()
         await self._pool.close()
+
+
+class SplitProject(CxProject):
+    """A deployment with split traffic: each call gets one of several versions; elsewhere the first stands for all."""
+
+    def __init__(self, served: Sequence[Served], projects: Sequence[CxProject]) -> None:
+        first = projects[0]
+        super().__init__(first.app, first._model, first._pool, first._settings, first._variant)
+        self._served = served
+        self._projects = {each._variant: each for each in projects}
+
+    async def prepare(self) -> LlmNode:
+        first, *_ = [await each.prepare() for each in self._projects.values()]
+        return first
+
+    async def open_with(self, info: CallInfo, write_metric: MetricWriter, **options: Any) -> CxAgent:
+        project = self._projects[draw(self._served, info.call_id).variant]
+        return await project.open_with(info, write_metric, **options)
+
+    async def close(self) -> None:
+        for each in self._projects.values():
+            await each._description.close()
+        await super().close()
 
 
 class CxTwin:
@@ -195,4 +237,6 @@ def cx_runtime(path: Path) -> ProjectRuntime:
 
 def load_cx_app(path: Path, model: LanguageModel, pool: WorkerPool, settings: TreeSettings | None = None) -> CxProject:
     """Raises `ProjectError` listing everything that is wrong with the app's files."""
-    return CxProject(read_cx_app(path), model, pool, settings or TreeSettings())
+    served, settings = load_served(path), settings or TreeSettings()
+    projects = [CxProject(each.app, model, pool, settings, each.variant) for each in served]
+    return projects[0] if len(projects) == 1 else SplitProject(served, projects)

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from callagent.agents.cx.app import CxApp, called_name
+from callagent.agents.cx.file_reader import read_documents
 from callagent.agents.cx.goldens import Golden, GoldenCall, GoldenTurn, Mocks, read_goldens
-from callagent.agents.cx.load import read_documents
 from callagent.agents.cx.tool_tests import ToolTest, read_tool_tests, read_yaml_file
 from callagent.errors import ProjectError
 

@@ -62,13 +62,19 @@ def read_files(path: Path) -> AppFiles:
         raise ProjectError(f"{path} cannot be read: {error}") from None
 
 
+def is_app_folder(path: Path) -> bool:
+    """Whether an app file with a root agent is there, or with agents beside it."""
+    found = next((path / name for name in APP_FILES if (path / name).is_file()), None)
+    if found is None:
+        return False
+    return (path / "agents").is_dir() or b"rootAgent" in found.read_bytes()[:MAX_BYTES]
+
+
 def is_cx_app(path: Path) -> bool:
-    """Whether the folder or zip looks like an exported app: an app file with a root agent or agents beside it."""
+    """Whether the folder or zip looks like an exported app, or the folder like one's deployment."""
     if path.is_dir():
-        found = next((path / name for name in APP_FILES if (path / name).is_file()), None)
-        if found is None:
-            return False
-        return (path / "agents").is_dir() or b"rootAgent" in found.read_bytes()[:MAX_BYTES]
+        whole = path.resolve()
+        return is_app_folder(path) or (whole.parent.name == "deployments" and is_app_folder(whole.parent.parent))
     if path.suffix.lower() != ".zip" or not path.is_file():
         return False
     try:

@@ -14,10 +14,17 @@ _REFERENCE = re.compile(r"\{@\s*(TOOL|AGENT|WIDGET)\s*:\s*([^{}]+?)\s*\}", re.IG
 _STATIC = re.compile(r"\{\{\s*([A-Za-z_][\w-]*)\s*\}\}")
 _DYNAMIC = re.compile(r"(?<!\{)\{\s*([A-Za-z_][\w-]*)\s*\}(?!\})")
 
+PERSONAS = {
+    "CONCISE": "Keep every answer short and to the point.",
+    "CHATTY": "Explain your answers, with context and details.",
+}
+"""What a channel's persona adds to the instruction."""
+
 
 def render(app: CxApp, agent: str, variables: Mapping[str, Any]) -> str:
     """The global instruction and the agent's. `{{name}}` is the value; `{name}` stays: its value is told apart."""
     texts = [choose(text, variables).strip() for text in (app.global_instruction, app.agents[agent].instruction)]
+    texts.append(PERSONAS.get(app.persona, ""))
 
     def static(found: re.Match[str]) -> str:
         return show(variables[found[1]]) if found[1] in variables else found[0]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from callagent.agents.cx import environment
@@ -20,8 +18,10 @@ from callagent.agents.cx.app import (
     ToolsetConfig,
 )
 from callagent.agents.cx.examples import as_examples, conversation
-from callagent.agents.cx.files import AppFiles, read_files
+from callagent.agents.cx.file_reader import FileReader, parse_yaml
+from callagent.agents.cx.files import read_files
 from callagent.agents.cx.guardrails import bad_patterns
+from callagent.agents.cx.rules import Rule
 from callagent.agents.finding import Findings
 from callagent.errors import ProjectError
 
@@ -33,111 +33,7 @@ SYSTEM_TOOLS = ("end_session", "customize_response", "transfer_to_agent")
 _ZERO = {"STRING": "", "BOOLEAN": False, "INTEGER": 0, "NUMBER": 0.0, "OBJECT": {}, "ARRAY": []}
 
 
-class _FileReader:
-    """The app's files as objects and texts; what is wrong is noted."""
-
-    def __init__(self, files: AppFiles, findings: Findings) -> None:
-        self.files = files
-        self.findings = findings
-
-    def line(self, file: str, word: str) -> int:
-        """The first line that has the word in quotes or as a key; 1: none has."""
-        text = self.files.text(file) or ""
-        pattern = re.compile(rf'"{re.escape(word)}"|^\s*-?\s*{re.escape(word)}\s*(:|$)')
-        return next((number for number, line in enumerate(text.splitlines(), 1) if pattern.search(line)), 1)
-
-    def error(self, file: str, word: str, message: str) -> None:
-        self.findings.error(file, self.line(file, word), message)
-
-    def warning(self, file: str, word: str, message: str) -> None:
-        self.findings.warning(file, self.line(file, word), message)
-
-    def _folders(self, kind: str) -> list[tuple[str, str]]:
-        """Name and main file of every object of a kind."""
-        names = {parts[1] for path in self.files.contents if (parts := PurePosixPath(path).parts)[0] == kind
-                 and len(parts) > 2}  # fmt: skip
-        found = []
-        for name in sorted(names):
-            files = [f"{kind}/{name}/{name}.{ending}" for ending in ("json", "yaml", "yml")]
-            file = next((each for each in files if each in self.files.contents), None)
-            if file is None:
-                self.findings.error(f"{kind}/{name}", 1, f"{files[0]} is missing")
-            else:
-                found.append((name, file))
-        return found
-
-    def _document(self, file: str) -> dict[str, Any] | None:
-        try:
-            text = self.files.text(file) or ""
-            data = json.loads(text) if file.endswith(".json") else _parse_yaml(text)
-        except json.JSONDecodeError as error:
-            self.findings.error(file, error.lineno, f"not valid JSON: {error.msg}")
-            return None
-        except (ValueError, RecursionError) as error:
-            self.findings.error(file, getattr(error, "line", 1), f"not valid: {error}")
-            return None
-        except ProjectError as error:
-            self.findings.error(file, 1, str(error))
-            return None
-        if not isinstance(data, dict):
-            self.findings.error(file, 1, "should be an object")
-            return None
-        return data
-
-    def _text_at(self, file: str, data: Mapping[str, Any], key: str) -> str:
-        """A text of its own file, or in place."""
-        value = data.get(key)
-        if not value:
-            return ""
-        if not isinstance(value, str):
-            self.error(file, key, f"'{key}' should be a text")
-            return ""
-        found = self.files.text(value)
-        if found is not None:
-            return found
-        if value.endswith(".txt") and "\n" not in value:
-            self.error(file, key, f"'{key}' names '{value}', which does not exist")
-            return ""
-        return value
-
-    def _code(self, file: str, value: Any) -> Code | None:
-        if not isinstance(value, str) or not value:
-            self.error(file, "pythonCode", "'pythonCode' should name a Python file")
-            return None
-        found = self.files.text(value)
-        if found is None and ("\n" in value or "def " in value):
-            return Code(file, value)
-        if found is None:
-            self.error(file, value, f"'pythonCode' names '{value}', which does not exist")
-            return None
-        return Code(value, found)
-
-    def _objects(self, file: str, data: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
-        value = data.get(key) or []
-        if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
-            self.error(file, key, f"'{key}' should be a list of objects")
-            return []
-        return value
-
-    def _names(self, file: str, data: Mapping[str, Any], key: str) -> list[str]:
-        value = data.get(key) or []
-        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-            self.error(file, key, f"'{key}' should be a list of names")
-            return []
-        return value
-
-
-def read_documents(files: AppFiles, kind: str) -> list[tuple[str, dict[str, Any]]]:
-    """Name and content of every object of a kind that the app's agents do not need. Raises `ProjectError`."""
-    findings = Findings()
-    reader = _FileReader(files, findings)
-    found = [(file, reader._document(file)) for _, file in reader._folders(kind)]
-    if findings.errors:
-        raise ProjectError("\n".join(str(each) for each in findings.report().errors))
-    return [(file, data) for file, data in found if data is not None]
-
-
-class AppReader(_FileReader):
+class AppReader(FileReader):
     """One reading of an app's files."""
 
     _environment = environment.Environment({})
@@ -145,22 +41,22 @@ class AppReader(_FileReader):
     def read(self, name: str) -> CxApp | None:
         """None, with errors, when there is no app to speak of."""
         app_file = self.files.app_file
-        data = self._document(app_file)
+        data = self.document(app_file)
         if data is None:
             return None
         if environment.FILE in self.files.contents:
-            self._environment = environment.Environment(self._document(environment.FILE) or {})
+            self._environment = environment.Environment(self.document(environment.FILE) or {})
         data = self._environment.app(data)
-        agents = {each.name: each for each in map(self._agent, self._folders("agents")) if each}
-        tools = {each.name: each for each in map(self._tool, self._folders("tools")) if each}
-        toolsets = {each.name: each for each in map(self._toolset, self._folders("toolsets")) if each}
-        guardrails = {each.name: each for each in map(self._guardrail, self._folders("guardrails")) if each}
+        agents = {each.name: each for each in map(self._agent, self.folders("agents")) if each}
+        tools = {each.name: each for each in map(self._tool, self.folders("tools")) if each}
+        toolsets = {each.name: each for each in map(self._toolset, self.folders("toolsets")) if each}
+        guardrails = {each.name: each for each in map(self._guardrail, self.folders("guardrails")) if each}
         app = CxApp(
             files=self.files,
             name=str(data.get("displayName") or data.get("name") or name),
             data=data,
             root_agent="",
-            global_instruction=self._text_at(app_file, data, "globalInstruction"),
+            global_instruction=self.text_at(app_file, data, "globalInstruction"),
             agents=agents,
             tools=tools,
             toolsets=toolsets,
@@ -174,11 +70,21 @@ class AppReader(_FileReader):
         root = app.agent_named(str(app.data.get("rootAgent") or ""))
         if root is None:
             named = app.data.get("rootAgent")
-            self.error(app_file, "rootAgent", f"'rootAgent' is {named!r}; there is no such agent in agents/")
+            self.error(
+                Rule.NO_SUCH_OBJECT,
+                app_file,
+                "rootAgent",
+                f"'rootAgent' is {named!r}; there is no such agent in agents/",
+            )
             return None
-        for guardrail in self._names(app_file, app.data, "guardrails"):
+        for guardrail in self.names(app_file, app.data, "guardrails"):
             if app.guardrail_named(guardrail) is None:
-                self.error(app_file, guardrail, f"'guardrails' names '{guardrail}', which is not in guardrails/")
+                self.error(
+                    Rule.NO_SUCH_OBJECT,
+                    app_file,
+                    guardrail,
+                    f"'guardrails' names '{guardrail}', which is not in guardrails/",
+                )
         for agent in app.agents.values():
             self._check_references(app, agent)
         self._check_tree(app, root)
@@ -188,14 +94,16 @@ class AppReader(_FileReader):
     def _examples(self, app: CxApp) -> dict[str, str]:
         """By the agent that answers first in them."""
         shown: dict[str, list[str]] = {}
-        for name, file in self._folders("examples"):
-            data = self._document(file)
+        for name, file in self.folders("examples"):
+            data = self.document(file)
             if data is None or data.get("invalid"):
                 continue
             entry = str(data.get("entryAgent") or app.root_agent)
             agent = app.agent_named(entry)
             if agent is None:
-                self.warning(file, "entryAgent", f"'entryAgent' is '{entry}', which is not in agents/")
+                self.warning(
+                    Rule.NO_SUCH_OBJECT, file, "entryAgent", f"'entryAgent' is '{entry}', which is not in agents/"
+                )
             elif text := conversation(app, data):
                 shown.setdefault(agent, []).append(f"{data.get('displayName') or name}:\n{text}")
         return {agent: as_examples(texts) for agent, texts in shown.items()}
@@ -204,16 +112,25 @@ class AppReader(_FileReader):
         for tool in agent.tools:
             known = tool.rsplit("/", 1)[-1] in SYSTEM_TOOLS or app.tool_named(tool) is not None
             if not known:
-                self.error(agent.file, tool, f"'tools' names '{tool}', which is not in tools/")
+                self.error(Rule.NO_SUCH_OBJECT, agent.file, tool, f"'tools' names '{tool}', which is not in tools/")
         for child in agent.children:
             if app.agent_named(child) is None:
-                self.error(agent.file, child, f"'childAgents' names '{child}', which is not in agents/")
+                self.error(
+                    Rule.NO_SUCH_OBJECT, agent.file, child, f"'childAgents' names '{child}', which is not in agents/"
+                )
         for toolset, _ in agent.toolsets:
             if app.toolset_named(toolset) is None:
-                self.error(agent.file, toolset, f"'toolsets' names '{toolset}', which is not in toolsets/")
+                self.error(
+                    Rule.NO_SUCH_OBJECT, agent.file, toolset, f"'toolsets' names '{toolset}', which is not in toolsets/"
+                )
         for guardrail in agent.guardrails:
             if app.guardrail_named(guardrail) is None:
-                self.error(agent.file, guardrail, f"'guardrails' names '{guardrail}', which is not in guardrails/")
+                self.error(
+                    Rule.NO_SUCH_OBJECT,
+                    agent.file,
+                    guardrail,
+                    f"'guardrails' names '{guardrail}', which is not in guardrails/",
+                )
 
     def _check_tree(self, app: CxApp, root: str) -> None:
         """Every agent has one parent at most."""
@@ -224,7 +141,7 @@ class AppReader(_FileReader):
             for child in (found for each in agent.children if (found := app.agent_named(each))):
                 if child in parents:
                     message = f"'childAgents' names '{child}', which has a parent already"
-                    self.error(agent.file, child, message)
+                    self.error(Rule.TWO_PARENTS, agent.file, child, message)
                     continue
                 parents[child] = agent.name
                 waiting.append(child)
@@ -233,47 +150,49 @@ class AppReader(_FileReader):
 
     def _agent(self, found: tuple[str, str]) -> AgentConfig | None:
         name, file = found
-        data = self._document(file)
+        data = self.document(file)
         if data is None:
             return None
         callbacks: dict[str, Sequence[Code]] = {}
         for point, key in POINTS.items():
-            listed = [each for each in self._objects(file, data, key) if not each.get("disabled")]
-            callbacks[point] = [code for each in listed if (code := self._code(file, each.get("pythonCode")))]
+            listed = [each for each in self.objects(file, data, key) if not each.get("disabled")]
+            callbacks[point] = [code for each in listed if (code := self.code(file, each.get("pythonCode")))]
         conditions = {}
-        for index, rule in enumerate(self._objects(file, data, "transferRules")):
+        for index, rule in enumerate(self.objects(file, data, "transferRules")):
             condition = (rule.get("deterministicTransfer") or {}).get("pythonCodeCondition")
-            if condition and (code := self._code(file, condition.get("pythonCode"))):
+            if condition and (code := self.code(file, condition.get("pythonCode"))):
                 conditions[index] = code
         return AgentConfig(
             name=name,
             display_name=str(data.get("displayName") or name),
             data=data,
-            instruction=self._text_at(file, data, "instruction"),
+            instruction=self.text_at(file, data, "instruction"),
             file=file,
             callbacks=callbacks,
-            tools=self._names(file, data, "tools"),
+            tools=self.names(file, data, "tools"),
             toolsets=[
                 (str(each.get("toolset") or "").rsplit("/", 1)[-1], each.get("toolIds") or None)
-                for each in self._objects(file, data, "toolsets")
+                for each in self.objects(file, data, "toolsets")
             ],
-            children=self._names(file, data, "childAgents"),
-            guardrails=self._names(file, data, "guardrails"),
+            children=self.names(file, data, "childAgents"),
+            guardrails=self.names(file, data, "guardrails"),
             conditions=conditions,
         )
 
     def _tool(self, found: tuple[str, str]) -> ToolConfig | None:
         name, file = found
-        data = self._document(file)
+        data = self.document(file)
         if data is None:
             return None
         data = self._environment.object("tools", name, data)
         kinds = [key for key in TOOL_KINDS if isinstance(data.get(key), dict)]
         if len(kinds) != 1:
-            self.error(file, kinds[-1] if kinds else name, f"a tool has exactly one of {', '.join(TOOL_KINDS)}")
+            self.error(
+                Rule.TOOL_KIND, file, kinds[-1] if kinds else name, f"a tool has exactly one of {', '.join(TOOL_KINDS)}"
+            )
         kind = kinds[0] if kinds else ""
         own = data.get(kind) or {}
-        code = self._code(file, own.get("pythonCode")) if kind == "pythonFunction" else None
+        code = self.code(file, own.get("pythonCode")) if kind == "pythonFunction" else None
         fake = data.get("toolFakeConfig") or {}
         block = (fake.get("codeBlock") or {}).get("pythonCode") if fake.get("enableFakeMode", True) else None
         return ToolConfig(
@@ -285,13 +204,13 @@ class AppReader(_FileReader):
             code=code,
             function=str(own.get("name") or ""),
             description=str(own.get("description") or data.get("description") or ""),
-            fake=self._code(file, block) if block else None,
+            fake=self.code(file, block) if block else None,
             schema=self._schema(file, own) if kind == "openApiTool" else None,
         )
 
     def _toolset(self, found: tuple[str, str]) -> ToolsetConfig | None:
         name, file = found
-        data = self._document(file)
+        data = self.document(file)
         if data is None:
             return None
         data = self._environment.object("toolsets", name, data)
@@ -303,66 +222,49 @@ class AppReader(_FileReader):
         named = str(own.get("openApiSchema") or own.get("schema") or "")
         text = self.files.text(named) if "\n" not in named else named
         if text is None:
-            self.error(file, named, f"'openApiSchema' names '{named}', which does not exist")
+            self.error(Rule.NO_SUCH_FILE, file, named, f"'openApiSchema' names '{named}', which does not exist")
             return None
         try:
-            data = _parse_yaml(environment.with_server(text, own))
+            data = parse_yaml(environment.with_server(text, own))
         except ValueError as error:
-            self.findings.error(named or file, getattr(error, "line", 1), f"not valid: {error}")
+            self.error_at(Rule.UNREADABLE, named or file, getattr(error, "line", 1), f"not valid: {error}")
             return None
         if environment.OPEN in text and not own.get("url"):
             message = f"the server is left open ({environment.OPEN}): {environment.FILE} has no 'url' for it"
-            self.findings.warning(named or file, 1, message)
+            self.warning_at(Rule.OPEN_SERVER, named or file, 1, message)
         return data if isinstance(data, dict) else None
 
     def _guardrail(self, found: tuple[str, str]) -> GuardrailConfig | None:
         name, file = found
-        data = self._document(file)
+        data = self.document(file)
         if data is None:
             return None
         callbacks: dict[str, Code] = {}
         own = data.get("codeCallback") or {}
         for pattern, reason in bad_patterns(data):
-            self.error(file, pattern, f"'{pattern}' is no regular expression: {reason}")
+            self.error(Rule.PATTERN, file, pattern, f"'{pattern}' is no regular expression: {reason}")
         for point, key in POINTS.items():
             given = own.get(key.removesuffix("s"))
             if isinstance(given, dict) and not given.get("disabled"):
-                code = self._code(file, given.get("pythonCode"))
+                code = self.code(file, given.get("pythonCode"))
                 callbacks |= {point: code} if code else {}
         return GuardrailConfig(name, data, file, callbacks)
 
     def _variables(self, file: str, data: Mapping[str, Any]) -> dict[str, Any]:
         defaults = {}
-        for each in self._objects(file, data, "variableDeclarations"):
+        for each in self.objects(file, data, "variableDeclarations"):
             name, schema = each.get("name"), each.get("schema") or {}
             if not isinstance(name, str) or not name:
-                self.error(file, "variableDeclarations", "a variable needs a 'name'")
+                self.error(Rule.VARIABLE, file, "variableDeclarations", "a variable needs a 'name'")
                 continue
             kind = str(schema.get("type") or "STRING").upper()
             if kind not in _ZERO:
-                self.error(file, name, f"variable '{name}': type '{kind}' is not one of {', '.join(_ZERO)}")
+                self.error(
+                    Rule.VARIABLE, file, name, f"variable '{name}': type '{kind}' is not one of {', '.join(_ZERO)}"
+                )
                 continue
             defaults[name] = schema["default"] if "default" in schema else _ZERO[kind]
         return defaults
-
-
-class _NotYaml(ValueError):
-    line = 1
-
-
-def _parse_yaml(text: str) -> Any:
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import MarkedYAMLError, YAMLError
-
-    try:
-        return YAML(typ="safe", pure=True).load(text)
-    except MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        raised = _NotYaml((error.problem or str(error)).splitlines()[0])
-        raised.line = mark.line + 1 if mark else 1
-        raise raised from None
-    except YAMLError as error:
-        raise _NotYaml(str(error)) from None
 
 
 def load_app(path: Path, findings: Findings) -> CxApp | None:

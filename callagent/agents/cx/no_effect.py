@@ -6,15 +6,23 @@ import ast
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from callagent.agents.cx.telephony import as_map
+
 _VOICE = "has no effect here: the settings name the voice"
-_RECORDED = "has no effect here: what is recorded and where is the settings' to say"
+_RECORDED = "is a place below records.recordings here, where the settings have one: the bucket is not written to"
+_KEPT = "has no effect here: what is kept of a call is the settings' to say"
+TRUNK = "has no effect here: the settings' targets say over which trunk a call leaves"
+ENDS = "has no effect here: the session is over when the call is given away"
+_IN_VARIABLES = {"use_originating_trunk": TRUNK, "useOriginatingTrunk": TRUNK, "endSession": ENDS}
+_TRANSFERS = ("PHONE_GATEWAY_TRANSFER", "LIVE_AGENT_HANDOFF")
 _OF_THE_APP: Mapping[tuple[str, ...], str] = {
     ("audioProcessingConfig", "synthesizeSpeechConfigs"): _VOICE,
     ("loggingSettings", "audioRecordingConfig"): _RECORDED,
     ("loggingSettings", "unredactedAudioRecordingConfig"): _RECORDED,
-    ("loggingSettings", "redactionConfig"): "has no effect here: what is kept of a call is the settings' to say",
+    ("loggingSettings", "redactionConfig"): _KEPT,
+    ("loggingSettings", "conversationLoggingSettings"): _KEPT,
+    ("loggingSettings", "cloudLoggingSettings"): "has no effect here: the log is the server's",
     ("loggingSettings", "bigqueryExportSettings"): "has no effect here: records are in the store",
-    ("defaultChannelProfile", "personaProperty"): "has no effect here: say in the instruction how long answers are",
     ("defaultChannelProfile", "noiseSuppressionLevel"): "has no effect here: there is no suppression of noise",
     ("dataStoreSettings",): "has no effect here: there are no data stores of the platform",
 }
@@ -32,6 +40,11 @@ def of_app(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             value = value.get(key) if isinstance(value, Mapping) else None
         if value:
             yield path[-1], f"'{path[-1]}' {reason}"
+    for declared in data.get("variableDeclarations") or ():
+        if isinstance(declared, Mapping) and declared.get("name") in _TRANSFERS:
+            default = (declared.get("schema") or {}).get("default")
+            for key in as_map(default).keys() & _IN_VARIABLES.keys():
+                yield key, f"'{key}' {_IN_VARIABLES[key]}"
 
 
 def of_agent(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -14,6 +14,7 @@ from callagent.agents.action import (
     Handoff,
     HangUp,
     Listen,
+    ModelAnswered,
     Say,
 )
 from callagent.agents.cx.cx_agent import SESSION_START, CxAgent
@@ -123,7 +124,7 @@ class CxSession:
                         yield turn.said(text)
                         if speak is not None:
                             yield {"audio": await speak(action), **turn.index}
-                    case FunctionEnded():
+                    case FunctionEnded() | ModelAnswered():
                         turn.note(action)
                     case Listen(settings):
                         self._keys = settings.digits or DigitSettings(end_key="#")

@@ -23,6 +23,7 @@ from callagent.agents.action import (
     Listen,
     ListenSettings,
     MetricWriter,
+    ModelAnswered,
     Say,
 )
 from callagent.agents.cx.cx_agent import SESSION_START
@@ -110,7 +111,7 @@ class SpokenSession:
         match action:
             case Say(text=text):
                 self._put(turn.said(text))
-            case FunctionEnded():
+            case FunctionEnded() | ModelAnswered():
                 turn.note(action)
             case Listen():
                 self._tell_rest(turn)

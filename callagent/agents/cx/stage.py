@@ -11,6 +11,7 @@ from typing import Any
 
 from callagent.agents.action import Action, DigitSettings, Listen, ListenSettings, MetricWriter, MetricWritten, Say
 from callagent.agents.cx.recordings import Recordings
+from callagent.agents.cx.spans import Spans
 from callagent.agents.cx.telephony import as_bool
 from callagent.agents.tree.outbox import Outbox
 from callagent.agents.tree.run import Ending
@@ -33,6 +34,7 @@ class Stage:
         self._played: dict[str, bytes] = {}
         """Recordings of this turn by the words that stand for them."""
         self.metrics: list[dict[str, Any]] = []
+        self.spans = Spans()
         self._write_metric = write_metric
         self._outbox: Outbox | None = None
         self._decide: Callable[[Ending], None] | None = None
@@ -47,6 +49,7 @@ class Stage:
         self._uninterruptible.clear()
         self._cancellable.clear()
         self._played.clear()
+        self.spans.begin()
 
     def decide(self, ending: Ending) -> None:
         if self._decide is not None:

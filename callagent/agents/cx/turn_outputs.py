@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from callagent.agents.action import FunctionEnded
+from callagent.agents.action import FunctionEnded, ModelAnswered
 from callagent.agents.cx.cx_agent import CxAgent
 
 
@@ -14,6 +14,7 @@ class TurnOutputs:
 
     def __init__(self, agent: CxAgent, index: int) -> None:
         self._agent = agent
+        self._agent.spans().begin()
         self.index = {"turnIndex": index}
         self._messages: list[dict[str, Any]] = []
 
@@ -21,8 +22,13 @@ class TurnOutputs:
         self._messages.append({"role": "agent", "chunks": [{"text": text}]})
         return {"text": text, **self.index}
 
-    def note(self, ended: FunctionEnded) -> None:
-        self._messages.append(_tool_message(ended))
+    def note(self, ended: FunctionEnded | ModelAnswered) -> None:
+        spans = self._agent.spans()
+        if isinstance(ended, FunctionEnded):
+            self._messages.append(_tool_message(ended))
+            spans.ended("tool", ended.duration_ms / 1000, {"name": ended.name, "error": ended.error})
+        else:
+            spans.ended("model", ended.finished - ended.requested, _model_attributes(ended))
 
     def payloads(self) -> Iterator[dict[str, Any]]:
         """What the turn showed beside its words, so far; each once."""
@@ -30,7 +36,18 @@ class TurnOutputs:
             yield {"payload": payload, **self.index}
 
     def last(self) -> dict[str, Any]:
-        return {**self.index, "turnCompleted": True, "diagnosticInfo": {"messages": self._messages}}
+        diagnosis = {"messages": self._messages, "rootSpan": self._agent.spans().whole(self.index)}
+        return {**self.index, "turnCompleted": True, "diagnosticInfo": diagnosis}
+
+
+def _model_attributes(answered: ModelAnswered) -> dict[str, Any]:
+    first = None if answered.first_token is None else round(answered.first_token - answered.requested, 6)
+    return {
+        "inputTokens": answered.input_tokens,
+        "outputTokens": answered.output_tokens,
+        "firstTokenSeconds": first,
+        "error": answered.error,
+    }
 
 
 def _tool_message(ended: FunctionEnded) -> dict[str, Any]:

@@ -50,16 +50,16 @@ def check_project(path: Path) -> CheckReport:
     return findings.report()
 
 
-async def check_imports(pool: WorkerPool) -> list[Finding]:
+async def check_imports(pool: WorkerPool) -> CheckReport:
     """Warnings for function files that cannot be imported; the rest of the project works without them."""
     lease = await pool.lease({})
     try:
         answer = await lease.run({"op": "describe"}, timeout=_IMPORT_TIMEOUT, on_message=lambda message: None)
     except WorkerError as error:
-        return [Finding(".", 1, f"The project cannot be imported: {error}")]
+        return CheckReport((), [Finding(".", 1, f"The project cannot be imported: {error}")])
     finally:
         await lease.close()
-    return sorted(_import_findings(answer))
+    return CheckReport((), sorted(_import_findings(answer)))
 
 
 def _import_findings(answer: Mapping[str, Any]) -> Iterator[Finding]:

@@ -29,6 +29,8 @@ class FlowSettings:
     """Seconds a function may run."""
     slow_function_timeout: float = 30.0
     """Seconds for a function with latency control: the caller hears something meanwhile."""
+    tool_timeout: float = 30.0
+    """Seconds for an app's tool that says nothing of it."""
     start_timeout: float = 10.0
     end_timeout: float = 30.0
     model_timeout: float = 30.0

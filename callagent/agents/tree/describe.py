@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -29,12 +29,24 @@ class Described:
     """Sets of tools whose servers are away."""
 
 
-async def describe(pool: WorkerPool) -> Described:
-    """Raises `WorkerError`."""
-    lease = await pool.lease({})
-    try:
+async def describe(
+    pool: WorkerPool,
+    on_file: Callable[[str, int], None] | None = None,
+    context: Mapping[str, Any] | None = None,
+) -> Described:
+    """Raises `WorkerError`.
+
+    `on_file` is told of each file before it is run, by workers that run them one by one, and of lines that hang.
+    """
+
+    def on_message(message: Mapping[str, Any]) -> None:
         # What modules print while they are imported is passed over.
-        answer = await lease.run({"op": "describe"}, timeout=DESCRIBE_TIMEOUT, on_message=lambda message: None)
+        if on_file is not None and message.get("type") == "describing":
+            on_file(str(message["file"]), int(message["line"]))
+
+    lease = await pool.lease(dict(context or {}))
+    try:
+        answer = await lease.run({"op": "describe"}, timeout=DESCRIBE_TIMEOUT, on_message=on_message)
     finally:
         await lease.close()
     return Described(answer, _findings(answer, "errors"), _findings(answer, "unreachable"))
@@ -48,9 +60,12 @@ class Description(Generic[T]):
     """What a project is made of by its description. It opens without the tools of servers that are away; they are
     looked for again, beside the calls, and the calls that open afterwards have them."""
 
-    def __init__(self, name: str, pool: WorkerPool, build: Callable[[Mapping[str, Any]], T]) -> None:
+    def __init__(
+        self, name: str, ask: Callable[[], Awaitable[Described]], build: Callable[[Mapping[str, Any]], T]
+    ) -> None:
+        """`ask`: raises `WorkerError`."""
         self._name = name
-        self._pool = pool
+        self._ask = ask
         self._build = build
         self._made: T | None = None
         self._one_at_a_time = asyncio.Lock()
@@ -75,7 +90,7 @@ class Description(Generic[T]):
             await asyncio.wait({self._looking})
 
     async def _look(self) -> T:
-        described = await describe(self._pool)
+        described = await self._ask()
         if described.errors:
             listed = "\n".join(f"  {error}" for error in described.errors)
             raise ProjectError(f"{self._name} cannot be loaded:\n{listed}")

@@ -12,6 +12,8 @@ class TreeSettings:
     """Said when the call is answered; empty: the caller speaks first."""
     function_timeout: float = 10.0
     """Seconds for one request to project code: the callbacks of a point, or the tools of one model answer."""
+    tool_timeout: float | None = None
+    """Seconds for a tool that says nothing of it; None: as for any request."""
     agent_timeout: float = 60.0
     """Seconds for a run of an agent that is project code, with the agents that it runs."""
     max_model_calls: int = 500

@@ -22,6 +22,7 @@ that agent needs code, to be answered by `{"type": "answers", "answers": …, "a
 from __future__ import annotations
 
 import asyncio
+import copy
 import itertools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,6 +32,7 @@ from callagent.agents.tree.content import Content
 from callagent.agents.tree.conversation import Conversation
 from callagent.agents.tree.failure import RunFailed
 from callagent.agents.tree.keepsakes import ASKED
+from callagent.agents.tree.merge import merge_changes
 from callagent.agents.tree.node import Point
 from callagent.agents.tree.project_code import CodeAnswer, CodeCall, OnEvent, RunChild, Scene
 from callagent.errors import WorkerDied, WorkerError
@@ -44,7 +46,7 @@ OnAsked = Callable[[Plain], Awaitable[Any]]
 Spare = Callable[[], Awaitable[Lease]]
 """Another worker of the same call; raises `WorkerError`."""
 MAX_APART = 4
-"""Tools of one call that the model does not wait for and that run at the same time."""
+"""Tools of one call that run at the same time in workers of their own."""
 
 
 @dataclass(slots=True)
@@ -55,6 +57,8 @@ class _Worker:
     timeout: float
     agent_timeout: float
     spare: Spare | None = None
+    side_by_side: bool = False
+    tool_timeout: float | None = None
     apart: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_APART))
     one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
     numbers: itertools.count[int] = field(default_factory=itertools.count)
@@ -73,9 +77,16 @@ class WorkerCode:
         timeout: float,
         agent_timeout: float,
         spare: Spare | None = None,
+        *,
+        side_by_side: bool = False,
+        tool_timeout: float | None = None,
     ) -> None:
-        """`spare`: who carries out tools that the model does not wait for; None: the same worker, in its turn."""
-        self._begin(_Worker(lease, timeout, agent_timeout, spare), conversation)
+        """`spare`: who carries out tools that the model does not wait for; None: the same worker, in its turn.
+
+        `tool_timeout`: for tools that have none of their own; None: `timeout`.
+        `side_by_side`: tools of one answer of the model run in spare workers too, each from the same state.
+        """
+        self._begin(_Worker(lease, timeout, agent_timeout, spare, side_by_side, tool_timeout), conversation)
 
     def nested(self, conversation: Conversation) -> WorkerCode:
         return self._copy(WorkerCode, conversation)
@@ -97,24 +108,30 @@ class WorkerCode:
         return (await self._ask(scene, request, 1))[0]
 
     async def tools(self, scene: Scene, calls: Sequence[CodeCall], *, parallel: bool) -> list[CodeAnswer]:
-        """Those that may take equally long go together: their deadline ends the worker with all that runs in it."""
+        """Side by side; else those that may take equally long together, as a deadline ends all that its worker runs."""
+        spare = self._worker.spare
+        if spare is not None and parallel and len(calls) > 1 and self._worker.side_by_side:
+            alone = [self._request([call], self._seconds(call), parallel=False) for call in calls]
+            return await self._side_by_side(spare, scene, alone)
         answers: dict[int, CodeAnswer] = {}
-        for timeout in dict.fromkeys(call.tool.timeout for call in calls):
-            places = [place for place, call in enumerate(calls) if call.tool.timeout == timeout]
+        for seconds in dict.fromkeys(map(self._seconds, calls)):
+            places = [place for place, call in enumerate(calls) if self._seconds(call) == seconds]
             group = [calls[place] for place in places]
-            given = await self._tools(scene, group, timeout or self._worker.timeout, parallel=parallel)
+            request = self._request(group, seconds, parallel=parallel)
+            if spare is not None and all(call.tool.asynchronous for call in group):
+                given = await self._apart(spare, scene, request)
+            else:
+                given = await self._ask(scene, request, len(group))
             answers.update(zip(places, given, strict=True))
         return [answers[place] for place in range(len(calls))]
 
-    async def _tools(
-        self, scene: Scene, calls: Sequence[CodeCall], seconds: float, *, parallel: bool
-    ) -> list[CodeAnswer]:
+    def _seconds(self, call: CodeCall) -> float:
+        return call.tool.timeout or self._worker.tool_timeout or self._worker.timeout
+
+    def _request(self, calls: Sequence[CodeCall], seconds: float, *, parallel: bool) -> Plain:
         reveal = self._conversation.vault.reveal
         plain = [{"tool": call.tool.name, "id": call.id, "args": reveal(dict(call.arguments))} for call in calls]
-        request = {"op": "tools", "calls": plain, "parallel": parallel, "seconds": seconds}
-        if self._worker.spare is not None and calls and all(call.tool.asynchronous for call in calls):
-            return await self._apart(self._worker.spare, scene, request)
-        return await self._ask(scene, request, len(plain))
+        return {"op": "tools", "calls": plain, "parallel": parallel, "seconds": seconds}
 
     async def withheld(self, scene: Scene) -> Content | None:
         return None
@@ -219,6 +236,28 @@ class WorkerCode:
             log.warning("project_code_failed", op=request["op"], agent=scene.node.name, error=text)
             return [CodeAnswer(error=(type(error).__name__, text), logs=logs) for _ in request["calls"]]
         return [self._told(conceal(plain), logs) for plain in data["answers"]]
+
+    async def _side_by_side(self, spare: Spare, scene: Scene, requests: Sequence[Plain]) -> list[CodeAnswer]:
+        """The first in the call's worker, the others each in one of its own, all from the same beginning.
+
+        What they did to the state is in agreement when they have all ended.
+        """
+        state = self._conversation.state
+        before = copy.deepcopy(state.values)
+        ended: list[CodeAnswer] = []
+
+        async def run(request: Plain) -> CodeAnswer:
+            first = request is requests[0]
+            (answer,) = await (self._ask(scene, request, 1) if first else self._apart(spare, scene, request))
+            ended.append(answer)
+            return answer
+
+        answers = await asyncio.gather(*map(run, requests))
+        changes = [(each.actions.get("state_delta") or {}, each.actions.get("removed") or ()) for each in ended]
+        for answer, (changed, removed) in zip(ended, merge_changes(before, changes), strict=True):
+            answer.actions = {**answer.actions, "state_delta": changed, "removed": removed}
+            state.apply(changed, removed)
+        return answers
 
     async def _send(self, request: Plain, on_message: OnAsked) -> list[Plain]:
         """The answers. Raises `WorkerError`."""

@@ -344,7 +344,7 @@ async def test_references_that_lead_nowhere_name_file_and_line(
 ) -> None:
     files = {"root_agent.yaml": f"name: a\ninstruction: x\n{root}\n", "__init__.py": "", "code.py": code}
     project = write_project(tmp_path, files)
-    (found,) = await check_adk_imports(InProcessPool(adk_runtime(project)))
+    (found,) = (await check_adk_imports(InProcessPool(adk_runtime(project)))).errors
     assert (found.file, found.line) == ("root_agent.yaml", 3)
     assert expected in found.message
 

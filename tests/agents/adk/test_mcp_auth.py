@@ -99,7 +99,7 @@ async def test_a_server_is_shown_the_credential(tmp_path: Path) -> None:
         credential = "{auth_type: http, http: {scheme: bearer, credentials: {token: t0p}}}"
         project = a_project(tmp_path, address, credential)
         assert check_adk_project(project).warnings == ()
-        (finding,) = await check_adk_imports(InProcessPool(adk_runtime(project)))
+        (finding,) = (await check_adk_imports(InProcessPool(adk_runtime(project)))).warnings
     assert asked[0].get_all("authorization") == ["Bearer t0p"]
     assert asked[0]["x-town"] == "Bonn"
     assert "t0p" not in str(finding)
@@ -108,6 +108,6 @@ async def test_a_server_is_shown_the_credential(tmp_path: Path) -> None:
 async def test_a_server_is_not_asked_without_the_credential(tmp_path: Path) -> None:
     with listening() as (address, asked):
         project = a_project(tmp_path, address, "{auth_type: oauth2, oauth2: {client_id: me, client_secret: t0p}}")
-        (finding,) = await check_adk_imports(InProcessPool(adk_runtime(project)))
+        (finding,) = (await check_adk_imports(InProcessPool(adk_runtime(project)))).warnings
     assert asked == []
     assert (finding.line, "has no token and no key" in finding.message) == (4, True)

@@ -54,7 +54,7 @@ async def test_a_server_that_is_away_is_a_warning_and_its_tools_come_when_it_is_
     address = f"http://127.0.0.1:{port}/sse"
     project = write_project(tmp_path, {"root_agent.yaml": LLM + SSE_SET.replace("ADDRESS", address)})
     pool = InProcessPool(adk_runtime(project))
-    (finding,) = await check_adk_imports(pool)
+    (finding,) = (await check_adk_imports(pool)).warnings
     assert (finding.file, finding.line) == ("root_agent.yaml", 4)
     assert "its tools are not known" in finding.message
     monkeypatch.setattr("callagent.agents.tree.describe.AGAIN_SECONDS", 0.0)
@@ -160,7 +160,7 @@ async def test_what_a_program_starts_ends_with_the_call_too(tmp_path: Path) -> N
 
 
 async def test_a_program_of_yaml_needs_leave(tmp_path: Path) -> None:
-    (finding,) = await check_adk_imports(InProcessPool(adk_runtime(stdio_project(tmp_path))))
+    (finding,) = (await check_adk_imports(InProcessPool(adk_runtime(stdio_project(tmp_path))))).warnings
     assert finding.line == 4
     assert "ADK_ALLOW_CONFIG_STDIO_MCP_SERVERS" in finding.message
 
@@ -245,7 +245,7 @@ async def test_a_set_that_fails_is_an_error_at_its_place(tmp_path: Path, file: s
         "inner.yaml": "name: inner\ninstruction: x\n",
     }
     project = write_project(tmp_path, {**files, file: files[file] + tool})
-    (finding,) = await check_adk_imports(InProcessPool(adk_runtime(project)))
+    (finding,) = (await check_adk_imports(InProcessPool(adk_runtime(project)))).errors
     assert (finding.file, finding.line) == (file, line)
     assert finding.message == "'Broken': its tools are not known: SystemExit: no clocks"
 

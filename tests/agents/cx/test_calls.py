@@ -97,7 +97,7 @@ async def test_examples_are_shown_to_the_agent_that_answers_first_in_them(tmp_pa
         "examples/old/old.json": json.dumps({**EXAMPLE, "displayName": "Old", "invalid": True}),
         "examples/lost/lost.json": json.dumps({**EXAMPLE, "entryAgent": "nobody"}),
     }
-    tools = {"look_up": "def look_up(month: str) -> dict:\n    return {}\n"}
+    tools = {"look_up": "def look_up(month: str) -> dict:\n    'Looks a bill up.'\n    return {}\n"}
     app = write_app(tmp_path, tools=tools, agent={"childAgents": ["other"]}, more=more)
     there = {"calls": [{"name": "transfer_to_agent", "arguments": {"agent_name": "other"}}]}
     async with driven(app, there, {"text": "Yes?"}) as agent:
@@ -110,7 +110,7 @@ async def test_examples_are_shown_to_the_agent_that_answers_first_in_them(tmp_pa
     assert "Example 1, Far:" in second
     assert "Old" not in first + second
     (warning,) = check_cx_app(app).warnings
-    assert str(warning) == "examples/lost/lost.json:1: 'entryAgent' is 'nobody', which is not in agents/"
+    assert str(warning) == "examples/lost/lost.json:1: [CX004] 'entryAgent' is 'nobody', which is not in agents/"
 
 
 async def test_code_sees_what_was_heard_of_an_interrupted_answer_and_when(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ async def test_code_sees_what_was_heard_of_an_interrupted_answer_and_when(tmp_pa
 
 
 def test_more_than_the_platform_takes_is_told(tmp_path: Path) -> None:
-    tools = {f"t{number}": f"def t{number}() -> dict:\n    return {{}}\n" for number in range(201)}
+    tools = {f"t{number}": f"def t{number}() -> dict:\n    'Does it.'\n    return {{}}\n" for number in range(201)}
     variables = [{"name": f"v{number}", "schema": {}} for number in range(101)]
     more = {f"agents/a{number}/a{number}.json": json.dumps({"displayName": f"A{number}"}) for number in range(100)}
     file = "agents/desk/before_model_callbacks/before_model_callbacks_01/python_code.py"
@@ -178,13 +178,12 @@ async def test_what_the_channel_says_of_keys_and_interruptions(
 
 def test_what_nothing_here_heeds_is_told(tmp_path: Path) -> None:
     tools = {
-        "look": "def look(a: str = None, b: int = 'x', c: float = 1, d: Optional[str] = '',\n"
-        "         *, e: bool = None) -> dict:\n    return {}\n"
+        "look": "def look(a: str = None, b: int = 'x', c: float = 1, d: dict | str = '',\n"
+        "         *, e: bool = None) -> dict:\n    'Looks.'\n    return {}\n"
     }
     app = {
         "audioProcessingConfig": {"synthesizeSpeechConfigs": {"en-US": {"voice": "x"}}},
         "loggingSettings": {"audioRecordingConfig": {"gcsBucket": "gs://b"}, "redactionConfig": {}},
-        "defaultChannelProfile": {"personaProperty": {"persona": "CHATTY"}},
     }
     file = "agents/desk/code.py"
     callback = {"pythonCode": file, "proactiveExecutionEnabled": True}
@@ -194,8 +193,7 @@ def test_what_nothing_here_heeds_is_told(tmp_path: Path) -> None:
         (each.file.rpartition("/")[2], each.line, each.message.split(":")[0]) for each in check_cx_app(path).warnings
     ]
     assert sorted(told) == [
-        ("app.json", 1, "'audioRecordingConfig' has no effect here"),
-        ("app.json", 1, "'personaProperty' has no effect here"),
+        ("app.json", 1, "'audioRecordingConfig' is a place below records.recordings here, where the settings have one"),
         ("app.json", 1, "'synthesizeSpeechConfigs' has no effect here"),
         ("desk.json", 1, "'proactiveExecutionEnabled' has no effect here"),
         ("python_code.py", 1, "'a' has the default None"),

@@ -93,7 +93,7 @@ async def test_a_guardrail_is_named_by_its_folder_or_as_it_is_displayed(name: st
 
 def test_a_guardrail_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     told = [str(each) for each in check_cx_app(app_with(tmp_path, BANS, app={"guardrails": ["x"]})).errors]
-    assert told == ["app.json:1: 'guardrails' names 'x', which is not in guardrails/"]
+    assert told == ["app.json:1: [CX004] 'guardrails' names 'x', which is not in guardrails/"]
 
 
 async def test_a_guardrail_that_is_switched_off_is_none(tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def test_references_that_lead_nowhere_are_errors_at_the_key(tmp_path: Path, agen
 def test_an_app_without_its_root_agent_is_an_error(tmp_path: Path) -> None:
     report = check_cx_app(write_app(tmp_path, app={"rootAgent": "nobody"}))
     assert [str(each) for each in report.errors] == [
-        "app.json:1: 'rootAgent' is 'nobody'; there is no such agent in agents/"
+        "app.json:1: [CX004] 'rootAgent' is 'nobody'; there is no such agent in agents/"
     ]
 
 
@@ -159,7 +159,7 @@ def test_a_rule_and_a_pattern_that_cannot_be_read_are_errors(tmp_path: Path) -> 
 async def test_what_shows_only_when_the_code_runs_is_told_with_its_line(tmp_path: Path) -> None:
     callbacks = {"before_model": "x = 1\nraise RuntimeError('not today')\ndef before_model_callback(): pass\n"}
     pool = InProcessPool(cx_runtime(write_app(tmp_path, callbacks=callbacks)))
-    (error,) = await check_cx_imports(pool)
+    (error,) = (await check_cx_imports(pool)).errors
     assert (error.line, error.message) == (2, "RuntimeError: not today")
     await pool.close()
 

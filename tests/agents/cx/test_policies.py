@@ -123,7 +123,9 @@ def test_safety_is_told_by_check_with_its_line(tmp_path: Path) -> None:
     (app / "guardrails/money/money.json").write_text(
         json.dumps({"modelSafety": {"safetySettings": settings}}, indent=1)
     )
-    warnings = [(each.file, each.line, each.message) for each in check_cx_app(app).warnings]
+    found = check_cx_app(app).warnings
+    assert [each.rule for each in found] == ["CX018", "CX011", "CX011"]
+    warnings = [(each.file, each.line, each.message) for each in found]
     assert [(file, line) for file, line, _ in warnings] == [
         ("guardrails/money/money.json", 2),
         ("guardrails/money/money.json", 9),

@@ -127,8 +127,9 @@ async def test_the_ambient_sound_begins_with_the_call(tmp_path: Path) -> None:
 
 
 def test_what_has_no_effect_is_told_with_its_place(tmp_path: Path) -> None:
-    more = {"deployments/d/d.json": "{}"}
+    more = {"deployments/d/d.json": '{"appVersion": "versions/v9"}'}
     path = write_app(tmp_path, app=ambient(prebuiltAmbientSound="sea"), more=more)
-    told = [str(each) for each in check_cx_app(path).warnings]
-    assert any("deployments/d/d.json:1: deployments have no effect" in each for each in told)
-    assert any("app.json:1: no ambient sound is played" in each for each in told)
+    report = check_cx_app(path)
+    told = [str(each) for each in (*report.errors, *report.warnings)]
+    assert any("deployments/d/d.json:1: [CX015] version 'v9' is not in versions/" in each for each in told)
+    assert any("app.json:1: [CX011] no ambient sound is played" in each for each in told)

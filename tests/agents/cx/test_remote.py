@@ -36,6 +36,7 @@ def call(name: str, **arguments: Any) -> dict[str, Any]:
 
 USES = """
     def both(town: str) -> dict:
+        "Asks twice."
         adds = async_tools.Towns_add({"a": 1, "b": 1})
         return {"town": tools.Towns_describe({"town": town}).json(), "sum": adds().json()}
 """
@@ -88,7 +89,7 @@ async def test_a_server_that_was_away_offers_its_tools_when_it_is_back(
     more = {"toolsets/towns/towns.json": json.dumps(own)}
     app = write_app(tmp_path, agent={"toolsets": [{"toolset": "towns"}]}, more=more)
     pool = InProcessPool(cx_runtime(app))
-    (finding,) = await check_cx_imports(pool)
+    (finding,) = (await check_cx_imports(pool)).warnings
     assert (finding.file, finding.line) == ("toolsets/towns/towns.json", 1)
     monkeypatch.setattr("callagent.agents.tree.describe.AGAIN_SECONDS", 0.0)
     project = load_cx_app(app, scripted(), pool)
@@ -289,6 +290,7 @@ async def test_an_openapi_tool_is_one_operation_with_its_account(
     }
     uses = """
         def both() -> dict:
+            'The sky, by the tool of one operation.'
             return tools.sky({}).json()
     """
     app = write_app(
@@ -388,11 +390,12 @@ def test_what_does_not_work_is_told(tmp_path: Path) -> None:
     server = {"serverAddress": "x", "apiAuthentication": {"otherConfig": {}}, "tlsConfig": {"caCerts": [{}]}}
     own = {"timeout": "soon", "mcpToolset": server}
     more = {"toolsets/towns/towns.json": json.dumps(own)}
-    told = [(each.file, each.message) for each in check_cx_app(write_app(tmp_path, more=more)).warnings]
+    told = [(each.file, each.rule, each.message) for each in check_cx_app(write_app(tmp_path, more=more)).warnings]
+    file = "toolsets/towns/towns.json"
     assert told == [
-        ("toolsets/towns/towns.json", "'otherConfig' does not work here: requests go without it"),
-        ("toolsets/towns/towns.json", "'soon' is no duration such as '20s': it has no effect"),
-        ("toolsets/towns/towns.json", "'tlsConfig' has no effect here: the system's certificates and names do"),
+        (file, "CX014", "'otherConfig' does not work here: requests go without it"),
+        (file, "CX011", "'soon' is no duration such as '20s': it has no effect"),
+        (file, "CX011", "'tlsConfig' has no effect here: the system's certificates and names do"),
     ]
 
 

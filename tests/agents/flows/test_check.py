@@ -140,7 +140,7 @@ async def test_a_file_that_cannot_be_imported_is_a_warning(tmp_path: Path):
         tmp_path, {**FLOW, "functions/broken.py": "import nothing_like_this\n" + function("broken", "pass")}
     )
     pool = InProcessPool(project_runtime(project))
-    found = await check_imports(pool)
+    found = (await check_imports(pool)).warnings
     await pool.close()
     assert [finding.file for finding in found] == ["functions/broken.py"]
     assert "nothing_like_this" in found[0].message

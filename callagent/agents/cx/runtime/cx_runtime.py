@@ -8,19 +8,24 @@ from types import CodeType
 from typing import Any
 
 from callagent.agents.cx.app import Code, CxApp
-from callagent.agents.cx.load import read_cx_app
+from callagent.agents.cx.deployments import load_served
 from callagent.agents.cx.runtime.session import CxSession
 from callagent.workers.runtime import Channel
 
 
 class CxRuntime:
     def __init__(self, project: Path) -> None:
-        self._app = read_cx_app(Path(project))
-        self._compiled = {code.file: _compiled(code) for code in codes_of(self._app)}
+        served = load_served(Path(project))
+        self._first = served[0].variant
+        self._served = {each.variant: (each.app, _all_compiled(each.app)) for each in served}
+        self._places = {each.variant: each.reader.place for each in served}
 
     def open(self, context: dict[str, Any], checkpoint: Mapping[str, bytes], channel: Channel) -> CxSession:
         """A call's session; with a checkpoint it goes on where another worker stopped."""
-        return CxSession(self._app, self._compiled, context, checkpoint, channel)
+        variant = str(context.get("variant") or self._first)
+        app, compiled = self._served[variant]
+        places = {variant: self._places[variant], **self._places}
+        return CxSession(app, compiled, context, checkpoint, channel, places)
 
 
 def codes_of(app: CxApp) -> list[Code]:
@@ -32,6 +37,10 @@ def codes_of(app: CxApp) -> list[Code]:
     for guardrail in app.guardrails.values():
         found += guardrail.callbacks.values()
     return found
+
+
+def _all_compiled(app: CxApp) -> dict[str, CodeType | SyntaxError]:
+    return {code.file: _compiled(code) for code in codes_of(app)}
 
 
 def _compiled(code: Code) -> CodeType | SyntaxError:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import CodeType
 from typing import Any
 
-from callagent.agents.cx.app import CxApp, tool_name
+from callagent.agents.cx.app import Code, CxApp, ToolConfig, tool_name
 from callagent.agents.cx.runtime.classes import (
     CesModel,
     Content,
@@ -24,11 +25,14 @@ from callagent.agents.cx.runtime.contexts import CallbackContext, live_context
 from callagent.agents.cx.runtime.declarations import declare
 from callagent.agents.cx.runtime.http import Requests
 from callagent.agents.cx.runtime.namespace import Namespaces, call_by_name
+from callagent.agents.cx.runtime.time_limit import time_limit
 from callagent.agents.cx.runtime.tools import AsyncTools, Toolbox, Tools, with_context
 from callagent.agents.flows.runtime.tracebacks import error_message
 from callagent.agents.tree.runtime import LiveConversation, Subject, TreeSession, patience
 from callagent.workers.runtime import Channel
 
+IMPORT_SECONDS = 5.0
+"""For one file's Python to run before the first call."""
 _ALONE = "alone"
 """A call outside of any turn."""
 _RETURNS = {
@@ -65,8 +69,11 @@ class CxSession(TreeSession):
         context: Mapping[str, Any],
         checkpoint: Mapping[str, bytes],
         channel: Channel,
+        places: Mapping[str, str],
     ) -> None:
+        """`places`: the folders of all that is served, by variant; the first is this one."""
         super().__init__(checkpoint, channel)
+        self._places = places
         self._app = app
         self._agents = [app.agents[name] for name in sorted(app.agents)]
         self._displayed = {agent.name: agent.display_name for agent in self._agents}
@@ -204,22 +211,35 @@ class CxSession(TreeSession):
     def describe(self) -> dict[str, Any]:
         tools: dict[str, Any] = {}
         errors: list[dict[str, Any]] = []
-        for tool in self._app.tools.values():
-            if tool.code is None:
-                continue
+        place = next(iter(self._places.values()))
+
+        def run(code: Code, work: Callable[[], None]) -> None:
+            def at(line: int) -> None:
+                self.channel.send({"type": "describing", "file": place + code.file, "line": line})
+
+            at(1)
             try:
-                tools[tool_name(tool)] = declare(self._toolbox.function(tool), tool.description)
+                with time_limit(code.file, IMPORT_SECONDS, at):
+                    work()
             except BaseException as error:  # the edge of project code
-                errors.append(_finding(tool.code.file, error))
+                errors.append({**_finding(code.file, error), "file": place + code.file})
+
+        def declared(tool: ToolConfig) -> None:
+            tools[tool_name(tool)] = declare(self._toolbox.function(tool), tool.description)
+
+        for tool in self._app.tools.values():
+            if tool.code is not None:
+                run(tool.code, partial(declared, tool))
         for agent in self._agents:
             for point, row in agent.callbacks.items():
                 for code in row:
-                    try:
-                        self._namespaces.function(code.file, f"{point}_callback")
-                    except BaseException as error:  # as above
-                        errors.append(_finding(code.file, error))
+                    run(code, partial(self._callback, code.file, point))
         remote, failures = self._toolbox.remote.describe()
-        return {"tools": {**tools, **remote}, "errors": errors, "unreachable": failures}
+        away = [{**each, "file": place + each["file"]} for each in failures]
+        return {"tools": {**tools, **remote}, "errors": errors, "unreachable": away, "places": self._places}
+
+    def _callback(self, file: str, point: str) -> None:
+        self._namespaces.function(file, f"{point}_callback")
 
 
 def _finding(file: str, error: BaseException) -> dict[str, Any]:

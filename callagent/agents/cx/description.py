@@ -1,0 +1,34 @@
+"""An app as a worker describes it, with the app's Python run once: for `check`, and before the first call."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from callagent.agents.cx.rules import Rule
+from callagent.agents.finding import Finding
+from callagent.agents.tree.describe import Described, describe
+from callagent.errors import WorkerError
+from callagent.workers.protocol import WorkerPool
+
+
+async def describe_app(pool: WorkerPool, variant: str = "") -> Described:
+    """A worker's `{"tools", "places"}`, and what is wrong, with rules. Raises `WorkerError`.
+
+    `tools` are those that models see as the worker declares them, `places` the folders of all that is served, by
+    variant. `variant`: which of several; empty: the first.
+    """
+    begun: list[tuple[str, int]] = []
+    try:
+        described = await describe(pool, lambda file, line: begun.append((file, line)), {"variant": variant})
+    except WorkerError as error:
+        if not begun:
+            raise
+        message = f"its Python ends the process that runs it, or does not end: {error}"
+        return Described({"tools": {}}, [Finding(*begun[-1], message, Rule.ENDLESS.value)], [])
+    errors = [replace(each, rule=_rule_of(each).value) for each in described.errors]
+    return Described(described.answer, errors, [replace(each, rule=Rule.AWAY.value) for each in described.unreachable])
+
+
+def _rule_of(failure: Finding) -> Rule:
+    ends = failure.message.startswith(("SystemExit", "OutOfTime", "KeyboardInterrupt"))
+    return Rule.ENDLESS if ends else Rule.FAILS
