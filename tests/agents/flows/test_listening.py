@@ -50,7 +50,7 @@ def test_nothing_set_is_the_call_s_default(tmp_path: Path):
         ("{is_enabled: true}", DigitSettings()),
         (
             "{is_enabled: true, max_digits: 10, end_key: '#', inter_digit_timeout: 3000, is_pii: true}",
-            DigitSettings(10, "#", 5.0, 3.0, False, True),
+            DigitSettings(max_digits=10, end_key="#", inter_digit_timeout=3.0, is_pii=True),
         ),
         (
             "{is_enabled: true, max_digits: -1, inter_digit_timeout: 0, collect_while_agent_speaking: true}",
