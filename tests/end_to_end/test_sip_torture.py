@@ -142,6 +142,7 @@ def running(
         yield server, int(words[-1].rpartition(":")[2])
 
 
+@pytest.mark.acceptance
 @pytest.mark.parametrize("transport", ["UDP", "TCP"])
 def test_the_server_answers_a_probe_after_each(transport: str, tmp_path: Path) -> None:
     with running(tmp_path) as (server, tcp_port), ExitStack() as stack:
