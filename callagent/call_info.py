@@ -15,6 +15,8 @@ FRAME_SECONDS = 0.02
 FRAME_SAMPLES = 160
 FRAME_BYTES = 320
 """20 ms of 16-bit little-endian mono PCM at 8 kHz."""
+DIGITS = "0123456789*#ABCD"
+"""The keys of a telephone, in the order of their event codes (RFC 4733 §3.2)."""
 
 RecordingWish = Literal["pause", "resume", "discard"]
 

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import msgspec
 
+from callagent.call_info import DIGITS
 from callagent.carriers.twilio import (
-    DIGITS,
     DialectError,
     DigitReceived,
     MarkReached,

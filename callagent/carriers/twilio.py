@@ -14,11 +14,11 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from callagent.call_info import DIGITS
 from callagent.errors import CallagentError
 
 MAX_MESSAGE_BYTES: Final = 65536
 Message = TypeVar("Message")
-DIGITS: Final = "0123456789*#ABCD"
 # Identifiers are written back into messages and logs: nothing in them may need escaping.
 _IDENTIFIER = re.compile(r"[A-Za-z0-9_-]{1,64}")
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, Protocol
+from typing import Protocol
 
-from callagent.call_info import NO_HEADERS, CallInfo, EndReason
+from callagent.call_info import DIGITS, NO_HEADERS, CallInfo, EndReason
 from callagent.legs.carrier_clock import CarrierClock
 from callagent.legs.leg import (
     CallerHungUp,
@@ -22,8 +22,6 @@ from callagent.legs.leg import (
 from callagent.legs.session_media import SessionMedia
 from callagent.legs.switched_media import SwitchedMedia
 from callagent.log import get_logger
-
-DIGITS: Final = frozenset("0123456789*#ABCD")
 
 log = get_logger(__name__)
 

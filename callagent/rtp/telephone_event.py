@@ -6,10 +6,8 @@ import struct
 from dataclasses import dataclass
 from typing import Self
 
+from callagent.call_info import DIGITS
 from callagent.rtp.packet import timestamp_distance
-
-DIGITS = "0123456789*#ABCD"
-"""In the order of their event codes (§3.2)."""
 
 _BODY = struct.Struct("!BBH")
 _LONGEST_SEGMENT = 0xFFFF

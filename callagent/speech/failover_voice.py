@@ -170,10 +170,7 @@ class _Spoken:
 
     def shifted(self, chunk: SpeechChunk) -> SpeechChunk:
         """The chunk with its words' times from the start of the whole utterance."""
-        if not self._before:
-            return chunk
-        by = self._before
-        return replace(chunk, words=tuple(WordTime(w.word, w.start + by, w.end + by) for w in chunk.words))
+        return chunk.later(self._before)
 
     def skip(self, pace: float) -> bool:
         """Leave what was said to the present voice; whether there is anything left to be said."""

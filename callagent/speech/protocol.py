@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 
@@ -71,6 +71,12 @@ class SpeechChunk:
     pcm: bytes
     words: tuple[WordTime, ...] = field(default=())
     """Times of the words that begin in this chunk, where the engine has them."""
+
+    def later(self, seconds: float) -> SpeechChunk:
+        """The chunk with its words' times from the start of an utterance of which so much was spoken before."""
+        if not seconds or not self.words:
+            return self
+        return replace(self, words=tuple(WordTime(w.word, w.start + seconds, w.end + seconds) for w in self.words))
 
 
 class Voice(Protocol):

@@ -170,18 +170,19 @@ def baresip(
         phone.close()
 
 
-def free_port(*kinds: int) -> int:
+def free_port(kind: int, *others: int) -> int:
     """A port that nobody has, nor the one above it, for these kinds of socket.
 
     Not from the system's own range: between the look and the use somebody else's connection would take it.
     """
     while True:
         port = random.randrange(28000, 32760, 2)
-        if all(_is_free(kind, number) for kind in kinds for number in (port, port + 1)):
+        if all(is_free(each, number) for each in (kind, *others) for number in (port, port + 1)):
             return port
 
 
-def _is_free(kind: int, port: int) -> bool:
+def is_free(kind: int, port: int) -> bool:
+    """Whether nobody has the port on loopback. Looks without a connection."""
     with socket.socket(socket.AF_INET, kind) as probe:
         try:
             probe.bind(("127.0.0.1", port))

@@ -10,6 +10,7 @@ import asyncio
 import os
 import re
 import shutil
+import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.baresip import free_port
+from tests.end_to_end.baresip import free_port, is_free
+from tests.end_to_end.scripted import until
 from tests.end_to_end.server_process import ServerProcess
 from tests.end_to_end.test_sip_peers import Caller, serving
 from tests.end_to_end.test_sip_scenarios import desk_of, finished, settings
@@ -96,11 +98,14 @@ def started(arguments: list[str], folder: Path) -> Iterator[subprocess.Popen[str
             one.kill()
 
 
-def test_a_built_in_controller_joins_two_calls_to_us(server: ServerProcess, tmp_path: Path) -> None:
+async def test_a_built_in_controller_joins_two_calls_to_us(server: ServerProcess, tmp_path: Path) -> None:
     """Third-party call control: one call offers late, the other gets that offer."""
-    twin = f"127.0.0.1:{free_port()}"
+    port = free_port(socket.SOCK_STREAM)
+    twin = f"127.0.0.1:{port}"
     arguments = command(server, "-s", "agent", "-3pcc", twin)
     with started([*arguments, "-sn", "3pcc-C-B"], tmp_path) as second:
+        # The first connects once, when it begins.
+        await until(lambda: not is_free(socket.SOCK_STREAM, port), SECONDS)
         run(server, tmp_path, "-sn", "3pcc-C-A", "-3pcc", twin)
         _, errors = second.communicate(timeout=SECONDS)
         assert second.returncode == 0, errors[-2000:]

@@ -16,7 +16,7 @@ from callagent.call_info import EndReason
 from callagent.legs.leg import CallerHungUp, DigitPressed
 from callagent.legs.sip_media import TrunkMedia
 from callagent.sip import Encryption
-from tests.end_to_end.baresip import BARESIP, baresip, free_port
+from tests.end_to_end.baresip import BARESIP, baresip, free_port, is_free
 from tests.end_to_end.scripted import until
 from tests.end_to_end.test_media_peers import PATIENCE, Server, heard_clearly, media, served, write_tone
 
@@ -60,20 +60,10 @@ async def carrier(folder: Path, agent: str) -> AsyncIterator[int]:
         "-Y", str(folder), "-P", str(folder / "kamailio.pid"),
     ]  # fmt: skip
     async with running(relay, folder / "rtpengine.log"):
-        await until(lambda: listens(control), PATIENCE, (folder / "rtpengine.log").read_text)
+        await until(lambda: not is_free(socket.SOCK_DGRAM, control), PATIENCE, (folder / "rtpengine.log").read_text)
         async with running(proxy, folder / "kamailio.log"):
-            await until(lambda: listens(port), PATIENCE, (folder / "kamailio.log").read_text)
+            await until(lambda: not is_free(socket.SOCK_DGRAM, port), PATIENCE, (folder / "kamailio.log").read_text)
             yield port
-
-
-def listens(port: int) -> bool:
-    """Whether somebody has the UDP port."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return True
-    return False
 
 
 @pytest.mark.parametrize("media", [TrunkMedia(encryption=Encryption.REQUIRED)], indirect=True)

@@ -19,7 +19,7 @@ from callagent.agents.action import (
 )
 from callagent.agents.cx.cx_agent import SESSION_START, CxAgent
 from callagent.agents.cx.turn_outputs import TurnOutputs
-from callagent.call_info import EndReason
+from callagent.call_info import DIGITS, EndReason
 from callagent.errors import CallagentError
 
 MAX_TEXT = 64 * 1024
@@ -99,7 +99,7 @@ class CxSession:
 
     def _pressed(self, digits: str, *, will_continue: bool) -> AsyncIterator[Action] | None:
         """Keys end with the finish key; without it when nothing more is announced."""
-        self._digits = (self._digits + "".join(each for each in digits if each in "0123456789*#ABCD"))[:MAX_TEXT]
+        self._digits = (self._digits + "".join(each for each in digits if each in DIGITS))[:MAX_TEXT]
         finish = self._keys.end_key
         ended = bool(finish) and finish in self._digits
         if will_continue and not ended:

@@ -202,10 +202,7 @@ class WorkerCode:
                 given = await self._send(self._with_news(scene, request), on_message)
             except WorkerError as error:
                 self._worker.replaced += 1
-                text = conceal(str(error))
-                log.warning("project_code_failed", op=request["op"], agent=scene.node.name, error=text)
-                failed = (type(error).__name__, text)
-                return [CodeAnswer(error=failed, logs=logs) for _ in range(answers)]
+                return self._failed(scene, request, error, logs, answers)
             return [self._answer(conceal(plain), logs) for plain in given]
 
     async def _apart(self, spare: Spare, scene: Scene, request: Plain) -> list[CodeAnswer]:
@@ -232,9 +229,7 @@ class WorkerCode:
                 finally:
                     await lease.close()
         except WorkerError as error:
-            text = conceal(str(error))
-            log.warning("project_code_failed", op=request["op"], agent=scene.node.name, error=text)
-            return [CodeAnswer(error=(type(error).__name__, text), logs=logs) for _ in request["calls"]]
+            return self._failed(scene, request, error, logs, len(request["calls"]))
         return [self._told(conceal(plain), logs) for plain in data["answers"]]
 
     async def _side_by_side(self, spare: Spare, scene: Scene, requests: Sequence[Plain]) -> list[CodeAnswer]:
@@ -295,6 +290,14 @@ class WorkerCode:
     def _answer(self, plain: Mapping[str, Any], logs: Sequence[Mapping[str, Any]]) -> CodeAnswer:
         self.take(plain.get("actions") or {})
         return self._told(plain, logs)
+
+    def _failed(
+        self, scene: Scene, request: Plain, error: WorkerError, logs: Sequence[Mapping[str, Any]], answers: int
+    ) -> list[CodeAnswer]:
+        """Of a request that the worker did not answer."""
+        text = self._conversation.vault.conceal(str(error))
+        log.warning("project_code_failed", op=request["op"], agent=scene.node.name, error=text)
+        return [CodeAnswer(error=(type(error).__name__, text), logs=logs) for _ in range(answers)]
 
     def _told(self, plain: Mapping[str, Any], logs: Sequence[Mapping[str, Any]]) -> CodeAnswer:
         actions = plain.get("actions") or {}

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from dataclasses import replace
 from typing import cast
 
 from callagent.call_info import SAMPLE_RATE
-from callagent.speech.protocol import SpeechChunk, Voice, VoiceSettings, WordTime
+from callagent.speech.protocol import SpeechChunk, Voice, VoiceSettings
 from callagent.speech.sentences import sentences
 from callagent.speech.ssml import is_ssml, plain
 
@@ -30,7 +29,7 @@ class LongTextVoice:
             async with aclosing(cast("AsyncGenerator[SpeechChunk, None]", self._voice.speak(part, settings))) as chunks:
                 async for chunk in chunks:
                     seconds += len(chunk.pcm) / (2 * SAMPLE_RATE)
-                    yield _later(chunk, before)
+                    yield chunk.later(before)
             before += seconds
 
     async def close(self) -> None:
@@ -61,9 +60,3 @@ def _fitting(sentence: str, most: int) -> list[str]:
 
 def _size(text: str) -> int:
     return len(text.encode())
-
-
-def _later(chunk: SpeechChunk, by: float) -> SpeechChunk:
-    if not by or not chunk.words:
-        return chunk
-    return replace(chunk, words=tuple(WordTime(word.word, word.start + by, word.end + by) for word in chunk.words))

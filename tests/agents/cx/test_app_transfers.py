@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -99,7 +100,7 @@ async def test_with_a_number_and_sip_refer_the_caller_is_referred(tmp_path: Path
 
 async def test_with_a_number_alone_we_call_it_and_stay_in_between(tmp_path: Path) -> None:
     app = escalating(tmp_path, PHONE_GATEWAY_TRANSFER=NUMBER, LIVE_AGENT_HANDOFF=HANDOFF)
-    config, port = tmp_path / "callagent.toml", free_port()
+    config, port = tmp_path / "callagent.toml", free_port(socket.SOCK_DGRAM)
     config.write_text(f'[[targets]]\nname = "+15550199"\nuri = "sip:+15550199@127.0.0.1:{port}"\n')
     with serve(tmp_path, "--config", str(config), project=app, **scripts(tmp_path, [], [])) as server:
         async with sipp(tmp_path, "desk_leaves", "-p", str(port)), sipp(tmp_path, "hung_up", server.sip):
