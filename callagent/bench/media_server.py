@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import json
 import math
 import struct
 import sys
 import time
+from collections import deque
 from collections.abc import Callable
 from itertools import count, cycle
+from typing import Any
 
-from callagent.call_info import FRAME_BYTES, FRAME_SECONDS
+from callagent.call_info import FRAME_BYTES, FRAME_SECONDS, SAMPLE_RATE
+from callagent.collector import calm_collector
 from callagent.rtp import Pump, RtpParameters, RtpPorts, RtpSession, open_codec
+from callagent.speech.decimator import Decimator, prepare_decimators
 
 _SWITCH_INTERVAL = 0.0002
 _RECOGNIZER_RATE = 16000
@@ -50,28 +53,25 @@ class Talk:
         return _voice(8000)[next(self._numbers) % _FRAMES_OF_VOICE]
 
     def _resample(self) -> None:
-        import numpy
-        import soxr
+        """As a session's audio goes up, and a provider's voice comes down."""
+        import audioop
 
-        upwards = soxr.ResampleStream(8000, _RECOGNIZER_RATE, 1, dtype="int16")
-        downwards = soxr.ResampleStream(_VOICE_RATE, 8000, 1, dtype="int16")
+        state: Any = None
+        decimator = Decimator(_VOICE_RATE // SAMPLE_RATE)
         frames = _voice(_VOICE_RATE)
-        pieces = cycle(
-            numpy.frombuffer(b"".join(frames[at : at + _PIECE]), dtype="<i2") for at in range(0, len(frames), _PIECE)
-        )
-        pcm = bytearray()
+        pieces = cycle(b"".join(frames[at : at + _PIECE]) for at in range(0, len(frames), _PIECE))
+        ready: deque[bytes] = deque()
 
         def hear(frame: bytes, now: float) -> None:
-            upwards.resample_chunk(numpy.frombuffer(frame, dtype="<i2"))
+            nonlocal state
+            _, state = audioop.ratecv(frame, 2, 1, SAMPLE_RATE, _RECOGNIZER_RATE, state)
             self._hear(frame, now)
 
         def speak() -> bytes:
-            # The resampler's first answers are shorter than what it was given: it looks ahead.
-            while len(pcm) < FRAME_BYTES:
-                pcm.extend(downwards.resample_chunk(next(pieces)).tobytes())
-            frame = bytes(pcm[:FRAME_BYTES])
-            del pcm[:FRAME_BYTES]
-            return frame
+            if not ready:
+                pcm = decimator.feed(next(pieces))
+                ready.extend(pcm[at : at + FRAME_BYTES] for at in range(0, len(pcm), FRAME_BYTES))
+            return ready.popleft()
 
         self.hear, self.speak = hear, speak
 
@@ -100,8 +100,7 @@ async def run(calls: int, seconds: float, codec_name: str, *, resample: bool) ->
         assert codec is not None
         session.connect(("127.0.0.1", peer), RtpParameters(codec))
         session.start(talk.hear, talk.speak)
-    gc.collect()
-    gc.freeze()
+    calm_collector()
     await asyncio.sleep(_WARM_UP_SECONDS)
     cpu, began = time.process_time(), time.monotonic()
     before = sum(talk.frames for talk in talks)
@@ -123,8 +122,6 @@ async def run(calls: int, seconds: float, codec_name: str, *, resample: bool) ->
     for session in sessions:
         session.close()
     pump.stop()
-    # The resamplers complain when the interpreter goes before them.
-    gc.unfreeze()
 
 
 def main() -> None:
@@ -135,9 +132,9 @@ def main() -> None:
     parser.add_argument("--resample", action="store_true")
     options = parser.parse_args()
     sys.setswitchinterval(_SWITCH_INTERVAL)
+    prepare_decimators()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(run(options.calls, options.seconds, options.codec, resample=options.resample))
-    gc.collect()
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -15,7 +15,6 @@ _LONGEST_PITCH = 120
 _MATCH = 80
 _SHORT_MATCH = 40
 """For a single frame, which is all there may be of the future."""
-_HISTORY_BYTES = 2 * (2 * _LONGEST_PITCH + _MATCH)
 _SEGMENTS = 8
 """Of a frame; each has one gain."""
 _SEGMENT_BYTES = FRAME_BYTES // _SEGMENTS
@@ -32,7 +31,9 @@ class Concealment:
     """Remembers what was heard last. About 0.2 µs for a frame received, 30 µs for a frame made up."""
 
     def __init__(self) -> None:
-        self._history = b""
+        # Two frames are the history: the longest pitch twice, and what is matched.
+        self._before = b""
+        self._last = b""
         self._cycle = b""
         self._phase = 0
         self._made_up = 0
@@ -42,7 +43,7 @@ class Concealment:
         if self._made_up:
             frame = self._blend(frame)
             self._made_up = 0
-        self._history = (self._history + frame)[-_HISTORY_BYTES:]
+        self._before, self._last = self._last, frame
         return frame
 
     def conceal(self) -> bytes:
@@ -81,13 +82,13 @@ class Concealment:
 
     def silence(self) -> bytes:
         """A frame of silence that the peer meant; nothing is made up from what was heard before it."""
-        self._history = b""
+        self._before = self._last = b""
         self._made_up = 0
         return SILENCE
 
     def _start_cycle(self) -> None:
         self._phase = 0
-        self._cycle = _cycle_of(self._history, _MATCH)
+        self._cycle = _cycle_of(self._before + self._last, _MATCH)
 
     def _continue_cycle(self, length: int) -> bytes:
         cycle = self._cycle

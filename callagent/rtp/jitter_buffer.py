@@ -40,15 +40,15 @@ class JitterBuffer:
         sequence = packet.sequence
         if self._next is None:
             self._next = sequence
-        distance = sequence_distance(sequence, self._next)
-        if distance < 0:
-            self._count_old(sequence, now)
-            return []
-        if distance == 0 and not self._held:
+        if sequence == self._next and not self._held:
             self._next = (sequence + 1) & 0xFFFF
             if self.hold > SHORTEST_HOLD:
                 self.hold = max(SHORTEST_HOLD, self.hold * _DECAY)
             return [packet]
+        distance = sequence_distance(sequence, self._next)
+        if distance < 0:
+            self._count_old(sequence, now)
+            return []
         if sequence in self._held:
             self.duplicates += 1
             return []

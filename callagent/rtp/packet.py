@@ -7,6 +7,8 @@ from typing import NamedTuple, Self
 
 HEADER = struct.Struct("!BBHII")
 VERSION = 2
+_NOTHING_MORE = VERSION << 6
+"""The first octet of a packet without padding, extension and contributing sources."""
 
 
 class RtpPacket(NamedTuple):
@@ -25,11 +27,13 @@ class RtpPacket(NamedTuple):
     @classmethod
     def parse(cls, data: bytes) -> Self:
         """Raises `ValueError` for anything that RFC 3550 does not allow."""
-        if len(data) < HEADER.size or data[0] >> 6 != VERSION:
+        if len(data) < HEADER.size:
             raise ValueError("RTP packet is not valid")
         flags, kind, sequence, timestamp, ssrc = HEADER.unpack_from(data)
-        if not flags & 0x3F:
+        if flags == _NOTHING_MORE:
             return tuple.__new__(cls, (kind & 0x7F, sequence, timestamp, ssrc, data[12:], kind > 0x7F, (), None))
+        if flags >> 6 != VERSION:
+            raise ValueError("RTP packet is not valid")
         end = len(data) - _padding(data) if flags & 0x20 else len(data)
         start = HEADER.size + 4 * (flags & 0x0F)
         if start > end:

@@ -11,7 +11,7 @@ from callagent.rtp.comfort_noise import ComfortNoise
 from callagent.rtp.concealment import Concealment
 from callagent.rtp.in_band_digits import InBandDigits
 from callagent.rtp.jitter_buffer import JitterBuffer
-from callagent.rtp.packet import RtpPacket, is_rtcp, timestamp_distance
+from callagent.rtp.packet import RtpPacket, timestamp_distance
 from callagent.rtp.parameters import RtpParameters
 from callagent.rtp.remote import Address, Remote
 from callagent.rtp.source import Source
@@ -114,16 +114,17 @@ class RtpReceiver:
         self._noise = None
 
     def receive(self, data: bytes, source: Address, now: float) -> list[Received]:
-        """A datagram from the media socket."""
+        """A datagram from the media socket that is no RTCP."""
         packet = self._open(data, source, now)
         if packet is None:
             self.refused += 1
             return []
         received: list[Received] = []
         assert self.remote is not None
-        for earlier, came in self.remote.take_proof():
-            self.refused -= 1
-            self._take(earlier, came, received)
+        if self.remote.proof:
+            for earlier, came in self.remote.take_proof():
+                self.refused -= 1
+                self._take(earlier, came, received)
         self._take(packet, now, received)
         return received
 
@@ -164,7 +165,7 @@ class RtpReceiver:
 
     def _open(self, data: bytes, source: Address, now: float) -> RtpPacket | None:
         """The packet in a datagram; None when it is not the peer's."""
-        if self.remote is None or is_rtcp(data):
+        if self.remote is None:
             return None
         try:
             if self._secure is not None:
@@ -180,19 +181,21 @@ class RtpReceiver:
 
     def _take(self, packet: RtpPacket, now: float, received: list[Received]) -> None:
         """A packet of the peer."""
-        packets, restarted = self._source.receive(packet, now)
-        if restarted:
+        if self._source.accept(packet, now):
+            self._count(packet, now, received)
+        elif run := self._source.change(packet, now):
             received += self._restart(now)
-        for accepted in packets:
-            self.packets += 1
-            self.heard = now
-            # Key presses stand still in time: they say nothing of jitter.
-            timed = accepted.payload_type in self._audio_types
-            self.reception.receive(
-                accepted.sequence, accepted.timestamp if timed else None, now, self._codec.clock_rate
-            )
-            for ordered in self.buffer.receive(accepted, now):
-                self._play(ordered, now, received)
+            for each in run:
+                self._count(each, now, received)
+
+    def _count(self, packet: RtpPacket, now: float, received: list[Received]) -> None:
+        self.packets += 1
+        self.heard = now
+        # Key presses stand still in time: they say nothing of jitter.
+        timestamp = packet.timestamp if packet.payload_type in self._audio_types else None
+        self.reception.receive(packet.sequence, timestamp, now, self._codec.clock_rate)
+        for ordered in self.buffer.receive(packet, now):
+            self._play(ordered, now, received)
 
     def _restart(self, now: float) -> list[Received]:
         received: list[Received] = []
@@ -236,12 +239,15 @@ class RtpReceiver:
         self._noise = None
         if self._rest or len(pcm) != FRAME_BYTES:
             pcm = self._rest + pcm
-        while len(pcm) >= FRAME_BYTES:
-            frame, pcm = pcm[:FRAME_BYTES], pcm[FRAME_BYTES:]
+            whole = len(pcm) - len(pcm) % FRAME_BYTES
+            frames = [pcm[at : at + FRAME_BYTES] for at in range(0, whole, FRAME_BYTES)]
+            self._rest = pcm[whole:]
+        else:
+            frames = [pcm]
+        for frame in frames:
             if self._in_band is not None and (digit := self._in_band.receive(frame)):
                 received.append(digit)
             received.append(self._concealment.received(frame))
-        self._rest = pcm
 
     def _play_noise(self, packet: RtpPacket, now: float, received: list[Received]) -> None:
         try:

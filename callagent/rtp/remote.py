@@ -60,7 +60,8 @@ class Remote:
         self._networks = networks
         self._state = _State.WAITING
         self._candidates: dict[Address, _Candidate] = {}
-        self._proof: list[tuple[RtpPacket, float]] = []
+        self.proof: list[tuple[RtpPacket, float]] = []
+        """What `take_proof` gives."""
 
     def accept(self, source: Address, packet: RtpPacket, now: float, *, authentic: bool) -> bool:
         """Whether a packet from `source` is the peer's; may change `address`, and leave something to `take_proof`."""
@@ -82,7 +83,7 @@ class Remote:
 
     def take_proof(self) -> list[tuple[RtpPacket, float]]:
         """The packets, and when they came, that were not accepted before the one that proved them the peer's."""
-        proof, self._proof = self._proof, []
+        proof, self.proof = self.proof, []
         return proof
 
     def accept_host(self, source: Address) -> bool:
@@ -96,7 +97,7 @@ class Remote:
         if candidate is not None:
             if not candidate.add(packet, now):
                 return False
-            self._proof = candidate.packets[:-1]
+            self.proof = candidate.packets[:-1]
             return True
         if len(self._candidates) >= _MAX_CANDIDATES:
             self._candidates.clear()

@@ -195,7 +195,9 @@ class RtpSession:
             self._socket.sendto(packet if self._secure is None else self._secure.protect(packet), destination)
         except OSError:
             self.send_errors += 1
-        self._lateness = max(self._lateness, time.monotonic() - due)
+        late = time.monotonic() - due
+        if late > self._lateness:
+            self._lateness = late
 
     def fail(self, error: Exception) -> None:
         """Told once: what fails for one frame fails for fifty a second."""

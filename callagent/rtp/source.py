@@ -27,23 +27,29 @@ class Source:
         self._heard = 0.0
         self._run: list[RtpPacket] = []
 
-    def receive(self, packet: RtpPacket, now: float) -> tuple[list[RtpPacket], bool]:
-        """The packets to take, and whether they begin a new stream."""
+    def accept(self, packet: RtpPacket, now: float) -> bool:
+        """Whether the packet is of the stream that is followed."""
+        if packet.ssrc != self.ssrc:
+            return False
+        distance = sequence_distance(packet.sequence, self._highest)
+        if not -MAX_BEHIND <= distance <= MAX_AHEAD:
+            return False
+        if distance > 0:
+            self._highest = packet.sequence
+        self._heard = now
+        if self._run:
+            self._drop_run()
+        return True
+
+    def change(self, packet: RtpPacket, now: float) -> list[RtpPacket]:
+        """Of a packet not accepted: what there is of the stream that is followed from now on; empty for none yet."""
         if self.ssrc is None:
-            return self._follow([packet], now), True
-        if packet.ssrc == self.ssrc:
-            distance = sequence_distance(packet.sequence, self._highest)
-            if -MAX_BEHIND <= distance <= MAX_AHEAD:
-                if distance > 0:
-                    self._highest = packet.sequence
-                self._heard = now
-                self._drop_run()
-                return [packet], False
+            return self._follow([packet], now)
         self._extend_run(packet)
         if not self._run_is_enough(now):
-            return [], False
+            return []
         run, self._run = self._run, []
-        return self._follow(run, now), True
+        return self._follow(run, now)
 
     def _follow(self, packets: list[RtpPacket], now: float) -> list[RtpPacket]:
         self.ssrc = packets[-1].ssrc

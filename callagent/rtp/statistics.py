@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from callagent.rtp.packet import sequence_distance
+
+_HALF = 0x8000
+"""Of the sequence numbers."""
 
 
 class Reception:
@@ -15,7 +20,7 @@ class Reception:
         self._cycles = 0
         self._highest = 0
         self._base: int | None = None
-        self._transit: float | None = None
+        self._transit = inf
         self._expected_before = 0
         self._packets_before = 0
 
@@ -24,24 +29,25 @@ class Reception:
         self.packets += 1
         if self._base is None:
             self._base = self._highest = sequence
+        elif 0 < sequence - self._highest < _HALF:
+            self._highest = sequence
         elif sequence_distance(sequence, self._highest) > 0:
-            self._cycles += sequence < self._highest
+            self._cycles += 1
             self._highest = sequence
         if timestamp is None:
             return
         transit = now * clock_rate - timestamp
-        if self._transit is not None:
-            change = abs(transit - self._transit)
-            # A jump of the timestamp is not jitter.
-            if change < clock_rate:
-                self.jitter += (change - self.jitter) / 16
+        change = abs(transit - self._transit)
+        # A jump of the timestamp is not jitter, nor is the first packet.
+        if change < clock_rate:
+            self.jitter += (change - self.jitter) / 16
         self._transit = transit
 
     def restart(self) -> None:
         """Another stream begins; the jitter and the count of packets go on."""
         self.packets = self._packets_before = self._expected_before = self._cycles = 0
         self._base = None
-        self._transit = None
+        self._transit = inf
 
     @property
     def highest(self) -> int:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from callagent.agents.cx import InputRefused
 from callagent.call_info import SAMPLE_RATE
-from callagent.speech.providers.audio import Decimator
+from callagent.speech.decimator import Decimator
 
 ENCODINGS: Final = {"LINEAR16": 2, "MULAW": 1, "ALAW": 1}
 """Bytes of a sample."""

@@ -8,8 +8,6 @@ import pytest
 
 from callagent.bench.media import GOAL_MICROSECONDS, bench_media, measure
 
-pytest.importorskip("soxr")
-
 
 @pytest.fixture
 def few() -> argparse.Namespace:

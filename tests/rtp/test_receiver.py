@@ -98,10 +98,9 @@ def test_strangers_unknown_types_and_garbage_are_refused() -> None:
     assert RtpReceiver(RtpParameters(PCMU), 0).receive(packet, PEER, 0.0) == []
     assert receiver.receive(packet, STRANGER, 0.0) == []
     assert receiver.receive(b"\x80", PEER, 0.0) == []
-    assert receiver.receive(b"\x80\xc8" + packet[2:], PEER, 0.0) == []
     assert receiver.receive(bytes(RtpPacket(96, 1, 1, 7, b"x")), PEER, 0.0) == []
     assert receiver.receive(bytes(RtpPacket(101, 2, 1, 7, b"x")), PEER, 0.0) == []
-    assert receiver.refused_total == 5
+    assert receiver.refused_total == 4
     assert receiver.remote is not None
     assert receiver.remote.address == PEER
 

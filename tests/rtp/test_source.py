@@ -6,21 +6,26 @@ from tests.rtp.streams import Arrival, audio
 
 
 def taken(source: Source, arrivals: list[Arrival]) -> list[RtpPacket]:
-    return [packet for at, each in arrivals for packet in source.receive(each, at)[0]]
+    return [packet for at, each in arrivals for packet in heard(source, each, at)]
+
+
+def heard(source: Source, packet: RtpPacket, at: float) -> list[RtpPacket]:
+    return [packet] if source.accept(packet, at) else source.change(packet, at)
 
 
 def test_the_first_packet_begins_a_stream_and_the_next_ones_follow() -> None:
     source = Source()
     (at, first), (later, second), *_ = audio(3)
-    assert source.receive(first, at) == ([first], True)
-    assert source.receive(second, later) == ([second], False)
+    assert not source.accept(first, at)
+    assert source.change(first, at) == [first]
+    assert source.accept(second, later)
 
 
 def test_another_source_is_refused_while_the_present_one_speaks() -> None:
     source = Source()
     for (at, own), (_, other) in zip(audio(100), audio(100, ssrc=666, sequence=1), strict=True):
-        assert source.receive(own, at) == ([own], at == 0.0)
-        assert source.receive(other, at + 0.01) == ([], False)
+        assert heard(source, own, at) == [own]
+        assert heard(source, other, at + 0.01) == []
     assert source.refused >= 99
 
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import audioop
-from array import array
 from collections.abc import AsyncIterator
-from functools import cache
-from math import cos, pi, sin
 
 from callagent.errors import ProviderError
 from callagent.speech.protocol import SpeechChunk
@@ -49,46 +46,3 @@ async def ulaw_chunks(audio: AsyncIterator[bytes]) -> AsyncIterator[SpeechChunk]
             yield SpeechChunk(decode_ulaw(part))
     finally:
         await audio.aclose()  # type: ignore[attr-defined]
-
-
-class Decimator:
-    """From 24 kHz to 8 kHz in pieces of any length: a low-pass filter, then every third sample, or `factor`th."""
-
-    def __init__(self, factor: int = 3) -> None:
-        self._factor = factor
-        self._taps = _taps(cutoff=3500 / (8000 * factor))
-        self._odd = b""
-        self._before = bytes(2 * (len(self._taps) - 1))
-        """The samples that the next output still depends on."""
-        self._phase = 0
-
-    def feed(self, pcm: bytes) -> bytes:
-        """16-bit PCM in and out."""
-        pcm = self._odd + pcm
-        whole = len(pcm) - len(pcm) % 2
-        self._odd = pcm[whole:]
-        samples = self._before + pcm[:whole]
-        self._before = samples[whole:]
-        if not whole:
-            return b""
-        # A sum of shifted, weighted copies is the filter; each step runs in C over all samples at once.
-        total = bytes(2 * whole)
-        wide = audioop.lin2lin(samples, 2, 4)
-        for position, tap in enumerate(self._taps):
-            shifted = audioop.mul(wide[4 * position : 4 * position + 2 * whole], 4, tap)
-            total = audioop.add(total, shifted, 4)
-        kept = array("h", audioop.lin2lin(total, 4, 2))[self._phase :: self._factor]
-        self._phase = (self._phase - whole // 2) % self._factor
-        return kept.tobytes()
-
-
-@cache
-def _taps(count: int = 47, cutoff: float = 3500 / 24000) -> tuple[float, ...]:
-    """A windowed sinc (Hamming) with a gain of 1 at 0 Hz."""
-    middle = (count - 1) / 2
-    taps = []
-    for number in range(count):
-        x = number - middle
-        sinc = 2 * cutoff if not x else sin(2 * pi * cutoff * x) / (pi * x)
-        taps.append(sinc * (0.54 - 0.46 * cos(2 * pi * number / (count - 1))))
-    return tuple(tap / sum(taps) for tap in taps)

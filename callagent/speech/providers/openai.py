@@ -6,8 +6,9 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 from callagent.errors import ProviderError
+from callagent.speech.decimator import Decimator, prepare_decimators
 from callagent.speech.protocol import RecognizerSettings, SpeechChunk, VoiceSettings
-from callagent.speech.providers.audio import Decimator, most_audio
+from callagent.speech.providers.audio import most_audio
 from callagent.speech.providers.http import ProviderClient
 from callagent.speech.providers.refusal import parse_object
 from callagent.speech.providers.settings import SpeechProvider, primary_language
@@ -31,6 +32,7 @@ class OpenAiVoice:
     """Bytes. `input` has at most 4096 characters, 2000 tokens for gpt-4o-mini-tts (API reference, create speech)."""
 
     def __init__(self, settings: SpeechProvider) -> None:
+        prepare_decimators()
         self._settings = settings
         self._client = ProviderClient(WHO, settings)
 

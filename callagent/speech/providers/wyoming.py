@@ -16,8 +16,9 @@ from urllib.parse import urlsplit
 
 from callagent.call_info import SAMPLE_RATE
 from callagent.errors import ProviderError, ProviderTimeout
+from callagent.speech.decimator import Decimator, prepare_decimators
 from callagent.speech.protocol import RecognizerSettings, SpeechChunk, Transcript, VoiceSettings
-from callagent.speech.providers.audio import Decimator, most_audio
+from callagent.speech.providers.audio import most_audio
 from callagent.speech.providers.refusal import parse_object
 from callagent.speech.providers.settings import SpeechProvider, primary_language
 from callagent.speech.providers.utterance import WIDE_RATE, Understood, UtteranceStream, wide
@@ -160,6 +161,7 @@ class WyomingVoice:
     WHO = "the Wyoming voice"
 
     def __init__(self, settings: SpeechProvider) -> None:
+        prepare_decimators()
         self._settings = settings
 
     async def speak(self, text: str, settings: VoiceSettings) -> AsyncIterator[SpeechChunk]:
