@@ -27,9 +27,10 @@ from callagent.sip.events import (
     TransferRequested,
     TransferState,
 )
+from callagent.sip.headers import Headers
 from callagent.sip.lookup import Lookup, LookupFailed
 from callagent.sip.media_policy import Encryption, MediaPolicy, NotAcceptable
-from callagent.sip.message import Headers, MalformedMessage, Request, Response, parse_message
+from callagent.sip.message import MalformedMessage, Request, Response, parse_message
 from callagent.sip.negotiation import FRAME_TIME, Agreement, Negotiation
 from callagent.sip.passport import Passport
 from callagent.sip.reason import Reason, parse_reasons

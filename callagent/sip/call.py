@@ -16,7 +16,8 @@ from callagent.sip.events import (
     CallRinging,
     EndCause,
 )
-from callagent.sip.message import Headers, Message, Request, Response
+from callagent.sip.headers import Headers
+from callagent.sip.message import Message, Request, Response
 from callagent.sip.reliable import ReliableRinging
 from callagent.sip.reoffer import Reoffers
 from callagent.sip.session_timer import SessionTimer

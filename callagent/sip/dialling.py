@@ -11,7 +11,8 @@ from callagent.sip.call_states import CallInput, CallState
 from callagent.sip.dialog import Dialog
 from callagent.sip.digest import MAX_PROOFS, Credentials, authorized, repeated
 from callagent.sip.grammar import parse_integer
-from callagent.sip.message import CSeq, Headers, Request, Response
+from callagent.sip.headers import Headers
+from callagent.sip.message import CSeq, Request, Response
 from callagent.sip.reliable import EarlyDialogs
 from callagent.sip.transaction_layer import ClientTransaction, Hop
 from callagent.sip.wire import Wire

@@ -6,7 +6,8 @@ import ipaddress
 from dataclasses import dataclass, field, replace
 
 from callagent.sip.address import Address
-from callagent.sip.message import CSeq, Headers, Request, Response
+from callagent.sip.headers import Headers
+from callagent.sip.message import CSeq, Request, Response
 from callagent.sip.transaction_layer import Hop, default_port
 from callagent.sip.uri import Uri
 

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from callagent.sip.grammar import quote, split_list, unquote
-from callagent.sip.message import CSeq, Headers, Request, Response
+from callagent.sip.headers import Headers
+from callagent.sip.message import CSeq, Request, Response
 
 ALGORITHMS = {"SHA-256": "sha256", "MD5": "md5"}
 """Strongest first."""

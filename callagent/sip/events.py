@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from callagent.sip.message import Headers
+from callagent.sip.headers import Headers
 from callagent.sip.uri import Uri
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ import secrets
 
 from callagent.sip.address import Address
 from callagent.sip.grammar import parse_integer
-from callagent.sip.message import CSeq, Headers, Request, Response
+from callagent.sip.headers import Headers
+from callagent.sip.message import CSeq, Request, Response
 from callagent.sip.uri import Uri
 
 _EXPIRES = 3600

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from http import HTTPStatus
 
 from callagent.sip.address import Address
-from callagent.sip.message import Headers, Request, Response
+from callagent.sip.headers import Headers
+from callagent.sip.message import Request, Response
 
 METHODS = ("INVITE", "ACK", "BYE", "CANCEL", "OPTIONS", "INFO", "UPDATE", "MESSAGE", "NOTIFY", "PRACK")
 KNOWN_METHODS = (*METHODS, "REFER", "REGISTER", "SUBSCRIBE", "PUBLISH")

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from callagent.sip.dialog import Dialog
 from callagent.sip.grammar import parse_integer
-from callagent.sip.message import Headers, Message, Request, Response
+from callagent.sip.headers import Headers
+from callagent.sip.message import Message, Request, Response
 from callagent.sip.parameters import Parameters
 from callagent.sip.timers import Timer
 from callagent.sip.within import send_within

@@ -6,7 +6,8 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from callagent.sip.message import CSeq, Headers, Request, Response
+from callagent.sip.headers import Headers
+from callagent.sip.message import CSeq, Request, Response
 from callagent.sip.timers import Timers, TimerSettings
 from callagent.sip.transactions import (
     CLIENT,

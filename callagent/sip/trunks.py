@@ -11,8 +11,9 @@ from callagent.log import get_logger
 from callagent.sip.address import Address
 from callagent.sip.digest import MAX_PROOFS, Credentials, authorized
 from callagent.sip.endpoint import Endpoint
+from callagent.sip.headers import Headers
 from callagent.sip.lookup import LookupFailed
-from callagent.sip.message import CSeq, Headers, Request, Response
+from callagent.sip.message import CSeq, Request, Response
 from callagent.sip.registration import Registration
 from callagent.sip.transaction_layer import Hop
 from callagent.sip.uri import Uri

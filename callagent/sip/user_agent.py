@@ -16,16 +16,9 @@ from callagent.sip.checks import refusal_of
 from callagent.sip.dialling import Way
 from callagent.sip.events import CallReplaced, Event, InviteReceived
 from callagent.sip.framing import MAX_STREAM_MESSAGE
+from callagent.sip.headers import Headers
 from callagent.sip.in_dialog import receive_in_dialog
-from callagent.sip.message import (
-    MAX_DATAGRAM,
-    CSeq,
-    Headers,
-    MalformedMessage,
-    Request,
-    Response,
-    parse_message,
-)
+from callagent.sip.message import MAX_DATAGRAM, CSeq, MalformedMessage, Request, Response, parse_message
 from callagent.sip.multipart import unwrap_description
 from callagent.sip.rate_limit import RateLimit
 from callagent.sip.replaces import Replaces

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from callagent.sip import Headers, MalformedMessage, Request, parse_message
-from callagent.sip.message import MAX_DATAGRAM, MAX_HEADERS, MAX_VIAS, CSeq
+from callagent.sip.headers import MAX_HEADERS
+from callagent.sip.message import MAX_DATAGRAM, MAX_VIAS, CSeq
 
 INVITE = (
     b"INVITE sip:agent@192.0.2.2 SIP/2.0\r\n"

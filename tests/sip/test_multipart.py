@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from callagent.sip.message import Headers, Message
+from callagent.sip.headers import Headers
+from callagent.sip.message import Message
 from callagent.sip.multipart import unwrap_description
 
 ISUP = b"--u-1\r\nContent-Type: application/ISUP;version=itu-t92+\r\n\r\n\x01\x00\r\n"

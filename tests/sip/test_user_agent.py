@@ -26,7 +26,8 @@ from callagent.sip import (
     UserAgent,
     parse_message,
 )
-from callagent.sip.message import CSeq, Headers
+from callagent.sip.headers import Headers
+from callagent.sip.message import CSeq
 from callagent.sip.transaction_layer import server_key
 from tests.sip.pair import PHONE, SERVER, Pair, settings
 
