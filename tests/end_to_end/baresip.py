@@ -153,7 +153,8 @@ def baresip(
     sip, control = free_port(socket.SOCK_DGRAM, socket.SOCK_STREAM), free_port(socket.SOCK_STREAM)
     recordings = folder / "recordings"
     recordings.mkdir(parents=True)
-    places = {"microphone": microphone, "recordings": recordings, "modules": MODULES}
+    # It cuts the path of a recording at 127 characters.
+    places = {"microphone": microphone, "recordings": recordings.name, "modules": MODULES}
     shown = f"sip_certificate {certificate}" if certificate is not None else ""
     text = _CONFIG.format(sip=sip, control=control, rate=rate, mux="yes" if mux else "no", certificate=shown, **places)
     (folder / "config").write_text(text)
@@ -162,7 +163,9 @@ def baresip(
     )
     (folder / "contacts").write_text("")
     with (folder / "log").open("wb") as log:
-        process = subprocess.Popen([BARESIP, "-f", str(folder)], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        process = subprocess.Popen(
+            [BARESIP, "-f", str(folder)], stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder
+        )
     phone = Baresip(process, sip, control, recordings)
     try:
         yield phone
