@@ -23,6 +23,7 @@ from callagent.legs.carrier_clock import CarrierClock
 from callagent.legs.session_leg import SessionLeg
 from callagent.turns import BargedIn, CallerTurnEnded, FloorYielded, PartialHeard, TurnEvent, TurnReopened
 from callagent.web.session_audio import AudioForm, Inward, Outward, decoded
+from callagent.web.session_messages import error_message
 
 NORMAL: Final = 1000
 MOST_EARLY: Final = 20
@@ -119,7 +120,7 @@ class SessionCall:
     def refuse(self, error: Exception) -> None:
         """The client broke the rules: the call ends, the session does not."""
         self._refused = True
-        self._send({"error": {"code": 400, "message": str(error)}})
+        self._send(error_message(400, str(error)))
         self._socket.close(NORMAL, drain=True)
         self.leg.fail(str(error))
 

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any, Final
 
 from aiohttp import WSMsgType, web
 
-from callagent.agents.cx import InputRefused
-from callagent.errors import CallagentError, ProviderError
+from callagent.agents.cx import InputRefused, NotFound
+from callagent.errors import ProviderError
 
 MAX_REQUEST: Final = 4 * 1024 * 1024
 """A minute of audio in any form."""
+
+_STATUSES: Final[Mapping[int, str]] = {
+    400: "INVALID_ARGUMENT",
+    404: "NOT_FOUND",
+    503: "UNAVAILABLE",
+    504: "DEADLINE_EXCEEDED",
+}
+"""HTTP status -> the API's own (google.rpc.Code)."""
 
 
 async def read_request(request: web.Request) -> bytes:
@@ -24,7 +33,9 @@ async def read_request(request: web.Request) -> bytes:
     return bytes(body)
 
 
-def status_of(error: CallagentError) -> int:
+def status_of(error: Exception) -> int:
+    if isinstance(error, NotFound):
+        return 404
     return 503 if isinstance(error, ProviderError) else 400
 
 
@@ -54,8 +65,14 @@ def refusal(status: int, text: str) -> web.Response:
     return web.json_response(error_message(status, text), status=status)
 
 
+def refused(status: int, text: str) -> web.HTTPException:
+    kinds = {400: web.HTTPBadRequest, 404: web.HTTPNotFound, 504: web.HTTPGatewayTimeout}
+    return kinds[status](text=dumps(error_message(status, text)), content_type="application/json")
+
+
 def error_message(status: int, text: str) -> dict[str, Any]:
-    return {"error": {"code": status, "message": text}}
+    """As the API writes errors (https://cloud.google.com/apis/design/errors)."""
+    return {"error": {"code": status, "message": text, "status": _STATUSES[status]}}
 
 
 def dumps(data: Any) -> str:

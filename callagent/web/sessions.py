@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any, Final
 
 from aiohttp import web
 
 from callagent.agents.action import AgentProject
-from callagent.agents.cx import CxProject, CxSession, InputRefused, Speak, whole_turns
-from callagent.call_info import CallInfo, EndReason
-from callagent.errors import CallagentError, ProviderError
+from callagent.agents.cx import InputRefused, Speak, whole_turns
+from callagent.call_info import EndReason
+from callagent.errors import ProviderError
 from callagent.legs.carrier_clock import CarrierClock
 from callagent.legs.session_leg import SessionLeg
 from callagent.legs.session_media import AudioTooEarly
@@ -37,32 +34,18 @@ from callagent.web.session_messages import (
     message_object,
     read_request,
     refusal,
+    refused,
     status_of,
 )
 from callagent.web.session_speech import SessionSpeech
+from callagent.web.session_table import TURN_SECONDS, Held, SessionTable
 
-MAX_SESSIONS: Final = 200
-IDLE_SECONDS: Final = 1800.0
-"""After which a session that nobody uses makes place."""
 MAX_BODY: Final = 256 * 1024
 """Of one message of a socket."""
-TURN_SECONDS: Final = 120.0
 _PATH = r"/{version:v1|v1beta}/projects/{project}/locations/{location}/apps/{app}/sessions/{id}"
 _BIDI = r"/ws/google.cloud.ces.{version:v1|v1beta}.SessionService/BidiRunSession/locations/{location}"
-_ID = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9-_]{4,62}")
-_NAME = re.compile(r"(?:.*/)?apps/(?P<app>[^/]+)/sessions/(?P<id>[^/]+)")
 
 log = get_logger(__name__)
-
-
-@dataclass(slots=True)
-class _Held:
-    project: CxProject
-    session: CxSession
-    used: float
-    in_call: bool = False
-    """A call has it, from which it comes back."""
-    one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class SessionRoutes:
@@ -70,12 +53,10 @@ class SessionRoutes:
 
     def __init__(self, projects: Callable[[], Sequence[AgentProject]], hooks: ServerHooks | None = None) -> None:
         """Without `hooks` there is nobody to hold calls: text only."""
-        self._projects = projects
+        self._table = SessionTable(projects)
         self._hooks = hooks
         self._clock: CarrierClock | None = None
         self._legs: set[SessionLeg] = set()
-        self._sessions: dict[tuple[str, str], _Held] = {}
-        self._opening = asyncio.Lock()
 
     def register(self, app: web.Application) -> None:
         app.router.add_post(f"{_PATH}:runSession", self.run)
@@ -85,7 +66,7 @@ class SessionRoutes:
 
     async def run(self, request: web.Request) -> web.Response:
         held, inputs, config = await self._asked(request)
-        async with self._turn(held) as session:
+        async with held.turn() as session:
             try:
                 given, speak = await self._with_audio(held, inputs, config)
                 outputs = [output async for output in session.take(given, speak)]
@@ -99,7 +80,7 @@ class SessionRoutes:
         response = web.StreamResponse(headers={"Content-Type": "application/json", "Cache-Control": "no-store"})
         await response.prepare(request)
         before = b"["
-        async with self._turn(held) as session:
+        async with held.turn() as session:
             try:
                 given, speak = await self._with_audio(held, inputs, config)
                 async with aclosing(session.take(given, speak)) as outputs:
@@ -121,23 +102,23 @@ class SessionRoutes:
                 config = message_object(await ws.receive()).get("config")
             if not isinstance(config, dict):
                 raise InputRefused("'config' with a 'session' is expected first")
-            held = await self._held(config)
+            held = await self._table.held(config)
             if has_audio(config):
                 await self._speak(ws, request, held, config)
             else:
-                await _Bidi(ws, _free(held)).run()
+                await _Bidi(ws, held.free()).run()
         except (TimeoutError, InputRefused) as error:
-            await ws.send_str(dumps(error_message(400, str(error) or "no configuration came")))
+            await ws.send_str(dumps(error_message(status_of(error), str(error) or "no configuration came")))
         await ws.close()
         return ws
 
     # Calls --------------------------------------------------------------------------------------------------------
 
     async def _speak(
-        self, ws: web.WebSocketResponse, request: web.Request, held: _Held, config: Mapping[str, Any]
+        self, ws: web.WebSocketResponse, request: web.Request, held: Held, config: Mapping[str, Any]
     ) -> None:
         """A call, from its first input to the end of the socket. Raises `InputRefused` where there is to be none."""
-        await self._take_over(held)
+        await held.take_over()
         ended: asyncio.Task[None] | None = None
         try:
             assert request.transport is not None
@@ -154,19 +135,10 @@ class SessionRoutes:
                 await _serve(ws, call)
         finally:
             if ended is None:
-                _give_back(held)
+                held.give_back()
             else:
                 self._legs.discard(leg)
-                ended.add_done_callback(lambda _: _give_back(held))
-
-    async def _take_over(self, held: _Held) -> None:
-        try:
-            async with asyncio.timeout(CLOSE_SECONDS):
-                # The call that had it may still be ending.
-                await held.one_at_a_time.acquire()
-        except TimeoutError:
-            raise InputRefused("the session is in a call") from None
-        held.in_call = True
+                ended.add_done_callback(lambda _: held.give_back())
 
     def _admitted(self) -> tuple[HoldSession, CarrierClock]:
         hooks = self._hooks
@@ -177,10 +149,10 @@ class SessionRoutes:
         self._clock = self._clock or CarrierClock()
         return hooks.hold_session, self._clock
 
-    # Sessions -----------------------------------------------------------------------------------------------------
+    # Requests -----------------------------------------------------------------------------------------------------
 
     async def _with_audio(
-        self, held: _Held, inputs: Sequence[Mapping[str, Any]], config: Mapping[str, Any]
+        self, held: Held, inputs: Sequence[Mapping[str, Any]], config: Mapping[str, Any]
     ) -> tuple[list[Mapping[str, Any]], Speak | None]:
         """The inputs with words in the place of audio, and what says the answer. Raises `InputRefused`."""
         if not has_audio(config) and not any("audio" in each for each in inputs):
@@ -190,81 +162,26 @@ class SessionRoutes:
         speech = SessionSpeech(self._hooks.utterances, held.project, config)
         return await speech.as_words(inputs), speech.speaker()
 
-    async def _asked(self, request: web.Request) -> tuple[_Held, list[Mapping[str, Any]], Mapping[str, Any]]:
+    async def _asked(self, request: web.Request) -> tuple[Held, list[Mapping[str, Any]], Mapping[str, Any]]:
         require(request, Right.CALL)
         try:
-            body = json.loads(await read_request(request))
-        except (ValueError, RecursionError):
-            raise web.HTTPBadRequest(text="the body is not JSON") from None
-        if not isinstance(body, dict) or not isinstance(body.get("config") or {}, dict):
-            raise web.HTTPBadRequest(text="the body and its 'config' should be objects")
-        found = request.match_info
-        config = {**camel_keys(body.get("config") or {}), "session": f"apps/{found['app']}/sessions/{found['id']}"}
-        inputs = body.get("inputs") or []
-        if not isinstance(inputs, list) or not all(isinstance(each, dict) for each in inputs):
-            raise web.HTTPBadRequest(text="'inputs' should be a list of objects")
-        try:
-            return _free(await self._held(config)), [camel_keys(each) for each in inputs], config
+            config, inputs = _parts(await read_request(request))
+            found = request.match_info
+            config["session"] = f"apps/{found['app']}/sessions/{found['id']}"
+            return (await self._table.held(config)).free(), inputs, config
         except InputRefused as error:
-            raise web.HTTPBadRequest(text=str(error)) from None
-
-    async def _held(self, config: Mapping[str, Any]) -> _Held:
-        """The session that a configuration names, made where it is new. Raises `InputRefused`."""
-        named = _NAME.fullmatch(str(config.get("session") or ""))
-        if named is None or not _ID.fullmatch(named["id"]):
-            raise InputRefused("'session' should end in apps/APP/sessions/ID, the ID of 5 to 63 letters and digits")
-        project = self._project(named["app"])
-        key = (project.name, named["id"])
-        async with self._opening:
-            await self._make_place()
-            if key not in self._sessions:
-                if len(self._sessions) >= MAX_SESSIONS:
-                    raise InputRefused("too many sessions")
-                self._sessions[key] = _Held(project, await _open(project, named["id"], config), time.monotonic())
-        held = self._sessions[key]
-        held.used = time.monotonic()
-        return held
-
-    def _project(self, name: str) -> CxProject:
-        apps = [each for each in self._projects() if isinstance(each, CxProject)]
-        found = next((each for each in apps if name in (each.name, each.name.replace(" ", "_"))), None)
-        # Identifiers of the platform are not ours: with one app it is meant.
-        if found is None and len(apps) == 1:
-            return apps[0]
-        if found is None:
-            raise InputRefused(
-                f"there is no app '{name}'; there are: {', '.join(each.name for each in apps) or 'none'}"
-            )
-        return found
-
-    async def _make_place(self) -> None:
-        now = time.monotonic()
-        for key, held in list(self._sessions.items()):
-            if now - held.used > IDLE_SECONDS and not held.one_at_a_time.locked():
-                del self._sessions[key]
-                await held.session.close()
-
-    @asynccontextmanager
-    async def _turn(self, held: _Held) -> AsyncIterator[CxSession]:
-        try:
-            async with asyncio.timeout(TURN_SECONDS), held.one_at_a_time:
-                yield held.session
-        except TimeoutError:
-            raise web.HTTPGatewayTimeout(text="the turn took too long") from None
-        held.used = time.monotonic()
+            raise refused(status_of(error), str(error)) from None
 
     async def _stop(self, _: web.Application) -> None:
         for leg in tuple(self._legs):
             leg.fail("the server stops", EndReason.DRAIN)
-        sessions, self._sessions = list(self._sessions.values()), {}
-        for held in sessions:
-            await held.session.close()
+        await self._table.close()
 
 
 class _Bidi:
     """One WebSocket: what comes while a turn is on interrupts it."""
 
-    def __init__(self, ws: web.WebSocketResponse, held: _Held) -> None:
+    def __init__(self, ws: web.WebSocketResponse, held: Held) -> None:
         self._ws = ws
         self._held = held
         self._turn: asyncio.Task[None] | None = None
@@ -350,25 +267,15 @@ async def _serve(ws: web.WebSocketResponse, call: SessionCall) -> None:
         call.leg.cut()
 
 
-def _free(held: _Held) -> _Held:
-    if held.in_call:
-        raise InputRefused("the session is in a call")
-    return held
-
-
-def _give_back(held: _Held) -> None:
-    held.in_call = False
-    held.used = time.monotonic()
-    held.one_at_a_time.release()
-
-
-async def _open(project: CxProject, identifier: str, config: Mapping[str, Any]) -> CxSession:
-    async def write_metric(name: str, value: Any) -> None:
-        """A session is no call: nothing of it is kept."""
-
-    info = CallInfo(identifier, "inbound", None, None, "text", datetime.now(UTC))
-    fakes = bool(config.get("useToolFakes"))
+def _parts(body: bytes) -> tuple[dict[str, Any], list[Mapping[str, Any]]]:
+    """Configuration and inputs of a request. Raises `InputRefused`."""
     try:
-        return CxSession(await project.open_with(info, write_metric, fakes=fakes, clients=True))
-    except CallagentError as error:
-        raise InputRefused(f"the app cannot be opened: {error}") from None
+        data = json.loads(body)
+    except (ValueError, RecursionError):
+        raise InputRefused("the body is not JSON") from None
+    if not isinstance(data, dict) or not isinstance(data.get("config") or {}, dict):
+        raise InputRefused("the body and its 'config' should be objects")
+    inputs = data.get("inputs") or []
+    if not isinstance(inputs, list) or not all(isinstance(each, dict) for each in inputs):
+        raise InputRefused("'inputs' should be a list of objects")
+    return dict(camel_keys(data.get("config") or {})), [camel_keys(each) for each in inputs]

@@ -93,7 +93,8 @@ class Served:
     async def ask(self, *inputs: dict[str, Any], **config: Any) -> Any:
         body = {"config": {"session": SESSION, **config}, "inputs": list(inputs)}
         async with self.client.post(f"{self.url}/v1/{SESSION}:runSession", json=body) as response:
-            return (await response.json())["outputs"] if response.status == 200 else await response.text()
+            answer = await response.json()
+            return answer["outputs"] if response.status == 200 else answer["error"]["message"]
 
     @asynccontextmanager
     async def socket(self, config: dict[str, Any] | None = None) -> AsyncIterator[ClientWebSocketResponse]:
@@ -299,7 +300,7 @@ async def test_a_request_with_audio_is_answered_with_audio(served: Served) -> No
     # A sample of 8 kHz is two of 16 kHz, a byte each.
     lengths = [len(base64.b64decode(one["audio"])) for one in spoken]
     assert lengths == pytest.approx([160 * 20, 160 * 5], abs=2)
-    agent = (await served.routes._held({"session": SESSION})).session.agent
+    agent = (await served.routes._table.held({"session": SESSION})).session.agent
     assert agent.conversation.events[0].content["parts"] == [{"text": "This and that. 1.0"}]
     # Nobody listens any more, and a text needs nobody who does.
     assert "nobody listens" in await served.ask({"audio": half}, input_audio_config=form)

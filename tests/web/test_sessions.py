@@ -101,7 +101,9 @@ async def test_a_session_is_run_to_its_end(served: Served) -> None:
     assert called["toolCall"] == {"id": "1", "displayName": "note", "args": {"word": "sea"}}
     assert answered["toolResponse"]["response"] == {"noted": "sea", "before": 7}
 
-    (ended,) = (await served.ask({"text": "That is all."}))["outputs"]
+    said, ended = (await served.ask({"text": "That is all."}))["outputs"]
+    assert said == {"text": "Bye.", "turnIndex": 3}
+    assert "text" not in ended
     assert ended["endSession"]["metadata"] == {"k": "v", "reason": "done", "session_escalated": False}
     refused = await served.ask({"text": "Hello?"}, status=400)
     assert refused["error"]["message"] == "the session has ended"
@@ -123,6 +125,13 @@ async def test_a_client_carries_its_functions_out(served: Served) -> None:
     answer = {"id": call["id"], "displayName": "show_map", "response": {"shown": True}}
     (told,) = (await served.ask({"toolResponses": {"toolResponses": [answer]}}))["outputs"]
     assert told["text"] == "It is on your screen."
+
+
+@pytest.mark.parametrize("served", [[{"text": "One moment.", **calls("show_map", town="Bonn")}]], indirect=True)
+async def test_each_output_is_of_one_kind(served: Served) -> None:
+    said, asked = (await served.ask({"text": "Where is Bonn?"}))["outputs"]
+    assert said == {"text": "One moment.", "turnIndex": 1}
+    assert asked.keys() == {"toolCalls", "turnIndex", "turnCompleted", "diagnosticInfo"}
 
 
 @pytest.mark.parametrize("served", [[{"text": "Hm."}]], indirect=True)

@@ -11,12 +11,12 @@ from callagent.agents.light_front import light_front
 
 if TYPE_CHECKING:
     from callagent.agents.cx.check import check_cx_app, check_cx_imports
-    from callagent.agents.cx.cx_project import CxProject, cx_runtime, load_cx_app
+    from callagent.agents.cx.cx_project import CxProject, UnknownDeployment, cx_runtime, load_cx_app
     from callagent.agents.cx.evaluations import Evaluations, Simulation, read_evaluations
     from callagent.agents.cx.files import is_cx_app
     from callagent.agents.cx.goldens import Golden, Judge, call_failures, read_goldens, run_goldens
     from callagent.agents.cx.load import read_cx_app
-    from callagent.agents.cx.session import CxSession, InputRefused, Speak, event_words, whole_turns
+    from callagent.agents.cx.session import CxSession, InputRefused, NotFound, Speak, event_words, whole_turns
     from callagent.agents.cx.spoken_session import TOOL_ANSWERS, SpokenProject, SpokenSession
     from callagent.agents.cx.tool_tests import read_tool_tests, run_tool_tests
     from callagent.agents.tree.settings import TreeSettings
@@ -30,10 +30,12 @@ _MODULES = {
     "Judge": "cx.goldens",
     "Simulation": "cx.evaluations",
     "Speak": "cx.session",
+    "NotFound": "cx.session",
     "SpokenProject": "cx.spoken_session",
     "SpokenSession": "cx.spoken_session",
     "TOOL_ANSWERS": "cx.spoken_session",
     "TreeSettings": "tree.settings",
+    "UnknownDeployment": "cx.cx_project",
     "call_failures": "cx.goldens",
     "check_cx_app": "cx.check",
     "check_cx_imports": "cx.check",
@@ -58,11 +60,13 @@ __all__ = [
     "Golden",
     "InputRefused",
     "Judge",
+    "NotFound",
     "Simulation",
     "Speak",
     "SpokenProject",
     "SpokenSession",
     "TreeSettings",
+    "UnknownDeployment",
     "call_failures",
     "check_cx_app",
     "check_cx_imports",

@@ -30,7 +30,7 @@ UNAVAILABLE = (
     "widgetTool",
 )  # fmt: skip
 """Kinds of tools that need the platform's services, or a screen. Models are offered them, as their instructions name
-them, and told when they call one; client functions are carried out in sessions of clients."""
+them, and told when they call one; client functions and widgets are for sessions of clients."""
 LONGEST_TOOL = 300.0
 """Seconds, whatever the app says."""
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from callagent.agents.cx import no_effect
+from callagent.agents.cx import no_effect, widgets
 from callagent.agents.cx.ambience import ambience_problem
 from callagent.agents.cx.app import AUTHENTICATION, UNAVAILABLE, AgentConfig, CxApp, GuardrailConfig, tool_timeout
-from callagent.agents.cx.deployments import check_deployments, read_served
+from callagent.agents.cx.deployments import check_deployments, read_export
 from callagent.agents.cx.description import describe_app
 from callagent.agents.cx.expression import Expression
 from callagent.agents.cx.guardrails import MODEL_SAFETY, problem_of, safety_of
@@ -22,7 +22,7 @@ from callagent.agents.finding import CheckReport, Findings
 from callagent.errors import ProjectError
 from callagent.workers.protocol import WorkerPool
 
-_CLIENT = "clientFunction"
+_IN_SESSIONS: Mapping[str, str] = {"clientFunction": "client functions", widgets.KIND: "widgets"}
 _WITHOUT_EFFECT = ("serviceDirectoryConfig", "tlsConfig")
 _LIMITS = (("agents", 100), ("tools", 200), ("variables", 100))
 _TOOLS_PER_AGENT, _CALLBACKS_PER_AGENT = 100, 50
@@ -32,7 +32,7 @@ def check_cx_app(path: Path) -> CheckReport:
     """Everything that the files show; no code of the app is run."""
     findings = Findings()
     try:
-        served = read_served(path, findings)
+        served = read_export(path).served(findings)
     except ProjectError as error:
         findings.error(path.name, 1, str(error), Rule.UNREADABLE.value)
         return findings.report()
@@ -142,11 +142,14 @@ class _Checker:
     def _tools(self) -> None:
         for tool in self._app.tools.values():
             self._authentication(tool.file, tool.data)
-            if tool.kind == _CLIENT:
+            if tool.kind in _IN_SESSIONS:
                 message = (
-                    "client functions work in sessions only: on the telephone the model is told so when it calls one"
+                    f"{_IN_SESSIONS[tool.kind]} work in sessions only: on the telephone the model is told so when it "
+                    "calls one"
                 )
                 self._reader.warning(Rule.CLIENT_FUNCTION, tool.file, tool.kind, message)
+                for key, problem in widgets.without_effect(tool.data[tool.kind]):
+                    self._reader.warning(Rule.NO_EFFECT, tool.file, key, problem)
             elif tool.kind in UNAVAILABLE:
                 message = f"tools of the kind '{tool.kind}' do not work here: the model is told so when it calls one"
                 self._reader.warning(Rule.NOT_HERE, tool.file, tool.kind, message)

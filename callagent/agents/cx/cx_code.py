@@ -16,6 +16,7 @@ from callagent.agents.cx.stage import Stage
 from callagent.agents.cx.telephony import as_bool, as_map, session_end
 from callagent.agents.cx.transfer_rules import planner_targets, rules_of
 from callagent.agents.cx.tree import CUSTOMIZE_RESPONSE, END_SESSION
+from callagent.agents.cx.widgets import Widget
 from callagent.agents.tree import CodeAnswer, CodeCall, Conversation, Event, Point, Scene, Tool
 from callagent.agents.tree.content import Content, calls, parts, text_content, texts
 from callagent.agents.tree.event import USER
@@ -24,6 +25,8 @@ from callagent.log import get_logger
 
 log = get_logger(__name__)
 TRANSFER = "transfer_to_agent"
+_SYSTEM = (END_SESSION, CUSTOMIZE_RESPONSE)
+NO_WIDGETS: Mapping[str, Widget] = {}
 ALONE = "alone"
 """The identifier of a call outside of any turn: no callbacks stand around it."""
 Plain = Mapping[str, Any]
@@ -40,7 +43,9 @@ class CxCode:
         gate: Gate,
         stage: Stage,
         tools: Mapping[str, Tool],
+        widgets: Mapping[str, Widget] = NO_WIDGETS,
     ) -> None:
+        """`widgets`: those that whoever drives the agent shows, by name."""
         self._app = app
         self._worker = worker
         self._conversation = conversation
@@ -48,6 +53,7 @@ class CxCode:
         self._stage = stage
         self._tools = tools
         """All of the app, by name: code may call what the model is not offered."""
+        self._widgets = widgets
         self._called_by_code: set[str] = set()
         self._told: dict[str, Any] = {}
         """Variables as the model was told them last."""
@@ -59,7 +65,7 @@ class CxCode:
     def nested(self, conversation: Conversation) -> CxCode:
         worker = self._worker.nested(conversation)
         gate = self._gate.nested(worker, conversation)
-        return CxCode(self._app, worker, conversation, gate, self._stage, self._tools)
+        return CxCode(self._app, worker, conversation, gate, self._stage, self._tools, self._widgets)
 
     async def close(self) -> None:
         await self._worker.close()
@@ -96,7 +102,7 @@ class CxCode:
 
     async def tools(self, scene: Scene, calls: Sequence[CodeCall], *, parallel: bool) -> list[CodeAnswer]:
         """An error of a tool is told to the model."""
-        own = [call for call in calls if call.tool.name not in (END_SESSION, CUSTOMIZE_RESPONSE)]
+        own = [call for call in calls if not self._is_system(call.tool.name)]
         given = await self._worker.tools(scene, own, parallel=parallel) if own else []
         answers = {call.id: as_result(answer) for call, answer in zip(own, given, strict=True)}
         for call in calls:
@@ -107,7 +113,7 @@ class CxCode:
     async def run_tool(self, name: str, arguments: Plain) -> Any:
         """A tool outside of any turn and without callbacks; None: there is no such tool that is code."""
         tool = self._tools.get(name)
-        if tool is None or name in (END_SESSION, CUSTOMIZE_RESPONSE):
+        if tool is None or self._is_system(name):
             return None
         scene = Scene(self._conversation.root, "", "", None)
         (answer,) = await self._worker.tools(scene, [CodeCall(tool, ALONE, arguments)], parallel=False)
@@ -258,7 +264,7 @@ class CxCode:
         return answer if answer.subject else replace(answer, subject={"args": arguments})
 
     async def _system(self, scene: Scene, call: CodeCall) -> CodeAnswer:
-        """A tool of the platform, with the agent's callbacks around it: they may fill in its arguments."""
+        """A tool of the platform or a widget, with the agent's callbacks around it: they may fill in its arguments."""
         subject: dict[str, Any] = {"tool": call.tool.declaration, "args": dict(call.arguments), "call_id": call.id}
         before = await self._own(scene, Point.BEFORE_TOOL, subject)
         if before.error is not None or before.returned is not None:
@@ -266,14 +272,24 @@ class CxCode:
         arguments = before.subject.get("args", subject["args"])
         if call.tool.name == END_SESSION:
             await self._end_session(arguments)
+        elif (widget := self._widgets.get(call.tool.name)) is not None:
+            await self._stage.show(widget.payload(arguments), widget.said(arguments))
         else:
             await self._stage.customize(arguments)
         done = {"status": "ok"}
         after = await self._own(scene, Point.AFTER_TOOL, {**subject, "args": arguments, "tool_response": done})
-        actions = {**before.actions, **after.actions, "skip_summarization": True}
+        actions = {**before.actions, **after.actions, "skip_summarization": self._is_last(call.tool.name)}
         delta = {**(before.actions.get("state_delta") or {}), **(after.actions.get("state_delta") or {})}
         removed = [*(before.actions.get("removed") or ()), *(after.actions.get("removed") or ())]
         return CodeAnswer(after.returned or done, actions={**actions, "state_delta": delta, "removed": removed})
+
+    def _is_system(self, name: str) -> bool:
+        return name in _SYSTEM or name in self._widgets
+
+    def _is_last(self, name: str) -> bool:
+        """Whether nothing follows in the turn: after a widget the model hears what its other tools found."""
+        called = next((found for event in reversed(self._conversation.events) if (found := calls(event.content))), [])
+        return name in _SYSTEM or all(self._is_system(each["name"]) for each in called)
 
     async def _end_session(self, arguments: Plain) -> None:
         message, ending = session_end(arguments, self._conversation.state.values)

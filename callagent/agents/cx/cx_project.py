@@ -1,89 +1,83 @@
-"""A loaded app: makes one agent per call."""
+"""A loaded app, in one version or several: makes one agent per call."""
 
 from __future__ import annotations
 
-import copy
-import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from callagent.agents.action import MetricWriter
-from callagent.agents.cx.app import CxApp
-from callagent.agents.cx.cx_agent import CxAgent, call_settings
-from callagent.agents.cx.cx_code import CxCode
-from callagent.agents.cx.deployments import Served, draw, load_served
-from callagent.agents.cx.description import describe_app
-from callagent.agents.cx.gate import Gate
+from callagent.agents.cx.cx_agent import CxAgent
+from callagent.agents.cx.cx_version import CxVersion, OpenOptions
+from callagent.agents.cx.deployments import Exported, draw, read_export
 from callagent.agents.cx.goldens import Mocks
 from callagent.agents.cx.instruction import render
-from callagent.agents.cx.recording_place import recording_place
-from callagent.agents.cx.recordings import Recordings
-from callagent.agents.cx.stage import Stage
-from callagent.agents.cx.telephony import read_uui
-from callagent.agents.cx.tree import app_tools, build_tree
 from callagent.agents.place import Place
-from callagent.agents.tree import (
-    Conversation,
-    LlmNode,
-    ModelRequest,
-    SharedState,
-    State,
-    Tool,
-    TreeSettings,
-    WorkerCode,
-    tree_places,
-)
-from callagent.agents.tree.describe import Description
+from callagent.agents.tree import LlmNode, TreeSettings, tree_places
 from callagent.call_info import CallInfo
-from callagent.models.protocol import LanguageModel, for_call
+from callagent.errors import ProjectError
+from callagent.models.protocol import LanguageModel
 from callagent.workers.protocol import ProjectRuntime, WorkerPool
 
 RUNTIME = "callagent.agents.cx.runtime:CxRuntime"
 
 
-@dataclass(frozen=True, slots=True)
-class _Made:
-    """The app as its Python and its servers describe it."""
-
-    described: Mapping[str, Any]
-    """Declarations of tools by name."""
-    tools: Mapping[str, Tool]
-    root: LlmNode
+class UnknownDeployment(ProjectError):
+    """The app has no such deployment."""
 
 
 class CxProject:
-    """Implements `agents.action.AgentProject`. It closes the pool, which serves it alone; the model is shared."""
+    """Implements `agents.action.AgentProject`. It closes the pool, which serves it alone; the model is shared.
 
-    def __init__(
-        self, app: CxApp, model: LanguageModel, pool: WorkerPool, settings: TreeSettings, variant: str = ""
-    ) -> None:
-        """`variant`: how records call it where not all calls get the same app."""
-        self.name = app.name
-        self._variant = variant
-        self.app = app
-        self._model = model
+    Where traffic is split, each call gets one of several versions; elsewhere the first stands for all.
+    """
+
+    def __init__(self, exported: Exported, model: LanguageModel, pool: WorkerPool, settings: TreeSettings) -> None:
+        """Raises `ProjectError` listing everything that is wrong with the app's files."""
+        self._exported = exported
+        self._served = served = exported.load()
+        self._make_other = partial(CxProject, model=model, pool=pool, settings=settings)
+        self._versions = {each.variant: CxVersion(each, model, pool, settings) for each in served}
+        self._first = self._versions[served[0].variant]
+        self._settings = self._first.settings
         self._pool = pool
-        own = call_settings(app)
-        self._settings = replace(
-            settings,
-            parallel_tools=app.data.get("toolExecutionMode") != "SEQUENTIAL",
-            fallback_utterance=own.fallback or settings.fallback_utterance,
-        )
-        self._recordings = Recordings(app.files)
-        self._description = Description(f"The app '{self.name}'", partial(describe_app, pool, variant), self._made_of)
+        self._deployments = exported.deployments()
+        self._deployed: dict[str, CxProject] = {}
+        """Other deployments, which sessions have named."""
+        self._one_at_a_time = asyncio.Lock()
+        self.app = self._first.app
+        self.name = self.app.name
 
     async def prepare(self) -> LlmNode:
-        """The tree, with the app's Python run once. Raises `ProjectError` and `WorkerError`."""
-        return (await self._description.get()).root
+        """The first version's tree, with the Python of all run once. Raises `ProjectError` and `WorkerError`."""
+        first, *_ = [await each.prepare() for each in self._versions.values()]
+        return first
 
-    def _made_of(self, answer: Mapping[str, Any]) -> _Made:
-        described = answer["tools"]
-        return _Made(described, app_tools(self.app, described), build_tree(self.app, described))
+    async def deployed(self, named: str) -> CxProject:
+        """What a deployment of the app serves, ready for calls; closed with this one.
+
+        `named`: its folder, the last part of its resource name, or its display name. Raises `UnknownDeployment`;
+        `ProjectError` and `WorkerError` for one that cannot be served.
+        """
+        folder = self._deployments.get(named) if named else None
+        if folder is None:
+            known = ", ".join(dict.fromkeys(self._deployments.values())) or "none"
+            raise UnknownDeployment(f"the app '{self.name}' has no deployment '{named}'; it has: {known}")
+        if folder == self._exported.deployment:
+            return self
+        async with self._one_at_a_time:
+            if folder not in self._deployed:
+                # Reading a large app would hold up the calls.
+                project = await asyncio.to_thread(self._make_other, replace(self._exported, deployment=folder))
+                project.name = self.name
+                await project.prepare()
+                self._deployed[folder] = project
+            return self._deployed[folder]
 
     def phrases(self) -> Sequence[str]:
         texts = (self._settings.fallback_utterance, self._settings.hangup_utterance)
@@ -95,60 +89,15 @@ class CxProject:
 
     async def places(self, at: datetime | None = None, state: Mapping[str, Any] | None = None) -> list[Place]:
         variables = {**self.app.variables, **(state or {})}
-        return list(tree_places(await self.prepare(), variables, lambda node: render(self.app, node.name, variables)))
+        root = await self._first.prepare()
+        return list(tree_places(root, variables, lambda node: render(self.app, node.name, variables)))
 
     async def open(self, info: CallInfo, write_metric: MetricWriter) -> CxAgent:
         return await self.open_with(info, write_metric)
 
-    async def open_with(
-        self,
-        info: CallInfo,
-        write_metric: MetricWriter,
-        *,
-        variables: Mapping[str, Any] | None = None,
-        fakes: bool = False,
-        mocks: Mocks | None = None,
-        clients: bool = False,
-        observe: Callable[[ModelRequest], None] | None = None,
-    ) -> CxAgent:
-        """As `open`, with variables of the session, and with the app's fakes in the place of its tools.
-
-        `mocks`: what tools answer instead, before any fake.
-        `clients`: whoever drives the agent carries out the app's client functions.
-        `observe` is told of every request to the model.
-        """
-        made = await self._description.get()
-        root = build_tree(self.app, made.described, clients=True) if clients else made.root
-        context = {
-            "variant": self._variant,
-            "session_id": info.call_id,
-            "app_id": self.name,
-            "language_code": self.app.language,
-            "use_tool_fakes": fakes,
-            "mocks": {name: list(answers) for name, answers in (mocks or {}).items()},
-        }
-        lease = await self._pool.lease(context)
-        state = State({**copy.deepcopy(dict(self.app.variables)), **telephony_variables(info), **(variables or {})})
-        conversation = Conversation(root, state, SharedState(), "", time.time)
-        stage = Stage(write_metric, self._recordings)
-        settings = self._settings
-        spare = partial(self._pool.lease, context)
-        # Each worker begins with the first of a tool's mocks: what is mocked takes its turn.
-        worker = WorkerCode(
-            lease,
-            conversation,
-            settings.function_timeout,
-            settings.agent_timeout,
-            spare,
-            tool_timeout=settings.tool_timeout,
-            side_by_side=settings.parallel_tools and not mocks,
-        )
-        model = for_call(self._model)
-        code = CxCode(self.app, worker, conversation, Gate(worker, conversation, model), stage, made.tools)
-        place = recording_place(self.app, info)
-        return CxAgent(
-            self.app, conversation, code, stage, model, settings, observe, recording=place, variant=self._variant
-        )
+    async def open_with(self, info: CallInfo, write_metric: MetricWriter, **options: Unpack[OpenOptions]) -> CxAgent:
+        version = self._versions[draw(self._served, info.call_id).variant]
+        return await version.open(info, write_metric, **options)
 
     @asynccontextmanager
     async def alone(self, variables: Mapping[str, Any], mocks: Mocks | None = None) -> AsyncIterator[CxAgent]:
@@ -169,31 +118,14 @@ class CxProject:
         return CxTwin(self, variables, mocks)
 
     async def close(self) -> None:
-        await self._description.close()
+        for project in (self, *self._deployed.values()):
+            await project.close_versions()
         await self._pool.close()
 
-
-class SplitProject(CxProject):
-    """A deployment with split traffic: each call gets one of several versions; elsewhere the first stands for all."""
-
-    def __init__(self, served: Sequence[Served], projects: Sequence[CxProject]) -> None:
-        first = projects[0]
-        super().__init__(first.app, first._model, first._pool, first._settings, first._variant)
-        self._served = served
-        self._projects = {each._variant: each for each in projects}
-
-    async def prepare(self) -> LlmNode:
-        first, *_ = [await each.prepare() for each in self._projects.values()]
-        return first
-
-    async def open_with(self, info: CallInfo, write_metric: MetricWriter, **options: Any) -> CxAgent:
-        project = self._projects[draw(self._served, info.call_id).variant]
-        return await project.open_with(info, write_metric, **options)
-
-    async def close(self) -> None:
-        for each in self._projects.values():
-            await each._description.close()
-        await super().close()
+    async def close_versions(self) -> None:
+        """Of a deployment: the pool is the project's."""
+        for version in self._versions.values():
+            await version.close()
 
 
 class CxTwin:
@@ -223,13 +155,6 @@ class CxTwin:
         """Nothing is its own."""
 
 
-def telephony_variables(info: CallInfo) -> dict[str, Any]:
-    """What the platform tells an app of its caller."""
-    x_headers = {name: value for name, value in info.headers.items() if name.lower().startswith("x-")}
-    uui = next((value for name, value in info.headers.items() if name.lower() == "user-to-user"), "")
-    return {"telephony-caller-id": info.caller or "", "x-headers": x_headers, "uui-headers": read_uui(uui)}
-
-
 def cx_runtime(path: Path) -> ProjectRuntime:
     """What a worker pool for the app in `path` loads."""
     return ProjectRuntime(RUNTIME, path)
@@ -237,6 +162,4 @@ def cx_runtime(path: Path) -> ProjectRuntime:
 
 def load_cx_app(path: Path, model: LanguageModel, pool: WorkerPool, settings: TreeSettings | None = None) -> CxProject:
     """Raises `ProjectError` listing everything that is wrong with the app's files."""
-    served, settings = load_served(path), settings or TreeSettings()
-    projects = [CxProject(each.app, model, pool, settings, each.variant) for each in served]
-    return projects[0] if len(projects) == 1 else SplitProject(served, projects)
+    return CxProject(read_export(path), model, pool, settings or TreeSettings())

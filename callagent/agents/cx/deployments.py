@@ -38,6 +38,54 @@ class Served:
     percent: int
     app: CxApp
     reader: AppReader
+    deployment: str = ""
+    """The one that it is served by; empty: by none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """An app's files, read once, and which deployment of it is served."""
+
+    files: AppFiles
+    root: Path
+    """The app's folder, or its zip."""
+    deployment: str = ""
+    """Empty: the app is served as it stands."""
+
+    @property
+    def name(self) -> str:
+        """Of an app that gives itself none."""
+        return self.root.stem
+
+    @property
+    def path(self) -> Path:
+        """What serves it."""
+        return self.root / FOLDER / self.deployment if self.deployment else self.root
+
+    def deployments(self) -> dict[str, str]:
+        """Folders of all deployments, by folder, last part of the resource name, and display name."""
+        return _Export(self.reader(Findings()), self.name).names()
+
+    def served(self, findings: Findings) -> list[Served]:
+        """At least one, or errors. Raises `ProjectError` when a version holds no app."""
+        reader = self.reader(findings)
+        if self.deployment:
+            return _Export(reader, self.name).deployment(self.deployment)
+        app = reader.read(self.name)
+        return [] if app is None else [Served("", 100, app, reader)]
+
+    def load(self) -> list[Served]:
+        """Raises `ProjectError` listing everything that is wrong with the files of all that is served."""
+        findings = Findings()
+        served = self.served(findings)
+        errors = findings.report().errors
+        if not served or errors:
+            listed = "\n".join(f"  {error}" for error in errors)
+            raise ProjectError(f"The app in {self.path} cannot be loaded:\n{listed}")
+        return served
+
+    def reader(self, findings: Findings) -> AppReader:
+        return AppReader(self.files, findings)
 
 
 def deployment_of(path: Path) -> tuple[Path, str] | None:
@@ -48,27 +96,13 @@ def deployment_of(path: Path) -> tuple[Path, str] | None:
     return (whole.parent.parent, whole.name) if is_app_folder(whole.parent.parent) else None
 
 
-def read_served(path: Path, findings: Findings) -> list[Served]:
-    """At least one, or errors. Raises `ProjectError` when nothing can be read at all."""
+def read_export(path: Path) -> Exported:
+    """Raises `ProjectError` when the files cannot be read at all."""
     placed = deployment_of(path)
     if placed is None:
-        reader = AppReader(read_files(path), findings)
-        app = reader.read(path.stem)
-        return [] if app is None else [Served("", 100, app, reader)]
+        return Exported(read_files(path), path)
     root, name = placed
-    export = _Export(AppReader(read_files(root), findings), root.name)
-    return export.deployment(name)
-
-
-def load_served(path: Path) -> list[Served]:
-    """Raises `ProjectError` listing everything that is wrong with the files of all that is served."""
-    findings = Findings()
-    served = read_served(path, findings)
-    errors = findings.report().errors
-    if not served or errors:
-        listed = "\n".join(f"  {error}" for error in errors)
-        raise ProjectError(f"The app in {path} cannot be loaded:\n{listed}")
-    return served
+    return Exported(read_files(root), root, name)
 
 
 def draw(served: Sequence[Served], call_id: str) -> Served:
@@ -84,8 +118,7 @@ def draw(served: Sequence[Served], call_id: str) -> Served:
 def check_deployments(reader: AppReader) -> None:
     """Of an app that is checked as it stands: its deployments would find what they name."""
     export = _Export(reader, "")
-    for name in sorted({parts[1] for each in reader.files.contents if (parts := PurePosixPath(each).parts)[0] == FOLDER
-                        and len(parts) > 2}):  # fmt: skip
+    for name, _ in reader.folders(FOLDER):
         export.shares(name)
 
 
@@ -95,6 +128,15 @@ class _Export:
     def __init__(self, reader: AppReader, name: str) -> None:
         self._reader = reader
         self._name = name
+
+    def names(self) -> dict[str, str]:
+        folders = dict(self._reader.folders(FOLDER))
+        found: dict[str, str] = {}
+        for folder, file in folders.items():
+            data = self._reader.document(file) or {}
+            for named in (str(data.get("name") or "").rsplit("/", 1)[-1], str(data.get("displayName") or "")):
+                found.setdefault(named, folder)
+        return {**found, **{folder: folder for folder in folders}}
 
     def deployment(self, name: str) -> list[Served]:
         shares = self.shares(name)
@@ -108,7 +150,7 @@ class _Export:
             if app is not None:
                 # As the platform has it: the deployment's channel, not the app's own.
                 data = {**app.data, "defaultChannelProfile": profile} if profile else app.data
-                served.append(Served(variant, percent, replace(app, data=data), reader))
+                served.append(Served(variant, percent, replace(app, data=data), reader, name))
         return served
 
     def shares(self, name: str) -> _Shares | None:

@@ -11,15 +11,16 @@ from callagent.errors import WorkerError
 from callagent.workers.protocol import WorkerPool
 
 
-async def describe_app(pool: WorkerPool, variant: str = "") -> Described:
+async def describe_app(pool: WorkerPool, variant: str = "", deployment: str = "") -> Described:
     """A worker's `{"tools", "places"}`, and what is wrong, with rules. Raises `WorkerError`.
 
     `tools` are those that models see as the worker declares them, `places` the folders of all that is served, by
-    variant. `variant`: which of several; empty: the first.
+    variant. `variant`: which of several; empty: the first. `deployment`: which one serves it; empty: the project's own.
     """
     begun: list[tuple[str, int]] = []
     try:
-        described = await describe(pool, lambda file, line: begun.append((file, line)), {"variant": variant})
+        context = {"variant": variant, "deployment": deployment}
+        described = await describe(pool, lambda file, line: begun.append((file, line)), context)
     except WorkerError as error:
         if not begun:
             raise

@@ -2,24 +2,33 @@
 
 Literals, lists, maps, `.` and `[]`, `! - * / % + < <= > >= == != in && || ?:`; `has()`, `size()`, `int() uint()
 double() string() bool()`; of lists and maps `all exists exists_one filter map`; of texts `contains startsWith endsWith
-matches lowerAscii upperAscii trim`. There are no timestamps, durations and bytes.
+matches lowerAscii upperAscii trim`; `timestamp() duration()`, and their parts (`getHours()` and its like). There are no
+bytes.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from dataclasses import dataclass
 from typing import Any
 
+from callagent.agents.cx.operations import FUNCTIONS, SIGNS
 from callagent.agents.cx.tokens import Token, tokens
-from callagent.agents.flows.patterns import Pattern
 
-Names = Mapping[str, Any]
+Names = Mapping[Any, Any]
+"""By name; what the evaluation keeps for itself is under what no text is."""
 Node = Callable[[Names], Any]
 Truth = Callable[[Any], bool]
 _CONSTANTS: Names = {"true": True, "false": False, "null": None}
 _DEEPEST = 50
+_LONGEST = 20_000
+"""Characters of one condition."""
+_MOST_STEPS = 2000
+"""Items that macros go through while one condition is worked out: it runs beside the calls."""
+_STEPS = object()
+"""Under which names hold how many items there were so far."""
+_OF_TEXTS = ("timestamp", "duration")
+_TOO_DEEP = "nested too deeply"
 _MACROS = ("all", "exists", "exists_one", "filter", "map")
 _LEVELS: Sequence[tuple[str, ...]] = (("==", "!=", "<", "<=", ">", ">=", "in"), ("+", "-"), ("*", "/", "%"))
 _ERRORS = (ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError)
@@ -36,15 +45,34 @@ class Expression:
     """
 
     def __init__(self, text: str, truth: Truth = is_true) -> None:
-        self._value = _Parser(tokens(text), truth).whole()
+        if len(text) > _LONGEST:
+            raise ValueError(f"longer than {_LONGEST} characters")
+        try:
+            self._value = _Parser(tokens(text), truth).whole()
+        except RecursionError:
+            raise ValueError(_TOO_DEEP) from None
 
     def value(self, names: Names) -> Any:
-        """Raises ValueError when a name is unknown or values do not fit."""
+        """Raises ValueError when a name is unknown, values do not fit, or it takes too long."""
         try:
-            return self._value(names)
+            return self._value({**names, _STEPS: _Steps()})
+        except RecursionError:
+            raise ValueError(_TOO_DEEP) from None
         except _ERRORS as error:
             text = str(error) if isinstance(error, ValueError) else f"cannot be worked out: {error}"
             raise ValueError(text) from None
+
+
+class _Steps:
+    """Of one evaluation."""
+
+    def __init__(self) -> None:
+        self._left = _MOST_STEPS
+
+    def take(self, count: int) -> None:
+        self._left -= count
+        if self._left < 0:
+            raise ValueError(f"goes through more than {_MOST_STEPS} items")
 
 
 class _Parser:
@@ -65,7 +93,7 @@ class _Parser:
     def _ternary(self) -> Node:
         self._depth += 1
         if self._depth > _DEEPEST:
-            raise ValueError("nested too deeply")
+            raise ValueError(_TOO_DEEP)
         node, truth = self._either(), self._truth
         if self._accept("?"):
             condition, first = node, self._ternary()
@@ -120,7 +148,7 @@ class _Parser:
     def _primary(self) -> Node:
         token = self._take()
         if token.kind == "value":
-            return _constant(token.value)
+            return _Constant(token.value)
         if token.kind == "name":
             return self._named(token.text)
         if token.text == "(":
@@ -136,7 +164,7 @@ class _Parser:
 
     def _named(self, name: str) -> Node:
         if name in _CONSTANTS:
-            return _constant(_CONSTANTS[name])
+            return _Constant(_CONSTANTS[name])
         if name == "has" and self._accept("("):
             return self._has()
         if self._accept("("):
@@ -169,12 +197,15 @@ class _Parser:
         return self._function(name, [owner, *self._arguments(")")])
 
     def _function(self, name: str, arguments: Sequence[Node]) -> Node:
-        found = _FUNCTIONS.get(name)
+        found = FUNCTIONS.get(name)
         if found is None:
             raise ValueError(f"there is no {name}()")
-        count, function = found
-        if len(arguments) != count:
+        counts, function = found
+        if len(arguments) not in counts:
             raise ValueError(f"{name}() is given the wrong arguments")
+        if name in _OF_TEXTS and isinstance(arguments[0], _Constant):
+            # A text that is no timestamp shows when the condition is read, not in a call.
+            return _Constant(function(arguments[0].value))
         return lambda names: function(*(argument(names) for argument in arguments))
 
     def _map(self) -> Node:
@@ -222,8 +253,14 @@ class _Parser:
         return token.text
 
 
-def _constant(value: Any) -> Node:
-    return lambda names: value
+@dataclass(frozen=True, slots=True)
+class _Constant:
+    """A node that is known when it is read."""
+
+    value: Any
+
+    def __call__(self, names: Names) -> Any:
+        return self.value
 
 
 def _field(owner: Node, name: str) -> Node:
@@ -263,13 +300,15 @@ def _negative(node: Node) -> Node:
 
 
 def _binary(sign: str, left: Node, right: Node) -> Node:
-    apply = _SIGNS[sign]
+    apply = SIGNS[sign]
     return lambda names: apply(left(names), right(names))
 
 
 def _macro(name: str, owner: Node, variable: str, bodies: Sequence[Node], truth: Truth) -> Node:
     def macro(names: Names) -> Any:
-        scopes = [{**names, variable: item} for item in owner(names)]
+        items = owner(names)
+        names[_STEPS].take(len(items))
+        scopes = [{**names, variable: item} for item in items]
         if name == "map":
             *conditions, body = bodies
             return [body(scope) for scope in scopes if all(truth(condition(scope)) for condition in conditions)]
@@ -284,65 +323,3 @@ def _macro(name: str, owner: Node, variable: str, bodies: Sequence[Node], truth:
         return [scope[variable] for scope, kept in zip(scopes, held, strict=True) if kept]
 
     return macro
-
-
-def _same(left: Any, right: Any) -> bool:
-    """Truth values are no numbers."""
-    return isinstance(left, bool) == isinstance(right, bool) and bool(left == right)
-
-
-def _divided(left: Any, right: Any) -> Any:
-    """Whole numbers are cut towards zero."""
-    if not isinstance(left, int) or not isinstance(right, int):
-        return left / right
-    quotient = abs(left) // abs(right)
-    return quotient if (left < 0) == (right < 0) else -quotient
-
-
-_SIGNS: Mapping[str, Callable[[Any, Any], Any]] = {
-    "==": _same,
-    "!=": lambda left, right: not _same(left, right),
-    "<": lambda left, right: left < right,
-    "<=": lambda left, right: left <= right,
-    ">": lambda left, right: left > right,
-    ">=": lambda left, right: left >= right,
-    "in": lambda left, right: left in right,
-    "+": lambda left, right: left + right,
-    "-": lambda left, right: left - right,
-    "*": lambda left, right: left * right,
-    "/": _divided,
-    "%": lambda left, right: int(math.fmod(left, right)),
-    "[]": lambda left, right: left[right],
-}
-
-
-@lru_cache(maxsize=1000)
-def _pattern(text: str) -> Pattern:
-    """Kept: an expression that took too long is not tried for ever."""
-    return Pattern(text)
-
-
-def _string(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _bool(value: Any) -> bool:
-    return value is True or value == "true"
-
-
-_FUNCTIONS: Mapping[str, tuple[int, Callable[..., Any]]] = {
-    "size": (1, len),
-    "int": (1, int),
-    "uint": (1, int),
-    "double": (1, float),
-    "string": (1, _string),
-    "bool": (1, _bool),
-    "contains": (2, lambda text, part: str(part) in str(text)),
-    "startsWith": (2, lambda text, part: str(text).startswith(part)),
-    "endsWith": (2, lambda text, part: str(text).endswith(part)),
-    "matches": (2, lambda text, pattern: _pattern(pattern).search(text) is not None),
-    "lowerAscii": (1, lambda text: text.lower()),
-    "upperAscii": (1, lambda text: text.upper()),
-    "trim": (1, lambda text: text.strip()),
-}
-"""How many arguments, what they are of included, and what is made of them."""

@@ -13,7 +13,7 @@ from callagent.agents.cx.rules import Rule
 
 LONG = 3000
 """Words of an instruction that a model reads before each answer; the published linter's number."""
-_REFERENCE = re.compile(r"\{@(AGENT|TOOL):\s*([^}]+?)\s*\}")
+_REFERENCE = re.compile(r"\{@(AGENT|TOOL|(?i:WIDGET)):\s*([^}]+?)\s*\}")
 _OTHER_SYNTAX = re.compile(r"\$\{@?(?:AGENT|TOOL):[^}]*\}|(?<![{$])\{(?:AGENT|TOOL):[^}]*\}")
 _TASKFLOW = re.compile(r"<taskflow>(.*?)</taskflow>", re.DOTALL)
 _NEGATIVE = re.compile(r"<trigger>.*?(?:\bNOT\b|\bnot (?:an?|the)\b).*?</trigger>")
@@ -47,7 +47,7 @@ class InstructionChecker:
             line, name = _line(agent.instruction, found), found[2]
             if found[1] == "AGENT" and self._app.agent_named(name) is None:
                 yield Rule.NO_SUCH_AGENT, line, f"'{found[0]}': there is no such agent in agents/"
-            if found[1] == "TOOL" and tools is not None and name not in tools:
+            if found[1] != "AGENT" and tools is not None and name not in tools:
                 yield Rule.TOOL_NOT_GIVEN, line, f"'{found[0]}': the agent does not have this tool"
 
     def _tools(self, agent: AgentConfig) -> set[str] | None:
@@ -70,7 +70,7 @@ class InstructionChecker:
 
     def _unnamed(self, agent: AgentConfig) -> None:
         """Of an instruction that speaks of some of its tools: the others may have been forgotten."""
-        named = {found[2] for found in _REFERENCE.finditer(agent.instruction) if found[1] == "TOOL"}
+        named = {found[2] for found in _REFERENCE.finditer(agent.instruction) if found[1] != "AGENT"}
         if not named:
             return
         known = {called_name(self._app, {"tool": each}) for each in named} | named

@@ -32,7 +32,7 @@ class Rule(str, Enum):  # noqa: UP042 - a member has a meaning beside its value
     NOT_HERE = "CX012", "An agent, tool, toolset or guardrail of this kind does not work here."
     CLIENT_FUNCTION = (
         "CX013",
-        "A client function is for clients of the Session API; nobody carries it out on the telephone.",
+        "A client function or a widget is for clients of the Session API; on the telephone there is none.",
     )
     AUTHENTICATION = "CX014", "Requests go without this kind of authentication."
     DEPLOYMENT = "CX015", "A version or deployment cannot be served as it is written."

@@ -25,6 +25,8 @@ from callagent.errors import CallagentError
 MAX_TEXT = 64 * 1024
 """Characters of one input."""
 _START_EVENTS = ("session_start", "session start", "welcome")
+_ONE_OF = frozenset(("audio", "endSession", "payload", "text", "toolCalls"))
+"""Kinds of output, of which the API's clients take one in each."""
 _INPUTS = ("text", "dtmf", "variables", "event", "toolResponses")
 Outputs = AsyncGenerator[dict[str, Any], None]
 Speak = Callable[[Say], Awaitable[str]]
@@ -33,6 +35,10 @@ Speak = Callable[[Say], Awaitable[str]]
 
 class InputRefused(CallagentError):
     """An input that cannot be taken; the text is for whoever sent it."""
+
+
+class NotFound(InputRefused):
+    """An app or a deployment that is not there."""
 
 
 class CxSession:
@@ -136,17 +142,22 @@ class CxSession:
         if asked := self.agent.asked_of_client():
             last["toolCalls"] = {"toolCalls": asked}
         if self.ended:
+            if asked:
+                yield {"toolCalls": last.pop("toolCalls"), **turn.index}
             last["endSession"] = {"metadata": self.agent.end_metadata()}
         yield last
 
 
 def whole_turns(outputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """One output for each turn and payload: what was said in pieces is one text."""
+    """What was said in pieces is one text, in the turn's last output where that is of no other kind."""
     found: list[dict[str, Any]] = []
     texts: list[str] = []
     for output in outputs:
         if output.get("turnCompleted"):
             said = {"text": " ".join(texts)} if texts else {}
+            if said and not _ONE_OF.isdisjoint(output):
+                found.append({**said, "turnIndex": output["turnIndex"]})
+                said = {}
             found.append({**said, **output})
             texts = []
         elif "text" in output:

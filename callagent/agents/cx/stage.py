@@ -86,8 +86,8 @@ class Stage:
                 kept.append({"text": played})
                 continue
             data = _decoded(blob) if blob.get("mime_type") == _CUSTOMIZED else None
-            if blob.get("mime_type") == _PAYLOAD and len(self._payloads) < _MAX_PAYLOADS:
-                self._payloads.append(_json(blob))
+            if blob.get("mime_type") == _PAYLOAD:
+                self._put_payload(_json(blob))
             if data is None:
                 silent = True
                 continue
@@ -112,6 +112,18 @@ class Stage:
         if data.get("cancellable") is True:
             self._cancellable.add(words)
         return words
+
+    async def show(self, payload: Mapping[str, Any], text: str) -> None:
+        """What only a screen shows, and what is said with it."""
+        self._put_payload(dict(payload))
+        await self.say(text)
+        if not text.strip():
+            # Nothing need be said.
+            self.decide(Listen())
+
+    def _put_payload(self, payload: Any) -> None:
+        if len(self._payloads) < _MAX_PAYLOADS:
+            self._payloads.append(payload)
 
     def take_payloads(self) -> list[Any]:
         """What only a screen shows, since it was asked last."""

@@ -9,6 +9,8 @@ from callagent.agents.cx.app import UNAVAILABLE, AgentConfig, CxApp, ToolConfig,
 from callagent.agents.cx.guardrails import guardrails_of
 from callagent.agents.cx.load import SYSTEM_TOOLS
 from callagent.agents.cx.openapi import operations, single_operation
+from callagent.agents.cx.widgets import KIND as WIDGET
+from callagent.agents.cx.widgets import widget_of
 from callagent.agents.tree import LlmNode, Point, Tool, ToolKind
 
 ASYNCHRONOUS_SECONDS = 60.0
@@ -47,7 +49,8 @@ _SYSTEM: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 
 
 def build_tree(app: CxApp, described: Mapping[str, Any], *, clients: bool = False) -> LlmNode:
-    """The root. `described`: the worker's declarations of Python tools by name; `clients`: with client functions."""
+    """The root. `described`: the worker's declarations of Python tools by name; `clients`: with client functions
+    and widgets."""
     return _TreeBuilder(app, described, clients=clients).node(app.root_agent)
 
 
@@ -119,6 +122,8 @@ class _TreeBuilder:
                 tools += [self.system(name)] if name in _SYSTEM else []
             elif config.kind == "clientFunction" and self._clients:
                 tools.append(_client_function(config))
+            elif config.kind == WIDGET and self._clients:
+                tools.append(_widget(config))
             else:
                 made = self._agent_tool(config) if config.kind == "agentTool" else self.code(config)
                 tools += [made] if made else []
@@ -200,6 +205,12 @@ def _client_function(config: ToolConfig) -> Tool:
     parameters = lower_types(own.get("parameters") or {"type": "object", "properties": {}})
     name = str(own.get("name") or tool_name(config))
     return Tool(name, ToolKind.CLIENT, str(own.get("description") or config.description), parameters, long_running=True)
+
+
+def _widget(config: ToolConfig) -> Tool:
+    own = config.data[WIDGET]
+    parameters = widget_of(config).parameters(lower_types(own.get("parameters") or {"properties": {}}))
+    return Tool(tool_name(config), ToolKind.CODE, str(own.get("description") or config.description), parameters)
 
 
 def _not_here(config: ToolConfig) -> dict[str, Any]:

@@ -57,6 +57,16 @@ async def test_a_rule_fires_for_a_truth_that_is_a_text_too(value: Any, tmp_path:
         assert agent.agent.record().step == "billing"
 
 
+@pytest.mark.parametrize(("due", "step"), [("2026-11-30T22:00:00Z", "billing"), ("2026-12-09T22:00:00Z", "desk")])
+async def test_a_rule_fires_by_the_calendar_and_check_knows_it(due: str, step: str, tmp_path: Path) -> None:
+    early = "timestamp(variables.due) - duration('36h') < timestamp('2026-12-01T00:00:00Z')"
+    app = app_with(tmp_path, rule("deterministicTransfer", when(f"{early} && duration('90m').getHours() == 1")))
+    assert check_cx_app(app).errors == ()
+    async with driven(app, {"text": "Yes?"}, variables={"due": due}) as agent:
+        await agent.says("Hello.")
+        assert agent.agent.record().step == step
+
+
 async def test_python_decides_and_the_rule_of_the_child_leads_back(tmp_path: Path) -> None:
     code = "def condition(callback_context):\n    return callback_context.get_variable('topic') == 'bill'\n"
     python = {"pythonCodeCondition": {"pythonCode": "agents/desk/rule.py"}}

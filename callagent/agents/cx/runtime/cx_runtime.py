@@ -3,29 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import CodeType
 from typing import Any
 
 from callagent.agents.cx.app import Code, CxApp
-from callagent.agents.cx.deployments import load_served
+from callagent.agents.cx.deployments import Exported, read_export
 from callagent.agents.cx.runtime.session import CxSession
 from callagent.workers.runtime import Channel
 
 
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """All that one deployment serves, or the app as it stands."""
+
+    versions: Mapping[str, tuple[CxApp, Mapping[str, CodeType | SyntaxError]]]
+    """By variant; the first stands for all."""
+    places: Mapping[str, str]
+    """Their folders."""
+
+    @classmethod
+    def of(cls, exported: Exported) -> _Loaded:
+        """Raises `ProjectError`."""
+        served = exported.load()
+        versions = {each.variant: (each.app, _all_compiled(each.app)) for each in served}
+        return cls(versions, {each.variant: each.reader.place for each in served})
+
+
 class CxRuntime:
     def __init__(self, project: Path) -> None:
-        served = load_served(Path(project))
-        self._first = served[0].variant
-        self._served = {each.variant: (each.app, _all_compiled(each.app)) for each in served}
-        self._places = {each.variant: each.reader.place for each in served}
+        self._exported = read_export(Path(project))
+        self._loaded = {self._exported.deployment: _Loaded.of(self._exported)}
 
     def open(self, context: dict[str, Any], checkpoint: Mapping[str, bytes], channel: Channel) -> CxSession:
         """A call's session; with a checkpoint it goes on where another worker stopped."""
-        variant = str(context.get("variant") or self._first)
-        app, compiled = self._served[variant]
-        places = {variant: self._places[variant], **self._places}
+        loaded = self._of(str(context.get("deployment") or self._exported.deployment))
+        variant = str(context.get("variant") or next(iter(loaded.versions)))
+        app, compiled = loaded.versions[variant]
+        places = {variant: loaded.places[variant], **loaded.places}
         return CxSession(app, compiled, context, checkpoint, channel, places)
+
+    def _of(self, deployment: str) -> _Loaded:
+        """Those that no project serves are loaded when a session names them."""
+        if deployment not in self._loaded:
+            self._loaded[deployment] = _Loaded.of(replace(self._exported, deployment=deployment))
+        return self._loaded[deployment]
 
 
 def codes_of(app: CxApp) -> list[Code]:

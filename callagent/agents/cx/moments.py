@@ -1,0 +1,210 @@
+"""Timestamps and durations of conditions, to the nanosecond, as the Common Expression Language has them.
+
+https://github.com/google/cel-spec/blob/master/doc/langdef.md ("Overflow", "Timezones", the functions of time)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from functools import lru_cache, partial
+from typing import Any
+from zoneinfo import ZoneInfo
+
+_SECOND = 1_000_000_000
+_MILLISECOND = 1_000_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LONGEST = 2**63
+"""Nanoseconds: a duration is one signed integer of 64 bits."""
+_FIRST = int((datetime.min.replace(tzinfo=UTC) - _EPOCH).total_seconds()) * _SECOND
+_LAST = int((datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC) - _EPOCH).total_seconds()) * _SECOND + _SECOND - 1
+_MOST_DIGITS = 20
+"""Before the point, and those behind it that count."""
+_SCALE: int = 10**_MOST_DIGITS
+_UNITS: Mapping[str, int] = {
+    "h": 3600 * _SECOND, "m": 60 * _SECOND, "s": _SECOND, "ms": _MILLISECOND, "us": 1000, "ns": 1
+}  # fmt: skip
+_PIECE = r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(h|ms|m|s|us|ns)"
+_DURATION = re.compile(rf"([+-]?)((?:{_PIECE})+)")
+_TIMESTAMP = re.compile(
+    r"([0-9]{4,5})-([0-9]{2})-([0-9]{2})[Tt]([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]+))?(?:[Zz]|([+-])([0-9]{2}):([0-9]{2}))"
+)
+_OFFSET = re.compile(r"([+-]?)([0-9]{2}):([0-9]{2})")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Duration:
+    """About 292 years at most, in both directions. Raises ValueError beyond."""
+
+    nanos: int
+
+    def __post_init__(self) -> None:
+        if not -_LONGEST <= self.nanos < _LONGEST:
+            raise ValueError("the duration is out of range")
+
+    def __add__(self, other: object) -> Any:
+        if isinstance(other, Duration):
+            return Duration(self.nanos + other.nanos)
+        return other + self if isinstance(other, Timestamp) else NotImplemented
+
+    def __sub__(self, other: object) -> Any:
+        return Duration(self.nanos - other.nanos) if isinstance(other, Duration) else NotImplemented
+
+    def __str__(self) -> str:
+        """Seconds."""
+        sign = "-" if self.nanos < 0 else ""
+        seconds, nanos = divmod(abs(self.nanos), _SECOND)
+        return f"{sign}{seconds}{_fraction(nanos)}s"
+
+    def whole(self, unit: int) -> int:
+        """How many units, cut towards zero."""
+        count = abs(self.nanos) // unit
+        return -count if self.nanos < 0 else count
+
+    def part(self, name: str) -> int:
+        """Raises ValueError for what only timestamps have."""
+        if name == "getMilliseconds":
+            # Of the last second, unlike the others.
+            milliseconds = abs(self.nanos) % _SECOND // _MILLISECOND
+            return -milliseconds if self.nanos < 0 else milliseconds
+        unit = {"getHours": "h", "getMinutes": "m", "getSeconds": "s"}.get(name)
+        if unit is None:
+            raise ValueError(f"a duration has no {name}()")
+        return self.whole(_UNITS[unit])
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Timestamp:
+    """Of the years 1 to 9999. Raises ValueError beyond."""
+
+    nanos: int
+    """Since 1970, UTC."""
+
+    def __post_init__(self) -> None:
+        if not _FIRST <= self.nanos <= _LAST:
+            raise ValueError("the timestamp is out of range")
+
+    def __add__(self, other: object) -> Any:
+        return Timestamp(self.nanos + other.nanos) if isinstance(other, Duration) else NotImplemented
+
+    def __sub__(self, other: object) -> Any:
+        if isinstance(other, Timestamp):
+            return Duration(self.nanos - other.nanos)
+        return Timestamp(self.nanos - other.nanos) if isinstance(other, Duration) else NotImplemented
+
+    def __str__(self) -> str:
+        """RFC 3339, UTC."""
+        whole = self._at(UTC).replace(microsecond=0, tzinfo=None).isoformat()
+        return f"{whole}{_fraction(self.nanos % _SECOND)}Z"
+
+    @property
+    def seconds(self) -> int:
+        """Whole ones since 1970, UTC."""
+        return self.nanos // _SECOND
+
+    def part(self, name: str, zone: str = "UTC") -> int:
+        """Raises ValueError for a time zone that is unknown, OverflowError where its year is not from 1 to 9999."""
+        return _PARTS[name](self._at(_zone(zone)))
+
+    def _at(self, zone: tzinfo) -> datetime:
+        return (_EPOCH + timedelta(microseconds=self.nanos // 1000)).astimezone(zone)
+
+
+_PARTS: Mapping[str, Callable[[datetime], int]] = {
+    "getDate": lambda at: at.day,
+    "getDayOfMonth": lambda at: at.day - 1,
+    "getDayOfWeek": lambda at: at.isoweekday() % 7,
+    "getDayOfYear": lambda at: at.timetuple().tm_yday - 1,
+    "getFullYear": lambda at: at.year,
+    "getHours": lambda at: at.hour,
+    "getMilliseconds": lambda at: at.microsecond // 1000,
+    "getMinutes": lambda at: at.minute,
+    "getMonth": lambda at: at.month - 1,
+    "getSeconds": lambda at: at.second,
+}
+
+
+def timestamp(value: Any) -> Timestamp:
+    """Of a text (RFC 3339), or of seconds since 1970. Raises ValueError."""
+    if isinstance(value, Timestamp):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return Timestamp(value * _SECOND)
+    found = _TIMESTAMP.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        raise ValueError("a timestamp is written as 2027-01-31T12:00:00Z")
+    year, month, day, hour, minute, second = (int(found[number]) for number in range(1, 7))
+    if not 1 <= year <= 9999:
+        raise ValueError("the timestamp is out of range")
+    # Raises ValueError for a day that there is not.
+    passed = datetime(year, month, day, hour, minute, second, tzinfo=UTC) - _EPOCH
+    nanos = int((found[7] or "")[:9].ljust(9, "0"))
+    offset = _offset(found[8], found[9], found[10]) if found[8] else timedelta()
+    return Timestamp(_seconds(passed - offset) * _SECOND + nanos)
+
+
+def duration(value: Any) -> Duration:
+    """Of a text such as `1h30m`, `-1.5s`, `0`. Raises ValueError."""
+    if isinstance(value, Duration):
+        return value
+    if value in ("0", "+0", "-0"):
+        return Duration(0)
+    found = _DURATION.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        raise ValueError("a duration is written as 1h30m, 90s or 1.5s")
+    nanos = sum(_nanos(number, unit) for number, unit in re.findall(_PIECE, found[2]))
+    return Duration(-nanos if found[1] == "-" else nanos)
+
+
+def part_functions() -> dict[str, Callable[..., int]]:
+    """`getFullYear` and its like, of a value and, if need be, a time zone."""
+    return {name: partial(_part, name) for name in _PARTS}
+
+
+def _part(name: str, value: object, *zone: object) -> int:
+    match value, zone:
+        case Duration(), ():
+            return value.part(name)
+        case Timestamp(), ():
+            return value.part(name)
+        case Timestamp(), (str(named),):
+            return value.part(name, named)
+    raise ValueError(f"{name}() is of a timestamp, with the name of a time zone or without")
+
+
+def _nanos(number: str, unit: str) -> int:
+    """Less than a nanosecond is cut off."""
+    whole, _, fraction = number.partition(".")
+    if len(whole) > _MOST_DIGITS:
+        raise ValueError("the duration is out of range")
+    scaled = int(fraction[:_MOST_DIGITS].ljust(_MOST_DIGITS, "0")) * _UNITS[unit]
+    return int(whole or 0) * _UNITS[unit] + scaled // _SCALE
+
+
+def _fraction(nanos: int) -> str:
+    return f".{nanos:09}".rstrip("0") if nanos else ""
+
+
+def _seconds(span: timedelta) -> int:
+    return span.days * 86400 + span.seconds
+
+
+def _offset(sign: str, hours: str, minutes: str) -> timedelta:
+    """Raises ValueError."""
+    if int(hours) > 23 or int(minutes) > 59:
+        raise ValueError(f"there is no time zone '{sign}{hours}:{minutes}'")
+    span = timedelta(hours=int(hours), minutes=int(minutes))
+    return -span if sign == "-" else span
+
+
+@lru_cache(maxsize=100)
+def _zone(name: str) -> tzinfo:
+    """Raises ValueError."""
+    if found := _OFFSET.fullmatch(name):
+        return timezone(_offset(found[1], found[2], found[3]))
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        raise ValueError(f"there is no time zone '{name}'") from None
