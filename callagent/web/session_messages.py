@@ -36,6 +36,8 @@ async def read_request(request: web.Request) -> bytes:
 def status_of(error: Exception) -> int:
     if isinstance(error, NotFound):
         return 404
+    if isinstance(error, TimeoutError):
+        return 504
     return 503 if isinstance(error, ProviderError) else 400
 
 
@@ -66,7 +68,7 @@ def refusal(status: int, text: str) -> web.Response:
 
 
 def refused(status: int, text: str) -> web.HTTPException:
-    kinds = {400: web.HTTPBadRequest, 404: web.HTTPNotFound, 504: web.HTTPGatewayTimeout}
+    kinds = {400: web.HTTPBadRequest, 404: web.HTTPNotFound}
     return kinds[status](text=dumps(error_message(status, text)), content_type="application/json")
 
 

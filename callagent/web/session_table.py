@@ -17,7 +17,6 @@ from callagent.call_info import CallInfo
 from callagent.errors import CallagentError
 from callagent.log import get_logger
 from callagent.web.media_socket import CLOSE_SECONDS
-from callagent.web.session_messages import refused
 
 MAX_SESSIONS: Final = 200
 IDLE_SECONDS: Final = 1800.0
@@ -47,11 +46,9 @@ class Held:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[CxSession]:
-        try:
-            async with asyncio.timeout(TURN_SECONDS), self.one_at_a_time:
-                yield self.session
-        except TimeoutError:
-            raise refused(504, "the turn took too long") from None
+        """Raises `TimeoutError`."""
+        async with asyncio.timeout(TURN_SECONDS), self.one_at_a_time:
+            yield self.session
         self.used = time.monotonic()
 
     async def take_over(self) -> None:

@@ -38,11 +38,12 @@ from callagent.web.session_messages import (
     status_of,
 )
 from callagent.web.session_speech import SessionSpeech
-from callagent.web.session_table import TURN_SECONDS, Held, SessionTable
+from callagent.web.session_table import Held, SessionTable
 
 MAX_BODY: Final = 256 * 1024
 """Of one message of a socket."""
 _PATH = r"/{version:v1|v1beta}/projects/{project}/locations/{location}/apps/{app}/sessions/{id}"
+_TOO_LONG = "the turn took too long"
 _BIDI = r"/ws/google.cloud.ces.{version:v1|v1beta}.SessionService/BidiRunSession/locations/{location}"
 
 log = get_logger(__name__)
@@ -66,12 +67,12 @@ class SessionRoutes:
 
     async def run(self, request: web.Request) -> web.Response:
         held, inputs, config = await self._asked(request)
-        async with held.turn() as session:
-            try:
+        try:
+            async with held.turn() as session:
                 given, speak = await self._with_audio(held, inputs, config)
                 outputs = [output async for output in session.take(given, speak)]
-            except (InputRefused, ProviderError) as error:
-                return refusal(status_of(error), str(error))
+        except (InputRefused, ProviderError, TimeoutError) as error:
+            return refusal(status_of(error), str(error) or _TOO_LONG)
         return web.json_response({"outputs": whole_turns(outputs)}, dumps=dumps)
 
     async def stream(self, request: web.Request) -> web.StreamResponse:
@@ -80,16 +81,17 @@ class SessionRoutes:
         response = web.StreamResponse(headers={"Content-Type": "application/json", "Cache-Control": "no-store"})
         await response.prepare(request)
         before = b"["
-        async with held.turn() as session:
-            try:
+        try:
+            async with held.turn() as session:
                 given, speak = await self._with_audio(held, inputs, config)
                 async with aclosing(session.take(given, speak)) as outputs:
                     async for output in outputs:
                         await response.write(before + dumps({"outputs": [output]}).encode())
                         before = b","
-            except (InputRefused, ProviderError) as error:
-                await response.write(before + dumps(error_message(status_of(error), str(error))).encode())
-                before = b","
+        except (InputRefused, ProviderError, TimeoutError) as error:
+            told = error_message(status_of(error), str(error) or _TOO_LONG)
+            await response.write(before + dumps(told).encode())
+            before = b","
         await response.write((b"[" if before == b"[" else b"") + b"]")
         return response
 
@@ -212,11 +214,7 @@ class _Bidi:
     async def _answer(self, given: Mapping[str, Any]) -> None:
         held = self._held
         try:
-            async with (
-                asyncio.timeout(TURN_SECONDS),
-                held.one_at_a_time,
-                aclosing(held.session.take([given])) as outputs,
-            ):
+            async with held.turn() as session, aclosing(session.take([given])) as outputs:
                 async for output in outputs:
                     ending = output.pop("endSession", None)
                     await self._send({"sessionOutput": output})
@@ -224,7 +222,7 @@ class _Bidi:
                         await self._send({"endSession": ending})
                         await self._ws.close()
         except (InputRefused, TimeoutError) as error:
-            await self._send(error_message(400, str(error) or "the turn took too long"))
+            await self._send(error_message(status_of(error), str(error) or _TOO_LONG))
         except ConnectionError:
             log.info("session_client_gone")
         held.used = time.monotonic()

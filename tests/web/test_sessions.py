@@ -184,6 +184,20 @@ async def test_a_socket_is_answered_and_interrupts(served: Served) -> None:
         assert texts == ["First of all.", "That was it.", None]
 
 
+@pytest.mark.parametrize(
+    ("served", "method"), [(SlowModel(), "runSession"), (SlowModel(), "streamRunSession")], indirect=["served"]
+)
+async def test_a_turn_that_takes_too_long_is_an_error_of_the_api(
+    served: Served, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("callagent.web.session_table.TURN_SECONDS", 1.0)
+    # What has begun to stream has its status already.
+    streams = method == "streamRunSession"
+    answer = await served.ask({"text": "Tell me all."}, method=method, status=200 if streams else 504)
+    error = answer[-1]["error"] if streams else answer["error"]
+    assert error == {"code": 504, "message": "the turn took too long", "status": "DEADLINE_EXCEEDED"}
+
+
 @pytest.mark.parametrize("served", [[calls("end_session", reason="done", session_escalated=True)]], indirect=True)
 async def test_a_socket_hears_of_the_end(served: Served) -> None:
     async with served.socket() as socket:
