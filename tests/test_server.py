@@ -38,7 +38,7 @@ def invite(server: ServerProcess, user: str = "agent") -> str:
     """The final response to an INVITE without an offer, as text; acknowledged."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
         peer.bind(("127.0.0.1", 0))
-        peer.settimeout(5)
+        peer.settimeout(60)
         here = f"127.0.0.1:{peer.getsockname()[1]}"
         branch, call = f"z9hG4bK{uuid4().hex}", uuid4().hex
 
@@ -68,7 +68,7 @@ def invite(server: ServerProcess, user: str = "agent") -> str:
 
 def status(port: int, path: str) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as response:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as response:
             return response.status, response.read().decode()
     except urllib.error.HTTPError as error:
         with error:
@@ -76,7 +76,7 @@ def status(port: int, path: str) -> tuple[int, str]:
 
 
 async def exit_status(server: ServerProcess) -> int:
-    return await asyncio.to_thread(server.process.wait, 30)
+    return await asyncio.to_thread(server.process.wait, 60)
 
 
 async def test_a_signal_lets_running_calls_finish_and_takes_no_new_ones(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ async def test_a_signal_lets_running_calls_finish_and_takes_no_new_ones(tmp_path
             await caller.listen(1)
             assert (await asyncio.to_thread(status, server.http_port, "/ready"))[0] == 200
             server.process.send_signal(signal.SIGTERM)
-            await until(lambda: any(line["event"] == "draining" for line in server.log()), 10)
+            await until(lambda: any(line["event"] == "draining" for line in server.log()), 60)
             response = await asyncio.to_thread(invite, server)
             assert response.startswith("SIP/2.0 503 ")
             assert "\r\nRetry-After: " in response
@@ -105,7 +105,7 @@ async def test_a_second_signal_ends_the_calls_with_their_end_functions(tmp_path:
             await one.listen(1)
             await other.listen(1)
             server.process.send_signal(signal.SIGTERM)
-            await until(lambda: any(line["event"] == "draining" for line in server.log()), 10)
+            await until(lambda: any(line["event"] == "draining" for line in server.log()), 60)
             server.process.send_signal(signal.SIGTERM)
             assert [await one.ended(), await other.ended()] == ["the server hung up"] * 2
         assert await exit_status(server) == 0

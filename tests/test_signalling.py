@@ -29,7 +29,7 @@ async def outcome(phone: Endpoint, target: str, password: str) -> Event:
     call = await phone.call(target, body=offer, credentials=Credentials("ann", password, "here"))
     events: asyncio.Queue[Event] = asyncio.Queue()
     call.listen(events.put_nowait)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not isinstance(event := await events.get(), CallAnswered | CallEnded):
             pass
         call.hang_up()
@@ -75,7 +75,7 @@ async def test_a_trunk_that_is_not_there_shows_in_the_metrics() -> None:
     trunk = {"name": "far", "server": "sip:127.0.0.1:9;transport=tcp", "username": "a", "registration": True}
     async with AsyncExitStack() as stack:
         signalling = await Signalling.open(settings(trunks=[trunk]), lambda leg: None, lambda: None, stack)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while signalling.trunks.states["far"].reachable is None:
                 await asyncio.sleep(0.01)
         assert 'callagent_sip_trunk_registered{trunk="far"} 0' in signalling.metrics()

@@ -18,6 +18,9 @@ log = get_logger(__name__)
 
 _SILENCE = bytes(FRAME_BYTES)
 _HOLD_FRAMES = 50
+_AHEAD_FRAMES = _HOLD_FRAMES // 2
+"""So far a side may run ahead of the clock when a stall ends and its frames come all at once; those beyond are left
+out. Further ahead it would push everything that the other side says from then on out of what is held."""
 _QUEUE_BOUND = 500
 _LONGEST_GAP_FRAMES = 50 * 60
 
@@ -69,6 +72,8 @@ class StereoRecording:
         due = int((now - self._started) / FRAME_SECONDS)
         # Frames that follow each other stay gapless; only a real pause (three frames) moves the place.
         place = self._next[side] if abs(due - self._next[side]) <= 3 else max(due, self._next[side])
+        if place - due > _AHEAD_FRAMES:
+            return
         self._next[side] = place + 1
         if self._paused:
             pcm = _SILENCE

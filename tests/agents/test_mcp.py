@@ -172,22 +172,22 @@ def test_a_program_is_gone_when_it_is_closed_and_starts_anew_when_it_died() -> N
 
 
 def wait_until_gone(number: int) -> None:
-    until = time.monotonic() + 5
+    until = time.monotonic() + 60
     while Path(f"/proc/{number}").exists():
         assert time.monotonic() < until, "the program still runs"
         time.sleep(0.02)
 
 
 @pytest.mark.parametrize(
-    ("source", "reason"),
+    ("source", "timeout", "reason"),
     [
-        ("import sys; print('no key', file=sys.stderr); sys.exit(3)", r"the program ended \(3\): no key"),
-        ("print('hello'); print('{}'); input()", "the program ended"),
-        ("import time; time.sleep(30)", "no answer to initialize within 1 s"),
+        ("import sys; print('no key', file=sys.stderr); sys.exit(3)", 60, r"the program ended \(3\): no key"),
+        ("print('hello'); print('{}'); input()", 60, "the program ended"),
+        ("import time; time.sleep(30)", 1, "no answer to initialize within 1 s"),
     ],
 )
-def test_a_program_that_is_no_server_is_told(source: str, reason: str) -> None:
-    server = McpServer(program(source), timeout=1)
+def test_a_program_that_is_no_server_is_told(source: str, timeout: float, reason: str) -> None:
+    server = McpServer(program(source), timeout=timeout)
     with pytest.raises(McpFailed, match=reason):
         server.tools()
     server.close()
@@ -234,7 +234,7 @@ class _Stream(BaseHTTPRequestHandler):
         self.end_headers()
         self.server.stream = self.wfile  # type: ignore[attr-defined]
         self._send(b"event: endpoint\ndata: " + self.server.endpoint + b"\n\n")  # type: ignore[attr-defined]
-        self.server.over.wait(10)  # type: ignore[attr-defined]
+        self.server.over.wait(60)  # type: ignore[attr-defined]
 
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -270,12 +270,12 @@ def stream() -> Iterator[Any]:
 def test_messages_of_a_stream_go_to_its_own_server_only(stream: Any) -> None:
     stream.endpoint = b"http://example.invalid/messages"
     with pytest.raises(McpFailed, match="another server"):
-        McpServer(SseWire(address(stream), {}), timeout=5).tools()
+        McpServer(SseWire(address(stream), {}), timeout=60).tools()
 
 
 def test_a_call_that_may_have_been_carried_out_is_not_asked_again(stream: Any) -> None:
     stream.endpoint = b"/messages"
-    server = McpServer(SseWire(address(stream), {}), timeout=5)
+    server = McpServer(SseWire(address(stream), {}), timeout=60)
     with pytest.raises(McpFailed, match="500"):
         server.call("book", {})
     assert stream.asked == ["initialize", "notifications/initialized", "tools/call"]

@@ -16,6 +16,8 @@ from typing import Any
 
 BARESIP = shutil.which("baresip")
 MODULES = next((str(path) for path in Path("/usr/lib").glob("**/baresip/modules")), "/usr/lib/baresip/modules")
+START_SECONDS = 60.0
+"""Until a peer listens, on a machine with other work to do."""
 
 _CONFIG = """\
 poll_method epoll
@@ -36,6 +38,7 @@ auplay_format s16
 auenc_format s16
 audec_format s16
 audio_buffer 20-160
+rtp_ports 10000-19998
 rtcp_mux {mux}
 jitter_buffer_delay 2-10
 net_interface 127.0.0.1
@@ -83,7 +86,7 @@ class Baresip:
         """The keys that were pressed at the other end."""
         return "".join(event["param"] for event in self.events if event.get("type") == "CALL_DTMF_START")
 
-    def wait_for(self, kind: str, seconds: float = 30.0) -> dict[str, Any]:
+    def wait_for(self, kind: str, seconds: float = 60.0) -> dict[str, Any]:
         """The first event of this type (`CALL_ESTABLISHED`, `CALL_CLOSED`, `TRANSFER` …)."""
 
         def found() -> dict[str, Any] | None:
@@ -166,7 +169,12 @@ def baresip(
         process = subprocess.Popen(
             [BARESIP, "-f", str(folder)], stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder
         )
-    phone = Baresip(process, sip, control, recordings)
+    try:
+        phone = Baresip(process, sip, control, recordings)
+    except OSError:
+        process.kill()
+        process.wait()
+        raise
     try:
         yield phone
     finally:
@@ -185,7 +193,7 @@ def free_port(kind: int, *others: int) -> int:
 
 
 def is_free(kind: int, port: int) -> bool:
-    """Whether nobody has the port on loopback. Looks without a connection."""
+    """Whether nobody has the port on loopback. For a moment we have it: nobody may be about to take it."""
     with socket.socket(socket.AF_INET, kind) as probe:
         try:
             probe.bind(("127.0.0.1", port))
@@ -194,8 +202,15 @@ def is_free(kind: int, port: int) -> bool:
     return True
 
 
+def is_open(kind: int, port: int) -> bool:
+    """Whether somebody listens at the port (TCP) or has it (UDP). Looks without touching it."""
+    table, listening = ("tcp", "0A") if kind == socket.SOCK_STREAM else ("udp", "07")
+    sockets = [line.split() for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]]
+    return any(int(local.rpartition(":")[2], 16) == port and state == listening for _, local, _, state, *_ in sockets)
+
+
 def _connect(port: int) -> socket.socket:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + START_SECONDS
     while True:
         try:
             return socket.create_connection(("127.0.0.1", port))

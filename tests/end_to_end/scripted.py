@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import audioop
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 from callagent.phone.ear import Ear
 from callagent.phone.line import Line
 from callagent.phone.mouth import Mouth, wav_file
 from callagent.phone.sip import dial_sip
+from tests.own_time import OwnTime, own_time
 
 MILL = Path(__file__).parents[1] / "projects" / "mill"
+SILENCE = 20
+"""Root mean square of 16-bit samples."""
 WORDS = Path(__file__).parent / "callers" / "c01_hibari_heart.wav"
 
 
@@ -32,17 +35,20 @@ def scripts(folder: Path, heard: Sequence[str], thought: Sequence[Mapping[str, A
 
 
 class Talker:
-    """A caller who says something and counts what the agent says."""
+    """A caller who says something and counts what the agent says. A stall of the machine is no pause of the agent's."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: Line, clock: OwnTime) -> None:
         self.line = line
+        self.clock = clock
         self.mouth = Mouth()
         self.ear = Ear(lambda heard: None)
-        self.ear.use(None, monotonic())
+        self.ear.use(None, clock())
         self.frames = 0
+        self.sounded = self.silent = clock()
+        """Seconds of `clock` at which there was sound on the line last, and none."""
         line.media.start(self._hear, self.mouth.next_frame)
 
-    async def listen(self, utterances: int, seconds: float = 20.0) -> None:
+    async def listen(self, utterances: int, seconds: float = 60.0) -> None:
         """Until the agent has said so many utterances, counted from the call's beginning, to their end."""
 
         def said() -> bool:
@@ -50,34 +56,43 @@ class Talker:
 
         await until(said, seconds, lambda: f"{utterances} utterances; heard {self.ear.utterances}")
 
-    async def speaks(self, utterance: int, seconds: float = 20.0) -> None:
+    async def speaks(self, utterance: int, seconds: float = 60.0) -> None:
         """Until the agent has begun that utterance, counted from the call's beginning."""
         await until(lambda: len(self.ear.utterances) >= utterance, seconds, lambda: f"heard {self.ear.utterances}")
 
-    async def say(self) -> None:
-        await self.mouth.speak(wav_file(WORDS))
+    async def say(self, seconds: float = 60.0) -> None:
+        """To the end. Fails where the call has ended: nobody takes the words any more."""
+        speaking = asyncio.ensure_future(self.mouth.speak(wav_file(WORDS)))
+        await asyncio.wait((speaking, self.line.ended), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        said = speaking.done()
+        speaking.cancel()
+        assert said, f"the call has ended or stands still; heard {self.ear.utterances}"
 
-    async def ended(self, seconds: float = 20.0) -> str:
+    async def ended(self, seconds: float = 60.0) -> str:
         async with asyncio.timeout(seconds):
             return await self.line.ended
 
     def _hear(self, pcm: bytes, now: float) -> None:
         self.frames += 1
-        self.ear.on_frame(pcm, now)
+        if audioop.rms(pcm, 2) > SILENCE:
+            self.sounded = self.clock()
+        else:
+            self.silent = self.clock()
+        self.ear.on_frame(pcm, self.clock())
 
 
 @asynccontextmanager
 async def talker(address: str, caller: str = "+15550100", user: str = "agent") -> AsyncIterator[Talker]:
     """A SIP call to the server at `address`, answered."""
-    async with dial_sip(f"sip:{user}@{address}", caller) as line:
-        yield Talker(line)
+    with own_time() as clock:
+        async with dial_sip(f"sip:{user}@{address}", caller) as line:
+            yield Talker(line, clock)
 
 
 async def until(condition: Callable[[], object], seconds: float, what: Callable[[], str] = lambda: "") -> None:
-    """Wait for what happens in another process; says what it waited for."""
-    try:
-        async with asyncio.timeout(seconds):
-            while not condition():
-                await asyncio.sleep(0.02)
-    except TimeoutError:
-        raise AssertionError(f"not within {seconds} s: {what()}") from None
+    """Wait for what happens in another process: for so many seconds that the machine has time for us; says for what."""
+    with own_time() as clock:
+        began = clock()
+        while not condition():
+            assert clock() - began < seconds, f"not within {seconds} s: {what()}"
+            await asyncio.sleep(0.02)

@@ -36,7 +36,7 @@ class ServerProcess:
     def records(self) -> list[dict[str, Any]]:
         return list(read_records(self.store))
 
-    def wait_for_records(self, count: int, seconds: float = 30.0) -> list[dict[str, Any]]:
+    def wait_for_records(self, count: int, seconds: float = 60.0) -> list[dict[str, Any]]:
         """The records once `count` calls have ended."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.agents.flows.support import function, write_project
-from tests.end_to_end.scripted import scripts, talker
+from tests.end_to_end.scripted import scripts, talker, until
 from tests.end_to_end.server_process import serve
 
 pytestmark = pytest.mark.end_to_end
@@ -33,9 +33,9 @@ async def test_a_background_track_is_heard_between_the_words_until_it_is_taken_a
     with serve(tmp_path, project=project, **settings) as server:
         async with talker(server.sip) as caller:
             # The track is sound, too: the caller cannot tell where the greeting ends.
-            await asyncio.sleep(3)
+            await until(lambda: caller.frames >= 150, 60)
             await caller.say()
-            await asyncio.sleep(6)
+            await until(lambda: caller.clock() - caller.sounded > 2, 60)
         record = (await asyncio.to_thread(server.wait_for_records, 1))[0]
     assert record["errors"] == []
     (recording,) = (tmp_path / "recordings").glob("*.wav")

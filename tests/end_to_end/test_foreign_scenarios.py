@@ -18,11 +18,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.baresip import free_port, is_free
+from tests.end_to_end.baresip import free_port, is_open
 from tests.end_to_end.scripted import until
 from tests.end_to_end.server_process import ServerProcess
-from tests.end_to_end.test_sip_peers import Caller, serving
-from tests.end_to_end.test_sip_scenarios import desk_of, finished, settings
+from tests.end_to_end.test_sip_peers import Caller, desk_of, finished, serving
+from tests.end_to_end.test_sip_scenarios import settings
 from tests.end_to_end.test_sip_torture import running
 
 pytestmark = [
@@ -105,7 +105,7 @@ async def test_a_built_in_controller_joins_two_calls_to_us(server: ServerProcess
     arguments = command(server, "-s", "agent", "-3pcc", twin)
     with started([*arguments, "-sn", "3pcc-C-B"], tmp_path) as second:
         # The first connects once, when it begins.
-        await until(lambda: not is_free(socket.SOCK_STREAM, port), SECONDS)
+        await until(lambda: is_open(socket.SOCK_STREAM, port), SECONDS)
         run(server, tmp_path, "-sn", "3pcc-C-A", "-3pcc", twin)
         _, errors = second.communicate(timeout=SECONDS)
         assert second.returncode == 0, errors[-2000:]

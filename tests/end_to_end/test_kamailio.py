@@ -27,7 +27,7 @@ from callagent.sip import (
     Uri,
     UserAgentSettings,
 )
-from tests.end_to_end.baresip import free_port
+from tests.end_to_end.baresip import START_SECONDS, free_port, is_open
 from tests.sip.test_connections import make_certificate
 
 pytestmark = [
@@ -35,7 +35,7 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("kamailio") is None, reason="kamailio is not installed"),
 ]
 SETTINGS = UserAgentSettings(admit=lambda host: "local")
-PATIENCE = 15.0
+PATIENCE = 60.0
 
 
 @dataclass
@@ -68,22 +68,26 @@ def carrier(tmp_path: Path) -> Iterator[Carrier]:
             stdout=log, stderr=log,
         )  # fmt: skip
     try:
-        _until_it_listens(tls, tmp_path / "log")
+        until_it_listens(tls, tmp_path / "log")
         yield Carrier(udp, tls, certificate)
     finally:
-        process.terminate()
-        process.wait(10)
+        stop(process)
 
 
-def _until_it_listens(port: int, log: Path) -> None:
-    for _ in range(200):
-        try:
-            socket.create_connection(("127.0.0.1", port)).close()
-        except OSError:
-            time.sleep(0.05)
-            continue
-        return
-    raise TimeoutError(log.read_text()[-2000:])
+def until_it_listens(port: int, log: Path) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while not is_open(socket.SOCK_STREAM, port):
+        assert time.monotonic() < deadline, log.read_text()[-2000:]
+        time.sleep(0.05)
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(30)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 class Agent:

@@ -65,11 +65,23 @@ def calls(folder: Path, server: ServerProcess) -> subprocess.Popen[bytes]:
     )  # fmt: skip
 
 
+def acknowledged(folder: Path) -> list[list[str]]:
+    """Call, name and value of each metric."""
+    journal = folder / "journal"
+    return [line.split() for line in journal.read_text().splitlines()] if journal.exists() else []
+
+
 def kill_under_load(folder: Path, made: Path, after: float) -> None:
-    """Nothing is closed and nothing flushed; the store is opened again by the next server."""
+    """Amid the calls, `after` seconds since it first acknowledged something. Nothing is closed and nothing flushed; the
+    store is opened again by the next server."""
+    before = len(acknowledged(folder))
     with serve(folder, project=made, **scripts(folder, [], [])) as server:
         callers = calls(folder, server)
         try:
+            deadline = time.monotonic() + 60
+            while len(acknowledged(folder)) <= before + 10:
+                assert time.monotonic() < deadline, server.errors.read_text()[-4000:]
+                time.sleep(0.01)
             time.sleep(after)
         finally:
             server.process.kill()
@@ -79,19 +91,18 @@ def kill_under_load(folder: Path, made: Path, after: float) -> None:
 
 def check(folder: Path) -> int:
     """Every acknowledged metric once, every call closed; how many metrics there are."""
-    journal = folder / "journal"
-    acknowledged = [line.split() for line in journal.read_text().splitlines()] if journal.exists() else []
+    lines = acknowledged(folder)
     with closing(sqlite3.connect(folder / "calls.db")) as store:
         kept = Counter((call, name, json.loads(value)) for call, name, value in store.execute(
             "SELECT call_id, name, value FROM metrics"
         ))  # fmt: skip
         ended = dict(store.execute("SELECT id, ended_at FROM calls").fetchall())
-    missing = [line for line in acknowledged if (line[0], line[1], int(line[2])) not in kept]
+    missing = [line for line in lines if (line[0], line[1], int(line[2])) not in kept]
     assert missing == []
     assert [entry for entry, times in kept.items() if times > 1] == []
-    assert {line[0] for line in acknowledged} <= ended.keys()
+    assert {line[0] for line in lines} <= ended.keys()
     assert [call for call, at in ended.items() if at is None] == []
-    return len(acknowledged)
+    return len(lines)
 
 
 def kill_and_look(folder: Path, times: int) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import wave
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +15,11 @@ import aiohttp
 import pytest
 
 from tests.end_to_end.baresip import BARESIP, Baresip, baresip
-from tests.end_to_end.scripted import scripts
+from tests.end_to_end.scripted import WORDS, scripts
 from tests.end_to_end.server_process import ServerProcess, serve
 
-CALLERS = Path(__file__).parent / "callers"
+SECONDS = 180
+"""Longer than any test: a softphone hangs up at the end of its file."""
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.skipif(BARESIP is None, reason="baresip is not installed")]
 
@@ -89,7 +93,7 @@ async def answered(page: aiohttp.ClientWebSocketResponse) -> str:
 
 def test_a_call_from_the_browser_is_bridged_to_a_person(tmp_path: Path) -> None:
     with (
-        baresip(tmp_path / "support", CALLERS / "c01_hibari_heart.wav") as support,
+        softphone(tmp_path / "support") as support,
         serve(
             tmp_path,
             *("--http", "127.0.0.1:0", "--config", settings(tmp_path, support, support)),
@@ -101,6 +105,18 @@ def test_a_call_from_the_browser_is_bridged_to_a_person(tmp_path: Path) -> None:
     assert record["wire"] == "browser"
     assert record["transfers"][0]["status"] == "succeeded"
     assert (record["handoff_destination"], record["handoff_outcome"]) == ("support", "succeeded")
+
+
+@contextmanager
+def softphone(folder: Path) -> Iterator[Baresip]:
+    """Says something, then nothing."""
+    folder.mkdir()
+    with wave.open(str(WORDS)) as words, wave.open(str(folder / "microphone.wav"), "wb") as microphone:
+        microphone.setparams(words.getparams())
+        sound = words.readframes(words.getnframes())
+        microphone.writeframes(sound + bytes(SECONDS * 2 * words.getframerate()))
+    with baresip(folder / "phone", folder / "microphone.wav") as phone:
+        yield phone
 
 
 def settings(folder: Path, customer: Baresip, support: Baresip) -> str:
@@ -115,16 +131,19 @@ def settings(folder: Path, customer: Baresip, support: Baresip) -> str:
 
 
 def test_a_placed_call_is_listened_to_and_taken_over(tmp_path: Path) -> None:
+    script = scripts(tmp_path, [], [])
+    # The greeting is still being said when somebody listens in.
+    (tmp_path / "voice.yaml").write_text(json.dumps({"seconds_per_character": 0.5}))
     with (
-        baresip(tmp_path / "customer", CALLERS / "c01_hibari_heart.wav") as customer,
-        baresip(tmp_path / "support", CALLERS / "c01_hibari_heart.wav") as support,
+        softphone(tmp_path / "customer") as customer,
+        softphone(tmp_path / "support") as support,
         serve(
             tmp_path,
             "--http",
             "127.0.0.1:0",
             "--config",
             settings(tmp_path, customer, support),
-            **scripts(tmp_path, [], []),
+            **script,
         ) as server,
     ):
         record = asyncio.run(control(server))

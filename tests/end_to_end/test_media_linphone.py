@@ -16,7 +16,7 @@ import pytest
 from callagent.call_info import EndReason
 from callagent.legs.leg import DigitPressed, TransferStatus, TransferTarget
 from callagent.legs.sip_media import TrunkMedia
-from tests.end_to_end.baresip import free_port
+from tests.end_to_end.baresip import START_SECONDS, free_port, is_open
 from tests.end_to_end.scripted import until
 from tests.end_to_end.test_media_peers import PATIENCE, Server, served, write_tone
 
@@ -64,8 +64,8 @@ rate=8000
 channels=1
 enabled=1
 """
-START_SECONDS = 2.0
-"""Until it has found the network; it says nothing when it has."""
+NETWORK_SECONDS = 2.0
+"""Until it has found the network, once it listens; it says nothing when it has."""
 LOOPBACK = ip_network("127.0.0.0/8")
 """Its SDP names the machine's address in the network, its packets come from loopback."""
 CODECS = {"PCMU": "PCMU/8000", "G722": "G722/8000", "OPUS": "OPUS/48000"}
@@ -83,11 +83,13 @@ async def linphone(
 ) -> AsyncIterator[tuple[asyncio.StreamWriter, Path]]:
     """Its command line, and what it says; it plays a tone for its microphone."""
     config = folder / "linphonerc"
+    kind = socket.SOCK_DGRAM if transport == "udp" else socket.SOCK_STREAM
+    port = free_port(kind)
     config.write_text(
         _CONFIG.format(
-            udp=free_port(socket.SOCK_DGRAM) if transport == "udp" else 0,
-            tcp=free_port(socket.SOCK_STREAM) if transport == "tcp" else 0,
-            tls=free_port(socket.SOCK_STREAM) if transport == "tls" else 0,
+            udp=port if transport == "udp" else 0,
+            tcp=port if transport == "tcp" else 0,
+            tls=port if transport == "tls" else 0,
             media=free_port(socket.SOCK_DGRAM),
             encryption="srtp" if encrypted else "none",
             mandatory=int(encrypted),
@@ -101,8 +103,9 @@ async def linphone(
             env={"HOME": str(folder), "PATH": "/usr/bin:/bin"},
         )  # fmt: skip
     assert process.stdin is not None
+    await until(lambda: is_open(kind, port) or process.returncode is not None, START_SECONDS)
     for command in ("soundcard use files", f"play {tone}"):
-        await asyncio.sleep(START_SECONDS / 2)
+        await asyncio.sleep(NETWORK_SECONDS / 2)
         process.stdin.write(f"{command}\n".encode())
     try:
         yield process.stdin, folder / "log"

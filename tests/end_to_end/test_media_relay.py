@@ -16,7 +16,7 @@ from callagent.call_info import EndReason
 from callagent.legs.leg import CallerHungUp, DigitPressed
 from callagent.legs.sip_media import TrunkMedia
 from callagent.sip import Encryption
-from tests.end_to_end.baresip import BARESIP, baresip, free_port, is_free
+from tests.end_to_end.baresip import BARESIP, START_SECONDS, baresip, free_port, is_open
 from tests.end_to_end.scripted import until
 from tests.end_to_end.test_media_peers import PATIENCE, Server, heard_clearly, media, served, write_tone
 
@@ -60,9 +60,9 @@ async def carrier(folder: Path, agent: str) -> AsyncIterator[int]:
         "-Y", str(folder), "-P", str(folder / "kamailio.pid"),
     ]  # fmt: skip
     async with running(relay, folder / "rtpengine.log"):
-        await until(lambda: not is_free(socket.SOCK_DGRAM, control), PATIENCE, (folder / "rtpengine.log").read_text)
+        await until(lambda: is_open(socket.SOCK_DGRAM, control), START_SECONDS, (folder / "rtpengine.log").read_text)
         async with running(proxy, folder / "kamailio.log"):
-            await until(lambda: not is_free(socket.SOCK_DGRAM, port), PATIENCE, (folder / "kamailio.log").read_text)
+            await until(lambda: is_open(socket.SOCK_DGRAM, port), START_SECONDS, (folder / "kamailio.log").read_text)
             yield port
 
 

@@ -20,14 +20,14 @@ from callagent.legs.sip_legs import SipLegs
 from callagent.rtp import Pump, RtpPorts
 from callagent.sip import TrunkSettings, Uri, UserAgentSettings
 from tests.end_to_end.baresip import free_port
-from tests.end_to_end.test_kamailio import _until_it_listens
+from tests.end_to_end.test_kamailio import stop, until_it_listens
 
 pytestmark = [
     pytest.mark.end_to_end,
     pytest.mark.skipif(shutil.which("kamailio") is None, reason="kamailio is not installed"),
 ]
 SETTINGS = UserAgentSettings(admit=lambda host: "network")
-PATIENCE = 15.0
+PATIENCE = 60.0
 
 
 @contextmanager
@@ -44,11 +44,10 @@ def kamailio(folder: Path, name: str, port: int, **values: str) -> Iterator[None
             stdout=log, stderr=log,
         )  # fmt: skip
     try:
-        _until_it_listens(port, folder / "log")
+        until_it_listens(port, folder / "log")
         yield
     finally:
-        process.terminate()
-        process.wait(10)
+        stop(process)
 
 
 @pytest.fixture

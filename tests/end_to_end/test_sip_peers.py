@@ -34,7 +34,8 @@ from callagent.sip import (
     Uri,
     UserAgentSettings,
 )
-from tests.end_to_end.baresip import free_port
+from tests.end_to_end.baresip import START_SECONDS, free_port, is_open
+from tests.end_to_end.scripted import until
 
 SCENARIOS = Path(__file__).parent / "sipp"
 pytestmark = [
@@ -135,12 +136,27 @@ def scenario(name: str) -> tuple[str, str]:
     return "-sf", str(SCENARIOS / f"{name}.xml")
 
 
+async def desk_of(played: tuple[str, str], way: str) -> tuple[asyncio.subprocess.Process, int]:
+    """A peer that waits to be called or asked, and its port."""
+    port = free_port(socket.SOCK_STREAM, socket.SOCK_DGRAM)
+    process = await asyncio.create_subprocess_exec(
+        "sipp", *played, "-i", "127.0.0.1", "-mi", "127.0.0.1", "-p", str(port), "-t", way, "-m", "1",
+        "-nd", "-nostdin", "-timeout", "40", "-timeout_error",
+        stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    kind = socket.SOCK_DGRAM if way == "u1" else socket.SOCK_STREAM
+    await until(lambda: is_open(kind, port) or process.returncode is not None, START_SECONDS)
+    return process, port
+
+
+async def finished(process: asyncio.subprocess.Process) -> None:
+    async with asyncio.timeout(45):
+        _, errors = await process.communicate()
+    assert process.returncode == 0, errors.decode()
+
+
 async def closed(server: Server, count: int) -> None:
-    for _ in range(1000):
-        if len(server.of(CallClosed)) >= count:
-            return
-        await asyncio.sleep(0.01)
-    raise TimeoutError
+    await until(lambda: len(server.of(CallClosed)) >= count, 40.0, lambda: f"{server.events}")
 
 
 async def test_a_hundred_calls_are_answered(server: Server) -> None:
@@ -236,7 +252,7 @@ class Caller:
 
         call = await endpoint.call(target, body=offer, credentials=credentials)
         call.listen(lambda event: self._hear(call, event, gives_up))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await self.ended.wait()
             await call.closed.wait()
 
@@ -265,20 +281,12 @@ class Caller:
     ],
 )
 async def test_a_desk_that_we_call(name: str, cause: EndCause, status: int, way: str, server: Server) -> None:
-    port = free_port(socket.SOCK_STREAM)
-    process = await asyncio.create_subprocess_exec(
-        "sipp", *scenario(f"desk_{name}"), "-i", "127.0.0.1", "-mi", "127.0.0.1", "-p", str(port), "-t", way, "-m", "1",
-        "-nd", "-nostdin", "-timeout", "40", "-timeout_error", stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    await asyncio.sleep(0.5)
+    process, port = await desk_of(scenario(f"desk_{name}"), way)
     caller = Caller()
     credentials = Credentials("we", "secret", "carrier") if name == "asks_proof" else None
     target = f"sip:desk@127.0.0.1:{port};transport={'tcp' if way == 't1' else 'udp'}"
     await caller.call(server.endpoint, target, credentials, gives_up=name == "rings")
-    async with asyncio.timeout(45):
-        _, errors = await process.communicate()
-    assert process.returncode == 0, errors.decode()
+    await finished(process)
     (ended,) = caller.of(CallEnded)
     assert isinstance(ended, CallEnded)
     assert (ended.cause, ended.status) == (cause, status)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import socket
 
 import pytest
 
@@ -27,8 +26,7 @@ from callagent.sip import (
     Uri,
     UserAgentSettings,
 )
-from tests.end_to_end.baresip import free_port
-from tests.end_to_end.test_sip_peers import Caller, Server, closed, scenario, serving, sipp
+from tests.end_to_end.test_sip_peers import Caller, Server, closed, desk_of, finished, scenario, serving, sipp
 
 pytestmark = [
     pytest.mark.end_to_end,
@@ -105,7 +103,7 @@ async def test_a_phone_takes_our_place_in_the_call_with_the_desk(way: str) -> No
         )
         answered = asyncio.Event()
         served.desk.listen(lambda event: answered.set() if isinstance(event, CallAnswered) else None)
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             await answered.wait()
         await sipp(served, *scenario("transferred_attended"), "-s", "transfer", "-m", "1", "-t", way)
         await closed(served, 1)
@@ -167,24 +165,6 @@ async def test_calls_over_ipv6() -> None:
     await served.endpoint.close()
 
 
-async def desk_of(played: tuple[str, str], way: str) -> tuple[asyncio.subprocess.Process, int]:
-    """A peer that waits to be called or asked, and its port."""
-    port = free_port(socket.SOCK_STREAM)
-    process = await asyncio.create_subprocess_exec(
-        "sipp", *played, "-i", "127.0.0.1", "-mi", "127.0.0.1", "-p", str(port), "-t", way, "-m", "1",
-        "-nd", "-nostdin", "-timeout", "40", "-timeout_error",
-        stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    await asyncio.sleep(0.5)
-    return process, port
-
-
-async def finished(process: asyncio.subprocess.Process) -> None:
-    async with asyncio.timeout(45):
-        _, errors = await process.communicate()
-    assert process.returncode == 0, errors.decode()
-
-
 @WAYS
 @pytest.mark.parametrize("name", ["desk_forks", "desk_routed", "desk_reliable"])
 async def test_a_desk_that_we_call(name: str, way: str) -> None:
@@ -208,7 +188,7 @@ async def test_we_register_with_a_proof_and_leave(way: str) -> None:
         credentials = Credentials("agent", "secret", "carrier.test")
         trunks = Trunks(served.endpoint, [TrunkSettings("carrier", server, credentials, register=True)])
         trunks.start()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not trunks.states["carrier"].registered:
                 await asyncio.sleep(0.02)
         await trunks.close()

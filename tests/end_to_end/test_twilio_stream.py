@@ -16,6 +16,7 @@ from tests.carriers.fake_twilio import ACCOUNT_SID, AUTH_TOKEN, CALL_SID, fake_t
 from tests.end_to_end.baresip import free_port
 from tests.end_to_end.scripted import MILL, Talker, scripts, until
 from tests.end_to_end.server_process import ServerProcess, serve
+from tests.own_time import own_time
 from tests.web.twilio_client import FORM, post, signature, stream, token
 
 pytestmark = pytest.mark.end_to_end
@@ -50,8 +51,9 @@ def twilio_server(folder: Path, api_url: str = "http://127.0.0.1:9") -> Iterator
 @asynccontextmanager
 async def stream_talker(url: str) -> AsyncIterator[Talker]:
     fields = {"CallSid": CALL_SID, "AccountSid": ACCOUNT_SID}
-    async with StreamPhone.dial(url + "/twilio/voice", AUTH_TOKEN, "+15550100", "+15550199", fields) as phone:
-        yield Talker(phone)
+    with own_time() as clock:
+        async with StreamPhone.dial(url + "/twilio/voice", AUTH_TOKEN, "+15550100", "+15550199", fields) as phone:
+            yield Talker(phone, clock)
 
 
 async def report(url: str, **fields: str) -> int:

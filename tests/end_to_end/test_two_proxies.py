@@ -32,7 +32,7 @@ from callagent.sip import (
     UserAgentSettings,
 )
 from tests.end_to_end.baresip import free_port
-from tests.end_to_end.test_kamailio import _until_it_listens
+from tests.end_to_end.test_kamailio import PATIENCE, stop, until_it_listens
 from tests.sip.test_connections import make_certificate
 
 pytestmark = [
@@ -64,11 +64,10 @@ def relay(folder: Path, following: str, tls: TlsSettings | None = None) -> Itera
             stdout=log, stderr=log,
         )  # fmt: skip
     try:
-        _until_it_listens(port, folder / "log")
+        until_it_listens(port, folder / "log")
         yield port
     finally:
-        process.terminate()
-        process.wait(10)
+        stop(process)
 
 
 class Party:
@@ -96,7 +95,7 @@ class Party:
             call.report_transfer(200)
 
     async def until(self, kind: type[Event]) -> Event:
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(PATIENCE):
             while not (found := [event for event in self.events if isinstance(event, kind)]):
                 await asyncio.sleep(0.01)
         return found[-1]
@@ -135,10 +134,11 @@ async def test_every_request_takes_both(transport: str, who: str, tmp_path: Path
         caller.call.reoffer(Negotiation("127.0.0.1", 40004, 1, loopback=True).offer())
         await caller.until(OfferAnswered)
         agent.call.refer(Uri.parse("sip:desk@127.0.0.1:9"))
-        outcome = await agent.until(TransferProgressed)
-        while isinstance(outcome, TransferProgressed) and not outcome.state.is_final:
-            await asyncio.sleep(0.01)
+        async with asyncio.timeout(PATIENCE):
             outcome = await agent.until(TransferProgressed)
+            while isinstance(outcome, TransferProgressed) and not outcome.state.is_final:
+                await asyncio.sleep(0.01)
+                outcome = await agent.until(TransferProgressed)
         assert isinstance(outcome, TransferProgressed)
         assert outcome.state is TransferState.SUCCEEDED
         leaving, left = (caller, agent) if who == "caller" else (agent, caller)

@@ -17,11 +17,13 @@ from callagent.cli import _parser
 from callagent.config import Config
 from callagent.errors import MissingExtra, UserError
 from callagent.legs import SipLeg, SipLegs
+from callagent.legs.leg import CallerHungUp
 from callagent.phone import command
 from callagent.phone.command import run_phone
 from callagent.phone.sip import dial_sip
 from callagent.rtp import Pump, RtpPorts
 from callagent.sip import Endpoint, EndpointCall, UserAgentSettings
+from tests.end_to_end.scripted import until
 from tests.rtp.test_ports import free_range
 
 LOUD = b"\x10\x20" * (FRAME_BYTES // 2)
@@ -82,19 +84,23 @@ def test_a_target_where_nobody_listens_is_told_at_once() -> None:
 
 @asynccontextmanager
 async def agent(seconds: float) -> AsyncIterator[tuple[str, list[bytes]]]:
-    """Answers, speaks for 0.4 s and once more, hangs up after `seconds`; the address and what it hears."""
+    """Answers, speaks for 0.4 s and once more, hangs up after `seconds` or when the caller has; the address and what it
+    hears."""
     heard: list[bytes] = []
     pump = Pump()
     pump.start()
     async with asyncio.TaskGroup() as group:
 
         async def serve(leg: SipLeg) -> None:
-            leg.listen(lambda event: None)
+            left = asyncio.Event()
+            leg.listen(lambda event: left.set() if isinstance(event, CallerHungUp) else None)
             media = await leg.answer()
             frames = [LOUD] * 20 + [None] * 150 + [LOUD] * 20
             media.start(lambda pcm, now: heard.append(pcm), lambda: frames.pop(0) if frames else None)
-            await asyncio.sleep(seconds)
-            await leg.hang_up(EndReason.AGENT_HANGUP)
+            try:
+                await asyncio.wait_for(left.wait(), seconds)
+            except TimeoutError:
+                await leg.hang_up(EndReason.AGENT_HANGUP)
 
         tasks: list[asyncio.Task[None]] = []
         ports = RtpPorts("127.0.0.1", *free_range(40))
@@ -146,13 +152,15 @@ def test_events_are_told_as_lines(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 async def test_a_bad_line_loses_a_share_of_what_is_sent(tone: Path) -> None:
-    async with agent(3.0) as (target, heard):
+    async with agent(60.0) as (target, heard):
+
+        def words() -> int:
+            return sum(frame.strip(b"\0") != b"" for frame in heard)
+
         async with dial_sip(target, "+15550100") as line:
             line.lose(1.0)
             line.media.start(lambda pcm, now: None, lambda: LOUD)
-            await asyncio.sleep(0.6)
-            lost = [frame for frame in heard if frame.strip(b"\0")]
+            await until(lambda: len(heard) >= 30, 60)
+            assert words() == 0
             line.lose(0.0)
-            await asyncio.sleep(0.6)
-        assert lost == []
-        assert len([frame for frame in heard if frame.strip(b"\0")]) >= 10
+            await until(lambda: words() >= 10, 60, lambda: f"{words()} of {len(heard)}")

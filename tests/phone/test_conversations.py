@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
-from time import monotonic
 from typing import Any
 
 import pytest
@@ -30,6 +29,7 @@ from callagent.sip import UserAgentSettings
 from callagent.turns import Ears, TurnSettings, TurnTaker
 from tests.call.test_call import MemoryStore
 from tests.fakes import FakeLeg, FakeProject
+from tests.own_time import own_time
 from tests.phone.desk import Desk
 from tests.phone.word_audio import LevelActivity, Vocabulary, WordEars, WordVoice
 from tests.rtp.test_ports import free_range
@@ -214,15 +214,16 @@ async def desk(vocabulary: Vocabulary) -> AsyncIterator[str]:
 async def test_a_conversation_over_rtp(name: str) -> None:
     script = next(path for path in SCRIPTS if path.stem == name)
     vocabulary = Vocabulary()
-    async with desk(vocabulary) as address, dial_sip(address, "+15550100") as line:
-        mouth, ear = Mouth(), Ear(lambda heard: caller.heard(heard))
-        stream = await WordEars(vocabulary).open(ear.on_transcript)
-        ear.use(stream, monotonic())
-        caller = Caller(line, ear, mouth, WordVoice(vocabulary), lambda event: None)
-        line.media.start(ear.on_frame, mouth.next_frame)
-        await caller.run(load_script(script))
-        figures = caller.figures()
-        await line.hang_up()
+    with own_time() as clock:
+        async with desk(vocabulary) as address, dial_sip(address, "+15550100") as line:
+            mouth, ear = Mouth(clock), Ear(lambda heard: caller.heard(heard))
+            stream = await WordEars(vocabulary).open(ear.on_transcript)
+            ear.use(stream, clock())
+            caller = Caller(line, ear, mouth, WordVoice(vocabulary), lambda event: None, clock)
+            line.media.start(lambda pcm, now: ear.on_frame(pcm, clock()), mouth.next_frame)
+            await caller.run(load_script(script))
+            figures = caller.figures()
+            await line.hang_up()
     assert figures.not_heard == []
     assert figures.missed_turns == []
     assert len(figures.response_seconds) == figures.turns

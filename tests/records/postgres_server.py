@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.end_to_end.baresip import free_port
+
 
 def binaries() -> Path | None:
     """Where the newest PostgreSQL of this machine is."""
@@ -33,7 +35,9 @@ class PostgresServer:
 
     def start(self) -> None:
         options = f"-p {self._port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={self._folder}"
-        self._run("pg_ctl", "-D", str(self._data), "-o", options, "-l", str(self._folder / "log"), "-w", "start")
+        self._run(
+            "pg_ctl", "-D", str(self._data), "-o", options, "-l", str(self._folder / "log"), "-w", "-t", "150", "start"
+        )
 
     def stop(self) -> None:
         self._run("pg_ctl", "-D", str(self._data), "-m", "immediate", "-w", "stop")
@@ -47,7 +51,7 @@ class PostgresServer:
         # Its output goes nowhere: a server that outlives pg_ctl would hold a pipe open.
         subprocess.run(
             command, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            cwd=self._folder, timeout=60,
+            cwd=self._folder, timeout=180,
         )  # fmt: skip
 
 
@@ -57,10 +61,7 @@ def postgres() -> Iterator[PostgresServer]:
     folder = Path(tempfile.mkdtemp(prefix="callagent-postgres-"))
     if os.getuid() == 0:
         shutil.chown(folder, "postgres")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    server = PostgresServer(folder, port)
+    server = PostgresServer(folder, free_port(socket.SOCK_STREAM))
     try:
         server.create()
         server.start()

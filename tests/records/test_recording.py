@@ -75,3 +75,20 @@ def test_a_discarded_recording_is_gone_before_the_call_ends(tmp_path: Path) -> N
     recording.left(frame(9), 4.0)
     recording.close()
     assert not path.exists()
+
+
+def test_a_side_whose_frames_come_all_at_once_does_not_silence_the_other(tmp_path: Path) -> None:
+    recording = StereoRecording(tmp_path / "call.wav", started=0.0)
+    recording.left(frame(9), 0.0)
+    recording.right(frame(5), 0.0)
+    # A stall of two seconds: what one side had to give comes in one go, the other goes on where the clock is.
+    for _ in range(100):
+        recording.left(frame(9), 2.0)
+    for n in range(100, 250):
+        recording.right(frame(5), n * 0.02)
+        recording.left(frame(9), n * 0.02)
+    recording.close()
+    heard = levels(tmp_path / "call.wav")
+    assert [right for _, right in heard[100:250]] == [5] * 150
+    assert [left for left, _ in heard[100:250]] == [9] * 150
+    assert len(heard) < 250 + 30

@@ -112,9 +112,9 @@ async def test_nothing_of_it_is_in_the_files_of_the_store(tmp_path: Path) -> Non
 
 def test_a_long_text_is_redacted_in_time() -> None:
     for text in ("1 " * 50_000, "a." * 50_000, "one " * 50_000, "x at " * 20_000, "a dot " * 10_000, "4" * 100_000):
-        begun = time.perf_counter()
+        begun = time.process_time()
         REDACTION.text(text)
-        assert time.perf_counter() - begun < 5
+        assert time.process_time() - begun < 5
 
 
 def test_the_check_digit() -> None:

@@ -22,6 +22,7 @@ from callagent.sip import (
     UserAgentSettings,
 )
 
+PATIENCE = 60.0
 SETTINGS = UserAgentSettings(admit=lambda host: "local")
 
 
@@ -61,7 +62,7 @@ async def server() -> AsyncIterator[tuple[Endpoint, int, Answering]]:
 
 async def read_response(reader: asyncio.StreamReader) -> tuple[str, str]:
     """Status line and Call-ID."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
     lines = head.lstrip("\r\n").split("\r\n")
     return lines[0], next(line[9:] for line in lines if line.startswith("Call-ID: "))
@@ -77,7 +78,7 @@ async def test_messages_that_are_split_and_glued_are_answered_in_their_order(
         await asyncio.sleep(0)
     heard = []
     while len(heard) < 3:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             head = await reader.readuntil(b"\r\n\r\n")
         if head.strip():
             heard.append(head.decode().partition("Call-ID: ")[2][0])
@@ -88,7 +89,7 @@ async def test_messages_that_are_split_and_glued_are_answered_in_their_order(
 async def test_a_keep_alive_is_answered(server: tuple[Endpoint, int, Answering]) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", server[1])
     writer.write(b"\r\n\r\n")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         assert await reader.readexactly(2) == b"\r\n"
     writer.close()
 
@@ -107,7 +108,7 @@ async def test_a_message_whose_end_nobody_knows_is_refused_and_ends_the_connecti
 ) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", server[1])
     writer.write(broken + options("after"))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         heard = await reader.read()
     assert heard.startswith(b"SIP/2.0 400 ")
     assert heard.count(b"SIP/2.0 400 ") + heard.count(b"SIP/2.0 200 ") == 1
@@ -121,7 +122,7 @@ async def test_connections_that_say_nothing_or_half_a_message_are_closed(
     half = await asyncio.open_connection("127.0.0.1", server[1])
     half[1].write(options("h")[:50])
     for reader, writer in (silent, half):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             assert await reader.read() == b""
         writer.close()
 
@@ -130,7 +131,7 @@ async def test_strangers_are_not_even_listened_to() -> None:
     endpoint = await Endpoint.open("127.0.0.1", 0, UserAgentSettings(admit=lambda host: None))
     _, port = await endpoint.listen("tcp", "127.0.0.1", 0)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         assert await reader.read() == b""
     writer.close()
     await endpoint.close()
@@ -140,7 +141,7 @@ async def call_and_hang_up(phone: Endpoint, target: str) -> list[Event]:
     events: list[Event] = []
     call = await phone.call(target, body=offer)
     call.listen(events.append)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while not events:
             await asyncio.sleep(0.01)
         if isinstance(events[0], CallAnswered):
@@ -160,7 +161,7 @@ async def test_calls_over_tcp_share_one_connection_and_the_callee_hangs_up_over_
     call = await phone.call(f"sip:a@127.0.0.1:{port};transport=tcp", body=offer)
     events: list[Event] = []
     call.listen(events.append)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while not any(isinstance(event, CallAnswered) for event in events):
             await asyncio.sleep(0.01)
         while not answering.calls[-1].core.established:
@@ -244,7 +245,7 @@ async def test_old_tls_is_refused(tmp_path: Path) -> None:
         "openssl", "s_client", "-connect", f"127.0.0.1:{port}", "-tls1_1",
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         output, _ = await process.communicate()
     assert b"BEGIN CERTIFICATE" not in output
     await endpoint.close()
@@ -259,7 +260,7 @@ async def test_hundreds_of_idle_connections_do_not_keep_calls_out_and_are_closed
     for target in (f"sip:a@127.0.0.1:{endpoint.local_address[1]}", f"sip:a@127.0.0.1:{port};transport=tcp"):
         assert isinstance((await call_and_hang_up(phone, target))[0], CallAnswered)
     await phone.close()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         for reader, writer in idle:
             assert await reader.read() == b""
             writer.close()
@@ -271,7 +272,7 @@ async def test_a_peer_that_never_reads_is_cut_off(server: tuple[Endpoint, int, A
     _, writer = await asyncio.open_connection("127.0.0.1", server[1])
     writer.transport.pause_reading()  # type: ignore[attr-defined]
     number = 0
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while not writer.transport.is_closing() and len(server[0]._connections):
             writer.write(b"".join(options(f"flood{number + step}") for step in range(200)))
             number += 200

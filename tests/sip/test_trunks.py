@@ -22,7 +22,7 @@ from callagent.sip import (
 )
 from callagent.sip.responses import respond_to
 
-PATIENCE = 10.0
+PATIENCE = 60.0
 CHALLENGE = 'Digest realm="carrier", nonce="{}", qop="auth", algorithm=SHA-256{}'
 Answer = Callable[[Request], Response]
 

@@ -56,7 +56,7 @@ class Browser:
         code = f"const done = arguments[arguments.length - 1]; {script}"
         return await self.command("POST", "/execute/async", script=code, args=[])
 
-    async def until(self, condition: str, seconds: float = 20.0) -> Any:
+    async def until(self, condition: str, seconds: float = 60.0) -> Any:
         """Wait until a JavaScript expression is true."""
         try:
             async with asyncio.timeout(seconds):
@@ -105,11 +105,11 @@ async def open_browser(*flags: str) -> AsyncIterator[Browser]:
     process = await asyncio.create_subprocess_exec(driver, "--port=0", stdout=asyncio.subprocess.PIPE)
     assert process.stdout is not None
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while b"started successfully on port" not in (line := await process.stdout.readline()):
                 assert line, "chromedriver ended"
         port = int(line.split(b"port ")[1].strip().rstrip(b"."))
-        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60)) as session:
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=180)) as session:
             options = {"binary": binary, "args": [*FLAGS, *flags]}
             wanted = {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
             async with session.post(

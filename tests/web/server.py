@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -14,12 +15,16 @@ from callagent.carriers import TwilioSettings
 from callagent.legs.carrier_leg import CarrierLeg
 from callagent.web import ServerHooks, make_app
 from tests.carriers.fake_twilio import ACCOUNT_SID, AUTH_TOKEN
+from tests.own_time import own_time
 
 
-async def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
-    """Wait for what happens on the other side of a socket."""
-    async with asyncio.timeout(seconds):
+async def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
+    """Wait for what happens on the other side of a socket: for so many seconds that the machine has time for us."""
+    with own_time() as clock:
+        began = clock()
         while not condition():
+            if clock() - began > seconds:
+                raise TimeoutError
             await asyncio.sleep(0.01)
 
 
@@ -41,19 +46,15 @@ class Server:
 async def serve(api_url: str = "http://127.0.0.1:9", public_path: str = "") -> AsyncIterator[Server]:
     """`public_path` is what a proxy in front of us takes off; here nothing does."""
     server = Server()
-    socket = web.AppRunner(web.Application())
-    await socket.setup()
-    probe = web.TCPSite(socket, "127.0.0.1", 0)
-    await probe.start()
-    port = socket.addresses[0][1]
-    await socket.cleanup()
-    server.url = f"http://127.0.0.1:{port}"
+    # The application has to know its address before it is made: the port is ours from here on.
+    listening = socket.create_server(("127.0.0.1", 0), backlog=128)
+    server.url = f"http://127.0.0.1:{listening.getsockname()[1]}"
     admits, drains, metrics = (lambda: server.admits), (lambda: server.drains), (lambda: "calls_active 0\n")
     hooks = ServerHooks(server.take, admits, drains, metrics, server.outside)
     app = make_app(TwilioSettings(ACCOUNT_SID, AUTH_TOKEN, server.url + public_path, api_url), hooks)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", port).start()
+    await web.SockSite(runner, listening).start()
     try:
         yield server
     finally:

@@ -90,13 +90,13 @@ async def test_live_calls_are_seen_grow_and_hung_up(tmp_path: Path) -> None:
             assert first["turns"][1]["user_input"] == "where is my parcel"
             await stream.content.readline()
             call.record.turns[1].user_input = "where is my parcel please"
-            second = json.loads((await asyncio.wait_for(stream.content.readline(), 10)).removeprefix(b"data: "))
+            second = json.loads((await asyncio.wait_for(stream.content.readline(), 60)).removeprefix(b"data: "))
             assert second["turns"][1]["user_input"] == "where is my parcel please"
             await stream.content.readline()
             assert (await ask(served, "/api/calls/live1/hangup", "POST"))[0] == 202
             assert call.ended == [EndReason.OPERATOR]
             del served.calls["live1"]
-            assert await asyncio.wait_for(stream.content.readline(), 10) == b"data: null\n"
+            assert await asyncio.wait_for(stream.content.readline(), 60) == b"data: null\n"
         assert (await ask(served, "/api/calls/live1/hangup", "POST"))[0] == 404
 
 

@@ -83,7 +83,7 @@ async def test_a_listener_hears_both_sides_and_leaves(tmp_path: Path) -> None:
             while not call.taps:
                 await asyncio.sleep(0.01)
             call.taps[0].caller.append(b"\x00\x40" * 160)
-            message = await asyncio.wait_for(listener.receive_bytes(), 10)
+            message = await asyncio.wait_for(listener.receive_bytes(), 60)
             assert len(message) == 320
             assert set(message[160:]) == {0xFF}
             assert 0xFF not in message[:160]
@@ -91,7 +91,7 @@ async def test_a_listener_hears_both_sides_and_leaves(tmp_path: Path) -> None:
             await asyncio.sleep(0.01)
         async with session.ws_connect(served.url + "/api/live/live1/audio") as listener:
             del served.calls["live1"]
-            assert (await asyncio.wait_for(listener.receive(), 10)).type is aiohttp.WSMsgType.CLOSE
+            assert (await asyncio.wait_for(listener.receive(), 60)).type is aiohttp.WSMsgType.CLOSE
 
 
 async def test_nobody_listens_before_the_answer_or_without_a_socket(tmp_path: Path) -> None:

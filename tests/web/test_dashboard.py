@@ -15,6 +15,7 @@ from callagent.web.accounts import Account, hash_password
 from callagent.web.control import Controls
 from callagent.web.identity import Right
 from callagent.web.project_graph import project_graph
+from tests.end_to_end.scripted import until
 from tests.web.browser import Browser, chromium, open_browser
 from tests.web.dashboard_server import Served, live_call, serve_dashboard
 from tests.web.test_api import HOSTILE
@@ -123,13 +124,13 @@ async def test_a_search_finds_a_call_and_opens_it_by_keyboard(served: Served, br
         "const f = document.querySelector('[name=search]'); f.value = arguments[0]; f.form.requestSubmit()", call_id
     )
     await browser.until("document.querySelectorAll('tbody tr').length == 1")
-    assert "search=" in await browser.run("return location.search")
+    await browser.until("location.search.includes('search=')")
     await browser.run("document.querySelector('tbody a').focus()")
     keys = [{"type": "keyDown", "value": "\ue007"}, {"type": "keyUp", "value": "\ue007"}]
     await browser.command("POST", "/actions", actions=[{"type": "key", "id": "keyboard", "actions": keys}])
     await browser.until("document.querySelector('.talk')")
-    assert await browser.run("return location.pathname") == f"/calls/{call_id}"
-    assert await browser.run("return document.activeElement.tagName") == "H1"
+    await browser.until(f"location.pathname == '/calls/{call_id}'")
+    await browser.until("document.activeElement.tagName == 'H1'")
 
 
 async def test_pages_of_calls_turn(served: Served, browser: Browser) -> None:
@@ -159,6 +160,8 @@ async def test_a_live_call_grows_and_is_hung_up(served: Served, browser: Browser
     await browser.until("document.querySelector('.talk').textContent.includes('second parcel')")
     await browser.run("window.confirm = () => true; document.querySelector('.danger').click()")
     await browser.until("document.querySelector('.danger').disabled")
+    # The button is off before the server is asked.
+    await until(lambda: served.calls["live1"].ended, 60)
     assert len(served.calls["live1"].ended) == 1
     del served.calls["live1"]
     await browser.until("document.querySelector('main').textContent.includes('The call is over')")
@@ -170,20 +173,20 @@ async def test_a_live_call_is_listened_to_and_taken_over(served: Served, browser
     await browser.until("document.querySelector('form.takeover') && document.querySelector('[aria-pressed]')")
     await browser.run("document.querySelector('[aria-pressed]').click()")
     await browser.until("document.querySelector('[aria-pressed=true]')")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not call.taps:
             await asyncio.sleep(0.05)
     for _ in range(20):
         call.taps[0].agent.append(b"\x00\x10" * 160)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while call.taps[0].agent:
             await asyncio.sleep(0.05)
     await browser.run("document.querySelector('[aria-pressed]').click()")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while call.taps:
             await asyncio.sleep(0.05)
     await browser.run("window.confirm = () => true; document.querySelector('form.takeover').requestSubmit()")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not call.taken_over:
             await asyncio.sleep(0.05)
     assert call.taken_over[0].destination == "support"
@@ -192,7 +195,7 @@ async def test_a_live_call_is_listened_to_and_taken_over(served: Served, browser
         "form.querySelector('select').value = ''; form.querySelector('select').dispatchEvent(new Event('change'));"
         "number.value = '+441632960123'; form.requestSubmit()"
     )
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len(call.taken_over) < 2:
             await asyncio.sleep(0.05)
     assert call.taken_over[1].number == "+441632960123"

@@ -128,7 +128,7 @@ async def give(socket: ClientWebSocketResponse, **given: Any) -> None:
 async def messages(socket: ClientWebSocketResponse, until: Callable[[dict[str, Any]], object]) -> list[dict[str, Any]]:
     """What comes, to the first of that kind, or to the end of the socket; audio by its length."""
     found: list[dict[str, Any]] = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         async for message in socket:
             found.append(json.loads(message.data))
             if until(found[-1]):
@@ -149,7 +149,7 @@ def texts(found: list[dict[str, Any]]) -> list[str]:
 
 
 async def after_the_call(served: Served, given: dict[str, Any]) -> Any:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (answer := await served.ask(given)) == "the session is in a call":
             await asyncio.sleep(0.02)
     return answer

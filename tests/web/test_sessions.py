@@ -165,7 +165,7 @@ class SlowModel:
 
 
 async def received(socket: ClientWebSocketResponse) -> Any:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         return await socket.receive_json()
 
 

@@ -309,7 +309,7 @@ asyncio.run(main())
     assert len(pids) == 2
     core.kill()
     await core.wait()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while any(_runs(pid) for pid in pids):
             await asyncio.sleep(0.01)
 

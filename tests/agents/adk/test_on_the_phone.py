@@ -100,7 +100,7 @@ async def test_an_agent_calls_a_person_and_stays_in_between(tmp_path: Path) -> N
     settings = scripts(tmp_path, ["The teacher, please."], thought)
     config = tmp_path / "callagent.toml"
     async with miller() as person:
-        config.write_text(f'[[targets]]\nname = "teacher"\nuri = "{person.uri}"\nring_seconds = 5\n')
+        config.write_text(f'[[targets]]\nname = "teacher"\nuri = "{person.uri}"\nring_seconds = 60\n')
         with serve(tmp_path, "--config", str(config), project=project, **settings) as server:
             async with talker(server.sip) as caller:
                 await caller.say()

@@ -19,6 +19,7 @@ from tests.agents.adk.support import driven, write_project
 from tests.agents.driving import results, words
 from tests.agents.flows.support import scripted
 from tests.agents.mcp_server import PROGRAM, mcp_server
+from tests.end_to_end.baresip import free_port
 
 LLM = "name: a\ninstruction: x\ntools:\n"
 
@@ -48,9 +49,7 @@ SSE_SET = "  - name: McpToolset\n    args: {sse_connection_params: {url: 'ADDRES
 async def test_a_server_that_is_away_is_a_warning_and_its_tools_come_when_it_is_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port(socket.SOCK_STREAM)
     address = f"http://127.0.0.1:{port}/sse"
     project = write_project(tmp_path, {"root_agent.yaml": LLM + SSE_SET.replace("ADDRESS", address)})
     pool = InProcessPool(adk_runtime(project))
@@ -125,7 +124,7 @@ async def test_a_program_runs_in_the_calls_worker_and_ends_with_it(tmp_path: Pat
         assert answers == ["none", answers[1], "Bonn", answers[1]]
         number = answers[1]
         assert Path(f"/proc/{number}").exists()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while Path(f"/proc/{number}").exists():
             await asyncio.sleep(0.05)
 
@@ -154,7 +153,7 @@ async def test_what_a_program_starts_ends_with_the_call_too(tmp_path: Path) -> N
         await agent.says("Where?")
         number = (project / "child").read_text()
         assert Path(f"/proc/{number}").exists()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while Path(f"/proc/{number}").exists():
             await asyncio.sleep(0.05)
 

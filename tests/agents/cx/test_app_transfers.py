@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from tests.agents.cx.support import write_app
-from tests.end_to_end.baresip import free_port
-from tests.end_to_end.scripted import scripts
+from tests.end_to_end.baresip import START_SECONDS, free_port, is_open
+from tests.end_to_end.scripted import scripts, until
 from tests.end_to_end.server_process import ServerProcess, serve
 
 SCENARIOS = Path(__file__).parents[2] / "end_to_end" / "sipp"
@@ -103,8 +103,10 @@ async def test_with_a_number_alone_we_call_it_and_stay_in_between(tmp_path: Path
     config, port = tmp_path / "callagent.toml", free_port(socket.SOCK_DGRAM)
     config.write_text(f'[[targets]]\nname = "+15550199"\nuri = "sip:+15550199@127.0.0.1:{port}"\n')
     with serve(tmp_path, "--config", str(config), project=app, **scripts(tmp_path, [], [])) as server:
-        async with sipp(tmp_path, "desk_leaves", "-p", str(port)), sipp(tmp_path, "hung_up", server.sip):
-            pass
+        async with sipp(tmp_path, "desk_leaves", "-p", str(port)):
+            await until(lambda: is_open(socket.SOCK_DGRAM, port), START_SECONDS)
+            async with sipp(tmp_path, "hung_up", server.sip):
+                pass
         record = await record_of(server)
     invite = message(tmp_path, "desk_leaves", "INVITE ")
     assert invite[0].startswith("INVITE sip:+15550199@127.0.0.1")

@@ -105,11 +105,11 @@ def test_what_cannot_be_worked_out_is_an_error(text: str) -> None:
 
 
 def test_a_pattern_that_takes_too_long_holds_nothing_up() -> None:
-    began = time.monotonic()
+    began = time.process_time()
     assert (
         Expression("('a' + variables.name).matches('^(a+)+$')").value({"variables": {"name": "a" * 40 + "b"}}) is False
     )
-    assert time.monotonic() - began < 1.0
+    assert time.process_time() - began < 1.0
 
 
 SIGNS = "( ) [ ] { } . , ? : ! - + * / % < > == != <= >= && || in"
@@ -124,12 +124,12 @@ WORDS = st.sampled_from([*SIGNS.split(), *PLAIN.split(), *OPENED])
 
 def only_value_errors(text: str) -> None:
     """Read, and worked out where it can be read; anything but ValueError fails the test."""
-    began = time.monotonic()
+    began = time.process_time()
     try:
         Expression(text).value({**NAMES, **VARIABLES})
     except ValueError as error:
         assert str(error)  # noqa: PT017 - not every text is wrong
-    assert time.monotonic() - began < 1.0
+    assert time.process_time() - began < 1.0
 
 
 @given(st.text(max_size=200))
@@ -155,7 +155,7 @@ def test_a_chain_of_macros_ends() -> None:
     text = "tags"
     for name in "abcdefgh":
         text = f"[1,2,3,4,5,6,7,8].map({name}, {text})"
-    began = time.monotonic()
+    began = time.process_time()
     with pytest.raises(ValueError, match="goes through more than 2000 items"):
         Expression(text).value(VARIABLES)
-    assert time.monotonic() - began < 0.5
+    assert time.process_time() - began < 0.5

@@ -69,7 +69,7 @@ async def test_the_model_goes_on_while_a_tool_runs(tmp_path: Path) -> None:
     async with driven(app, searches, {"text": "I am looking."}, {"text": "It is the sea."}) as agent:
         assert words(await agent.says("Search.")) == ["I am looking."]
         events = agent.agent.conversation.events
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not (
                 late := [each for event in events if event.author == "user" for each in responses(event.content)]
             ):

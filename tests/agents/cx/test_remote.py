@@ -28,6 +28,7 @@ from tests.agents.cx.support import driven, write_app
 from tests.agents.driving import DrivenAgent, results, words
 from tests.agents.flows.support import call_info, scripted
 from tests.agents.mcp_server import mcp_server
+from tests.end_to_end.baresip import free_port
 
 
 def call(name: str, **arguments: Any) -> dict[str, Any]:
@@ -82,9 +83,7 @@ async def test_a_server_that_is_not_there_leaves_the_app_without_its_tools(tmp_p
 async def test_a_server_that_was_away_offers_its_tools_when_it_is_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port(socket.SOCK_STREAM)
     own = {"displayName": "Towns", "mcpToolset": {"serverAddress": f"http://127.0.0.1:{port}/mcp"}}
     more = {"toolsets/towns/towns.json": json.dumps(own)}
     app = write_app(tmp_path, agent={"toolsets": [{"toolset": "towns"}]}, more=more)

@@ -14,6 +14,7 @@ from callagent.agents.cx.rules import Rule
 from callagent.projects import check
 from callagent.workers import ProcessPool
 from tests.agents.cx.support import write_app
+from tests.end_to_end.baresip import free_port
 
 DOCUMENTATION = Path(__file__).parents[3] / "docs" / "apps.md"
 CALLBACK = "def before_model_callback(callback_context, llm_request):\n"
@@ -129,9 +130,7 @@ def test_the_command_tells_the_rule_behind_file_and_line(tmp_path: Path, capsys:
 
 
 def test_a_server_that_is_away_is_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"http://127.0.0.1:{free.getsockname()[1]}/mcp"
+    address = f"http://127.0.0.1:{free_port(socket.SOCK_STREAM)}/mcp"
     own = {"displayName": "Towns", "mcpToolset": {"serverAddress": address}}
     path = write_app(tmp_path, more={"toolsets/towns/towns.json": json.dumps(own)})
     assert check(path, as_json=False) == 0

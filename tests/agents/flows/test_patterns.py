@@ -22,14 +22,14 @@ HARD = "a" * 200 + "!"
 
 def test_a_search_that_takes_too_long_finds_nothing_and_is_soon_given_up():
     pattern = Pattern(SLOW)
-    began = time.perf_counter()
+    began = time.process_time()
     for _ in range(MAX_LATE):
         assert pattern.search(HARD) is None
-    first = time.perf_counter() - began
-    began = time.perf_counter()
+    first = time.process_time() - began
+    began = time.process_time()
     for _ in range(1000):
         assert pattern.search(HARD) is None
-    assert time.perf_counter() - began < first
+    assert time.process_time() - began < first
     # Unbounded, it is two to the power of a hundred steps.
     assert first < 10
 

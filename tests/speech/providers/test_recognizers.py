@@ -129,7 +129,7 @@ class Ear:
         self.stream.finish()
 
     async def until(self, condition: Any) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not condition():
                 await asyncio.sleep(0.005)
 
@@ -461,6 +461,6 @@ async def test_closing_ends_the_request() -> None:
         ear.stream.finish()
         await ear.until(lambda: server.asked)
         ear.stream.close()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await server.gone.wait()
     assert not ear.heard

@@ -351,6 +351,6 @@ async def test_closing_the_iterator_ends_the_request(name: str) -> None:
         speaking = voice.speak(TEXT, VoiceSettings())
         await anext(speaking)
         await speaking.aclose()  # type: ignore[attr-defined]
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await server.gone.wait()
         await voice.close()

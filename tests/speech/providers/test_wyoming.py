@@ -50,7 +50,7 @@ async def hear(settings: SpeechProvider) -> tuple[list[Heard], ProviderError | N
     for frame in FRAMES:
         stream.feed(frame)
     stream.finish()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not heard and stream.failed is None:
             await asyncio.sleep(0.005)
     stream.close()
