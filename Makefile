@@ -21,7 +21,7 @@ serve: setup ## the server with the example agent, on loopback
 test: setup ## lint, types and tests
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/pytest -m 'not acceptance' -n 2 --dist loadfile
+	$(BIN)/pytest -m 'not acceptance' -n 3 --dist loadfile
 
 acceptance: setup ## the long runs: load, benchmarks, repeated calls, fuzzing where atheris can be had
 	$(BIN)/pip install --quiet --editable '.[fuzz]' || echo 'atheris cannot be had here: the search of python -m fuzz is left out'

@@ -1,7 +1,8 @@
 """The clock of everything we send: each sender is called on its own 20 ms grid, from one thread.
 
 The period is cut into ten phases of 2 ms and senders are spread over them, so that a thousand calls are ten short
-bursts and not one long one. Packet n of a phase is due at `origin + phase * 2 ms + n * 20 ms`, whatever happened to
+bursts and not one long one. A phase is filled before the next is begun: where there are few calls, waking up for them
+costs more than sending. Packet n of a phase is due at `origin + phase * 2 ms + n * 20 ms`, whatever happened to
 the packets before it: lateness never adds up.
 """
 
@@ -14,6 +15,8 @@ from typing import Protocol
 from callagent.call_info import FRAME_SECONDS
 
 PHASES = 10
+FILLED = 25
+"""Senders of a phase before another is begun; beyond ten times as many all have the same number."""
 BURST = 3
 """Packets a late sender may send at once; what is missed beyond them is skipped as a jump of the timestamp."""
 
@@ -91,14 +94,14 @@ class Pump:
             thread.join(1.0)
 
     def add(self, sender: Sender) -> PumpHandle:
-        """The first packet is due within 40 ms, in the phase with the fewest senders."""
+        """The first packet is due within 40 ms."""
         return self.add_at(sender, time.monotonic())
 
     def add_at(self, sender: Sender, now: float) -> PumpHandle:
         with self._lock:
             if self._origin is None:
                 self._origin = now
-            number = min(range(PHASES), key=lambda index: len(self._phases[index].handles))
+            number = self._next_phase()
             phase = self._phases[number]
             if not phase.handles:
                 phase.start = self._origin + number * FRAME_SECONDS / PHASES
@@ -116,6 +119,12 @@ class Pump:
             phase.handles = tuple(other for other in phase.handles if other is not handle)
         with handle.lock:
             handle.sender = None
+
+    def _next_phase(self) -> int:
+        """The phase of the next sender."""
+        sizes = [len(phase.handles) for phase in self._phases]
+        begun = [number for number in range(PHASES) if sizes[number] < FILLED]
+        return max(begun, key=sizes.__getitem__) if begun else min(range(PHASES), key=sizes.__getitem__)
 
     def send_due(self, now: float) -> float | None:
         """Call every sender whose packet is due; the time of the next one, None when there are no senders."""

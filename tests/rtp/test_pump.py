@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from callagent.rtp.pump import BURST, PHASES, Pump
+from callagent.rtp.pump import BURST, FILLED, PHASES, Pump
 
 
 class Recorder:
@@ -47,15 +47,34 @@ def test_every_packet_is_due_on_the_grid_of_its_first() -> None:
         assert due == pytest.approx(first + index * 0.02, abs=1e-9)
 
 
-def test_senders_are_spread_over_the_phases() -> None:
+def senders_of_each_phase(senders: int) -> list[int]:
     pump = Pump()
-    recorders = [Recorder() for _ in range(3 * PHASES)]
+    recorders = [Recorder() for _ in range(senders)]
     for recorder in recorders:
         pump.add_at(recorder, 5.0)
-    run(pump, 5.0, 6.0)
-    offsets = sorted(round((recorder.sent[0][0] - 5.0) % 0.02, 6) for recorder in recorders)
-    assert sorted(set(offsets)) == pytest.approx([phase * 0.002 for phase in range(PHASES)], abs=1e-6)
-    assert all(offsets.count(offset) == 3 for offset in set(offsets))
+    run(pump, 5.0, 5.1)
+    offsets = [(recorder.sent[0][0] - 5.0) % 0.02 for recorder in recorders]
+    phases = [round(offset / 0.002, 6) % PHASES for offset in offsets]
+    assert all(phase == int(phase) for phase in phases)
+    return [phases.count(phase) for phase in range(PHASES)]
+
+
+def test_a_phase_is_filled_before_the_next_is_begun() -> None:
+    assert senders_of_each_phase(3) == [3] + 9 * [0]
+    assert senders_of_each_phase(2 * FILLED + 1) == [FILLED, FILLED, 1] + 7 * [0]
+
+
+def test_many_senders_are_spread_over_all_phases() -> None:
+    assert senders_of_each_phase(FILLED * PHASES) == PHASES * [FILLED]
+    assert senders_of_each_phase(4 * FILLED * PHASES) == PHASES * [4 * FILLED]
+
+
+def test_a_place_that_is_left_is_taken_before_a_phase_is_begun() -> None:
+    pump = Pump()
+    handles = [pump.add_at(Recorder(), 5.0) for _ in range(2 * FILLED)]
+    pump.remove(handles[3])
+    assert pump.add_at(Recorder(), 5.0).phase == 0
+    assert pump.add_at(Recorder(), 5.0).phase == 2
 
 
 def test_a_late_wake_up_does_not_move_the_grid() -> None:
@@ -86,7 +105,7 @@ def test_after_a_stall_three_packets_go_at_once_and_the_rest_is_skipped() -> Non
 
 def test_one_broken_sender_does_not_silence_the_others() -> None:
     pump, broken, recorder = Pump(), Broken(), Recorder()
-    for _ in range(PHASES):
+    for _ in range(FILLED):
         pump.add_at(broken, 0.0)
         pump.add_at(recorder, 0.0)
     run(pump, 0.0, 1.0)
