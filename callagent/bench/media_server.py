@@ -65,7 +65,8 @@ class Talk:
         def hear(frame: bytes, now: float) -> None:
             nonlocal state
             _, state = audioop.ratecv(frame, 2, 1, SAMPLE_RATE, _RECOGNIZER_RATE, state)
-            self._hear(frame, now)
+            self.frames += 1
+            self.level = audioop.rms(frame, 2)
 
         def speak() -> bytes:
             if not ready:

@@ -5,6 +5,7 @@ G.722 and Opus code the lower 4 kHz only: their own narrow-band modes, so nothin
 
 from __future__ import annotations
 
+import audioop
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -50,30 +51,19 @@ class Codec:
         return (self.name, self.payload_type) == (other.name, other.payload_type)
 
 
-# audioop is imported where it is used: importing this package loads no extension module.
-
-
 def _encode_ulaw(pcm: bytes) -> bytes:
-    import audioop
-
     return audioop.lin2ulaw(pcm, 2)
 
 
 def _decode_ulaw(payload: bytes) -> bytes:
-    import audioop
-
     return audioop.ulaw2lin(payload, 2)
 
 
 def _encode_alaw(pcm: bytes) -> bytes:
-    import audioop
-
     return audioop.lin2alaw(pcm, 2)
 
 
 def _decode_alaw(payload: bytes) -> bytes:
-    import audioop
-
     return audioop.alaw2lin(payload, 2)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import audioop
 import random
 from functools import cache
 
@@ -23,8 +24,6 @@ class ComfortNoise:
         self._factor = _OVERLOAD * 10 ** (-(payload[0] & 0x7F) / 20) / _TABLE_LEVEL
 
     def frame(self) -> bytes:
-        import audioop
-
         start = 2 * random.randrange(_TABLE_SAMPLES - FRAME_BYTES // 2)
         return audioop.mul(_table()[start : start + FRAME_BYTES], 2, self._factor)
 

@@ -6,6 +6,8 @@ sides: what the past foretells fades into what the future looks back on.
 
 from __future__ import annotations
 
+import audioop
+
 from callagent.call_info import FRAME_BYTES
 
 SILENCE = bytes(FRAME_BYTES)
@@ -57,8 +59,6 @@ class Concealment:
 
     def bridge(self, count: int, following: bytes) -> list[bytes]:
         """Frames for `count` missing ones; `following` is the sound that comes right after them."""
-        import audioop
-
         if not self._made_up:
             self._start_cycle()
         backwards = _cycle_of(audioop.reverse(following, 2), _SHORT_MATCH)
@@ -98,8 +98,6 @@ class Concealment:
         return part
 
     def _blend(self, frame: bytes) -> bytes:
-        import audioop
-
         gain = _gain(self._made_up)
         if not self._cycle or not gain:
             return frame
@@ -119,8 +117,6 @@ _PARTS = [(index + 0.5) / _SEGMENTS for index in range(_SEGMENTS)]
 
 def _cycle_of(history: bytes, match: int) -> bytes:
     """The last pitch period; empty where there is too little sound, or none."""
-    import audioop
-
     if len(history) < 2 * (_LONGEST_PITCH + match) or audioop.rms(history, 2) < _QUIETEST:
         return b""
     searched = history[-2 * (_LONGEST_PITCH + match) : -2 * _SHORTEST_PITCH]
@@ -132,8 +128,6 @@ def _cycle_of(history: bytes, match: int) -> bytes:
 
 
 def _upright_pitch(searched: bytes, end: bytes) -> int:
-    import audioop
-
     def likeness(pitch: int) -> float:
         start = 2 * (_LONGEST_PITCH - pitch)
         piece = searched[start : start + len(end)]
@@ -152,8 +146,6 @@ def _gain(made_up: float) -> float:
 
 def _weigh(frame: bytes, gains: list[float]) -> bytes:
     """Each segment with its gain."""
-    import audioop
-
     return b"".join(
         audioop.mul(frame[index * _SEGMENT_BYTES : (index + 1) * _SEGMENT_BYTES], 2, gain)
         for index, gain in enumerate(gains)

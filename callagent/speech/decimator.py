@@ -69,10 +69,13 @@ def _filtered_by_numpy(samples: bytes, taps: tuple[float, ...], step: int, count
     import numpy
 
     sound = numpy.frombuffer(samples, dtype=numpy.int16).astype(numpy.float32)
-    windows = numpy.lib.stride_tricks.sliding_window_view(sound, len(taps))[::step][:count]
+    windows = numpy.ndarray((count, len(taps)), numpy.float32, sound, strides=(4 * step, 4))
     # Not a product of matrices: its library may start threads.
     total = numpy.einsum("ij,j->i", windows, _weights(taps))
-    return bytes(numpy.clip(numpy.floor(total), -32768, 32767).astype(numpy.int16).tobytes())
+    numpy.maximum(total, -32768, out=total)
+    numpy.minimum(total, 32767, out=total)
+    numpy.floor(total, out=total)
+    return bytes(total.astype(numpy.int16).tobytes())
 
 
 @cache
