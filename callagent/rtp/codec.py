@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import audioop
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 
 from callagent.call_info import FRAME_SAMPLES, SAMPLE_RATE
@@ -33,14 +33,14 @@ class Codec:
     """A packet's payload, of any length. Raises `ValueError` for what is no such code."""
     remembers: bool = False
     """Whether the coding of a frame depends on those before it."""
+    frame_units: int = field(init=False)
+    """Timestamp units of one frame."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "frame_units", self.units(FRAME_SAMPLES))
 
     def __str__(self) -> str:
         return f"{self.name}/{self.clock_rate}"
-
-    @property
-    def frame_units(self) -> int:
-        """Timestamp units of one frame."""
-        return self.units(FRAME_SAMPLES)
 
     def units(self, samples: int) -> int:
         """Timestamp units of so many samples at 8 kHz."""

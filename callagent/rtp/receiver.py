@@ -214,14 +214,14 @@ class RtpReceiver:
             self._lost = True
         self._sequence = (packet.sequence + 1) & 0xFFFF
         kind = packet.payload_type
-        if kind in self._event_types:
+        if kind in self._audio_types:
+            if not self._held:
+                self._play_audio(packet, now, received)
+        elif kind in self._event_types:
             self._play_event(packet, received)
-        elif self._held and kind in (*self._audio_types, self._parameters.comfort_noise):
-            return
-        elif kind in self._audio_types:
-            self._play_audio(packet, now, received)
         elif kind == self._parameters.comfort_noise:
-            self._play_noise(packet, now, received)
+            if not self._held:
+                self._play_noise(packet, now, received)
         else:
             # It has its number, but no sound.
             self.refused += 1
