@@ -123,8 +123,8 @@ class Pump:
     def _next_phase(self) -> int:
         """The phase of the next sender."""
         sizes = [len(phase.handles) for phase in self._phases]
-        begun = [number for number in range(PHASES) if sizes[number] < FILLED]
-        return max(begun, key=sizes.__getitem__) if begun else min(range(PHASES), key=sizes.__getitem__)
+        roomy = [number for number in range(PHASES) if sizes[number] < FILLED]
+        return max(roomy, key=sizes.__getitem__) if roomy else min(range(PHASES), key=sizes.__getitem__)
 
     def send_due(self, now: float) -> float | None:
         """Call every sender whose packet is due; the time of the next one, None when there are no senders."""

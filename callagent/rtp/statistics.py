@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from math import inf
 
-from callagent.rtp.packet import sequence_distance
-
 _HALF = 0x8000
 """Of the sequence numbers."""
 
@@ -29,10 +27,8 @@ class Reception:
         self.packets += 1
         if self._base is None:
             self._base = self._highest = sequence
-        elif 0 < sequence - self._highest < _HALF:
-            self._highest = sequence
-        elif sequence_distance(sequence, self._highest) > 0:
-            self._cycles += 1
+        elif 0 < (sequence - self._highest) & 0xFFFF < _HALF:
+            self._cycles += sequence < self._highest
             self._highest = sequence
         if timestamp is None:
             return

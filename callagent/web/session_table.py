@@ -47,9 +47,11 @@ class Held:
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[CxSession]:
         """Raises `TimeoutError`."""
-        async with asyncio.timeout(TURN_SECONDS), self.one_at_a_time:
-            yield self.session
-        self.used = time.monotonic()
+        try:
+            async with asyncio.timeout(TURN_SECONDS), self.one_at_a_time:
+                yield self.session
+        finally:
+            self.used = time.monotonic()
 
     async def take_over(self) -> None:
         """For a call, until `give_back`. Raises `InputRefused` where another call keeps it."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Final
@@ -212,9 +211,8 @@ class _Bidi:
         await asyncio.sleep(0)
 
     async def _answer(self, given: Mapping[str, Any]) -> None:
-        held = self._held
         try:
-            async with held.turn() as session, aclosing(session.take([given])) as outputs:
+            async with self._held.turn() as session, aclosing(session.take([given])) as outputs:
                 async for output in outputs:
                     ending = output.pop("endSession", None)
                     await self._send({"sessionOutput": output})
@@ -225,7 +223,6 @@ class _Bidi:
             await self._send(error_message(status_of(error), str(error) or _TOO_LONG))
         except ConnectionError:
             log.info("session_client_gone")
-        held.used = time.monotonic()
 
     async def _interrupt(self) -> bool:
         """Whether a turn was on."""
