@@ -23,9 +23,9 @@ test: setup ## lint, types and tests
 	$(BIN)/mypy
 	$(BIN)/pytest -m 'not acceptance' -n 3 --dist loadfile
 
-acceptance: setup ## the long runs: load, benchmarks, repeated calls, fuzzing where atheris can be had
+acceptance: setup ## the long runs, three hours at most; PART=bench|calls|formats|fuzz|media|signalling|soak|storage|web runs one part
 	$(BIN)/pip install --quiet --editable '.[fuzz]' || echo 'atheris cannot be had here: the search of python -m fuzz is left out'
-	$(BIN)/pytest -m acceptance -s
+	$(BIN)/pytest -m acceptance -s $(if $(PART),--part $(PART))
 
 check: setup ## validate the example agent
 	$(BIN)/callagent check

@@ -265,7 +265,7 @@ def test_what_is_printed(as_json: bool, monkeypatch: pytest.MonkeyPatch, capsys:
         assert "clear messages: other than one in 1 of 2 interruptions" in printed
 
 
-@pytest.mark.acceptance
+@pytest.mark.acceptance("bench")
 @pytest.mark.parametrize("wire", ["sip", "twilio"])
 async def test_on_the_wire_nothing_is_missed_and_every_heard_word_is_right(wire: str) -> None:
     result = await conversation._measure(wire, speech_of(conversation.AGENT / "callers", 16))

@@ -120,6 +120,6 @@ def test_a_server_killed_twice_has_lost_nothing_it_acknowledged(tmp_path: Path) 
     kill_and_look(tmp_path, 2)
 
 
-@pytest.mark.acceptance
+@pytest.mark.acceptance("storage")
 def test_a_server_killed_fifty_times_has_lost_nothing_it_acknowledged(tmp_path: Path) -> None:
     kill_and_look(tmp_path, 50)

@@ -18,7 +18,7 @@ from tests.end_to_end.scripted import MILL, scripts, until
 from tests.end_to_end.server_process import ServerProcess, serve
 from tests.lossy_link import BAD, Damage, LossyLink, relay
 
-pytestmark = [pytest.mark.end_to_end, pytest.mark.acceptance]
+pytestmark = [pytest.mark.end_to_end, pytest.mark.acceptance("media")]
 
 DIGITS = 1000
 CALLS = 1000

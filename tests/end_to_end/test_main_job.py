@@ -97,6 +97,6 @@ def test_a_softphone_holds_the_whole_conversation(tmp_path: Path) -> None:
     repeat(tmp_path, 1)
 
 
-@pytest.mark.acceptance
+@pytest.mark.acceptance("calls")
 def test_five_calls_in_a_row(tmp_path: Path) -> None:
     repeat(tmp_path, 5)

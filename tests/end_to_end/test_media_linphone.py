@@ -127,7 +127,7 @@ def only(name: str) -> TrunkMedia:
     ("media", "encrypted"),
     [
         (only("PCMU"), False), (only("G722"), True), (only("OPUS"), False),
-        *(pytest.param(only(name), encrypted, marks=pytest.mark.acceptance)
+        *(pytest.param(only(name), encrypted, marks=pytest.mark.acceptance("media"))
           for name, encrypted in (("PCMU", True), ("G722", False), ("OPUS", True))),
     ],
     indirect=["media"],
@@ -152,7 +152,7 @@ async def test_linphone_is_heard_and_its_digits_too(
     ("transport", "media"),
     [
         ("udp", only("G722")), ("tcp", only("OPUS")), ("tls", only("G722")),
-        *(pytest.param(transport, only(name), marks=pytest.mark.acceptance)
+        *(pytest.param(transport, only(name), marks=pytest.mark.acceptance("media"))
           for transport, name in (("udp", "OPUS"), ("tcp", "G722"), ("tls", "OPUS"))),
     ],
     indirect=["media"],
@@ -186,7 +186,7 @@ async def test_a_whole_encrypted_call_over_every_transport(
     assert server.events.empty()
 
 
-@pytest.mark.parametrize("transport", ["udp", pytest.param("tcp", marks=pytest.mark.acceptance), "tls"])
+@pytest.mark.parametrize("transport", ["udp", pytest.param("tcp", marks=pytest.mark.acceptance("media")), "tls"])
 @pytest.mark.parametrize("media", [only("PCMU")], indirect=True)
 async def test_linphone_is_transferred_and_follows(
     media: TrunkMedia, transport: str, served: tuple[Server, str], tmp_path: Path

@@ -129,7 +129,7 @@ def heard_clearly(recording: Path) -> float:
     ("name", "encrypted"),
     [
         ("PCMU", False), ("PCMA", True), ("G722", True), ("OPUS", False),
-        *(pytest.param(*pair, marks=pytest.mark.acceptance)
+        *(pytest.param(*pair, marks=pytest.mark.acceptance("media"))
           for pair in (("PCMU", True), ("PCMA", False), ("G722", False), ("OPUS", True))),
     ],
 )  # fmt: skip
@@ -188,7 +188,7 @@ async def test_encryption_goes_on_after_hold_and_resume(served: tuple[Server, st
     ("transport", "name"),
     [
         ("udp", "OPUS"), ("tcp", "G722"), ("tls", "OPUS"),
-        *(pytest.param(*pair, marks=pytest.mark.acceptance)
+        *(pytest.param(*pair, marks=pytest.mark.acceptance("media"))
           for pair in (("udp", "G722"), ("tcp", "OPUS"), ("tls", "G722"))),
     ],
 )  # fmt: skip

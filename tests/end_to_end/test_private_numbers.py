@@ -15,7 +15,7 @@ import pytest
 from tests.end_to_end.scripted import MILL, scripts, talker
 from tests.end_to_end.server_process import serve
 
-pytestmark = [pytest.mark.end_to_end, pytest.mark.acceptance]
+pytestmark = [pytest.mark.end_to_end, pytest.mark.acceptance("formats")]
 
 FUNCTION = """\
 from _gen import *  # <AUTO GENERATED>

@@ -142,7 +142,7 @@ def running(
         yield server, int(words[-1].rpartition(":")[2])
 
 
-@pytest.mark.acceptance
+@pytest.mark.acceptance("signalling")
 @pytest.mark.parametrize("transport", ["UDP", "TCP"])
 def test_the_server_answers_a_probe_after_each(transport: str, tmp_path: Path) -> None:
     with running(tmp_path) as (server, tcp_port), ExitStack() as stack:
@@ -166,7 +166,7 @@ def as_sent(data: bytes, transport: str) -> bytes:
     return data.replace(b"SIP/2.0/UDP", b"SIP/2.0/" + transport.encode())
 
 
-@pytest.mark.acceptance
+@pytest.mark.acceptance("signalling")
 @pytest.mark.parametrize("transport", ["UDP", "TCP", "TLS"])
 def test_thousands_of_damaged_messages_are_survived(transport: str, tmp_path: Path) -> None:
     """From a cold start: nothing is sent before the growth is measured."""
@@ -188,7 +188,7 @@ def test_thousands_of_damaged_messages_are_survived(transport: str, tmp_path: Pa
     assert not [line for line in server.log() if line.get("level") in ("error", "critical")]
 
 
-@pytest.mark.acceptance
+@pytest.mark.acceptance("signalling")
 @pytest.mark.parametrize("transport", ["UDP", "TCP", "TLS"])
 def test_no_damaged_message_holds_the_event_loop_up(transport: str, tmp_path: Path) -> None:
     """Nor does the first call, the first encrypted one, the first host name: no message is tried twice."""
@@ -207,7 +207,7 @@ def test_no_damaged_message_holds_the_event_loop_up(transport: str, tmp_path: Pa
     assert "Traceback" not in server.errors.read_text()
 
 
-@pytest.mark.acceptance
+@pytest.mark.acceptance("signalling")
 def test_a_thousand_idle_connections_disturb_nobody(tmp_path: Path) -> None:
     with running(tmp_path) as (server, tcp_port), ExitStack() as stack:
         before = resident(server.process.pid)

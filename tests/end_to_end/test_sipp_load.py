@@ -54,6 +54,6 @@ def test_five_calls_are_answered_recorded_and_closed(tmp_path: Path) -> None:
     run(tmp_path, calls=5, rate=5, seconds=1)
 
 
-@pytest.mark.acceptance
+@pytest.mark.acceptance("calls")
 def test_a_hundred_calls_of_ten_seconds(tmp_path: Path) -> None:
     run(tmp_path, calls=100, rate=5, seconds=10)

@@ -21,14 +21,14 @@ SECONDS = 60
 
 @pytest.mark.parametrize("name", TARGETS)
 @given(data=st.binary(max_size=2000))
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 def test_any_octets_are_borne(name: str, data: bytes) -> None:
     run(TARGETS[name], data)
 
 
 @pytest.mark.parametrize("name", TARGETS)
 @given(seed=st.integers(0, 1 << 32), cuts=st.integers(1, 8))
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 def test_damaged_examples_are_borne(name: str, seed: int, cuts: int) -> None:
     chance = random.Random(seed)
     data = chance.choice(seeds(name))
@@ -49,7 +49,7 @@ def test_a_slow_input_is_a_finding() -> None:
         run(lambda data: sum(number * number for number in range(3_000_000)) and None, b"")
 
 
-@pytest.mark.acceptance
+@pytest.mark.acceptance("fuzz")
 @pytest.mark.skipif(importlib.util.find_spec("atheris") is None, reason="atheris is not installed (extra `fuzz`)")
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_minute_of_search_finds_nothing(name: str, tmp_path: Path) -> None:

@@ -208,7 +208,7 @@ async def desk(vocabulary: Vocabulary) -> AsyncIterator[str]:
     [
         "02_question_and_answer",
         "04_interrupts_a_long_answer",
-        pytest.param("03_keys_instead_of_words", marks=pytest.mark.acceptance),
+        pytest.param("03_keys_instead_of_words", marks=pytest.mark.acceptance("calls")),
     ],
 )
 async def test_a_conversation_over_rtp(name: str) -> None:

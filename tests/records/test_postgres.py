@@ -159,7 +159,7 @@ class Load:
         self.waits.append(time.perf_counter() - began)
 
 
-@pytest.mark.acceptance
+@pytest.mark.acceptance("storage")
 async def test_calls_do_not_notice_a_minute_without_the_database(tmp_path: Path, server: PostgresServer) -> None:
     """Beside the same load on a store whose database stays: what else the machine does is in both figures."""
     with postgres() as other:
@@ -225,7 +225,7 @@ async def test_a_database_that_is_away_is_said_so_to_who_reads() -> None:
     await database.close()
 
 
-@pytest.mark.acceptance
+@pytest.mark.acceptance("storage")
 @pytest.mark.parametrize(("count", "bound_ms"), [(1_000, 200), (100_000, 500)])
 async def test_lists_search_and_overview_stay_quick(server: PostgresServer, count: int, bound_ms: int) -> None:
     connection = await asyncpg.connect(server.url)

@@ -201,7 +201,7 @@ async def p95(ask: Callable[[], Awaitable[object]], times: int = 20) -> float:
     return sorted(taken)[int(0.95 * times)] * 1000
 
 
-@pytest.mark.acceptance
+@pytest.mark.acceptance("storage")
 @pytest.mark.parametrize(("count", "bound_ms"), [(1_000, 200), (100_000, 500)])
 async def test_lists_search_and_overview_stay_quick(tmp_path: Path, count: int, bound_ms: int) -> None:
     await fill(tmp_path / "c.db", list(synthetic_records(count)))

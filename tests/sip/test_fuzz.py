@@ -117,7 +117,7 @@ def test_damaged_proofs_and_provisional_responses_never_raise(seed: int) -> None
 
 
 @given(st.binary(max_size=4000), st.lists(st.integers(1, 300), min_size=1, max_size=20))
-@settings_of_hypothesis(deadline=None, max_examples=200)
+@settings_of_hypothesis(max_examples=200)
 def test_a_stream_reads_the_same_however_it_is_cut(data: bytes, cuts: list[int]) -> None:
     data = data.replace(b"9", b"\r\n\r\n").replace(b"8", b"Content-Length: 3\r\n").replace(b"7", b"\r\n")
     whole, cut = Framer(), Framer()

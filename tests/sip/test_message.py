@@ -98,7 +98,7 @@ def test_an_ack_is_never_answered_and_nonsense_is_not_either() -> None:
 
 
 @given(st.binary(max_size=2000))
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 def test_any_bytes_parse_or_are_malformed(data: bytes) -> None:
     try:
         parse_message(data)
@@ -113,7 +113,7 @@ def test_any_bytes_parse_or_are_malformed(data: bytes) -> None:
         max_size=6,
     )
 )
-@settings(max_examples=800, deadline=None)
+@settings(max_examples=800)
 def test_any_damage_parses_or_is_malformed(damages: list[tuple[int, bytes]]) -> None:
     data = INVITE
     for position, piece in damages:
@@ -129,7 +129,7 @@ TEXT = st.text(st.characters(codec="ascii", categories=("L", "N")), max_size=20)
 
 
 @given(user=TEXT, host=TEXT, tag=TEXT, number=st.integers(0, 2**31 - 1), value=TEXT)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_another_parser_reads_the_same(user: str, host: str, tag: str, number: int, value: str) -> None:
     request = Request(Headers([("Via", f"SIP/2.0/UDP {host}.test;branch=z9hG4bK{tag}")]), b"", "OPTIONS")
     request.uri = request.uri.parse(f"sip:{user}@{host}.test")

@@ -145,7 +145,7 @@ def test_damaged_or_oversized_descriptions_are_refused(damage: bytes) -> None:
 
 
 @given(st.binary(max_size=600), st.integers(0, 200))
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 def test_any_bytes_are_answered_or_refused(noise: bytes, at: int) -> None:
     for body in (noise, offer()[:at] + noise[:4] + offer()[at + 4 :]):
         try:

@@ -88,7 +88,7 @@ def test_parameters_have_names_without_case() -> None:
 
 
 @given(st.text(max_size=200))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_any_text_parses_or_is_refused_as_a_value(text: str) -> None:
     for parse in (Uri.parse, Address.parse, Address.parse_list, Via.parse_list, Parameters.parse, split_list):
         try:

@@ -85,6 +85,6 @@ async def test_on_this_machine_no_token_is_needed_and_nothing_is_answered_5xx(tm
     await ask_everything(tmp_path, 3, token=False)
 
 
-@pytest.mark.acceptance
+@pytest.mark.acceptance("web")
 async def test_no_request_of_many_is_answered_5xx(tmp_path: Path) -> None:
     await ask_everything(tmp_path, 10 * EXAMPLES)

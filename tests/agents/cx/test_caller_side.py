@@ -14,7 +14,7 @@ from tests.agents.cx.test_recordings import tone
 from tests.end_to_end.scripted import Talker, scripts, talker
 from tests.end_to_end.server_process import serve
 
-pytestmark = [pytest.mark.end_to_end, pytest.mark.acceptance]
+pytestmark = [pytest.mark.end_to_end, pytest.mark.acceptance("formats")]
 
 WAITS = """
     def before_model_callback(callback_context, llm_request):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from callagent.agents.finding import Findings
@@ -205,7 +205,7 @@ def test_a_function_file_belongs_to_its_flow(tmp_path: Path):
     assert (project.flows["F"].functions["go"].kind, project.flows["F"].functions["go"].flow) == ("flow", "F")
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings()
 @given(st.text(alphabet="ab:- \n[]{}&*#'\"!|>?,1", max_size=60))
 def test_any_text_is_a_document_or_an_error(text: str):
     findings = Findings()

@@ -105,7 +105,7 @@ SCHEMAS = st.sampled_from(
 )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(SCHEMAS, max_size=4), st.data())
 def test_every_valid_call_is_allowed_and_parsed(fields: list[Any], data: st.DataObject) -> None:
     described = tool({f"p{n}": schema for n, (schema, _) in enumerate(fields)}, [f"p{n}" for n in range(len(fields))])

@@ -65,4 +65,7 @@ def test_any_length_gives_the_window_asked_for(samples: int) -> None:
 def test_the_padding_is_the_same_as_silence_fed() -> None:
     audio = np.sin(np.arange(5000, dtype=np.float32) / 7)
     silence = np.zeros(16000, dtype=np.float32)
-    assert np.array_equal(log_mel(audio, 1.0), log_mel(np.concatenate([audio, silence]), 1.0))
+    padded, fed = log_mel(audio, 1.0), log_mel(np.concatenate([audio, silence]), 1.0)
+    # Matrix products of other shapes may be summed in another order: how, depends on the processor. With seven of them
+    # the results differ by one unit in the last place, 1.2e-7.
+    assert np.abs(padded - fed).max() < 1e-5

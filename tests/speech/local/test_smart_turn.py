@@ -25,7 +25,7 @@ async def test_the_model_hears_what_it_hears_in_its_publishers_hands() -> None:
         found = {name: await model.finished(wav_file(FOLDER / f"{name}.wav")) for name in REFERENCE}
     finally:
         await model.close()
-    assert found == {name: pytest.approx(probability, abs=0.002) for name, probability in REFERENCE.items()}
+    assert found == {name: pytest.approx(probability, abs=0.02) for name, probability in REFERENCE.items()}
 
 
 async def test_a_closed_model_has_no_opinion() -> None:
