@@ -242,7 +242,7 @@ class Server:
         task.add_done_callback(self._refusals.discard)
 
     def _resolve(self, handoff: Handoff) -> TransferTarget:
-        return resolve_target(handoff, self._config.targets)
+        return resolve_target(handoff, self._config.targets, self._config.sip.transfer_headers)
 
     def _signalled(self, peer_call_id: str) -> list[dict[str, Any]]:
         return [] if self._signalling is None else self._signalling.legs.signalling(peer_call_id)

@@ -18,8 +18,8 @@ CONFIG = Config(
     ),
     targets=(
         Target(name="support", uri="sip:support@pbx.example"),
-        Target(name="desk", uri="+441632960001"),
-        Target(prefix="+44163296"),
+        Target(name="desk", uri="+442079460001"),
+        Target(prefix="+44207946"),
     ),
 )
 
@@ -29,11 +29,11 @@ CONFIG = Config(
     [
         (Dial(target="Support"), ("sip:support@pbx.example", None)),
         (Dial(target="support", from_number="+1555"), ("sip:support@pbx.example", "sip:+1555@pbx.example")),
-        (Dial(target="desk"), ("sip:+441632960001@sip.carrier.example;transport=tls", None)),
+        (Dial(target="desk"), ("sip:+442079460001@sip.carrier.example;transport=tls", None)),
         (
-            Dial(to_number="+441632960777", trunk="carrier", from_number="1000"),
+            Dial(to_number="+442079460777", trunk="carrier", from_number="1000"),
             (
-                "sip:+441632960777@sip.carrier.example;transport=tls",
+                "sip:+442079460777@sip.carrier.example;transport=tls",
                 "sip:1000@sip.carrier.example;transport=tls",
             ),
         ),
@@ -47,13 +47,13 @@ def test_the_settings_say_where_a_call_goes(asked: Dial, way: tuple[str, str | N
     "asked",
     [
         Dial(),
-        Dial(target="support", to_number="+441632960777"),
+        Dial(target="support", to_number="+442079460777"),
         Dial(target="nobody"),
         Dial(target="sip:root@10.0.0.1"),
         Dial(to_number="+19005550100"),
         Dial(to_number="+33123456789"),
-        Dial(to_number="+441632960777", trunk="in"),
-        Dial(to_number="+441632960777", trunk="none"),
+        Dial(to_number="+442079460777", trunk="in"),
+        Dial(to_number="+442079460777", trunk="none"),
     ],
 )
 def test_nothing_else_is_called(asked: Dial) -> None:

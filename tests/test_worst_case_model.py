@@ -17,6 +17,8 @@ from tests.fakes import FakeAgent, FakeLeg, FakeProject, LoudnessActivity
 from tests.virtual_time import run
 
 TARGETS = (Target(name="Front Desk", uri="sip:desk@pbx.example"), Target(prefix="+4420"), Target(prefix="+1"))
+EVERYWHERE = (TARGETS[0], *(Target(prefix=f"+{digit}") for digit in range(1, 10)))
+"""Settings that say no more than that any country may be called."""
 PREMIUM = (
     *(f"+1900555{number:04d}" for number in range(15)),
     *(f"+1 (900) 555-{number:04d}" for number in range(5)),
@@ -27,6 +29,18 @@ PREMIUM = (
     *(f"+87812345678{number}" for number in range(2)),
     *(f"+44909879{number:04d}" for number in range(5)),
     *(f"0900123{number:03d}" for number in range(5)),
+)
+SURCHARGED = (
+    # Premium in more than ten countries.
+    *("+449098790000", "+33899123456", "+48701234567", "+39899123456", "+34806123456", "+41900123456", "+43900123456"),
+    *("+3290012345", "+31900123456", "+46900123456", "+81990123456", "+611900123456", "+1 1 900 555 0123"),
+    *("+870773123456", "+8816123456789", "+88299123456", "+883510012345678"),
+    *("+18765550123", "+18095550123", "+14735550123", "+12685550123", "+16495550123", "+12845550123", "+17675550123"),
+    *("+12129765555", "+1 (310) 976-5555", "+14169765555"),
+    *("+491805123456", "+443001234567", "+445511234567", "+447012345678", "+447640123456", "+15005550123"),
+    *("611", "32665", "118118", "+118118", "0900123456", "+44 (0)909 879 0000", "\uff0b449098790000"),
+    *("tel:+1-900-555-0123", "tel:900-555-0123;phone-context=+1", "tel:+19005550123;ext=1", "tel:911"),
+    *("sip:+19005550123@carrier.example;user=phone", "sip:+449098790000@127.0.0.1;user=phone"),
 )
 INTERNAL = (
     *(f"sip:{user}@{host}" for user in ("root", "admin", "100", "*") for host in ("10.0.0.1", "127.0.0.1", "[::1]")),
@@ -41,7 +55,7 @@ INJECTING = (
     *("+442079460000>;method=INVITE", "<sip:evil@203.0.113.9>", "\u202e+4420", "\uff0b442079460000", "+44207946000٠"),
     *("+442079460000\tRoute: <sip:evil@203.0.113.9;lr>", "+" + "4" * 5000, "", " ", "null", "${jndi:ldap://x}"),
 )
-HOSTILE = (*PREMIUM, *INTERNAL, *INJECTING)
+HOSTILE = (*PREMIUM, *SURCHARGED, *INTERNAL, *INJECTING)
 
 
 def project(folder: Path) -> Path:
@@ -128,6 +142,17 @@ async def test_whatever_the_model_says_leads_to_a_place_of_the_settings_or_nowhe
         reached.add(target.uri)
         assert all(character.isprintable() for text in target.headers.values() for character in text)
     assert reached <= {"sip:desk@pbx.example"}
+
+
+def test_prefixes_of_all_countries_let_none_of_them_pass() -> None:
+    numbers = (*PREMIUM, *SURCHARGED)
+    passed = []
+    for number in numbers:
+        try:
+            passed.append(resolve_target(Handoff("Elsewhere", "asked", "refer", number), EVERYWHERE).uri)
+        except TargetRefused:
+            continue
+    assert passed == []
 
 
 def test_a_call_transfers_to_none_of_them() -> None:

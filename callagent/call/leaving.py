@@ -48,9 +48,24 @@ class Leaving:
         except CallagentError as refusal:
             self._recorder.error("handoff", str(refusal), asyncio.get_running_loop().time())
             return TransferOutcome(TransferStatus.REFUSED, str(refusal))
+        if target.left_out:
+            self._note_left_out(target)
         self._handing = (handoff, target)
         self._task = asyncio.create_task(self._transfer(handoff, target, audio))
         return None
+
+    def _left_out(self) -> str:
+        """Which headers of the last transfer were not sent, for its agent."""
+        left_out = self._handing[1].left_out if self._handing else ()
+        return f" (headers left out: {', '.join(left_out)})" if left_out else ""
+
+    def _note_left_out(self, target: TransferTarget) -> None:
+        names = ", ".join(target.left_out)
+        self._log.warning(
+            "transfer_headers_left_out", target=target.name, headers=names, setting="sip.transfer_headers"
+        )
+        detail = f"left out of the transfer: {names}; sip.transfer_headers names what a project may send"
+        self._recorder.error("transfer_headers", detail, asyncio.get_running_loop().time())
 
     def give_up_dialling(self, reason: EndReason) -> None:
         """Nobody has answered our call, and nobody is to."""
@@ -83,7 +98,7 @@ class Leaving:
             self._log.error("fallback_failed", target=handoff.destination, detail=outcome.detail)
             return EndReason.ERROR
         self._log.warning("handoff_failed", destination=handoff.destination, detail=outcome.detail)
-        return HandoffFailed(handoff.destination, outcome.detail)
+        return HandoffFailed(handoff.destination, outcome.detail + self._left_out())
 
     async def stop(self, seconds: float) -> None:
         """End what runs, waiting for it no longer than that."""

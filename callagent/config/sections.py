@@ -11,6 +11,7 @@ from callagent.config.engines import ModelSection, SpeechSettings
 from callagent.config.values import (
     Address,
     AddressSetting,
+    HeaderNameSetting,
     NetworkSetting,
     PortRangeSetting,
     Section,
@@ -90,6 +91,8 @@ class SipSettings(Section):
     public_address: str = ""
     """The host that peers reach us at, written into Contact and SDP. Empty: the address of the socket."""
     rtp_ports: PortRangeSetting = (10000, 20000)
+    transfer_headers: tuple[HeaderNameSetting, ...] = ()
+    """Headers that a project may send on a transfer besides `X-…`, `User-to-User`, `Reason` and `Diversion`."""
     trunks: tuple[Trunk, ...] = ()
     """None: only this machine (loopback) may call."""
 
@@ -148,8 +151,10 @@ class Target(Section):
     uri: str = ""
     """SIP URI or E.164 number."""
     prefix: str = ""
-    """Instead of name and uri: any E.164 number that begins so (`+4420`)."""
-    headers: Mapping[str, str] = Field(default_factory=dict)
+    """Instead of name and uri: any E.164 number that begins so (`+4420`), but for premium, shared-cost, personal,
+    pager, company-wide (UAN), satellite, unknown and invalid ones, and +1 numbers outside the US and Canada."""
+    headers: Mapping[HeaderNameSetting, str] = Field(default_factory=dict)
+    """Sent along; a project's header of the same name takes the place of one."""
     method: Literal["", "attended", "invite", "refer"] = ""
     """How the call gets there; empty: as the project's handoff says. `refer`: the caller's phone is asked to call it.
     `attended`: the same once it has answered us. `invite`: we call it and stay in between."""

@@ -77,6 +77,28 @@ def _names(value: object) -> object:
     return (value,) if value.startswith("script:") else tuple(name.strip() for name in value.split(","))
 
 
+# The protocol's own headers (RFC 3261 §20 and the extensions that we speak): no setting may name one.
+_PROTOCOL_HEADERS = frozenset(
+    (
+        "accept", "accept-contact", "allow", "allow-events", "authorization", "call-id", "contact",
+        "content-disposition", "content-encoding", "content-length", "content-type",
+        "cseq", "event", "expires", "from", "identity", "join",
+        "max-forwards", "mime-version", "min-se", "path", "proxy-authenticate", "proxy-authorization", "proxy-require",
+        "rack", "record-route", "refer-sub", "refer-to", "referred-by", "reject-contact", "replaces",
+        "request-disposition", "require", "route", "rseq", "service-route", "session-expires", "subscription-state",
+        "supported", "target-dialog", "to", "unsupported", "via", "www-authenticate",
+    )
+)  # fmt: skip
+
+
+def _header_name(value: object) -> str:
+    name = str(value)
+    if not re.fullmatch(r"[A-Za-z0-9!%*_+`'~.-]{2,64}", name, re.ASCII) or name.lower() in _PROTOCOL_HEADERS:
+        raise ValueError(f"'{name}' cannot be set on a transfer; name a header in full that is not the protocol's own")
+    return name
+
+
+HeaderNameSetting = Annotated[str, BeforeValidator(_header_name)]
 AddressSetting = Annotated[Address, BeforeValidator(_address)]
 NamesSetting = Annotated[tuple[str, ...], BeforeValidator(_names), Field(min_length=1)]
 UrlSetting = Annotated[str, BeforeValidator(_url)]

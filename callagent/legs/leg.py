@@ -87,6 +87,8 @@ class TransferTarget:
     method: str = "refer"
     """`refer`, `attended` (the target is called first), `invite` (a bridge through us) or `bye`."""
     headers: Mapping[str, str] = field(default_factory=lambda: NO_HEADERS)
+    left_out: tuple[str, ...] = ()
+    """Names of headers that the project asked for and that are not sent, as the settings do not name them."""
     trunk: str = ""
     """The trunk that we call the target through; empty: the caller's, for a number, else none."""
     caller: str = ""

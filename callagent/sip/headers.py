@@ -35,6 +35,11 @@ _names = remember(_name)
 _USUAL_NAMES = {name: (name, name.lower()) for name in (*_COMPACT.values(), *_UNABRIDGED)}
 
 
+def full_name(name: str) -> str:
+    """The name of a field with a compact form expanded (§7.3.3). Raises `ValueError` unless it is a token."""
+    return _names(name)[0]
+
+
 def _count(value: str) -> int:
     return len(split_list(value))
 

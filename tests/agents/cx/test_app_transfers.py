@@ -19,7 +19,9 @@ from tests.end_to_end.server_process import ServerProcess, serve
 
 SCENARIOS = Path(__file__).parents[2] / "end_to_end" / "sipp"
 UUI = f"User-to-User: {b'k1=v1;k2=v2'.hex()};encoding=hex;purpose=Goog-Session-Param"
-HANDOFF = {"x-headers": {"X-Topic": "bill"}, "uui-headers": [{"k1": "v1"}, {"k2": "v2"}]}
+EVIL = "<sip:evil@192.0.2.9>"
+STEERING = {"r": EVIL, "v": "SIP/2.0/UDP 192.0.2.9", "i": "192.0.2.9", "t": EVIL}
+HANDOFF = {"x-headers": {"X-Topic": "bill", **STEERING}, "uui-headers": [{"k1": "v1"}, {"k2": "v2"}]}
 NUMBER = {"phone_number": "+15550199", "use_originating_trunk": True}
 
 pytestmark = [
@@ -67,6 +69,13 @@ def message(folder: Path, scenario: str, start: str) -> list[str]:
     return [line.strip() for line in lines[place:end]]
 
 
+def without_steering(lines: list[str]) -> bool:
+    """Whether the message has one header of each kind that the project tried to add, and nothing of its values."""
+    names = [line.partition(":")[0].strip().lower() for line in lines[1:]]
+    once = all(names.count(full) <= 1 for full in ("refer-to", "via", "call-id", "to"))
+    return once and not set(STEERING) & set(names) and "192.0.2.9" not in "".join(lines)
+
+
 async def record_of(server: ServerProcess) -> dict[str, Any]:
     return (await asyncio.to_thread(server.wait_for_records, 1))[0]
 
@@ -79,6 +88,10 @@ async def test_with_headers_alone_the_call_is_ended_by_us_and_they_ride_on_the_b
         record = await record_of(server)
     bye = message(tmp_path, "hung_up", "BYE ")
     assert "X-Topic: bill" in bye
+    assert without_steering(bye)
+    (left_out,) = [error["detail"] for error in record["errors"]]
+    assert "r, v, i, t" in left_out
+    assert "sip.transfer_headers" in left_out
     assert UUI in bye
     assert record["turns"][0]["agent_response"] == "Hello. One moment."
     assert (record["end_reason"], record["handoff_destination"]) == ("handoff", "live_agent")
@@ -87,7 +100,7 @@ async def test_with_headers_alone_the_call_is_ended_by_us_and_they_ride_on_the_b
 async def test_with_a_number_and_sip_refer_the_caller_is_referred(tmp_path: Path) -> None:
     app = escalating(tmp_path, PHONE_GATEWAY_TRANSFER=NUMBER, LIVE_AGENT_HANDOFF={**HANDOFF, "sip-refer": True})
     config = tmp_path / "callagent.toml"
-    config.write_text('[[targets]]\nprefix = "+1555"\n')
+    config.write_text('[[targets]]\nprefix = "+15550199"\n')
     with serve(tmp_path, "--config", str(config), project=app, **scripts(tmp_path, [], [])) as server:
         async with sipp(tmp_path, "transferred", server.sip):
             pass
@@ -95,6 +108,7 @@ async def test_with_a_number_and_sip_refer_the_caller_is_referred(tmp_path: Path
     refer = message(tmp_path, "transferred", "REFER ")
     assert any(line.startswith("Refer-To: ") and "sip:+15550199@" in line for line in refer)
     assert {"X-Topic: bill", UUI} <= set(refer)
+    assert without_steering(refer)
     assert [(one["method"], one["status"]) for one in record["transfers"]] == [("refer", "succeeded")]
 
 
@@ -111,6 +125,7 @@ async def test_with_a_number_alone_we_call_it_and_stay_in_between(tmp_path: Path
     invite = message(tmp_path, "desk_leaves", "INVITE ")
     assert invite[0].startswith("INVITE sip:+15550199@127.0.0.1")
     assert {"X-Topic: bill", UUI} <= set(invite)
+    assert without_steering(invite)
     assert message(tmp_path, "hung_up", "BYE ")
     assert [(one["method"], one["status"]) for one in record["transfers"]] == [("invite", "succeeded")]
     assert (record["end_reason"], record["handoff_outcome"]) == ("handoff", "succeeded")

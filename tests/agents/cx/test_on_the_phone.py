@@ -88,7 +88,7 @@ async def test_another_agent_takes_over_is_interrupted_and_refers_the_caller(tmp
         {"text": "As you like.", "calls": [{"name": "end_session", "arguments": ending}]},
     ]
     config = tmp_path / "callagent.toml"
-    config.write_text('[[targets]]\nprefix = "+1555"\n')
+    config.write_text('[[targets]]\nprefix = "+15550199"\n')
     settings = scripts(tmp_path, ["My bill.", "Stop it."], thought)
     asked: list[str] = []
     with serve(tmp_path, "--config", str(config), project=DESK, **settings) as server:
