@@ -60,7 +60,11 @@ class Signalling:
         legs = SipLegs(RtpPorts(sip.listen.host, *sip.rtp_ports), pump, take, media=media_settings_of(sip))
         admission = _Admission(sip)
         settings = UserAgentSettings(
-            admit=admission.admit, busy=busy, advertised=sip.public_address or None, digest=digest_settings_of(sip)
+            admit=admission.admit,
+            busy=busy,
+            public_host=sip.public_host or None,
+            public_address=sip.public_address or None,
+            digest=digest_settings_of(sip),
         )
         opening = legs.open(sip.listen.host, sip.listen.port, settings, tls_settings_of(sip))
         addresses = [("udp", *await _listening("sip.listen", sip.listen, opening))]

@@ -155,3 +155,29 @@ def test_a_fallback_is_one_of_the_targets(tmp_path: Path) -> None:
         '[[numbers]]\nfallback = "Reception"\n[[targets]]\nname = "reception"\nuri = "sip:reception@192.0.2.1"\n'
     )
     assert load_config(path, {}).numbers[0].fallback == "Reception"
+
+
+@pytest.mark.parametrize(
+    ("sip", "words"),
+    [
+        ('public_address = "phone.example.com"', ["'phone.example.com' is not an IP", "public_host"]),
+        ('public_address = "0.0.0.0"', ["'0.0.0.0' is no address that peers can send to"]),
+        ('public_address = "224.0.0.1"', ["'224.0.0.1' is no address that peers can send to"]),
+        ('public_address = "2001:db8::1"', ["sip.public_address '2001:db8::1' is not an IPv4 address"]),
+        ('public_host = "sip:phone.example.com"', ["sip.public_host", "'sip:phone.example.com' is not a host name"]),
+        ('public_host = "phone.example.com:5060"', ["sip.public_host", "without a port"]),
+        ('public_host = "phone example"', ["sip.public_host"]),
+    ],
+)  # fmt: skip
+def test_public_host_and_public_address_are_checked_at_start(tmp_path: Path, sip: str, words: list[str]) -> None:
+    with pytest.raises(ConfigError) as raised:
+        load_config(write(tmp_path, f'[sip]\nlisten = "0.0.0.0:5060"\n{sip}\n'), {})
+    for word in words:
+        assert word in str(raised.value)
+
+
+@pytest.mark.parametrize("host", ["phone.example.com", "198.51.100.7", "2001:db8::7", "[2001:db8::7]"])
+def test_a_public_host_may_be_a_name_or_an_address(tmp_path: Path, host: str) -> None:
+    config = load_config(write(tmp_path, f'[sip]\npublic_host = "{host}"\npublic_address = "198.51.100.7"\n'), {})
+    assert config.sip.public_host == host.strip("[]")
+    assert config.sip.public_address == "198.51.100.7"

@@ -71,6 +71,23 @@ async def test_a_trunk_calls_over_each_transport_once_it_has_proven_its_password
         await phone.close()
 
 
+async def test_a_server_with_a_public_host_name_answers_calls_and_names_it_in_contact_alone() -> None:
+    sip = settings(public_host="phone.example.com", public_address="127.0.0.1", rtp_ports="21000-21998")
+    taken: list[asyncio.Task[None]] = []
+    async with AsyncExitStack() as stack:
+        signalling = await Signalling.open(
+            sip, lambda leg: taken.append(asyncio.create_task(answer(leg))), lambda: None, stack
+        )
+        ((_, host, port),) = signalling.addresses
+        phone = await Endpoint.open("127.0.0.1", 0, Settings(admit=lambda host: "local"))
+        answered = await outcome(phone, f"sip:agent@{host}:{port}", "none")
+        assert isinstance(answered, CallAnswered)
+        assert b"c=IN IP4 127.0.0.1" in answered.body
+        assert answered.call.dialog is not None
+        assert answered.call.dialog.remote_target.host == "phone.example.com"
+        await phone.close()
+
+
 async def test_a_trunk_that_is_not_there_shows_in_the_metrics() -> None:
     trunk = {"name": "far", "server": "sip:127.0.0.1:9;transport=tcp", "username": "a", "registration": True}
     async with AsyncExitStack() as stack:

@@ -14,6 +14,8 @@ from callagent.config.values import (
     HeaderNameSetting,
     NetworkSetting,
     PortRangeSetting,
+    PublicAddressSetting,
+    PublicHostSetting,
     Section,
     UrlSetting,
     plain_address,
@@ -88,13 +90,29 @@ class SipSettings(Section):
     digest_algorithms: tuple[Literal["SHA-256", "MD5"], ...] = ("SHA-256", "MD5")
     """Offered in this order; for trunks that know MD5 only and read the first offer only, `["MD5"]`."""
     enabled: bool = True
-    public_address: str = ""
-    """The host that peers reach us at, written into Contact and SDP. Empty: the address of the socket."""
+    public_host: PublicHostSetting = ""
+    """The host name or IP address of Contact and Via, where peers send requests. Empty: `public_address`."""
+    public_address: PublicAddressSetting = ""
+    """The IP address of SDP, where peers send media. Empty: the address of the socket."""
     rtp_ports: PortRangeSetting = (10000, 20000)
     transfer_headers: tuple[HeaderNameSetting, ...] = ()
     """Headers that a project may send on a transfer besides `X-…`, `User-to-User`, `Reason` and `Diversion`."""
     trunks: tuple[Trunk, ...] = ()
     """None: only this machine (loopback) may call."""
+
+    @model_validator(mode="after")
+    def _media_reaches_the_socket(self) -> Self:
+        """Check that `public_address` is of the IP version that `listen` has."""
+        try:
+            listening = plain_address(self.listen.host)
+        except ValueError:
+            return self
+        if self.public_address and plain_address(self.public_address).version != listening.version:
+            raise ValueError(
+                f"sip.public_address '{self.public_address}' is not an IPv{listening.version} address, but sip.listen "
+                f"'{self.listen}' is; choose both of one IP version"
+            )
+        return self
 
     def admit(self, source: str) -> str | None:
         """The trunk that `source` belongs to; empty: it has to prove one; None: a stranger, who gets no answer."""

@@ -9,6 +9,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 Network = IPv4Network | IPv6Network
+_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9\-]*[A-Za-z0-9])?"
+_HOST_NAME = rf"(?=.{{1,253}}\Z){_LABEL}(?:\.{_LABEL})*\.?"
 
 
 class Section(BaseModel):
@@ -99,9 +101,43 @@ def _header_name(value: object) -> str:
 
 
 HeaderNameSetting = Annotated[str, BeforeValidator(_header_name)]
+
+
+def _public_address(value: object) -> str:
+    """An IP address that peers can send to, as SDP carries it; empty: none is set."""
+    text = str(value).strip().strip("[]")
+    if not text:
+        return ""
+    try:
+        address = plain_address(text)
+    except ValueError:
+        raise ValueError(
+            f"'{text}' is not an IP address; write the address that media is sent to here, and a host name into "
+            "'sip.public_host'"
+        ) from None
+    if address.is_unspecified or address.is_multicast:
+        raise ValueError(f"'{text}' is no address that peers can send to; write the one that reaches this server")
+    return str(address)
+
+
+def _public_host(value: object) -> str:
+    """A host name or IP address; empty: none is set."""
+    text = str(value).strip().strip("[]")
+    if text and not re.fullmatch(_HOST_NAME, text):
+        try:
+            return str(plain_address(text))
+        except ValueError:
+            raise ValueError(
+                f"'{text}' is not a host name or IP address; write it without a scheme and without a port"
+            ) from None
+    return text
+
+
 AddressSetting = Annotated[Address, BeforeValidator(_address)]
 NamesSetting = Annotated[tuple[str, ...], BeforeValidator(_names), Field(min_length=1)]
 UrlSetting = Annotated[str, BeforeValidator(_url)]
 ServerUrlSetting = Annotated[str, BeforeValidator(_server_url)]
 NetworkSetting = Annotated[Any, BeforeValidator(_network)]
+PublicAddressSetting = Annotated[str, BeforeValidator(_public_address)]
+PublicHostSetting = Annotated[str, BeforeValidator(_public_host)]
 PortRangeSetting = Annotated[Any, BeforeValidator(_port_range)]

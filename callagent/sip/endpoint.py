@@ -114,7 +114,7 @@ class Endpoint:
             raise ValueError("Only sip URIs can be called")
         hops = await self._lookup.hops(_first_hop(route, proxy or uri))
         local = self.local_host(hops[0].host)
-        ours = f"sip:{caller or 'callagent'}@{host_reference(local)}"
+        ours = f"sip:{caller or 'callagent'}@{host_reference(self._settings.public_host or local)}"
         sender = Address.parse(caller if caller and ":" in caller else ours)
         offer = body(local)
         way = Way(hops, credentials, route)
@@ -164,8 +164,8 @@ class Endpoint:
         return self._loop.time()
 
     def local_host(self, peer: str | None = None) -> str:
-        """The host that we advertise to this peer."""
-        return self._settings.advertised or self._local(Hop(peer or "127.0.0.1", 0))[0]
+        """The IP address at which this peer reaches our media, for SDP."""
+        return self._settings.public_address or self._local(Hop(peer or "127.0.0.1", 0))[0]
 
     def handle_of(self, core: SipCall) -> EndpointCall:
         return self._calls[core]

@@ -46,8 +46,10 @@ class UserAgentSettings:
     digest: DigestSettings | None = None
     busy: Callable[[], int | None] = _never_busy
     """Seconds for Retry-After while no new call can be taken; None when one can."""
-    advertised: str | None = None
-    """IP address for Via, Contact and SDP; None: the local address that reaches the peer."""
+    public_host: str | None = None
+    """Host name or IP address for Via and Contact; None: `public_address`."""
+    public_address: str | None = None
+    """IP address for SDP; None: the local address that reaches the peer."""
     name: str = "callagent"
     """For User-Agent and Server."""
     accepts_transfers: bool = False
@@ -150,7 +152,7 @@ class Wire:
     def local(self, hop: Hop) -> tuple[str, int]:
         """Host and port that this peer may send to."""
         host, port = self._local(hop)
-        return self.settings.advertised or host, port
+        return self.settings.public_host or self.settings.public_address or host, port
 
     @staticmethod
     def new_tag() -> str:

@@ -91,12 +91,18 @@ async def test_what_cannot_be_called_raises() -> None:
     await phone.close()
 
 
-async def test_the_advertised_host_is_what_peers_are_told() -> None:
-    settings = UserAgentSettings(admit=lambda host: "local", advertised="198.51.100.7")
+@pytest.mark.parametrize(
+    ("public_host", "signalling"), [(None, "198.51.100.7"), ("phone.example.com", "phone.example.com")]
+)
+async def test_requests_go_to_the_public_host_and_media_to_the_public_address(
+    public_host: str | None, signalling: str
+) -> None:
+    settings = UserAgentSettings(admit=lambda host: "local", public_host=public_host, public_address="198.51.100.7")
     phone = await Endpoint.open("127.0.0.1", 0, settings)
     call = await phone.call("sip:agent@127.0.0.1:9", body=offer)
-    assert call.core.invite.contacts[0].uri.host == "198.51.100.7"
-    assert b"198.51.100.7" in call.core.invite.body
+    invite = call.core.invite
+    assert (invite.contacts[0].uri.host, invite.via.host) == (signalling, signalling)
+    assert b"c=IN IP4 198.51.100.7" in invite.body
     await phone.close(0.0)
 
 
