@@ -17,6 +17,7 @@ from callagent.sip import (
     Credentials,
     DigestSettings,
     Encryption,
+    Hop,
     InviteReceived,
     MalformedMessage,
     MediaPolicy,
@@ -152,7 +153,7 @@ def digest(data: bytes) -> None:
     request = parse_message(INVITE)
     assert isinstance(request, Request)
     request.headers.set("Authorization", text)
-    verdict = Authenticator(_DIGEST).check(request, _PEER[0], 1000.0)
+    verdict = Authenticator(_DIGEST).check(request, Hop(*_PEER), 1000.0)
     assert verdict.trunk is None
     refusal = respond_to(request, 401, tag="2", headers=[("WWW-Authenticate", text)])
     proof = authorize(request, refusal, Credentials("ann", "secret", "here"))

@@ -1,19 +1,26 @@
-"""Lets peers in who prove a password (RFC 7616): signed nonces, each count once, and a lock after too many failures."""
+"""Lets peers in who prove a password (RFC 7616): signed nonces, each count once, and a lock after too many failures.
+
+Only a failure on a live nonce that was signed for the sender's address counts towards the lock: whoever forges that
+address never hears the nonce, and cannot lock its owner out.
+"""
 
 from __future__ import annotations
 
 import hmac
 import secrets
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from callagent.sip.digest import ALGORITHMS, Proof, parse_digest, write_digest
 from callagent.sip.message import Request
+from callagent.sip.transaction_layer import Hop
 
 NONCE_SECONDS = 60.0
 MAX_FAILURES = 5
 FAILURE_SECONDS = 60.0
+PROVEN_SECONDS = 3600.0
+"""How long a source that has proven itself is exempt from the lock and the rate limit of its address."""
 _MAX_NONCES = 20_000
 _MAX_HOSTS = 20_000
 _FIELDS = ("username", "realm", "nonce", "uri", "response", "cnonce", "nc", "qop")
@@ -58,29 +65,45 @@ class Authenticator:
         self._nobody = Account("", secrets.token_hex(16), lambda host: False)
         self._counts: dict[str, tuple[float, int]] = {}
         self._failures: dict[str, deque[float]] = {}
+        self._proven: OrderedDict[_Source, float] = OrderedDict()
 
-    def is_locked(self, host: str, now: float) -> bool:
-        """Whether this address failed so often of late that it is not listened to."""
-        failures = self._failures.get(host)
-        if failures is None:
+    def is_proven(self, source: Hop, now: float) -> bool:
+        """Whether a peer has proven a password from exactly this address and port within `PROVEN_SECONDS`."""
+        at = self._proven.get(_source_of(source))
+        return at is not None and now - at <= PROVEN_SECONDS
+
+    def is_locked(self, source: Hop, now: float) -> bool:
+        """Whether this address failed so often of late that it is not listened to.
+
+        A peer that has proven itself is: another one behind the same address translator must not lock it out.
+        """
+        failures = self._failures.get(source.host)
+        if failures is None or self.is_proven(source, now):
             return False
         while failures and failures[0] <= now - FAILURE_SECONDS:
             failures.popleft()
         if not failures:
-            del self._failures[host]
+            del self._failures[source.host]
         return len(failures) >= MAX_FAILURES
 
-    def check(self, request: Request, host: str, now: float) -> Verdict:
+    def check(self, request: Request, source: Hop, now: float) -> Verdict:
         for value in request.headers.values("Authorization"):
             try:
                 fields = parse_digest(value)
             except ValueError:
                 continue
             if fields.get("realm") == self._settings.realm:
-                return self._check(request.method, fields, host, now)
-        return self._challenge(host, now)
+                verdict = self._check(request.method, fields, source.host, now)
+                if verdict.trunk is not None:
+                    self._note_proven(source, now)
+                return verdict
+        return self._challenge(source.host, now)
 
     def _check(self, method: str, fields: Mapping[str, str], host: str, now: float) -> Verdict:
+        # What the nonce does not bind to this address is not computed at all: it neither counts nor tells a right
+        # password from a wrong one, so nobody can try passwords on a nonce of one's own choice.
+        if not self._is_live(fields.get("nonce", ""), host, now):
+            return self._challenge(host, now, stale=True)
         algorithm = fields.get("algorithm", "MD5").upper()
         complete = all(fields.get(name) for name in _FIELDS) and fields["qop"].lower() == "auth"
         if not complete or algorithm not in self._settings.algorithms:
@@ -94,24 +117,33 @@ class Authenticator:
         right = _same(proof.response(account.password), fields["response"].lower())
         if not right or not account.admits(host):
             return self._fail(host, now)
-        if not self._is_fresh(fields["nonce"], fields["nc"], host, now):
+        if not self._counts_up(fields["nonce"], fields["nc"], now):
             return self._challenge(host, now, stale=True)
         self._failures.pop(host, None)
         return Verdict(account.trunk)
 
-    def _is_fresh(self, nonce: str, nc: str, host: str, now: float) -> bool:
-        """Ours, young, made for this address, and with a higher count than before."""
+    def _is_live(self, nonce: str, host: str, now: float) -> bool:
+        """Whether we signed the nonce for this address less than `NONCE_SECONDS` ago."""
         stamp, _, signature = nonce.partition("-")
+        return _same(signature, self._sign(stamp, host)) and now - NONCE_SECONDS <= _made(stamp) <= now + 1
+
+    def _counts_up(self, nonce: str, nc: str, now: float) -> bool:
+        """Whether the count of a live nonce is higher than any before; it is remembered then."""
         try:
-            made, count = int(stamp[:12], 16) / 1000, int(nc, 16)
+            count = int(nc, 16)
         except ValueError:
             return False
-        if len(nc) != 8 or not _same(signature, self._sign(stamp, host)):
+        if len(nc) != 8 or count <= self._counts.get(nonce, (0.0, 0))[1]:
             return False
-        if not now - NONCE_SECONDS <= made <= now + 1 or count <= self._counts.get(nonce, (0.0, 0))[1]:
-            return False
-        self._remember(nonce, made, count, now)
+        self._remember(nonce, _made(nonce), count, now)
         return True
+
+    def _note_proven(self, source: Hop, now: float) -> None:
+        key = _source_of(source)
+        self._proven[key] = now
+        self._proven.move_to_end(key)
+        if len(self._proven) > _MAX_HOSTS:
+            self._proven.popitem(last=False)
 
     def _remember(self, nonce: str, made: float, count: int, now: float) -> None:
         if len(self._counts) >= _MAX_NONCES:
@@ -137,6 +169,19 @@ class Authenticator:
 
     def _sign(self, stamp: str, host: str) -> str:
         return hmac.new(self._key, _octets(f"{stamp} {host}"), "sha256").hexdigest()[:32]
+
+
+_Source = tuple[str, int, str]
+"""Address, port and transport."""
+
+
+def _source_of(hop: Hop) -> _Source:
+    return (hop.host, hop.port, hop.transport)
+
+
+def _made(stamp: str) -> float:
+    """When the nonce with this stamp was made; only for stamps whose signature has been checked."""
+    return int(stamp[:12], 16) / 1000
 
 
 def _same(one: str, other: str) -> bool:

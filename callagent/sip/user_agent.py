@@ -53,7 +53,7 @@ class UserAgent:
         trunk = self._settings.admit(source.host)
         if (trunk is None and not self._wire.is_partner(source.host)) or not data.strip(b"\r\n\x00"):
             return
-        if trunk == UNPROVEN and not self._rate.take(source.host, now):
+        if trunk == UNPROVEN and not self._is_proven(source, now) and not self._rate.take(source.host, now):
             return
         try:
             message = parse_message(data, limit=MAX_STREAM_MESSAGE if source.reliable else MAX_DATAGRAM)
@@ -148,7 +148,7 @@ class UserAgent:
     def _receive_request(self, request: Request, source: Hop, trunk: str | None, now: float) -> None:
         request.replace_top_via(request.via.received_from(source.host, source.port))
         layer = self._wire.layer
-        if trunk == UNPROVEN and (self._authenticator is None or self._authenticator.is_locked(source.host, now)):
+        if trunk == UNPROVEN and (self._authenticator is None or self._authenticator.is_locked(source, now)):
             trunk = None
         # A host that may not begin anything is heard within its calls only.
         if trunk is None and self._call_of(request) is None and not layer.expects(request):
@@ -173,6 +173,9 @@ class UserAgent:
         else:
             self._serve(transaction, trunk, now)
 
+    def _is_proven(self, source: Hop, now: float) -> bool:
+        return self._authenticator is not None and self._authenticator.is_proven(source, now)
+
     def _serve(self, transaction: ServerTransaction, trunk: str | None, now: float) -> None:
         transaction.repeatable = self._call_of(transaction.request) is None
         if trunk == UNPROVEN and transaction.request.recipient.tag is None:
@@ -188,7 +191,7 @@ class UserAgent:
     def _authenticate(self, transaction: ServerTransaction, now: float) -> str | None:
         """The trunk that the request proves to come from; else it is answered."""
         assert self._authenticator is not None
-        verdict = self._authenticator.check(transaction.request, transaction.source.host, now)
+        verdict = self._authenticator.check(transaction.request, transaction.source, now)
         if verdict.trunk is None:
             headers = (("WWW-Authenticate", challenge) for challenge in verdict.challenges)
             self._wire.reply(transaction, 401, now, *headers)

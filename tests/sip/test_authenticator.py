@@ -96,6 +96,105 @@ def test_after_five_failures_the_address_is_not_listened_to_for_a_minute() -> No
     assert pair.phone.of(CallAnswered)
 
 
+FORGED = (
+    'Digest username="ann", realm="here", nonce="0000000186a012345678-0123456789abcdef0123456789abcdef", '
+    'uri="sip:agent@192.0.2.2", response="0", algorithm=MD5, qop=auth, nc=00000001, cnonce="c"'
+)
+
+
+def forged(pair: Pair, count: int, authorization: str = FORGED, source: tuple[str, int] = (PHONE[0], 5061)) -> None:
+    """INVITEs with a proof, sent in the name of an address by somebody who does not hear the answers."""
+    for number in range(count):
+        pair.server.core.receive_datagram(
+            f"INVITE sip:agent@192.0.2.2 SIP/2.0\r\nVia: SIP/2.0/UDP {source[0]}:{source[1]};branch=z9hG4bKf{number}"
+            f"\r\nFrom: <sip:x@b>;tag={number}\r\nTo: <sip:a@b>\r\nCall-ID: forged{number}\r\nCSeq: 1 INVITE\r\n"
+            f"Authorization: {authorization}\r\n\r\n".encode(),
+            source,
+            pair.now,
+        )
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    [
+        pytest.param(FORGED, id="a nonce that was never signed"),
+        pytest.param('Digest username="ann", realm="here", response="0"', id="no nonce"),
+        pytest.param(FORGED.replace("algorithm=MD5", "algorithm=SHA-1"), id="an unknown algorithm"),
+    ],
+)
+def test_forged_proofs_with_a_nonce_that_is_not_ours_lock_nobody_out(authorization: str) -> None:
+    pair = Pair(server=GUARDED)
+    answer_at_once(pair)
+    forged(pair, 20, authorization)
+    pair.dial(way=way())
+    pair.run(1.0)
+    assert pair.phone.of(CallAnswered)
+
+
+def test_a_nonce_of_another_address_does_not_count_against_this_one() -> None:
+    pair = Pair(server=GUARDED)
+    answer_at_once(pair)
+    forged(pair, 1, source=("192.0.2.66", 5060))
+    (challenge,) = [data for data, _ in pair.server.core.datagrams_to_send() if b" 401 " in data]
+    nonce = parse_digest(parse_message(challenge).headers.get("WWW-Authenticate") or "")["nonce"]
+    forged(pair, 20, FORGED.replace("0000000186a012345678-0123456789abcdef0123456789abcdef", nonce))
+    pair.dial(way=way())
+    pair.run(1.0)
+    assert pair.phone.of(CallAnswered)
+
+
+def test_a_right_password_on_a_nonce_that_is_not_ours_is_answered_as_a_wrong_one_is() -> None:
+    """Else passwords could be tried out on nonces of one's own, which never lock."""
+    pair = Pair(server=GUARDED)
+    pair.dial(way=way())
+    pair.run(1.0)
+    proven = parse_digest(pair.server.requests("INVITE")[-1].headers.get("Authorization") or "")
+    proof = Proof(
+        "ann", "here", "INVITE", proven["uri"], "own", "SHA-256", proven["qop"], proven["nc"], proven["cnonce"]
+    )
+    answers = []
+    for response in (proof.response("secret"), proof.response("wrong")):
+        assert replayed(pair, {"nonce": "own", "response": response}) == [401]
+        challenge = pair.phone.heard[-1].headers.get("WWW-Authenticate") or ""
+        answers.append({name for name, _ in parse_digest(challenge).items()})
+        assert parse_digest(challenge)["stale"] == "true"
+    assert answers[0] == answers[1]
+
+
+def test_a_peer_that_has_proven_itself_is_answered_while_its_address_is_locked() -> None:
+    """Others behind the same translator may fail as often as they like."""
+    pair = Pair(server=GUARDED)
+    answer_at_once(pair)
+    pair.dial(way=way())
+    pair.run(1.0)
+    neighbour = Pair(server=GUARDED)
+    neighbour.server = pair.server
+    neighbour.phone.address = (PHONE[0], 40000)
+    neighbour.now = pair.now
+    for _ in range(5):
+        neighbour.dial(way=way("wrong"))
+        neighbour.run(1.0)
+    heard = len(neighbour.phone.heard)
+    neighbour.dial(way=way())
+    neighbour.run(1.0)
+    assert len(neighbour.phone.heard) == heard
+    pair.now = neighbour.now
+    pair.dial(way=way())
+    pair.run(1.0)
+    assert len(pair.phone.of(CallAnswered)) == 2
+
+
+def test_a_flood_in_the_name_of_a_proven_peer_does_not_take_its_share() -> None:
+    pair = Pair(server=GUARDED)
+    answer_at_once(pair)
+    pair.dial(way=way())
+    pair.run(1.0)
+    forged(pair, 1000)
+    pair.dial(way=way())
+    pair.run(1.0)
+    assert len(pair.phone.of(CallAnswered)) == 2
+
+
 def replayed(pair: Pair, changes: dict[str, str]) -> list[int]:
     """What the last proven INVITE is answered when it comes again as a new request."""
     proven = pair.server.requests("INVITE")[-1]
