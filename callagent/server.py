@@ -172,7 +172,11 @@ class Server:
             self._observation.metrics.calls_refused.add()
             self._refuse(leg)
             return
-        self._begin(leg, route)
+        try:
+            self._begin(leg, route)
+        except Exception:
+            # The edge of a call: one that cannot begin is refused, and the signalling goes on to the next.
+            log.exception("call_not_begun", call=leg.info.call_id)
 
     def hold_session(self, leg: CallLeg, project: AgentProject, watcher: TurnWatcher) -> asyncio.Task[None]:
         """Hold a call with an agent that the caller chose; it was admitted."""
@@ -188,8 +192,12 @@ class Server:
         return leg.info.call_id
 
     def _begin(self, leg: CallLeg, route: Route, watcher: TurnWatcher | None = None) -> asyncio.Task[None]:
+        try:
+            call = self._make_call(leg, route, watcher)
+        except BaseException:
+            self._refuse(leg, EndReason.ERROR)
+            raise
         self._observation.started(leg.info)
-        call = self._make_call(leg, route, watcher)
         task = asyncio.create_task(self._run_call(call), name=f"call {leg.info.call_id}")
         self._calls[leg.info.call_id] = (call, task)
         return task
@@ -232,12 +240,16 @@ class Server:
         try:
             record = await call.run()
             await self._observation.ended(record)
+        except Exception:
+            # The edge of a call: one whose own edge has failed must not leave a caller on a silent line.
+            log.exception("call_task_failed", call=call.leg.info.call_id)
+            self._refuse(call.leg, EndReason.ERROR)
         finally:
             del self._calls[call.leg.info.call_id]
 
-    def _refuse(self, leg: CallLeg) -> None:
+    def _refuse(self, leg: CallLeg, reason: EndReason = EndReason.REJECTED) -> None:
         call_id = leg.info.call_id
-        task = asyncio.create_task(leg.hang_up(EndReason.REJECTED), name=f"refuse {call_id}")
+        task = asyncio.create_task(leg.hang_up(reason), name=f"refuse {call_id}")
         self._refusals.add(task)
         task.add_done_callback(self._refusals.discard)
 

@@ -47,7 +47,6 @@ from callagent.call.state import (
 )
 from callagent.call.voice import CallVoice
 from callagent.call_info import EndReason, RecordingWish
-from callagent.errors import CallagentError
 from callagent.legs.leg import (
     CallerHungUp,
     CallLeg,
@@ -154,9 +153,9 @@ class Call:
         info = self.leg.info
         ON_PROVIDER_FAILURE.set(self._provider_failed)
         self._log.info("call_started", wire=info.wire, caller=info.caller, callee=info.callee)
-        await self._keeping.opened()
         timer = self._loop.call_later(self._settings.longest_call, self.end, EndReason.MAX_DURATION)
         try:
+            await self._keeping.opened()
             async with AsyncExitStack() as stack:
                 await self._live(stack)
                 await self._stop_tasks()
@@ -176,8 +175,8 @@ class Call:
         self.leg.ring()
         try:
             self._agent = await self._project.open(self.leg.info, self._keeping.metric)
-        except CallagentError as error:
-            # Without a fallback there is nobody to answer for.
+        except Exception as error:
+            # The edge of a project: whatever kept it from opening. Without a fallback there is nobody to answer for.
             if not self._outages.without_agent():
                 raise
             self._recorder.error("agent", str(error), self._loop.time())
@@ -339,7 +338,8 @@ class Call:
         if self._state is CallState.TALKING and (fallback := self._outages.to_fallback("agent_failed")):
             self._depart(fallback)
         elif self._state is CallState.TALKING:
-            self._end(EndReason.ERROR)
+            self._taker.say(last_words(self._sounding.language), interruptible=False)
+            self._depart(HangUp(EndReason.ERROR))
 
     def _interrupt(self, heard: str) -> None:
         """The caller has the floor: the reply is cut and history holds what was heard of it."""
@@ -412,22 +412,31 @@ class Call:
             await running.stop(self._settings.closing)
 
     async def _close(self) -> None:
-        """End the leg, run the end function, keep the record: each bounded, each done whatever the others do."""
+        """End the leg, run the end function, keep the record: each bounded and contained, so that all are done."""
         self._state = CallState.ENDED
-        if self._audio:
-            self._recorder.media(self._audio.statistics())
-        self._recorder.record.underruns = self._taker.underruns
         keeping, closing = self._keeping, self._settings.closing
-        await keeping.bounded("hang_up", self.leg.hang_up(self._end_reason), closing)
-        await self._stop_tasks()
-        self._recorder.signalling(self._signalling(self.leg.info.peer_call_id or ""))
+        keeping.contained("media", self._note_media)
+        await keeping.bounded("hang_up", closing, self.leg.hang_up, self._end_reason)
+        await keeping.bounded("tasks", 4 * closing, self._stop_tasks)
+        keeping.contained("signalling", self._note_signalling)
         self._recorder.finish(self._end_reason, self._loop.time())
         if self._agent:
             await keeping.end_function(self._agent, self._end_reason)
-            self._recorder.agent(self._agent.record())
-            await keeping.bounded("agent_close", self._agent.close(), closing)
-        await keeping.bounded("recording", self._tape.close(), closing)
+            keeping.contained("agent_record", self._note_agent, self._agent)
+            await keeping.bounded("agent_close", closing, self._agent.close)
+        await keeping.bounded("recording", closing, self._tape.close)
         await keeping.ended()
+
+    def _note_media(self) -> None:
+        self._recorder.record.underruns = self._taker.underruns
+        if self._audio:
+            self._recorder.media(self._audio.statistics())
+
+    def _note_signalling(self) -> None:
+        self._recorder.signalling(self._signalling(self.leg.info.peer_call_id or ""))
+
+    def _note_agent(self, agent: Agent) -> None:
+        self._recorder.agent(agent.record())
 
     @property
     def _the_agent(self) -> Agent:

@@ -1,9 +1,9 @@
-"""What a call leaves behind: its row, its metrics, its end function's run. Each write is bounded in time."""
+"""What a call leaves behind: its row, its metrics, its end function's run. Each is bounded and contained."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from callagent.agents.action import Agent
@@ -25,28 +25,33 @@ class Keeping:
         self._metrics = 0
 
     async def opened(self) -> None:
-        """A disk that stalls delays the record, not the caller; the write itself goes on."""
-        await self.bounded("record", self._store.opened(self._recorder.record), self._settings.first_record)
+        """Tell the store of the call. A store that fails or stalls delays the record, not the caller."""
+        await self.bounded("record", self._settings.first_record, self._store.opened, self._recorder.record)
 
     async def metric(self, name: str, value: Any) -> None:
-        """Durable when it returns."""
+        """Keep a metric. It is durable on return, unless the store fails: then the project's function goes on."""
         self._metrics += 1
-        await self._store.metric(self._recorder.record.id, self._metrics, name, value)
+        arguments = (self._recorder.record.id, self._metrics, name, value)
+        await self.bounded("metric", self._settings.first_record, self._store.metric, *arguments)
 
     def progressed(self) -> None:
         """A turn is over: what is known so far is written when there is time."""
-        self._store.progressed(self._recorder.record)
+        self.contained("record", self._store.progressed, self._recorder.record)
 
     async def end_function(self, agent: Agent, reason: EndReason) -> None:
         """Started for every call whose start function began; again only if the attempt before did not reach its end."""
         self._recorder.record.end_function = "failed"
         for attempt in range(1, END_FUNCTION_ATTEMPTS + 1):
-            attempted = self._store.end_attempted(self._recorder.record.id, attempt)
-            await self.bounded("end_attempt", attempted, self._settings.first_record)
+            attempted = (self._recorder.record.id, attempt)
+            await self.bounded("end_attempt", self._settings.first_record, self._store.end_attempted, *attempted)
             try:
                 async with asyncio.timeout(self._settings.end_function):
                     done = await agent.end(reason, attempt, self._recorder.record.hang_up_headers)
             except TimeoutError:
+                done = False
+            except Exception:
+                # The edge of a function run: an agent that breaks its promise not to raise has failed to end.
+                self._log.exception("end_failed", attempt=attempt)
                 done = False
             if done:
                 self._recorder.record.end_function = "done"
@@ -56,13 +61,26 @@ class Keeping:
     async def ended(self) -> None:
         """The record as it is now is final."""
         record = self._recorder.record
-        await self.bounded("record", self._store.ended(record), self._settings.closing)
+        await self.bounded("record", self._settings.closing, self._store.ended, record)
         self._log.info("call_ended", reason=record.end_reason, seconds=record.total_duration, turns=record.num_turns)
 
-    async def bounded(self, what: str, step: Awaitable[object], seconds: float) -> None:
-        """Wait for `step`, but no longer than that: whatever it was, the next step of the call comes."""
+    async def bounded(
+        self, what: str, seconds: float, step: Callable[..., Awaitable[object]], *arguments: object
+    ) -> None:
+        """Wait for `step(*arguments)`, but no longer than `seconds`. Never raises: the next step of the call comes."""
         try:
             async with asyncio.timeout(seconds):
-                await step
+                await step(*arguments)
         except TimeoutError:
             self._log.error("took_too_long", what=what, seconds=seconds)
+        except Exception:
+            # The edge of a call: whatever this step met must not keep the steps after it from closing what they own.
+            self._log.exception("step_failed", what=what)
+
+    def contained(self, what: str, step: Callable[..., object], *arguments: object) -> None:
+        """Call `step(*arguments)`, which does not wait. Never raises, for the same reason."""
+        try:
+            step(*arguments)
+        except Exception:
+            # The edge of a call, as in `bounded`.
+            self._log.exception("step_failed", what=what)

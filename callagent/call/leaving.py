@@ -114,7 +114,16 @@ class Leaving:
                 await words()
         except TimeoutError:
             self._log.warning("last_words_not_played")
+        except Exception:
+            # The edge of a call: words that cannot be played do not keep the caller on a silent line.
+            self._log.exception("last_words_not_played")
         self._emit(LastWordsPlayed(leaving))
 
     async def _transfer(self, handoff: Handoff, target: TransferTarget, audio: SwitchedMedia | None) -> None:
-        self._emit(TransferEnded(handoff, target, await self._leg.transfer(target, audio)))
+        try:
+            outcome = await self._leg.transfer(target, audio)
+        except Exception as error:
+            # The edge of a call: the agent has the caller back, whatever became of the transfer.
+            self._log.exception("transfer_failed", target=target.name)
+            outcome = TransferOutcome(TransferStatus.FAILED, repr(error))
+        self._emit(TransferEnded(handoff, target, outcome))

@@ -126,19 +126,24 @@ class Tape:
             self._media.caller_hidden = hidden
 
     async def close(self) -> None:
-        if self._recording is not None:
-            await asyncio.to_thread(self._recording.close)
+        if (recording := self._recording) is None:
+            return
+        await asyncio.to_thread(recording.close)
+        if recording.error is not None:
+            self._recorder.error("recording", recording.error, asyncio.get_running_loop().time())
+        if not recording.written:
+            self._recorder.record.recording = None
 
     def _begin(self, folder: Path, place: str, now: float) -> StereoRecording | None:
         name = f"{self._recorder.record.id}.wav"
         path = folder / place / name
         try:
-            if not path.resolve().is_relative_to(folder.resolve()):
-                self._log.warning("recording_place_refused", place=place)
-                path = folder / name
-            recording = StereoRecording(path, now)
+            outside = not path.resolve().is_relative_to(folder.resolve())
         except OSError as error:
             self._recorder.error("recording", str(error), now)
             return None
+        if outside:
+            self._log.warning("recording_place_refused", place=place)
+            path = folder / name
         self._recorder.record.recording = str(path)
-        return recording
+        return StereoRecording(path, now)

@@ -50,9 +50,23 @@ class Replies:
         except CallagentError as failure:
             log.error("reply_failed", error=str(failure))
             error = str(failure)
+        except asyncio.CancelledError:
+            # `cut` raises the number first: a reply that counts was cancelled from within, and nobody else will speak.
+            error = "the reply was cancelled" if number == self.number else None
+            raise
+        except Exception as failure:
+            # The edge of an agent's run: what nobody foresaw is a failure of the agent, never an answer of silence.
+            log.exception("reply_failed", error=repr(failure))
+            error = repr(failure)
         finally:
-            await cast("AsyncGenerator[Action, None]", actions).aclose()
-            self._put(ReplyDone(number, error))
+            try:
+                await cast("AsyncGenerator[Action, None]", actions).aclose()
+            except Exception as failure:
+                # The same edge: an iterator that cannot be closed.
+                log.exception("reply_not_closed", error=repr(failure))
+                error = error or repr(failure)
+            finally:
+                self._put(ReplyDone(number, error))
 
 
 async def opening(

@@ -22,6 +22,7 @@ _AHEAD_FRAMES = _HOLD_FRAMES // 2
 """So far a side may run ahead of the clock when a stall ends and its frames come all at once; those beyond are left
 out. Further ahead it would push everything that the other side says from then on out of what is held."""
 _QUEUE_BOUND = 500
+_CLOSE_SECONDS = 5.0
 _LONGEST_GAP_FRAMES = 50 * 60
 
 
@@ -29,14 +30,13 @@ class StereoRecording:
     """`left` and `right` may be called from any one thread each and never block; `close` waits for the disk."""
 
     def __init__(self, path: Path, started: float) -> None:
-        """Begin a file at `path`; `started` is the monotonic second of its first sample. Raises `OSError`."""
-        path.parent.mkdir(parents=True, exist_ok=True)
+        """Begin a file at `path`; `started` is the monotonic second of its first sample. The thread opens it."""
         self.path = path
+        self.error: str | None = None
+        """Why the file holds nothing, or ends before the call does; None: nothing has failed."""
+        self.written = False
+        """Whether there is a file."""
         self._started = started
-        self._file = wave.open(str(path), "wb")  # noqa: SIM115 - closed by the thread
-        self._file.setnchannels(2)
-        self._file.setsampwidth(2)
-        self._file.setframerate(SAMPLE_RATE)
         self._frames: queue.Queue[tuple[int, int, bytes] | None] = queue.Queue(_QUEUE_BOUND)
         self._next = [0, 0]
         self.dropped = 0
@@ -55,9 +55,13 @@ class StereoRecording:
         self._put(1, pcm, now)
 
     def close(self) -> None:
-        """Write the rest and close the file. Blocks; call it from a thread."""
-        self._frames.put(None)
-        self._thread.join(10.0)
+        """Write the rest and close the file. Blocks for some seconds at most; call it from a thread."""
+        try:
+            self._frames.put(None, timeout=_CLOSE_SECONDS)
+        except queue.Full:
+            self.error = self.error or "the disk did not take what was still to be written"
+            return
+        self._thread.join(_CLOSE_SECONDS)
 
     def control(self, wish: RecordingWish) -> None:
         """While it pauses, the time passes as silence; what is discarded stays so."""
@@ -83,28 +87,48 @@ class StereoRecording:
             self.dropped += 1
 
     def _write(self) -> None:
+        try:
+            self._record()
+        except OSError as error:
+            self.error = str(error)
+            log.error("recording_stopped", path=str(self.path), error=str(error))
+            # Nobody who records or closes may wait for a thread that has stopped.
+            while self._frames.get() is not None:
+                pass
+        if self.discarded:
+            self.path.unlink(missing_ok=True)
+
+    def _record(self) -> None:
+        """Write what comes until the end. Raises `OSError`."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        # Not opened by name: where the header cannot be written, `wave` would leave its own file to the collector.
+        with self.path.open("wb") as disk:
+            self.written = True
+            file = wave.open(disk, "wb")  # noqa: SIM115 - closed below, where its errors are ours
+            try:
+                file.setnchannels(2)
+                file.setsampwidth(2)
+                file.setframerate(SAMPLE_RATE)
+                self._write_frames(file)
+            finally:
+                file.close()
+
+    def _write_frames(self, file: wave.Wave_write) -> None:
         held: dict[int, list[bytes]] = {}
         written = 0
-        try:
-            while (item := self._frames.get()) is not None:
-                if self.discarded:
-                    self.path.unlink(missing_ok=True)
-                    continue
-                place, side, pcm = item
-                if written <= place < written + _LONGEST_GAP_FRAMES:
-                    held.setdefault(place, [_SILENCE, _SILENCE])[side] = pcm
-                while place - written > _HOLD_FRAMES:
-                    self._file.writeframes(_interleave(*held.pop(written, (_SILENCE, _SILENCE))))
-                    written += 1
+        while (item := self._frames.get()) is not None:
             if self.discarded:
                 self.path.unlink(missing_ok=True)
-                return
+                continue
+            place, side, pcm = item
+            if written <= place < written + _LONGEST_GAP_FRAMES:
+                held.setdefault(place, [_SILENCE, _SILENCE])[side] = pcm
+            while place - written > _HOLD_FRAMES:
+                file.writeframes(_interleave(*held.pop(written, (_SILENCE, _SILENCE))))
+                written += 1
+        if not self.discarded:
             for place in range(written, max(held, default=written - 1) + 1):
-                self._file.writeframes(_interleave(*held.pop(place, (_SILENCE, _SILENCE))))
-        except OSError as error:
-            log.error("recording_stopped", path=str(self.path), error=str(error))
-        finally:
-            self._file.close()
+                file.writeframes(_interleave(*held.pop(place, (_SILENCE, _SILENCE))))
 
 
 def _interleave(left: bytes, right: bytes) -> bytes:

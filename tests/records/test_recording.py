@@ -5,6 +5,8 @@ import time
 import wave
 from pathlib import Path
 
+import pytest
+
 from callagent.call_info import FRAME_BYTES
 from callagent.records import StereoRecording
 
@@ -92,3 +94,26 @@ def test_a_side_whose_frames_come_all_at_once_does_not_silence_the_other(tmp_pat
     assert [right for _, right in heard[100:250]] == [5] * 150
     assert [left for left, _ in heard[100:250]] == [9] * 150
     assert len(heard) < 250 + 30
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_full_disk_ends_the_recording_and_nobody_waits_for_it(tmp_path: Path) -> None:
+    (tmp_path / "call.wav").symlink_to("/dev/full")
+    recording = StereoRecording(tmp_path / "call.wav", started=0.0)
+    for n in range(3000):
+        recording.left(frame(n % 1000), n * 0.02)
+        recording.right(frame(n % 1000), n * 0.02)
+    recording.close()
+    assert recording.error is not None
+    assert "No space left" in recording.error
+    assert not recording._thread.is_alive()
+
+
+def test_a_folder_that_cannot_be_made_costs_the_recording_only(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    recording = StereoRecording(tmp_path / "file" / "call.wav", started=0.0)
+    for n in range(1000):
+        recording.left(frame(1), n * 0.02)
+    recording.close()
+    assert (recording.written, recording._thread.is_alive()) == (False, False)
+    assert recording.error is not None
