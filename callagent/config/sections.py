@@ -49,7 +49,8 @@ class Trunk(Section):
     media_sources: tuple[NetworkSetting, ...] = ()
     """Addresses or networks its media may come from besides the address in its SDP."""
     in_band_digits: bool = False
-    """Whether keys are tones in the audio, both ways, for lines without RFC 4733."""
+    """Whether digits that we send are tones in the audio, for lines without RFC 4733, and keys are read there although
+    telephone events were negotiated. Where they were not, keys are always read in the audio."""
     trusted: bool | None = None
     """Whether its P-Asserted-Identity, Diversion, X-… and the like are believed and told to agents; null: where it is
     known by `sources` or `server`, not where it is known by a password alone."""

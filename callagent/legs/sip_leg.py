@@ -103,6 +103,8 @@ class SipLeg:
         self._answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._transfer = SipTransfer(self._answered, dial_target)
         self._digits_from: str | None = None
+        self._peer_sends = True
+        self._media_expected = True
         session.on_digit = lambda digit: self._press(digit, "rtp")
         session.on_timeout = self._lose_media
         call.listen(self._receive)
@@ -153,6 +155,10 @@ class SipLeg:
             await self._session.send_digits(digits)
         except NoTelephoneEvent:
             await _spell(digits, self._session, self._call, tones=self._media.in_band_digits)
+
+    def expect_media(self, expected: bool) -> None:
+        self._media_expected = expected
+        self._session.expect(self._peer_sends and expected)
 
     # Beyond CallLeg, for phones and transfers
 
@@ -241,6 +247,8 @@ class SipLeg:
         if agreement.remote is not None:
             self._session.connect(agreement.remote, rtp_parameters(agreement, self._media))
         self._session.hold(agreement.held)
+        self._peer_sends = agreement.direction.receives
+        self._session.expect(self._peer_sends and self._media_expected)
 
     def _press(self, digit: str, way: str) -> None:
         # Some gateways tell each key both ways; the way of the first key is the one that counts.

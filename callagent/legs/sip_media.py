@@ -19,7 +19,8 @@ class TrunkMedia:
     networks: tuple[IPv4Network | IPv6Network, ...] = ()
     """Where the trunk's media may come from besides the address in its SDP."""
     in_band_digits: bool = False
-    """Whether digits are tones in the audio, both ways, with peers without RFC 4733."""
+    """Whether digits that we send are tones in the audio, for peers without RFC 4733, and whether keys are read in the
+    audio although telephone events were negotiated. Where they were not, keys are always read there."""
     trusted: bool = True
     """Whether what its headers say of the caller is believed (RFC 3325 §4)."""
 
@@ -73,7 +74,7 @@ def rtp_parameters(agreement: Agreement, media: TrunkMedia) -> RtpParameters:
         keys=keys,
         packet_frames=agreement.packet_time // FRAME_TIME,
         networks=media.networks,
-        in_band_digits=media.in_band_digits,
+        in_band_digits=media.in_band_digits or agreement.telephone_event is None,
     )
     if agreement.comfort_noise is None:
         return parameters

@@ -67,6 +67,7 @@ class RtpSession:
         self._secure: SrtpSender | None = None
         self._destination: Address | None = None
         self._held = False
+        self._expecting = True
         self._timeout = MediaTimeout(settings or RtpSettings(), now)
         self._handle: PumpHandle | None = None
         self._expiry: asyncio.TimerHandle | None = None
@@ -107,6 +108,10 @@ class RtpSession:
         if not held:
             self._sender.resume()
         self._held = held
+
+    def expect(self, expecting: bool) -> None:
+        """Whether a peer that sends nothing has `RtpSettings.packet_timeout`, or as long as on hold."""
+        self._expecting = expecting
 
     def start(self, sink: Callable[[bytes, float], None], source: Callable[[], bytes | None]) -> None:
         """Once. `source` is asked on the pump's thread."""
@@ -267,7 +272,8 @@ class RtpSession:
                 self._send_control(self._reports.make(self._sender, self._receiver, now, time.time()))
             receiver = self._receiver
             goodbye = self._reports.ended_at
-            expired = self._timeout.expire(receiver.heard, now, quiet=receiver.quiet, goodbye=goodbye)
+            expected = self._expecting and not receiver.quiet
+            expired = self._timeout.expire(receiver.heard, now, expected=expected, goodbye=goodbye)
             if expired is not None:
                 self.on_timeout(expired)
 

@@ -12,8 +12,8 @@ class RtpSettings:
     first_packet_timeout: float = 30.0
     packet_timeout: float = 20.0
     hold_timeout: float = 300.0
-    """Also of a peer whose silence is a description of noise: it may send nothing as long as the noise stays (RFC 3389
-    §3.4)."""
+    """Also of a peer that is not expected to send: one that only listens, one whose silence is a description of noise
+    (it may send nothing as long as the noise stays, RFC 3389 §3.4), and a caller whom the agent still asks to speak."""
     goodbye_timeout: float = 10.0
     """After an RTCP BYE that no packet follows: the peer's BYE is lost or late, or its stream goes on elsewhere."""
 
@@ -36,15 +36,15 @@ class MediaTimeout:
         self._since = now
 
     def expire(
-        self, heard: float | None, now: float, *, quiet: bool = False, goodbye: float | None = None
+        self, heard: float | None, now: float, *, expected: bool = True, goodbye: float | None = None
     ) -> str | None:
         """What was waited for in vain; `heard` is when the last packet came.
 
-        `quiet`: the peer has described its silence. `goodbye`: when its RTCP BYE came.
+        `expected`: whether the peer ought to send. `goodbye`: when its RTCP BYE came.
         """
         last = max(self._since, heard or self._since)
-        what, limit = "no media", self._limit(heard, quiet=quiet)
-        if goodbye is not None and goodbye >= last and not self._held:
+        what, limit = "no media", self._limit(heard, expected=expected)
+        if goodbye is not None and goodbye >= last and expected and not self._held:
             ends = min(last + limit, goodbye + self._settings.goodbye_timeout)
             what, limit = "no media after a goodbye", ends - last
         if self._expired or now - last < limit:
@@ -52,7 +52,7 @@ class MediaTimeout:
         self._expired = True
         return f"{what} for {limit:.3g} s"
 
-    def _limit(self, heard: float | None, *, quiet: bool) -> float:
-        if self._held or quiet:
+    def _limit(self, heard: float | None, *, expected: bool) -> float:
+        if self._held or not expected:
             return self._settings.hold_timeout
         return self._settings.first_packet_timeout if heard is None else self._settings.packet_timeout

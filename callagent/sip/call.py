@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from callagent.sip.answering import Answering
 from callagent.sip.call_states import CALL_TABLE, CallEffect, CallInput, CallState
 from callagent.sip.dialling import Dialling, Way
-from callagent.sip.dialog import Dialog
+from callagent.sip.dialog import Dialog, asks_for_sips
 from callagent.sip.events import (
     CallAnswered,
     CallClosed,
@@ -75,7 +75,7 @@ class SipCall:
         # The same INVITE once more is this call, not another.
         transaction.repeatable = False
         peer = transaction.source
-        contact = wire.contact(transaction.request.uri.user, peer)
+        contact = wire.contact(transaction.request.uri.user, peer, secure=asks_for_sips(transaction.request))
         call.dialog = Dialog.of_server(transaction.request, wire.new_tag(), peer, contact)
         wire.dialogs[call.dialog.key] = call
         call._begin(peer.host, now)

@@ -125,6 +125,13 @@ class Dialog:
         return first.uri.without_headers(), [*rest, Address(self.remote_target)]
 
 
+def asks_for_sips(request: Request) -> bool:
+    """Whether the dialog of this request needs a sips Contact of ours (§12.1.1)."""
+    routes = _record_route(request)
+    nearest = routes[0].uri if routes else _target(request, request.uri)
+    return "sips" in (request.uri.scheme, nearest.scheme)
+
+
 def hop_of(uri: Uri) -> Hop | None:
     """The address a URI names; None where it names a host that somebody has to look up."""
     parameter = uri.parameters.get("maddr")

@@ -176,6 +176,9 @@ def parse_message(data: bytes, *, limit: int = MAX_DATAGRAM) -> Request | Respon
     if len(data) > limit:
         raise MalformedMessage("Message is too large")
     head, separator, body = data.lstrip(b"\r\n").partition(b"\r\n\r\n")
+    if not separator and head.endswith(b"\r\n"):
+        # A datagram is framed by its own end (§18.3): one that lacks the empty line after its last header is whole.
+        head, separator = head.removesuffix(b"\r\n"), b"\r\n"
     folded = b"\r\n " in head or b"\r\n\t" in head
     start, *lines = head.decode("utf-8", "surrogateescape").split("\r\n")
     method = start.partition(" ")[0]

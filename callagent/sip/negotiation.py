@@ -52,7 +52,7 @@ class Agreement:
     telephone_event: int | None
     """Payload type of DTMF that we send; None when the peer has none."""
     direction: Direction
-    """Ours: SENDRECV in a conversation, anything else while held."""
+    """Ours: SENDRECV in a conversation, SENDONLY towards a peer that only listens (`a=recvonly`), else held."""
     payload_type: int = 0
     """Of the audio that we send."""
     telephone_event_rate: int = 8000
@@ -69,7 +69,8 @@ class Agreement:
 
     @property
     def held(self) -> bool:
-        return self.remote is None or self.direction is not Direction.SENDRECV
+        """Whether the peer does not listen (RFC 3264 §8.4). One that sends nothing still does (§5.1)."""
+        return self.remote is None or not self.direction.sends
 
 
 class Negotiation:

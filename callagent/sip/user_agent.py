@@ -99,7 +99,9 @@ class UserAgent:
         request_headers.add("To", f"<{target.without_headers()}>")
         request_headers.add("Call-ID", secrets.token_hex(16))
         request_headers.add("CSeq", str(CSeq(1, "INVITE")))
-        request_headers.add("Contact", str(self._wire.contact(caller.uri.user, way.hops[0])))
+        # A sips URI to go to, or to go through first, wants a sips Contact (§8.1.1.8).
+        secure = "sips" in (target.scheme, way.route[0].uri.scheme if way.route else "")
+        request_headers.add("Contact", str(self._wire.contact(caller.uri.user, way.hops[0], secure=secure)))
         request_headers.add("Allow", self._wire.allow)
         request_headers.add("Supported", ", ".join(EXTENSIONS))
         request_headers.add("Content-Type", "application/sdp")
@@ -111,7 +113,8 @@ class UserAgent:
     def request(self, request: Request, hop: Hop, on_response: OnResponse, now: float) -> None:
         """Send a request outside of calls, complete but for Via and Contact."""
         if request.method == "REGISTER" and "Contact" not in request.headers:
-            request.headers.add("Contact", str(self._wire.contact(request.recipient.uri.user, hop)))
+            secure = request.uri.scheme == "sips"
+            request.headers.add("Contact", str(self._wire.contact(request.recipient.uri.user, hop, secure=secure)))
         self._wire.request(request, hop, on_response, now)
 
     def datagrams_to_send(self) -> list[tuple[bytes, Hop]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from callagent.sip.address import Address
@@ -144,7 +144,11 @@ class Wire:
                 response.headers.set("Allow", self.allow)
         return response
 
-    def contact(self, user: str | None, hop: Hop) -> Address:
+    def contact(self, user: str | None, hop: Hop, *, secure: bool = False) -> Address:
+        """Where the peer at `hop` sends its requests. `secure`: by a sips URI, which always means TLS (§26.2.2)."""
+        if secure:
+            host, port = self.local(replace(hop, transport="tls"))
+            return Address(Uri("sips", host_reference(host), user=user, port=port))
         host, port = self.local(hop)
         transport = Parameters() if hop.transport == "udp" else Parameters((("transport", hop.transport),))
         return Address(Uri("sip", host_reference(host), user=user, port=port, parameters=transport))

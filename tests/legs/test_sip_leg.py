@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from callagent.call_info import EndReason
+from callagent.call_info import FRAME_BYTES, EndReason
 from callagent.legs.leg import (
     CallerHungUp,
     DigitPressed,
@@ -25,7 +25,10 @@ from callagent.legs.leg import (
 from callagent.legs.sip_leg import LegState, SipLeg
 from callagent.legs.sip_legs import SipLegs
 from callagent.legs.sip_media import TrunkMedia
+from callagent.legs.tones import dtmf_frames
 from callagent.rtp import Pump, RtpPorts, RtpSettings
+from callagent.rtp.codec import PCMA
+from callagent.rtp.packet import RtpPacket
 from callagent.sip import (
     CallAnswered,
     CallEnded,
@@ -374,6 +377,60 @@ async def test_the_peer_holds_changes_the_codec_and_asks_for_one_we_lack(world: 
     assert isinstance(refused, OfferRefused)
     assert refused.status == 488
     assert media.statistics().codec == "PCMU/8000"
+    await leg.hang_up(EndReason.AGENT_HANGUP)
+    await endpoint.close()
+
+
+@pytest.mark.parametrize("world", [0.5], indirect=True)
+async def test_a_peer_that_only_listens_goes_on_hearing_us_and_owes_us_no_packet(world: World) -> None:
+    peer, loop = Peer(), asyncio.get_running_loop()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as media_socket:
+        media_socket.setblocking(False)
+        media_socket.bind(("127.0.0.1", 0))
+        body = SDP.replace("40000", str(media_socket.getsockname()[1])) + "a=recvonly\r\n"
+        endpoint = await Endpoint.open("127.0.0.1", 0, SETTINGS)
+        call = await endpoint.call(f"sip:agent@{world.address}", body=lambda host: body.encode())
+        call.listen(peer.events.put_nowait)
+        leg = await world.legs.get()
+        events = Events(leg)
+        media = await leg.answer()
+        media.start(lambda frame, now: None, lambda: b"\x00\x10" * 160)
+        answered = await peer.next(CallAnswered)
+        assert isinstance(answered, CallAnswered)
+        assert b"a=sendonly" in answered.body
+        async with asyncio.timeout(PATIENCE):
+            # More than a second of audio: twice the time in which a first packet is expected otherwise.
+            for _ in range(60):
+                while (await loop.sock_recv(media_socket, 2048))[1] & 0x7F != 8:
+                    pass
+        assert not events.seen
+        call.reoffer(body.replace("recvonly", "sendrecv").encode())
+        await events.until(bool)
+        (failure,) = events.seen
+        assert isinstance(failure, LegFailed)
+    await endpoint.close()
+
+
+async def test_keys_in_the_audio_are_read_where_telephone_events_were_not_negotiated(world: World) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as media_socket:
+        media_socket.bind(("127.0.0.1", 0))
+        body = SDP.replace("40000", str(media_socket.getsockname()[1]))
+        endpoint = await Endpoint.open("127.0.0.1", 0, SETTINGS)
+        call = await endpoint.call(f"sip:agent@{world.address}", body=lambda host: body.encode())
+        peer = Peer()
+        call.listen(peer.events.put_nowait)
+        leg = await world.legs.get()
+        events = Events(leg)
+        media = await leg.answer()
+        media.start(lambda frame, now: None, lambda: None)
+        await peer.next(CallAnswered)
+        frames = [bytes(FRAME_BYTES)] * 5 + list(dtmf_frames("4#"))
+        for number, frame in enumerate(frames):
+            packet = RtpPacket(8, number, number * 160, 1, PCMA.encode(frame), marker=not number)
+            media_socket.sendto(bytes(packet), ("127.0.0.1", media.local_port))
+            await asyncio.sleep(0.02)
+        await events.until(lambda seen: len(seen) >= 2)
+        assert events.seen == [DigitPressed("4"), DigitPressed("#")]
     await leg.hang_up(EndReason.AGENT_HANGUP)
     await endpoint.close()
 

@@ -49,10 +49,25 @@ def test_what_is_agreed_on_reaches_the_media_session() -> None:
     assert parameters.control == ("127.0.0.1", 4009)
     assert parameters.networks == MEDIA.networks
     assert parameters.in_band_digits
+
     assert parameters.keys is not None
     assert parameters.keys.receive == bytes(30)
     assert agreement.send_key is not None
     assert parameters.keys.send == agreement.send_key.key
+
+
+@pytest.mark.parametrize(("formats", "in_band"), [("0 101", False), ("0", True)])
+def test_keys_in_the_audio_are_read_unless_telephone_events_were_negotiated(formats: str, in_band: bool) -> None:
+    negotiation = negotiation_with(Hop("192.0.2.1", 5060), "192.0.2.2", 5000, TrunkMedia())
+    agreement = negotiation.answer(offer(f"m=audio 4000 RTP/AVP {formats}"))[1]
+    assert rtp_parameters(agreement, TrunkMedia()).in_band_digits is in_band
+
+
+def test_keys_in_the_audio_are_read_where_the_answer_takes_no_telephone_events() -> None:
+    negotiation = negotiation_towards("sip:a@192.0.2.1", "192.0.2.2", 5000, TrunkMedia())
+    assert b"telephone-event" in negotiation.offer()
+    agreement = negotiation.accept(offer("m=audio 4000 RTP/AVP 0"))
+    assert rtp_parameters(agreement, TrunkMedia()).in_band_digits
 
 
 def test_a_trunk_that_requires_encryption_gets_nothing_in_the_clear() -> None:

@@ -32,10 +32,16 @@ def test_it_expires_once() -> None:
     assert timeout.expire(None, 400.0) is None
 
 
-def test_a_described_silence_has_as_long_as_a_hold() -> None:
+def test_a_peer_that_is_not_expected_to_send_has_as_long_as_a_hold() -> None:
     timeout = MediaTimeout(RtpSettings(), 0.0)
-    assert timeout.expire(50.0, 349.0, quiet=True) is None
-    assert timeout.expire(50.0, 350.0, quiet=True) == "no media for 300 s"
+    assert timeout.expire(50.0, 349.0, expected=False) is None
+    assert timeout.expire(50.0, 350.0, expected=False) == "no media for 300 s"
+
+
+def test_when_packets_are_expected_again_the_time_without_them_counts() -> None:
+    timeout = MediaTimeout(RtpSettings(), 0.0)
+    assert timeout.expire(50.0, 80.0, expected=False) is None
+    assert timeout.expire(50.0, 80.0) == "no media for 20 s"
 
 
 def test_after_a_goodbye_there_are_10_seconds_and_never_more_than_before() -> None:
@@ -50,6 +56,7 @@ def test_after_a_goodbye_there_are_10_seconds_and_never_more_than_before() -> No
 def test_a_goodbye_says_nothing_on_hold_or_of_a_stream_that_goes_on() -> None:
     timeout = MediaTimeout(RtpSettings(), 0.0)
     assert timeout.expire(50.2, 69.0, goodbye=50.0) is None
+    assert timeout.expire(50.2, 69.0, expected=False, goodbye=51.0) is None
     timeout.hold(True, 51.0)
     assert timeout.expire(50.0, 350.0, goodbye=52.0) is None
     # Resumed: packets are expected from here on.

@@ -42,16 +42,19 @@ def test_telephone_events_keep_the_peers_number_and_are_left_out_without_one() -
 
 
 @pytest.mark.parametrize(
-    ("attribute", "direction"),
+    ("attribute", "direction", "held"),
     [
-        ("sendonly", Direction.RECVONLY),
-        ("recvonly", Direction.SENDONLY),
-        ("inactive", Direction.INACTIVE),
+        ("sendonly", Direction.RECVONLY, True),
+        # The peer only listens (RFC 3264 §5.1): it is to hear us.
+        ("recvonly", Direction.SENDONLY, False),
+        ("inactive", Direction.INACTIVE, True),
     ],
 )
-def test_hold_is_answered_in_the_mirror(attribute: str, direction: Direction) -> None:
+def test_directions_are_answered_in_the_mirror_and_hold_a_peer_that_does_not_listen(
+    attribute: str, direction: Direction, held: bool
+) -> None:
     answer, agreement = ours().answer(offer("m=audio 4000 RTP/AVP 0", f"a={attribute}"))
-    assert agreement.held
+    assert agreement.held is held
     assert agreement.direction is direction
     assert f"a={direction.value}\r\n".encode() in answer
 

@@ -80,6 +80,41 @@ def test_a_peer_without_timers_is_refreshed_by_us_and_by_re_invite_when_it_has_n
     assert b"m=audio 5000" in invites[0].body
 
 
+@pytest.mark.parametrize("expires", ["", "1800", "1800;refresher=uac", "1800;refresher=uas"])
+@pytest.mark.parametrize("supported", ["", "100rel, replaces", "timer"])
+@pytest.mark.parametrize("method", ["INVITE", "UPDATE"])
+def test_timer_is_required_only_of_a_peer_that_has_it_and_is_to_refresh(
+    method: str, supported: str, expires: str
+) -> None:
+    """RFC 4028 §9: the extension is required where the peer refreshes, which one without it never does."""
+    headers = {"Session_Expires": expires, "Supported": supported}
+    pair = Pair()
+    answer_at_once(pair)
+    offer = Negotiation(PHONE[0], 4000, 1, loopback=False).offer()
+    if method == "INVITE":
+        given = {name: value for name, value in headers.items() if value}
+        raw = outside("INVITE", Contact="<sip:a@192.0.2.1:5060>", Content_Type="application/sdp", **given)
+        length = f"Content-Length: {len(offer)}\r\n\r\n".encode()
+        pair.send(raw.replace(b"Content-Length: 0\r\n\r\n", length + offer))
+    else:
+        ours, _ = pair.establish()
+        update = ours.dialog.request("UPDATE")
+        update.headers.insert_first("Via", f"SIP/2.0/UDP {PHONE[0]}:{PHONE[1]};branch=z9hG4bKupdate;rport")
+        for name, value in headers.items():
+            if value:
+                update.headers.set(name.replace("_", "-"), value)
+        pair.send(bytes(update))
+    pair.run(0.2)
+    answer = next(
+        m for m in pair.phone.heard if not isinstance(m, Request) and m.cseq.method == method and m.status == 200
+    )
+    agreed = SessionExpires.of(answer)
+    assert agreed is not None
+    refreshes = supported == "timer" and "uas" not in expires
+    assert agreed.refresher == ("uac" if refreshes else "uas")
+    assert answer.headers.tokens("Require") == (["timer"] if refreshes else [])
+
+
 def test_a_session_that_would_be_too_short_is_refused_with_ours() -> None:
     pair = Pair()
     pair.send(outside("INVITE", Session_Expires="30", Supported="timer"))

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from callagent.sip import (
+    Address,
     CallAnswered,
     CallConfirmed,
     CallEnded,
@@ -15,6 +16,7 @@ from callagent.sip import (
     DigitReceived,
     EndCause,
     Event,
+    Hop,
     InviteReceived,
     Negotiation,
     OfferAnswered,
@@ -493,6 +495,69 @@ def test_info_of_another_type_is_refused() -> None:
 
 
 ALLOW = ("Allow", "INVITE, ACK, BYE, CANCEL, OPTIONS, INFO, UPDATE, MESSAGE, NOTIFY, PRACK")
+
+
+@pytest.mark.parametrize(
+    ("uri", "headers", "scheme"),
+    [
+        ("sip:agent@192.0.2.2", {}, "sip"),
+        ("sips:agent@192.0.2.2", {}, "sips"),
+        ("sip:agent@192.0.2.2", {"Record-Route": "<sips:proxy@192.0.2.1;lr>"}, "sips"),
+        ("sip:agent@192.0.2.2", {"Record-Route": "<sip:192.0.2.1;lr>", "Contact": "<sips:a@192.0.2.1>"}, "sip"),
+        ("sip:agent@192.0.2.2", {"Contact": "<sips:a@192.0.2.1>"}, "sips"),
+    ],
+)
+def test_a_request_with_a_sips_uri_is_answered_with_a_sips_contact(
+    uri: str, headers: dict[str, str], scheme: str
+) -> None:
+    """RFC 3261 §12.1.1: by the Request-URI, the top Record-Route, or without one the Contact."""
+    pair = Pair()
+    answer_at_once(pair)
+    request = parse_message(outside("INVITE", uri))
+    for name, value in headers.items():
+        request.headers.set(name, value)
+    request.body = Negotiation(PHONE[0], 4000, 1, loopback=False).offer()
+    request.headers.set("Content-Type", "application/sdp")
+    pair.server.core.receive_message(bytes(request), Hop(PHONE[0], 5061, "tls", connection=5061), pair.now)
+    pair._collect()
+    pair._collect()
+    (call,) = pair.server.core.calls
+    contact = call.dialog.local_contact.uri
+    assert contact.scheme == scheme
+    # A sips URI has no transport of its own: it always means TLS (RFC 3261 §26.2.2).
+    assert ("transport" in contact.parameters) is (scheme == "sip")
+
+
+@pytest.mark.parametrize(("target", "scheme"), [("sip:a@192.0.2.2", "sip"), ("sips:a@192.0.2.2", "sips")])
+def test_a_call_to_a_sips_uri_has_a_sips_contact(target: str, scheme: str) -> None:
+    """RFC 3261 §8.1.1.8."""
+    agent = UserAgent(settings(), lambda peer: SERVER)
+    caller = Address.parse("<sip:agent@192.0.2.1>")
+    call = agent.call(Uri.parse(target), Hop(*SERVER, "tls"), 0.0, caller=caller, body=b"")
+    assert call.invite.contacts[0].uri.scheme == scheme
+
+
+def test_a_datagram_without_its_last_empty_line_is_accepted() -> None:
+    """Its end is the end of the headers (RFC 3261 §18.3 has the datagram as the frame)."""
+    pair = Pair()
+    pair.send(outside("OPTIONS").removesuffix(b"\r\n"))
+    pair.run(0.1)
+    assert pair.phone.statuses("OPTIONS") == [200]
+
+
+@pytest.mark.parametrize("cut", [3, 4, 9])
+def test_a_datagram_that_ends_within_a_header_is_refused(cut: int) -> None:
+    pair = Pair()
+    pair.send(outside("OPTIONS")[:-cut])
+    pair.run(0.1)
+    assert pair.phone.statuses("OPTIONS") == [400]
+
+
+def test_a_datagram_without_its_last_empty_line_that_announces_a_body_is_refused() -> None:
+    pair = Pair()
+    pair.send(outside("OPTIONS").replace(b"Content-Length: 0\r\n\r\n", b"Content-Length: 5\r\n"))
+    pair.run(0.1)
+    assert pair.phone.statuses("OPTIONS") == [400]
 
 
 def outside(method: str, uri: str = "sip:agent@192.0.2.2", **headers: str) -> bytes:
