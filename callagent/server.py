@@ -22,7 +22,7 @@ from callagent.collector import calm_collector, share_arenas
 from callagent.config import Address, Config
 from callagent.errors import UserError
 from callagent.legs.leg import CallLeg, TransferTarget
-from callagent.models import lineup_of
+from callagent.models import MeteredModel, lineup_of
 from callagent.observation import Observation, redaction_of
 from callagent.outbound import place_call
 from callagent.projects import open_language_model
@@ -112,7 +112,7 @@ class Server:
         observation = await Observation.open(config, store, stack)
         model = open_language_model(config)
         stack.push_async_callback(model.close)
-        router = await Router.open(config, project, model, stack)
+        router = await Router.open(config, project, MeteredModel(model), stack)
         speech = await CallSpeech.open(config.speech, stack)
         await speech.prepare(router.projects())
         server = cls(config, router, observation, speech)
@@ -224,6 +224,8 @@ class Server:
             environment=route.environment,
             fallback=route.fallback,
             answer_after=config.limits.start_function_seconds,
+            transfers=config.limits.transfers,
+            model_tokens=config.limits.model_tokens,
             longest_call=config.limits.call_seconds,
             end_function=config.limits.end_function_seconds,
             recordings=recordings,

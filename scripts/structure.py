@@ -188,9 +188,9 @@ def _is_blanket(caught: ast.expr | None) -> bool:
 
 def _is_data_only(node: ast.ClassDef) -> bool:
     """A document model: fields, and no function but properties and class methods."""
-    return all(
-        isinstance(one, ast.AnnAssign | ast.Assign | ast.Expr | ast.Pass) for one in node.body
-    ) and bool(node.body)
+    return all(isinstance(one, ast.AnnAssign | ast.Assign | ast.Expr | ast.Pass) for one in node.body) and bool(
+        node.body
+    )
 
 
 def _depth(node: ast.AST, inside: int = 0) -> int:
@@ -238,8 +238,9 @@ def report(root: Path) -> Iterator[tuple[str, str]]:
     yield "functions over 40 lines", str(sum(count > 40 for count in functions))
     yield "functions nested deeper than 3", str(sum(depth > 3 for depth, _ in total.nesting))
     code_classes = total.classes - total.data_classes
-    yield "classes per 1,000 lines (data-only not counted)", (
-        f"{1000 * total.classes / total.lines:.1f} ({1000 * code_classes / total.lines:.1f})"
+    yield (
+        "classes per 1,000 lines (data-only not counted)",
+        (f"{1000 * total.classes / total.lines:.1f} ({1000 * code_classes / total.lines:.1f})"),
     )
     yield "import lines", _percent(total.import_lines, total.lines)
     yield "docstring lines", _percent(total.docstring_lines, total.lines)

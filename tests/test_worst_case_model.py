@@ -108,7 +108,9 @@ def play(handoffs: list[Handoff]) -> tuple[FakeLeg, int]:
     async def scene() -> FakeLeg:
         leg = FakeLeg()
         services = CallServices(MemoryStore(), lambda handoff: resolve_target(handoff, TARGETS))  # type: ignore[arg-type]
-        await Call(leg, FakeProject(agent), make_taker, services, CallSettings(longest_call=100_000)).run()
+        await Call(
+            leg, FakeProject(agent), make_taker, services, CallSettings(longest_call=100_000, transfers=100_000)
+        ).run()
         return leg
 
     return run(scene()), sum(isinstance(turn, HandoffFailed) for turn in agent.turns)

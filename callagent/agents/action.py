@@ -167,6 +167,15 @@ class ModelAnswered:
 
 
 @dataclass(frozen=True, slots=True)
+class LimitReached:
+    """Something that the agent wanted was refused because of a limit; the agent knows already."""
+
+    limit: str
+    """The setting below `limits`, such as `messages`."""
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
 class Handoff:
     """After the words said so far have been played, give the call to somebody else."""
 
@@ -242,6 +251,7 @@ Action = (
     | StepEntered
     | MetricWritten
     | ModelAnswered
+    | LimitReached
     | Handoff
     | HangUp
     | ControlRecording

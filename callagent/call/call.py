@@ -43,6 +43,7 @@ from callagent.call.state import (
     ReplyDone,
     SpeechMade,
     TakeOverAsked,
+    TokensRefused,
     TransferEnded,
 )
 from callagent.call.voice import CallVoice
@@ -61,6 +62,7 @@ from callagent.legs.leg import (
 from callagent.legs.switched_media import SwitchedMedia
 from callagent.log import get_logger
 from callagent.records import CallRecord
+from callagent.token_budget import TOKEN_BUDGET, TokenBudget
 from callagent.turns import (
     BargedIn,
     CallerTurnEnded,
@@ -110,7 +112,9 @@ class Call:
         self._sounding = CallVoice(self._taker, services.has_voice, self._recorder, settings.language)
         self._tape = Tape(settings.recordings, self._recorder, self._log)
         self._performer = Performer(leg, self._taker, self._recorder, self._sounding, self._tape)
-        self._leaving = Leaving(leg, services.resolve_target, self._recorder, self._inbox.put_nowait, self._log)
+        self._leaving = Leaving(
+            leg, services.resolve_target, self._recorder, self._inbox.put_nowait, self._log, settings.transfers
+        )
         self._keeping = Keeping(services.store, self._recorder, settings, self._log)
 
     @property
@@ -152,6 +156,7 @@ class Call:
     async def run(self) -> CallRecord:
         info = self.leg.info
         ON_PROVIDER_FAILURE.set(self._provider_failed)
+        TOKEN_BUDGET.set(TokenBudget(self._settings.model_tokens, self._tokens_refused))
         self._log.info("call_started", wire=info.wire, caller=info.caller, callee=info.callee)
         timer = self._loop.call_later(self._settings.longest_call, self.end, EndReason.MAX_DURATION)
         try:
@@ -220,6 +225,9 @@ class Call:
     def _provider_failed(self, role: str, provider: str, error: str) -> None:
         self._recorder.provider_failed(role, provider, error, self._loop.time())
 
+    def _tokens_refused(self, detail: str) -> None:
+        self._inbox.put_nowait(TokensRefused(detail))
+
     # Events ---------------------------------------------------------------------------------------------------------
 
     def _handle(self, event: Event) -> None:
@@ -257,6 +265,11 @@ class Call:
                 if role == "recognizer":
                     # Nobody knows what was said: the agent asks again at once.
                     self._taker.stop_waiting()
+            case TokensRefused(detail=detail):
+                self._log.warning("limit_reached", limit="model_tokens")
+                self._recorder.limit_reached("model_tokens", detail, now)
+                self._outages.give_up("model_tokens")
+                self._fall_back()
             case SpeechMade(text=text, asked=asked, answered=answered):
                 self._recorder.speech_made(text, asked, answered)
             case PartiesJoined():
@@ -308,7 +321,10 @@ class Call:
         match action:
             case HangUp(reason=EndReason.ERROR):
                 self._depart(self._outages.to_fallback("agent_failed") or action)
-            case HangUp() | Handoff():
+            case HangUp():
+                self._depart(action)
+            case Handoff():
+                self._leaving.decided(action)
                 self._depart(action)
             case _:
                 self._performer.perform(action, now)

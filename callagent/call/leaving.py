@@ -28,7 +28,11 @@ class Leaving:
         recorder: Recorder,
         emit: Callable[[LastWordsPlayed | TransferEnded], None],
         log: Logger,
+        transfers: int,
     ) -> None:
+        """`transfers`: how many the agent may ask for."""
+        self._transfers = transfers
+        self._excess: Handoff | None = None
         self._leg = leg
         self._resolve = resolve
         self._recorder = recorder
@@ -37,12 +41,21 @@ class Leaving:
         self._task: asyncio.Task[None] | None = None
         self._handing: tuple[Handoff, TransferTarget] | None = None
 
+    def decided(self, handoff: Handoff) -> None:
+        """The agent wants this transfer. Those of the server and of who watches are not counted."""
+        self._transfers -= 1
+        if self._transfers < 0:
+            self._excess = handoff
+
     def after(self, words: Callable[[], Awaitable[None]], leaving: HangUp | Handoff, seconds: float) -> None:
         """Leave once `words` have ended, in so many seconds at most."""
         self._task = asyncio.create_task(self._last_words(words, leaving, seconds))
 
     def hand_over(self, handoff: Handoff, audio: SwitchedMedia | None) -> TransferOutcome | None:
         """Begin a transfer; what it came to where it could not even begin."""
+        self._handing = None
+        if handoff is self._excess:
+            return self._refuse_excess()
         try:
             target = self._resolve(handoff)
         except CallagentError as refusal:
@@ -53,6 +66,12 @@ class Leaving:
         self._handing = (handoff, target)
         self._task = asyncio.create_task(self._transfer(handoff, target, audio))
         return None
+
+    def _refuse_excess(self) -> TransferOutcome:
+        detail = "the call has had as many transfers as limits.transfers allows; no further one is made"
+        self._log.warning("limit_reached", limit="transfers")
+        self._recorder.limit_reached("transfers", detail, asyncio.get_running_loop().time())
+        return TransferOutcome(TransferStatus.REFUSED, detail)
 
     def _left_out(self) -> str:
         """Which headers of the last transfer were not sent, for its agent."""

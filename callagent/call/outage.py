@@ -59,8 +59,13 @@ class Outages:
     def failed(self, role: str) -> None:
         """Nobody of the role's line-up did it."""
         self._failures[role] = self._failures.get(role, 0) + 1
-        if self._failures[role] >= MOST_FAILURES[role] and self.leaving is None:
-            self.leaving = self.to_fallback(f"no {role}") or HangUp(EndReason.ERROR)
+        if self._failures[role] >= MOST_FAILURES[role]:
+            self.give_up(f"no {role}")
+
+    def give_up(self, reason: str) -> None:
+        """The agent's part is over."""
+        if self.leaving is None:
+            self.leaving = self.to_fallback(reason) or HangUp(EndReason.ERROR)
 
     def to_fallback(self, reason: str) -> Handoff | None:
         """Where the number's calls go when the agent cannot go on; once, then None."""

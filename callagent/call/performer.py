@@ -9,6 +9,7 @@ from callagent.agents.action import (
     ControlRecording,
     FunctionEnded,
     FunctionStarted,
+    LimitReached,
     Listen,
     MetricWritten,
     ModelAnswered,
@@ -55,6 +56,8 @@ class Performer:
                 self._taker.function_ended(number)
             case StepEntered() | ModelAnswered() | MetricWritten():
                 self._recorder.did(action, now)
+            case LimitReached(limit=limit, detail=detail):
+                self._recorder.limit_reached(limit, detail, now)
             case ControlRecording(wish=wish):
                 self._tape.control(wish)
             case _:

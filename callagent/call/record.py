@@ -232,6 +232,9 @@ class Recorder:
     def error(self, what: str, detail: str, now: float) -> None:
         self.record.errors.append({"what": what, "detail": detail, "at": self._at(now)})
 
+    def limit_reached(self, limit: str, detail: str, now: float) -> None:
+        self.record.limits_reached.append({"limit": limit, "detail": detail, "at": self._at(now)})
+
     def hung_up(self, event: CallerHungUp) -> None:
         """What the peer said as it left."""
         self.record.hang_up_headers = dict(event.headers)

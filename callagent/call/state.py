@@ -37,6 +37,10 @@ class CallSettings:
     """Name of the target for a caller whom the agent cannot serve any longer; empty: the call ends."""
     asks_to_wait: bool = False
     """Whether the caller hears a word when the model's answer is late: another model may have to be asked."""
+    transfers: int = 3
+    """How often the agent may give the caller away; transfers that came to nothing and refused ones count too."""
+    model_tokens: int = 1_000_000
+    """Of language models, in and out."""
     language: str = "en-US"
     """Of the words that are the server's own."""
 
@@ -138,8 +142,25 @@ class TakeOverAsked:
     handoff: Handoff
 
 
+@dataclass(frozen=True, slots=True)
+class TokensRefused:
+    """A request to a model was refused: the call's tokens are spent."""
+
+    detail: str
+
+
 Asked = EndAsked | TakeOverAsked
-CallEvent = Acted | ReplyDone | LastWordsPlayed | TransferEnded | AnswerDue | Asked | ProvidersFailed | SpeechMade
+CallEvent = (
+    Acted
+    | ReplyDone
+    | LastWordsPlayed
+    | TransferEnded
+    | AnswerDue
+    | Asked
+    | ProvidersFailed
+    | SpeechMade
+    | TokensRefused
+)
 Event = LegEvent | TurnEvent | CallEvent
 
 ANSWERING = (Say, Listen, HangUp, Handoff)

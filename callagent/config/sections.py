@@ -254,6 +254,10 @@ class Webhook(Section):
 class LimitSettings(Section):
     calls: int = Field(default=200, ge=1)
     """Calls at a time; one more is answered 503 with Retry-After."""
+    transfers: int = Field(default=3, ge=0)
+    """How often the agent of a call may give the caller away; transfers that came to nothing and refused ones count."""
+    model_tokens: int = Field(default=1_000_000, ge=1)
+    """Tokens of language models, in and out, of one call; then it goes to its fallback, or ends."""
     call_seconds: float = Field(default=3600, ge=10)
     function_seconds: float = Field(default=10, gt=0)
     """Deadline of a function."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from callagent.models.embedding import open_embedder
 from callagent.models.factory import PROVIDERS, ProviderSettings, open_model
 from callagent.models.failover import REMOTE, FailoverModel
+from callagent.models.metered import MeteredModel
 from callagent.models.names import ModelNames, NamedModels, lineup_of
 from callagent.models.protocol import (
     Delta,
@@ -27,6 +28,7 @@ __all__ = [
     "FailoverModel",
     "LanguageModel",
     "Message",
+    "MeteredModel",
     "ModelNames",
     "ModelSettings",
     "NamedModels",

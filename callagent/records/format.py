@@ -45,6 +45,9 @@ def format_call(record: dict[str, Any]) -> str:
     if record["errors"]:
         lines += ["", "errors"]
         lines += [f"  {error['at']:6.2f}  {error['what']}: {error['detail']}" for error in record["errors"]]
+    if reached := record.get("limits_reached"):
+        lines += ["", "limits reached"]
+        lines += [f"  {one['at']:6.2f}  {one['limit']}: {one['detail']}" for one in reached]
     if record["recording"]:
         lines += ["", f"recording {record['recording']}"]
     return "\n".join(plain(line) for line in lines)

@@ -90,6 +90,9 @@ class Metrics:
             "callagent_false_interruptions_total", "Pauses of the agent for what was no interruption."
         )
         self._fillers = Counter("callagent_fillers_total", "Words said while the caller waited.")
+        self.limits_reached = Counter(
+            "callagent_limit_reached_total", "What was refused because of a limit, by its setting.", ("limit",)
+        )
         self._underruns = Counter("callagent_voice_underruns_total", "Gaps in utterances: the voice was too slow.")
         self._first_tokens = Histogram(
             "callagent_first_token_seconds", "From a request to the model's first token.", _SECONDS
@@ -134,6 +137,8 @@ class Metrics:
         self._underruns.add(by=record.underruns)
         for failure in record.provider_failures:
             self._provider_failures.add(failure["role"], failure["provider"])
+        for reached in record.limits_reached:
+            self.limits_reached.add(reached["limit"])
         for metric in record.metrics:
             self._written.add(str(metric["name"]))
         for turn in record.turns:

@@ -29,7 +29,7 @@ _SHOWN_TEXTS: Final = frozenset(
         *("id", "project_id", "account_id", "environment", "channel", "direction", "wire", "peer_call_id"),
         *("started_at", "answered_at", "ended_at", "end_reason", "variant_name", "language", "flow", "step"),
         *("handoff_outcome", "end_function", "user_input_datetime", "agent_response_datetime", "written_at"),
-        *("name", "kind", "what", "role", "provider", "method", "status", "template"),
+        *("name", "kind", "what", "role", "provider", "method", "status", "template", "limit"),
         *("at", "floor", "state", "goto_flow", "goto_step"),
     }
 )

@@ -130,6 +130,8 @@ class CallRecord:
     errors: list[dict[str, Any]] = field(default_factory=list)
     provider_failures: list[dict[str, Any]] = field(default_factory=list)
     """`{"role", "provider", "error", "at"}`: what was done by the next of the line-up, if there was one."""
+    limits_reached: list[dict[str, Any]] = field(default_factory=list)
+    """`{"limit", "detail", "at"}`: what was refused because of a setting below `limits`, or `messages.recipients`."""
     underruns: int = 0
     """Gaps within the agent's utterances because a voice was too slow."""
     signalling: list[dict[str, Any]] = field(default_factory=list)

@@ -72,6 +72,7 @@ class Scene:
         self.words = words
         self.answers = answers
         self.leg: FakeLeg
+        self.call: Call
         self.store = MemoryStore()
         self.failure: Exception | None = None
         """The project has no agent for this call."""
@@ -102,7 +103,8 @@ class Scene:
 
         services = CallServices(self.store, self._resolve, lambda provider, name: provider == "elevenlabs")  # type: ignore[arg-type]
         project = FakeProject(self.agent, failure=self.failure)
-        return await Call(self.leg, project, make_taker, services, settings).run()
+        self.call = Call(self.leg, project, make_taker, services, settings)
+        return await self.call.run()
 
     def _resolve(self, handoff: Handoff) -> TransferTarget:
         if handoff.destination == "forbidden":

@@ -25,6 +25,7 @@ export async function show(body, id, heading) {
       card("State at the end", Object.keys(call.state ?? {}).length ? h("pre", {}, json(call.state)) : h("p", { class: "empty" }, "Empty.")),
       card("Transfers", table("Transfers", ["To", "By", "Outcome", "Detail"], call.transfers.map((one) => [one.target, one.method, one.status, one.detail]), "None.")),
       card("Errors", table("Errors", ["At", "What", "Detail"], call.errors.map((one) => [`${one.at} s`, one.what, one.detail]), "None.")),
+      card("Limits reached", table("Limits reached", ["At", "Limit", "Detail"], (call.limits_reached ?? []).map((one) => [`${one.at} s`, one.limit, one.detail]), "None.")),
       card("Media", Object.keys(call.media ?? {}).length ? facts(Object.entries(call.media).map(([name, value]) => [name.replaceAll("_", " "), String(value)])) : h("p", { class: "empty" }, "No media.")),
       card("Functions' log", logs(call)),
     ),

@@ -1,0 +1,64 @@
+"""Counts the tokens that calls use, whoever asks the model for them: the dialogue, a judge, or project code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any, cast
+
+from callagent.models.protocol import Delta, LanguageModel, Message, ModelSettings, Tool, Usage, for_call
+from callagent.token_budget import TOKEN_BUDGET
+
+CHARACTERS_PER_TOKEN = 4
+"""Where a provider does not count, or an answer was cut before it could."""
+
+
+class MeteredModel:
+    """A model that refuses a call whose tokens are spent."""
+
+    def __init__(self, model: LanguageModel) -> None:
+        self._model = model
+
+    def for_call(self) -> LanguageModel:
+        return MeteredModel(for_call(self._model))
+
+    async def stream(
+        self, messages: Sequence[Message], tools: Sequence[Tool], settings: ModelSettings
+    ) -> AsyncIterator[Delta]:
+        """As `LanguageModel`; raises `TokensSpent` as well."""
+        budget = TOKEN_BUDGET.get()
+        if budget is not None:
+            budget.expect()
+        usage: Usage | None = None
+        length = 0
+        try:
+            async with aclosing(cast("Any", self._model.stream(messages, tools, settings))) as deltas:
+                async for delta in deltas:
+                    usage = delta.usage or usage
+                    length += _length(delta)
+                    yield delta
+        finally:
+            if budget is not None:
+                budget.spend(_estimated(messages, tools, length) if usage is None else _total(usage))
+
+    async def close(self) -> None:
+        await self._model.close()
+
+
+def _length(delta: Delta) -> int:
+    call = delta.tool_call
+    return len(delta.text) + (0 if call is None else len(call.name) + len(call.arguments))
+
+
+def _total(usage: Usage) -> int:
+    return usage.input_tokens + usage.output_tokens
+
+
+def _estimated(messages: Sequence[Message], tools: Sequence[Tool], answer: int) -> int:
+    asked = sum(len(_text(each)) for each in (*messages, *tools))
+    return (asked + answer) // CHARACTERS_PER_TOKEN + 1
+
+
+def _text(part: Mapping[str, Any]) -> str:
+    return json.dumps(part, ensure_ascii=False, default=str)
