@@ -155,8 +155,9 @@ class Call:
 
     async def run(self) -> CallRecord:
         info = self.leg.info
-        ON_PROVIDER_FAILURE.set(self._provider_failed)
-        TOKEN_BUDGET.set(TokenBudget(self._settings.model_tokens, self._tokens_refused))
+        # Tasks that the call holds have these in their contexts: neither refers to the call itself.
+        ON_PROVIDER_FAILURE.set(_recorded_by(self._recorder))
+        TOKEN_BUDGET.set(TokenBudget(self._settings.model_tokens, _refused_to(self._inbox)))
         self._log.info("call_started", wire=info.wire, caller=info.caller, callee=info.callee)
         timer = self._loop.call_later(self._settings.longest_call, self.end, EndReason.MAX_DURATION)
         try:
@@ -221,12 +222,6 @@ class Call:
         self._taker.start(self._audio)
         self._change(CallInput.ANSWERED)
         return True
-
-    def _provider_failed(self, role: str, provider: str, error: str) -> None:
-        self._recorder.provider_failed(role, provider, error, self._loop.time())
-
-    def _tokens_refused(self, detail: str) -> None:
-        self._inbox.put_nowait(TokensRefused(detail))
 
     # Events ---------------------------------------------------------------------------------------------------------
 
@@ -458,3 +453,14 @@ class Call:
     def _the_agent(self) -> Agent:
         assert self._agent is not None, "events of the turn-taker come after the agent was opened"
         return self._agent
+
+
+def _recorded_by(recorder: Recorder) -> Callable[[str, str, str], None]:
+    """Return a callback that records a provider's failure."""
+    loop = asyncio.get_running_loop()
+    return lambda role, provider, error: recorder.provider_failed(role, provider, error, loop.time())
+
+
+def _refused_to(inbox: asyncio.Queue[Event]) -> Callable[[str], None]:
+    """Return a callback that tells a call that its tokens are used up."""
+    return lambda detail: inbox.put_nowait(TokensRefused(detail))

@@ -124,6 +124,7 @@ class Leaving:
         if self._task and not self._task.done():
             self._task.cancel()
             await asyncio.wait({self._task}, timeout=seconds)
+        self._task = None
 
     async def _last_words(
         self, words: Callable[[], Awaitable[None]], leaving: HangUp | Handoff, seconds: float

@@ -38,6 +38,8 @@ class Replies:
         if self._task and not self._task.done():
             self._task.cancel()
             await asyncio.wait({self._task}, timeout=seconds)
+        # A task refers to the call by its context and by its result's traceback.
+        self._task = None
 
     async def _run(self, number: int, actions: AsyncIterator[Action], former: asyncio.Task[None] | None) -> None:
         error: str | None = None

@@ -91,6 +91,8 @@ class CarrierMedia:
 
     def close(self) -> None:
         self.detach()
+        # What is called here belongs to the call, which holds this object.
+        self._sink = self._source = None
         self._tones.clear()
         if self._tones_sent and not self._tones_sent.done():
             self._tones_sent.set_result(False)

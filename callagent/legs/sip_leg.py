@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import Enum
 
 from callagent.call_info import NO_HEADERS, CallInfo, EndReason
@@ -70,6 +71,18 @@ class LegState(Enum):
     CLOSED = "closed"
 
 
+@dataclass(frozen=True, slots=True)
+class _Gone:
+    """The call ended before it was confirmed.
+
+    Not an exception: the traceback of one that the leg keeps would refer to the leg, which only the garbage collector
+    could free then.
+    """
+
+    detail: str
+    status: int
+
+
 class SipLeg:
     """Implements `CallLeg`; incoming and outgoing differ in what `answer` does."""
 
@@ -100,8 +113,8 @@ class SipLeg:
         self.info: CallInfo = call_info_of(call.core.invite, outgoing=self.outgoing, trusted=media.trusted)
         listeners = Listeners()
         self.listen, self.tell = listeners.listen, listeners.tell
-        self._answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self._transfer = SipTransfer(self._answered, dial_target)
+        self._answered: asyncio.Future[bytes | _Gone] = asyncio.get_running_loop().create_future()
+        self._transfer = SipTransfer(dial_target)
         self._digits_from: str | None = None
         self._peer_sends = True
         self._media_expected = True
@@ -128,7 +141,7 @@ class SipLeg:
             # The INVITE had no offer: ours goes with the 200, and the answer comes with the ACK.
             self._call.answer(self._negotiation.offer())
         try:
-            self._connect(self._negotiation.accept(await asyncio.shield(self._answered)))
+            self._connect(self._negotiation.accept(await self.confirmed()))
         except ValueError as error:
             await self.hang_up(EndReason.ERROR)
             raise LegGone(f"no media: {error}") from error
@@ -165,6 +178,13 @@ class SipLeg:
     @property
     def call(self) -> EndpointCall:
         return self._call
+
+    async def confirmed(self) -> bytes:
+        """Wait for the body that confirms the call: of the peer's answer, or of its ACK. Raises `LegGone`."""
+        outcome = await asyncio.shield(self._answered)
+        if isinstance(outcome, _Gone):
+            raise LegGone(outcome.detail, outcome.status)
+        return outcome
 
     def leave(self, reason: EndReason) -> None:
         """Hang up without waiting for the peer to confirm. Idempotent."""
@@ -295,9 +315,7 @@ class SipLeg:
         self._session.close()
         self._transfer.caller_gone(detail)
         if not self._answered.done():
-            self._answered.set_exception(LegGone(detail, status))
-            # Nobody has to be waiting for it.
-            self._answered.exception()
+            self._answered.set_result(_Gone(detail, status))
 
 
 async def _spell(digits: str, session: RtpSession, call: EndpointCall, *, tones: bool) -> None:

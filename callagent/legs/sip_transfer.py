@@ -30,9 +30,7 @@ _OUTCOMES = {
 class SipTransfer:
     """One at a time."""
 
-    def __init__(self, confirmed: asyncio.Future[bytes], dial: DialTarget | None) -> None:
-        """`confirmed` is done once the peer has acknowledged the answer."""
-        self._confirmed = confirmed
+    def __init__(self, dial: DialTarget | None) -> None:
         self._dial = dial
         self._progress: asyncio.Future[TransferOutcome] | None = None
         self._bridge: Bridge | None = None
@@ -44,7 +42,7 @@ class SipTransfer:
         self._busy = True
         try:
             # Nothing may overtake the ACK of our answer.
-            await asyncio.shield(self._confirmed)
+            await leg.confirmed()
             return await self._methods(leg, target, audio)
         except LegGone as gone:
             return TransferOutcome(TransferStatus.CALLER_GONE, str(gone))

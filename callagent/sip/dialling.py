@@ -14,7 +14,7 @@ from callagent.sip.grammar import parse_integer
 from callagent.sip.headers import Headers
 from callagent.sip.message import CSeq, Request, Response
 from callagent.sip.reliable import EarlyDialogs
-from callagent.sip.transaction_layer import ClientTransaction, Hop
+from callagent.sip.transaction_layer import Hop
 from callagent.sip.wire import Wire
 
 if TYPE_CHECKING:
@@ -44,7 +44,6 @@ class Dialling:
         self._way = way
         self._hop = way.hops[0]
         self._others = list(way.hops[1:])
-        self._client: ClientTransaction | None = None
         self._redirections = 0
         self._renegotiated = False
         self._proofs = 0
@@ -63,7 +62,8 @@ class Dialling:
     def send(self, now: float) -> None:
         """Send the call's INVITE as it now stands."""
         invite = self._call.invite
-        self._client = self._wire.request(invite, self._hop, lambda heard, at: self._hear(invite, heard, at), now)
+        # The transaction refers to this object by its callback: it is not kept here as well.
+        self._wire.request(invite, self._hop, lambda heard, at: self._hear(invite, heard, at), now)
 
     def cancel(self, headers: Mapping[str, str], now: float) -> None:
         """Take the INVITE back; `headers` say why (RFC 3326 §2)."""

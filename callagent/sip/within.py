@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from callagent.sip.dialog import Dialog
-from callagent.sip.digest import MAX_PROOFS, authorized
+from callagent.sip.digest import MAX_PROOFS, Credentials, authorized
 from callagent.sip.message import Request, Response
-from callagent.sip.transaction_layer import OnResponse
+from callagent.sip.transaction_layer import Hop, OnResponse
+from callagent.sip.wire import Wire
 
 if TYPE_CHECKING:
     from callagent.sip.call import SipCall
+
+
+@dataclass(frozen=True, slots=True)
+class _Exchange:
+    """A request within a dialog, with its repetitions that prove who we are."""
+
+    wire: Wire
+    dialog: Dialog
+    hop: Hop
+    credentials: Credentials | None
+    on_response: OnResponse
 
 
 def send_within(call: SipCall, request: Request, on_response: OnResponse, now: float) -> None:
@@ -19,21 +33,25 @@ def send_within(call: SipCall, request: Request, on_response: OnResponse, now: f
     assert dialog is not None, "the request is its own"
     hop = dialog.next_hop()
     credentials = None if call.dialling is None else call.dialling.credentials_at(hop)
+    _send(_Exchange(wire, dialog, hop, credentials, on_response), request, MAX_PROOFS, now)
 
-    def send(present: Request, proofs: int, at: float) -> None:
-        wire.request(present, hop, lambda response, later: heard(present, proofs, response, later), at)
 
-    def heard(present: Request, proofs: int, response: Response | None, at: float) -> None:
-        again = None
-        if response is not None and response.status in (401, 407) and credentials is not None and proofs:
-            again = authorized(present, response, credentials)
-        if again is None:
-            on_response(response, at)
-        else:
-            dialog.local_cseq = max(dialog.local_cseq, again.cseq.number)
-            send(again, proofs - 1, at)
+def _send(exchange: _Exchange, request: Request, proofs: int, now: float) -> None:
+    # No nested functions that know each other: they would wait for the collector with all that they refer to.
+    on_response = partial(_receive, exchange, request, proofs)
+    exchange.wire.request(request, exchange.hop, on_response, now)
 
-    send(request, MAX_PROOFS, now)
+
+def _receive(exchange: _Exchange, request: Request, proofs: int, response: Response | None, now: float) -> None:
+    again = None
+    if response is not None and response.status in (401, 407) and exchange.credentials is not None and proofs:
+        again = authorized(request, response, exchange.credentials)
+    if again is None:
+        exchange.on_response(response, now)
+    else:
+        dialog = exchange.dialog
+        dialog.local_cseq = max(dialog.local_cseq, again.cseq.number)
+        _send(exchange, again, proofs - 1, now)
 
 
 def dialog_of(call: SipCall, request: Request) -> Dialog | None:

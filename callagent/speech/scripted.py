@@ -83,8 +83,10 @@ class ScriptedStream:
     def __init__(self, script: Sequence[ScriptedUtterance], on_transcript: Callable[[Transcript], None]) -> None:
         self._script = script
         self._on_transcript = on_transcript
-        self._pending: set[asyncio.TimerHandle] = set()
-        self._partials: list[asyncio.TimerHandle] = []
+        self._timers = 0
+        self._pending: dict[int, asyncio.TimerHandle] = {}
+        """By number, so that a timer that has run can let itself go."""
+        self._partials: list[int] = []
         self._utterance = 0
         self.fed = 0
         """Bytes of audio received."""
@@ -107,7 +109,7 @@ class ScriptedStream:
         self._send_later(said.delay, final)
 
     def close(self) -> None:
-        for timer in self._pending:
+        for timer in self._pending.values():
             timer.cancel()
         self._pending.clear()
 
@@ -115,19 +117,22 @@ class ScriptedStream:
         position = self._utterance - 1
         return self._script[position] if 0 <= position < len(self._script) else ScriptedUtterance()
 
-    def _send_later(self, seconds: float, transcript: Transcript) -> asyncio.TimerHandle:
-        def send() -> None:
-            self._pending.discard(timer)
-            self._on_transcript(transcript)
+    def _send_later(self, seconds: float, transcript: Transcript) -> int:
+        """Send it by a timer; the timer's number."""
+        self._timers += 1
+        self._pending[self._timers] = asyncio.get_running_loop().call_later(
+            seconds, self._send, self._timers, transcript
+        )
+        return self._timers
 
-        timer = asyncio.get_running_loop().call_later(seconds, send)
-        self._pending.add(timer)
-        return timer
+    def _send(self, timer: int, transcript: Transcript) -> None:
+        del self._pending[timer]
+        self._on_transcript(transcript)
 
     def _cancel_partials(self) -> None:
-        for timer in self._partials:
-            timer.cancel()
-            self._pending.discard(timer)
+        for number in self._partials:
+            if (timer := self._pending.pop(number, None)) is not None:
+                timer.cancel()
         self._partials.clear()
 
 

@@ -46,7 +46,7 @@ class AgentVoice:
         self._told = told
         self._playout = Playout(self._pass_cue, _pump_clock(self._loop))
         self._speaker = Speaker(voice, self._playout, voice_wait, self._fail, self._check_idle)
-        self.unheard: Callable[[], float] = lambda: 0.0
+        self.unheard: Callable[[], float] = _nothing
         """Seconds that the wire has taken and the caller not heard."""
         self._count = 0
         self._heard: list[str] = []
@@ -185,8 +185,12 @@ class AgentVoice:
         return text
 
     async def close(self) -> None:
+        """Fall silent and drop every reference to those who are told, because they hold this object."""
         self.discard(0.0)
         await self._speaker.close()
+        self._playout.close()
+        self._told = _Nobody()
+        self.unheard = _nothing
 
     # while the caller waits
 
@@ -312,3 +316,22 @@ class AgentVoice:
 def _pump_clock(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
     """The loop's clock as another thread may read it: some loops only look at the time once in a round."""
     return time.monotonic if abs(time.monotonic() - loop.time()) < 1.0 else loop.time
+
+
+def _nothing() -> float:
+    """Seconds that a wire without a buffer has taken and not played."""
+    return 0.0
+
+
+class _Nobody:
+    """Listener of a closed voice: late callbacks end here."""
+
+    def utterance_started(self, utterance: Utterance, at: float) -> None: ...
+
+    def another_is_heard(self) -> None: ...
+
+    def utterance_finished(self, utterance: Utterance, at: float) -> None: ...
+
+    def speech_failed(self, utterance: Utterance, detail: str) -> None: ...
+
+    def agent_fell_silent(self) -> None: ...

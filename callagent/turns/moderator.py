@@ -56,7 +56,7 @@ class Moderator:
         self._settings = settings
         self._floor = TimedFloor(settings.times(ListenSettings()), self._do, self._entered)
         self._patience = Patience(caller.turn_model, settings.patience(), self._reconsider)
-        self.clear_wire: Callable[[], float] = lambda: 0.0
+        self.clear_wire: Callable[[], float] = _nothing
         """Drops what the wire has taken and not played; the seconds dropped."""
         self.record = TurnRecord()
         """Of the present turn."""
@@ -71,8 +71,10 @@ class Moderator:
         """What the caller wrote and the agent has not been given."""
 
     def close(self) -> None:
+        """Take no more inputs. Nothing that this holds refers back to it afterwards, once `agent` is closed too."""
         self._floor.close()
-        self._patience.forget()
+        self._patience.close()
+        self.clear_wire = _nothing
 
     @property
     def state(self) -> FloorState:
@@ -325,3 +327,8 @@ class Moderator:
         self._set_listen(replace(former, no_input_timeout=None, barge_in=None, digits=None, speech=True))
         self._agent_done = self._reopenable = False
         self.agent.turn_began()
+
+
+def _nothing() -> float:
+    """Seconds that a wire without a buffer drops."""
+    return 0.0

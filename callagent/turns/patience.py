@@ -105,6 +105,11 @@ class Patience:
             self._asked.cancel()
             self._asked = None
 
+    def close(self) -> None:
+        """Forget the silence and drop the callback, whose owner holds this object."""
+        self.forget()
+        self._changed = _ignore
+
     def seconds(self, listen: ListenSettings, text: str) -> float:
         default = self._settings
         settings = PatienceSettings(
@@ -119,3 +124,7 @@ class Patience:
         self._opinion = await model.finished(pcm)
         if self._opinion is not None:
             self._changed()
+
+
+def _ignore() -> None:
+    """Stand in for the callback of a closed call."""

@@ -280,6 +280,10 @@ class Playout:
             self._tape.cues.extend(tail.cues)
         return heard
 
+    def close(self) -> None:
+        """Drop the callback of a playout that was discarded, because its owner holds this object."""
+        self._notify = _ignore
+
     # private
 
     @property
@@ -347,6 +351,10 @@ class Playout:
             if first < position <= first + track.frames and not track.cancelled:
                 return first + int(resume_point(track.words, track.seconds(position)) / FRAME_SECONDS)
         return position
+
+
+def _ignore(cue: Cue, at: float) -> None:
+    """Stand in for the callback of a closed playout."""
 
 
 def _back(cues: list[bytes | Cue | None], position: int, frames: int) -> int:

@@ -79,9 +79,11 @@ class Speaker:
             self._task = None
 
     async def close(self) -> None:
+        """Stop, wait until every task has ended, and drop the callbacks, whose owner holds this speaker."""
         self.discard()
         if self._ending:
             await asyncio.wait(self._ending)
+        self._failed = self._ended = _ignore
 
     # private
 
@@ -172,3 +174,7 @@ class _Framer:
         if self._rest:
             self._playout.append(self._utterance, self._rest.ljust(FRAME_BYTES, b"\0"))
         self._playout.complete(self._utterance, cut=cut)
+
+
+def _ignore(*_: object) -> None:
+    """Stand in for the callbacks of a closed speaker."""

@@ -25,6 +25,7 @@ class TimedFloor:
         self._entered = entered
         self._inputs: deque[tuple[Input, float | None]] = deque()
         self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
 
     @property
     def state(self) -> FloorState:
@@ -41,6 +42,8 @@ class TimedFloor:
 
     def input(self, given: Input, since: float | None = None) -> None:
         """Give the floor an input and do what follows. What the effects themselves input comes after them."""
+        if self._closed:
+            return
         self._inputs.append((given, since))
         if len(self._inputs) > 1:
             return
@@ -61,12 +64,20 @@ class TimedFloor:
         self._arm()
 
     def close(self) -> None:
+        """Ignore every further input and drop the callbacks, whose owner holds this floor. Idempotent."""
+        self._closed = True
         self._inputs.clear()
+        self._do = self._entered = _ignore
         if self._timer is not None:
             self._timer.cancel()
+            self._timer = None
 
     def _arm(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
         due = self._floor.deadline
         self._timer = None if due is None else self._loop.call_at(due, self.input, Input.DEADLINE)
+
+
+def _ignore(*_: object) -> None:
+    """Stand in for the callbacks of a closed floor."""

@@ -28,7 +28,7 @@ _CLOSE_SECONDS = 2.0
 Fork = Callable[[ZygoteProcess | None], Awaitable[WorkerProcess]]
 """A worker from the given zygote while that lives, else from the pool's current one."""
 
-OnClose = Callable[[ZygoteProcess | None], Awaitable[None]]
+OnClose = Callable[["ProcessLease", ZygoteProcess | None], Awaitable[None]]
 
 
 class ProcessLease:
@@ -93,7 +93,7 @@ class ProcessLease:
                     await asyncio.shield(ended)
         except TimeoutError:
             log.warning("worker_did_not_end")
-        await self._on_close(self._zygote)
+        await self._on_close(self, self._zygote)
 
     async def _worker(self) -> None:
         if self._link is not None and self._link.ended:

@@ -27,14 +27,7 @@ class ProcessPool:
 
     async def lease(self, context: Plain) -> ProcessLease:
         """Raises `WorkerDied` when the project cannot be imported."""
-
-        async def closed(zygote: ZygoteProcess | None) -> None:
-            self._leases.discard(lease)
-            if zygote is not None:
-                zygote.leases -= 1
-            await self._stop_unused()
-
-        lease = ProcessLease(self._fork, context, self._settings.output_bytes, closed)
+        lease = ProcessLease(self._fork, context, self._settings.output_bytes, self._closed_lease)
         self._leases.add(lease)
         try:
             await lease.start()
@@ -84,6 +77,12 @@ class ProcessPool:
             if self._zygote is None or not self._zygote.alive:
                 self._zygote = await ZygoteProcess.start(self._runtime, self._settings)
             return self._zygote
+
+    async def _closed_lease(self, lease: ProcessLease, zygote: ZygoteProcess | None) -> None:
+        self._leases.discard(lease)
+        if zygote is not None:
+            zygote.leases -= 1
+        await self._stop_unused()
 
     async def _stop_unused(self) -> None:
         for zygote in [zygote for zygote in self._retired if zygote.leases <= 0 or not zygote.alive]:
