@@ -168,7 +168,7 @@ def slope(points: list[tuple[int, int]]) -> float:
     return statistics.linear_regression(calls, resident).slope
 
 
-@pytest.mark.acceptance
+@pytest.mark.acceptance("soak")
 @pytest.mark.parametrize("attempt", [1, 2, 3])
 async def test_five_thousand_calls_leave_no_trace(tmp_path: Path, attempt: int) -> None:
     settings = scripts(tmp_path, [], [])
