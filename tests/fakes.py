@@ -99,6 +99,8 @@ class FakeLeg:
         self.info = CallInfo("c1", "inbound", "+15550100", "+15550199", "sip", datetime.now(UTC))
         self.media = FakeMedia()
         self.did: list[str] = []
+        self.expected_media: list[bool] = []
+        """What it was told, without repetitions."""
         self.transfer_outcome = TransferOutcome(TransferStatus.SUCCEEDED, "200 OK")
         self.transfer_seconds = 0.5
         self.joined_after: float | None = None
@@ -132,6 +134,10 @@ class FakeLeg:
 
     async def send_digits(self, digits: str) -> None:
         self.did.append(f"digits {digits}")
+
+    def expect_media(self, expected: bool) -> None:
+        if self.expected_media[-1:] != [expected]:
+            self.expected_media.append(expected)
 
     def hangs_up(self, reason: EndReason = EndReason.CALLER_HANGUP, *said: Any) -> None:
         self._on_event(CallerHungUp(reason, *said))

@@ -28,6 +28,7 @@ from callagent.call.outage import Outages, last_words, patience
 from callagent.call.performer import Performer
 from callagent.call.record import Recorder
 from callagent.call.reply import Replies, opening
+from callagent.call.silence import SilentCaller
 from callagent.call.state import (
     TRANSITIONS,
     Acted,
@@ -115,6 +116,7 @@ class Call:
         self._leaving = Leaving(
             leg, services.resolve_target, self._recorder, self._inbox.put_nowait, self._log, settings.transfers
         )
+        self._silence = SilentCaller(leg)
         self._keeping = Keeping(services.store, self._recorder, settings, self._log)
 
     @property
@@ -280,6 +282,7 @@ class Call:
     def _turn(self, event: TurnEvent) -> None:
         """What the turn-taker tells."""
         self._recorder.told(event, self._loop.time())
+        self._silence.turn_event(event)
         match event:
             case CallerTurnEnded(text=text, alternatives=alternatives, digits=digits):
                 self._outages.worked("recognizer")
@@ -417,6 +420,7 @@ class Call:
         if (state := TRANSITIONS.get((self._state, happened))) is not None:
             self._log.debug("call_state", old=self._state.value, new=state.value)
             self._state = state
+            self._silence.state_changed(state)
 
     async def _stop_tasks(self) -> None:
         for running in (self._replies, self._performer, self._leaving):

@@ -149,6 +149,10 @@ class CallLeg(Protocol):
 
     async def send_digits(self, digits: str) -> None: ...
 
+    def expect_media(self, expected: bool) -> None:
+        """Whether a peer that sends no media ends the leg after the usual time, counted from here, or only after the
+        longer one of a call on hold. Nothing on wires that always carry media."""
+
 
 class Listeners:
     """Keeps the events of a leg until its call listens."""

@@ -68,6 +68,9 @@ class SessionLeg:
     async def send_digits(self, digits: str) -> None:
         raise ValueError("a session's client takes no keys")
 
+    def expect_media(self, expected: bool) -> None:
+        """Nothing: this wire carries media also of a silent peer."""
+
     # ---- for the server's HTTP side
 
     def hear(self, pcm: bytes) -> None:

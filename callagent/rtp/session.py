@@ -110,7 +110,9 @@ class RtpSession:
         self._held = held
 
     def expect(self, expecting: bool) -> None:
-        """Whether a peer that sends nothing has `RtpSettings.packet_timeout`, or as long as on hold."""
+        """Whether a peer that sends nothing has `RtpSettings.packet_timeout` from here, or as long as on hold."""
+        if expecting and not self._expecting:
+            self._timeout.restart(time.monotonic())
         self._expecting = expecting
 
     def start(self, sink: Callable[[bytes, float], None], source: Callable[[], bytes | None]) -> None:

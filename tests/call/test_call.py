@@ -281,6 +281,41 @@ def test_fillers_sound_while_a_function_runs_and_the_answer_follows() -> None:
     assert all(spans[n][1] < spans[n + 1][0] for n in range(len(spans) - 1))
 
 
+async def prompt(turn: CallerTurn | HandoffFailed) -> AsyncIterator[Action]:
+    yield Say("Are you still there?")
+    yield Listen()
+
+
+def test_missing_media_ends_a_call_only_once_the_agent_has_prompted_in_vain() -> None:
+    """Three prompts, and the silence after the third; then the fourth is heard too, and the media time-out counts."""
+    scene = Scene(FakeAgent([prompt] * 5))
+    expected_after: list[list[bool]] = []
+    # The greeting, then 7 s of silence and a prompt of about a second each.
+    for seconds in (6.0, 30.0, 40.0):
+        scene.at(seconds, lambda leg: expected_after.append(list(leg.expected_media)))
+    scene.at(45.0, lambda leg: leg.hangs_up())
+    record = scene.play()
+    assert record.num_silences >= 4
+    assert expected_after == [[False], [False], [False, True]]
+
+
+def test_missing_media_is_no_longer_held_against_a_caller_who_has_spoken_again() -> None:
+    scene = Scene(FakeAgent([prompt] * 8), ["yes"])
+    scene.caller_speaks(40.0)
+    scene.at(50.0, lambda leg: leg.hangs_up())
+    scene.play()
+    assert scene.leg.expected_media == [False, True, False]
+
+
+def test_media_is_expected_while_nobody_prompts_the_caller() -> None:
+    scene = Scene(FakeAgent([says(Handoff("support", "asked", "refer")), prompt]), ["a person"])
+    scene.caller_speaks(2.0)
+    scene.at(0.0, lambda leg: setattr(leg, "transfer_outcome", TransferOutcome(TransferStatus.FAILED, "486 Busy Here")))
+    scene.at(12.0, lambda leg: leg.hangs_up())
+    scene.play()
+    assert scene.leg.expected_media == [False, True, False]
+
+
 @pytest.mark.parametrize("lost", [False, True])
 def test_a_caller_who_leaves_in_the_middle_of_a_transfer_is_gone_and_the_transfer_has_not_failed(lost: bool) -> None:
     def goes(leg: FakeLeg) -> None:

@@ -38,10 +38,12 @@ def test_a_peer_that_is_not_expected_to_send_has_as_long_as_a_hold() -> None:
     assert timeout.expire(50.0, 350.0, expected=False) == "no media for 300 s"
 
 
-def test_when_packets_are_expected_again_the_time_without_them_counts() -> None:
+def test_when_packets_are_expected_again_they_have_their_time_from_there() -> None:
     timeout = MediaTimeout(RtpSettings(), 0.0)
     assert timeout.expire(50.0, 80.0, expected=False) is None
-    assert timeout.expire(50.0, 80.0) == "no media for 20 s"
+    timeout.restart(80.0)
+    assert timeout.expire(50.0, 99.9) is None
+    assert timeout.expire(50.0, 100.0) == "no media for 20 s"
 
 
 def test_after_a_goodbye_there_are_10_seconds_and_never_more_than_before() -> None:
