@@ -14,7 +14,7 @@ from callagent.call_info import CallInfo
 from callagent.config import Config
 from callagent.errors import UserError
 from callagent.log import get_logger
-from callagent.records import CallRecord, Redaction, Store
+from callagent.records import CallRecord, RecordWriter, Redaction, Store
 from callagent.records.conversion import Conversion, expect_converter
 from callagent.records.metrics import Metrics
 from callagent.records.retention import delete_caller, keep_to
@@ -34,9 +34,10 @@ log = get_logger(__name__)
 class Observation:
     """Made by `open`, which starts what runs beside the calls; the exit stack ends it."""
 
-    def __init__(self, config: Config, store: Store) -> None:
+    def __init__(self, config: Config, writer: RecordWriter) -> None:
         self._config = config
-        self.store = store
+        self.writer = writer
+        self.store = writer.store
         self._redaction = redaction_of(config)
         self._outbox: Outbox | None = None
         self._conversion: Conversion | None = None
@@ -48,12 +49,14 @@ class Observation:
         self.metrics = Metrics()
 
     @classmethod
-    async def open(cls, config: Config, store: Store, stack: AsyncExitStack) -> Observation:
+    async def open(cls, config: Config, writer: RecordWriter, stack: AsyncExitStack) -> Observation:
         """Close what a killed server left open, then begin. Raises `UserError`."""
         expect_converter(config.records.recording_format)
-        observation = cls(config, store)
-        await store.recover()
+        observation, store = cls(config, writer), writer.store
         await observation._webhooks.start()
+        recovering = observation._run(observation._recover())
+        if writer.failing is None:
+            await recovering
         stack.push_async_callback(observation._webhooks.close)
         stack.push_async_callback(observation._stop)
         if config.telemetry.endpoint:
@@ -88,8 +91,21 @@ class Observation:
         if self._config.records.json_lines:
             await asyncio.to_thread(_append, Path(self._config.records.json_lines), dumps(data))
 
+    async def _recover(self) -> None:
+        """Close what killed servers left open, once the store works and has what they left in the spool."""
+        await self.writer.works()
+        await self.store.recover()
+
     def text(self, gauges: Mapping[str, tuple[str, float]]) -> str:
         """Prometheus text."""
+        writer, backlog = self.writer, self.writer.backlog
+        gauges = {
+            **gauges,
+            "callagent_store_failing": ("1: records cannot be written.", float(writer.failing is not None)),
+            "callagent_store_waiting": ("Entries that wait for the store, in memory.", float(len(backlog))),
+            "callagent_store_lost": ("Entries that no place could hold, since the start.", float(backlog.lost)),
+            "callagent_spool_failing": ("1: the spool cannot be written.", float(writer.spool_failing is not None)),
+        }
         if self._outbox:
             waiting = float(self._outbox.waiting)
             gauges = {**gauges, "callagent_outbox_lines": ("Rows that wait for the database.", waiting)}
@@ -126,10 +142,11 @@ class Observation:
     async def _forget(self, number: str) -> int:
         return await delete_caller(self.store, number)
 
-    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+    def _run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(self._guarded(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
         """Calls go on when what runs beside them cannot."""

@@ -27,7 +27,7 @@ from callagent.observation import Observation, redaction_of
 from callagent.outbound import place_call
 from callagent.projects import open_language_model
 from callagent.provider_metrics import provider_metrics
-from callagent.records import Store
+from callagent.records import RecordWriter, Spool, Store, spool_folder, warn_of_one_disk
 from callagent.routing import Route, Router
 from callagent.signalling import Signalling
 from callagent.targets import resolve_target
@@ -92,7 +92,7 @@ class Server:
         self._router = router
         self._speech = speech
         self._lineups = speech.lineups
-        self._services = CallServices(observation.store, self._resolve, speech.voice.has_voice, self._signalled)
+        self._services = CallServices(observation.writer, self._resolve, speech.voice.has_voice, self._signalled)
         self._calls: dict[str, tuple[Call, asyncio.Task[None]]] = {}
         self._refusals: set[asyncio.Task[None]] = set()
         self._observation = observation
@@ -109,7 +109,12 @@ class Server:
         outbox = bool(records.database.get_secret_value())
         store = Store(Path(records.path), redaction=redaction_of(config), outbox=outbox)
         stack.push_async_callback(store.close)
-        observation = await Observation.open(config, store, stack)
+        folder = spool_folder(records.spool, store.path)
+        warn_of_one_disk(folder, store.path)
+        writer = RecordWriter(store, Spool(folder), redaction_of(config))
+        stack.push_async_callback(writer.close)
+        await writer.start()
+        observation = await Observation.open(config, writer, stack)
         model = open_language_model(config)
         stack.push_async_callback(model.close)
         router = await Router.open(config, project, MeteredModel(model), stack)
@@ -276,6 +281,7 @@ class Server:
             on_carrier_call=self.take,
             admit=self.admit,
             draining=lambda: self._draining,
+            store_failing=lambda: self._observation.writer.failing is not None,
             metrics=self.metrics,
             outside=self._router.outside,
             dial=dial,

@@ -11,13 +11,13 @@ from callagent.call.record import Recorder
 from callagent.call.state import END_FUNCTION_ATTEMPTS, CallSettings
 from callagent.call_info import EndReason
 from callagent.log import Logger
-from callagent.records import Store
+from callagent.records import RecordWriter
 
 
 class Keeping:
     """One call's ties to the store."""
 
-    def __init__(self, store: Store, recorder: Recorder, settings: CallSettings, log: Logger) -> None:
+    def __init__(self, store: RecordWriter, recorder: Recorder, settings: CallSettings, log: Logger) -> None:
         self._store = store
         self._recorder = recorder
         self._settings = settings

@@ -11,7 +11,7 @@ from typing import Any
 from callagent.agents.action import Action, Handoff, HangUp, Listen, Say
 from callagent.call_info import EndReason
 from callagent.legs.leg import LegEvent, TransferOutcome, TransferTarget
-from callagent.records import Store
+from callagent.records import RecordWriter
 from callagent.turns import TurnEvent
 
 END_FUNCTION_ATTEMPTS = 2
@@ -171,7 +171,7 @@ ANSWERING = (Say, Listen, HangUp, Handoff)
 class CallServices:
     """What all calls share."""
 
-    store: Store
+    store: RecordWriter
     resolve_target: Callable[[Handoff], TransferTarget]
     """Raises `TargetRefused`."""
     has_voice: Callable[[str, str], bool] = lambda provider, name: False

@@ -213,6 +213,8 @@ class MessageSettings(Section):
 
 class RecordSettings(Section):
     path: str = "var/callagent.db"
+    spool: str = ""
+    """Folder, on another file system than `path`, for what cannot be written there; empty: in the temporary folder."""
     recordings: str = ""
     """Folder for stereo recordings; empty: calls are not recorded."""
     recording_format: Literal["wav", "opus", "mp3"] = "wav"

@@ -7,15 +7,19 @@ from callagent.records.format import format_call, format_calls
 from callagent.records.read import read_call, read_calls, read_records
 from callagent.records.recording import StereoRecording
 from callagent.records.redaction import Redaction
+from callagent.records.spool import Spool, spool_folder, warn_of_one_disk
 from callagent.records.store import Store
 from callagent.records.types import CallRecord, FunctionRecord, RequestRecord, Spoken, TurnEntry
+from callagent.records.writer import RecordWriter
 
 __all__ = [
     "CallRecord",
     "FunctionRecord",
+    "RecordWriter",
     "Redaction",
     "RequestRecord",
     "Spoken",
+    "Spool",
     "StereoRecording",
     "Store",
     "TurnEntry",
@@ -26,4 +30,6 @@ __all__ = [
     "read_call",
     "read_calls",
     "read_records",
+    "spool_folder",
+    "warn_of_one_disk",
 ]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import queue
 import shutil
 import sqlite3
 import sys
@@ -70,10 +71,22 @@ class Conversion:
 
     async def run(self) -> None:
         """Until it is cancelled."""
-        for call_id, path in await asyncio.to_thread(_left, self._store.path):
-            await self._convert(call_id, path)
+        try:
+            left = await asyncio.to_thread(_left, self._store.path)
+        except sqlite3.Error as error:
+            log.error("recordings_not_found", error=str(error))
+            left = []
+        for call_id, path in left:
+            await self._try(call_id, path)
         while True:
-            await self._convert(*await self._waiting.get())
+            await self._try(*await self._waiting.get())
+
+    async def _try(self, call_id: str, source: Path) -> None:
+        """Convert one; a disk or store that fails leaves the WAV file for the next start."""
+        try:
+            await self._convert(call_id, source)
+        except (sqlite3.Error, OSError, queue.Full) as error:
+            log.error("recording_not_converted", path=str(source), error=str(error) or type(error).__name__)
 
     async def _convert(self, call_id: str, source: Path) -> None:
         target = source.with_suffix(f".{self._form}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import queue
 import re
 import sqlite3
 from collections.abc import Sequence
@@ -141,6 +142,9 @@ class Outbox:
                     await self._carry(connection)
                 finally:
                     connection.terminate()
+            except (sqlite3.Error, queue.Full) as error:
+                # Nothing is lost: lines leave the outbox only by a write that succeeds.
+                log.warning("outbox_not_carried", error=str(error) or type(error).__name__, again_in=wait)
             except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
                 log.warning("database_away", error=str(error) or type(error).__name__, again_in=wait)
             await asyncio.sleep(wait)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import queue
 import sqlite3
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -56,7 +57,7 @@ async def keep_to(store: Store, days: int, recording_days: int) -> None:
         try:
             calls = await delete_older(store, days) if days else 0
             recordings = await delete_recordings_older(store, recording_days) if recording_days else 0
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError, queue.Full) as error:
             log.error("retention_failed", error=str(error))
         else:
             if calls or recordings:

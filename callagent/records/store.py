@@ -7,13 +7,13 @@ the reader's database, the same transaction leaves a line in the outbox, and `ou
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import queue
 import sqlite3
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,8 +32,9 @@ _QUEUE_BOUND = 20_000
 _BATCH = 200
 _CACHE_KIB = 256
 """The writer appends; what it reads again the kernel has. SQLite would keep 2 MiB."""
-# What spoils one write must not end the thread that writes all: bad data, a full disk, a value that is no JSON.
-_FAILURES: Final = (sqlite3.Error, OSError, TypeError, ValueError, KeyError, RecursionError)
+_CLOSING_SECONDS = 10.0
+_STORAGE_FAILURES: Final = (sqlite3.OperationalError, OSError)
+_PASSING: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 def _insert(table: str, columns: Sequence[str], conflict: str = "") -> str:
@@ -43,14 +44,15 @@ def _insert(table: str, columns: Sequence[str], conflict: str = "") -> str:
 _CALL = (
     f"{_insert('calls', CALL_COLUMNS)} ON CONFLICT (id) DO UPDATE SET "
     + ", ".join(f"{column} = excluded.{column}" for column in CALL_COLUMNS[1:])
-    + " RETURNING number, words"
+    # The final record stands: an older one may come after it, from the spool or by a write that was late.
+    + " WHERE calls.ended_at IS NULL OR excluded.ended_at IS NOT NULL RETURNING number, words"
 )
 _TURN = _insert("turns", TURN_COLUMNS, "OR REPLACE")
 _METRIC = _insert("metrics", METRIC_COLUMNS, "OR IGNORE")
 _ATTEMPT = "UPDATE calls SET end_attempts = max(end_attempts, ?) WHERE id = ?"
 _OUTBOX = "INSERT INTO outbox (kind, call_id, sequence) VALUES (?, ?, ?)"
 
-Action = Callable[[sqlite3.Connection], None]
+Action = Callable[[sqlite3.Connection], object]
 
 
 @dataclass(slots=True)
@@ -70,36 +72,29 @@ class Store:
         self._outbox = outbox
         self._owner = owner_of(os.getpid())
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-                connection.execute("PRAGMA busy_timeout = 5000")
-                connection.execute("PRAGMA journal_mode = WAL")
-                if schema.migrate(connection):
-                    self._refill(connection)
+            self._connect().close()
         except (OSError, sqlite3.Error) as error:
-            raise UserError(f"records.path '{path}' cannot be opened: {error}") from None
+            if not _may_pass(error, path):
+                raise UserError(f"records.path '{path}' cannot be opened: {error}") from None
+            log.error("store_not_opened", path=str(path), error=str(error))
         self._writes: queue.Queue[_Write | None] = queue.Queue(_QUEUE_BOUND)
         self._thread = threading.Thread(target=self._run, name="store", daemon=True)
         self._thread.start()
 
-    async def opened(self, record: CallRecord) -> None:
-        """The call exists."""
-        await self._put_call(record)
+    async def opened(self, record: CallRecord, *, owner: str | None = None) -> None:
+        """The call exists. `owner`: the process that holds it where that is not this one."""
+        await self._put_call(record, self._owner if owner is None else owner)
 
-    def progressed(self, record: CallRecord) -> None:
-        """What is known so far: all that is left of a call whose server is killed. Nobody waits for it."""
-        data = record.to_json()
-        try:
-            self._writes.put_nowait(_Write(lambda connection: self._write_call(connection, data)))
-        except queue.Full:
-            log.warning("progress_not_kept", call=record.id)
+    async def progressed(self, record: CallRecord) -> None:
+        """What is known so far: all that is left of a call whose server is killed."""
+        await self._put_call(record, self._owner)
 
-    async def metric(self, call_id: str, sequence: int, name: str, value: Any) -> None:
-        """Keyed by call and sequence: written twice, it is there once."""
+    async def metric(self, call_id: str, sequence: int, name: str, value: Any, *, at: str | None = None) -> None:
+        """Keyed by call and sequence: written twice, it is there once. `at`: when it was written, else now."""
 
         def write(connection: sqlite3.Connection) -> None:
             kept = self._redaction.value(value) if self._redaction else value
-            connection.execute(_METRIC, (call_id, sequence, name, dumps(kept), now_text()))
+            connection.execute(_METRIC, (call_id, sequence, name, dumps(kept), at or now_text()))
             self.note(connection, "metric", call_id, sequence)
 
         await self.write(write)
@@ -115,7 +110,7 @@ class Store:
 
     async def ended(self, record: CallRecord) -> None:
         """The call is over; the record is final."""
-        await self._put_call(record)
+        await self._put_call(record, self._owner)
 
     async def recover(self) -> int:
         """Close the calls that a server which is no more left open; how many there were."""
@@ -136,9 +131,12 @@ class Store:
         return len(closed)
 
     async def close(self) -> None:
-        """Write what is queued, then stop."""
-        await asyncio.to_thread(self._writes.put, None)
-        await asyncio.to_thread(self._thread.join, 10.0)
+        """Write what is queued, then stop; a disk that stalls is not waited for."""
+        await asyncio.to_thread(self._stop)
+
+    async def probe(self) -> None:
+        """Write something that changes nothing, to the disk. Raises what a write of a call's would."""
+        await self.write(lambda connection: connection.execute(f"PRAGMA user_version = {schema.VERSION}"))
 
     async def write(self, action: Action) -> None:
         """Run `action` in the writer's thread, in a transaction that may hold others too; it may run twice."""
@@ -153,15 +151,19 @@ class Store:
 
     # The thread ---------------------------------------------------------------------------------------------------
 
-    async def _put_call(self, record: CallRecord) -> None:
+    async def _put_call(self, record: CallRecord, owner: str) -> None:
         data = record.to_json()
-        await self.write(lambda connection: self._write_call(connection, data))
+        await self.write(lambda connection: self._write_call(connection, data, owner))
 
-    def _write_call(self, connection: sqlite3.Connection, data: dict[str, Any]) -> None:
+    def _write_call(self, connection: sqlite3.Connection, data: dict[str, Any], owner: str = "") -> None:
         if self._redaction:
             self._redact_metrics(connection, data)
             data = self._redaction.record(data)
-        number, words = connection.execute(_CALL, call_row(data, self._owner)).fetchone()
+        row = connection.execute(_CALL, call_row(data, owner)).fetchone()
+        if row is None:
+            # The final record is there already: this is an older one, which had to wait.
+            return
+        number, words = row
         connection.execute("DELETE FROM calls_words WHERE rowid = ?", (number,))
         connection.execute("INSERT INTO calls_words (rowid, words) VALUES (?, ?)", (number, words))
         connection.execute("DELETE FROM turns WHERE call_id = ?", (data["id"],))
@@ -190,18 +192,43 @@ class Store:
         connection.execute("DROP TABLE calls_before")
         connection.execute("COMMIT")
 
-    def _run(self) -> None:
-        with closing(sqlite3.connect(self.path, isolation_level=None)) as connection:
-            connection.execute("PRAGMA synchronous = FULL")
+    def _connect(self) -> sqlite3.Connection:
+        """Open the database, with its tables. Raises `OSError` and `sqlite3.Error`."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        connection = sqlite3.connect(self.path, isolation_level=None)
+        try:
             connection.execute("PRAGMA busy_timeout = 5000")
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
             connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
-            while batch := self._next_batch():
-                if (failure := self._commit(connection, batch)) is None or len(batch) == 1:
-                    _settle(batch, failure)
-                    continue
-                # One of them is to blame: each on its own, so that the others are kept.
-                for write in batch:
-                    _settle([write], self._commit(connection, [write]))
+            if schema.migrate(connection):
+                self._refill(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _run(self) -> None:
+        connection: sqlite3.Connection | None = None
+        while batch := self._next_batch():
+            connection, failure = self._commit(connection, batch)
+            if failure is None or len(batch) == 1 or connection is None:
+                _settle(batch, failure)
+                continue
+            # One of them is to blame: each on its own, so that the others are kept.
+            for write in batch:
+                connection, failure = self._commit(connection, [write])
+                _settle([write], failure)
+        if connection is not None:
+            _close(connection)
+
+    def _stop(self) -> None:
+        try:
+            self._writes.put(None, timeout=_CLOSING_SECONDS)
+        except queue.Full:
+            log.error("store_not_closed", writes=self._writes.qsize())
+            return
+        self._thread.join(_CLOSING_SECONDS)
 
     def _next_batch(self) -> list[_Write]:
         """Everything that waits, up to a bound; empty: the store is closed."""
@@ -218,18 +245,56 @@ class Store:
             batch.append(write)
         return batch
 
-    def _commit(self, connection: sqlite3.Connection, batch: Sequence[_Write]) -> Exception | None:
+    def _commit(
+        self, connection: sqlite3.Connection | None, batch: Sequence[_Write]
+    ) -> tuple[sqlite3.Connection | None, Exception | None]:
+        """The connection for the next batch, None: it has to be opened again; and why this one was not written."""
         try:
+            if connection is None:
+                connection = self._connect()
             connection.execute("BEGIN IMMEDIATE")
             for write in batch:
                 write.action(connection)
             connection.execute("COMMIT")
-        except _FAILURES as error:
-            log.error("store_write_failed", error=str(error), writes=len(batch))
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            return error
-        return None
+        except Exception as error:
+            # The edge of a write: bad data or a full disk ends this write, and not the thread that writes all others.
+            log.debug("store_write_failed", error=str(error), writes=len(batch))
+            if connection is not None and (isinstance(error, _STORAGE_FAILURES) or not _rolled_back(connection)):
+                # The file may have been replaced, or its file system mounted anew.
+                _close(connection)
+                connection = None
+            return connection, error
+        return connection, None
+
+
+def _rolled_back(connection: sqlite3.Connection) -> bool:
+    try:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+    except sqlite3.Error:
+        return False
+    return True
+
+
+def _close(connection: sqlite3.Connection) -> None:
+    try:
+        connection.close()
+    except sqlite3.Error as error:
+        log.error("store_not_closed", error=str(error))
+
+
+def _may_pass(error: Exception, path: Path) -> bool:
+    """Whether `error` is of a disk or a lock, which may work later, and not of the settings."""
+    if isinstance(error, sqlite3.Error):
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code != sqlite3.SQLITE_READONLY:
+            return code in _PASSING
+        try:
+            os.close(os.open(path, os.O_RDWR))
+        except OSError as refusal:
+            return refusal.errno == errno.EROFS
+        return False
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
 
 
 def _settle(batch: Sequence[_Write], failure: Exception | None) -> None:

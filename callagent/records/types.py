@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -139,3 +142,24 @@ class CallRecord:
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> CallRecord:
+        """The record that `to_json` gave, also one of another version: fields that it lacks have their defaults."""
+        turns = [_turn(turn) for turn in data["turns"]]
+        return _known(cls, {**data, "turns": turns})
+
+
+def _turn(data: Mapping[str, Any]) -> TurnEntry:
+    nested: dict[str, list[Any]] = {
+        "functions": [_known(FunctionRecord, one) for one in data["functions"]],
+        "requests": [_known(RequestRecord, one) for one in data["requests"]],
+        "spoken": [_known(Spoken, one) for one in data["spoken"]],
+    }
+    return _known(TurnEntry, {**data, **nested})
+
+
+def _known(kind: type[T], data: Mapping[str, Any]) -> T:
+    """A dataclass made of those of `data` that are fields of it."""
+    names = {each.name for each in fields(kind)}  # type: ignore[arg-type]
+    return kind(**{name: value for name, value in data.items() if name in names})

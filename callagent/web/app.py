@@ -61,7 +61,9 @@ class _Routes:
 
     async def ready(self, _: web.Request) -> web.Response:
         ready = not self._hooks.draining()
-        return web.json_response({"ready": ready}, status=200 if ready else 503)
+        # A store that fails is no reason to send callers elsewhere: they are served, and their records wait.
+        store = "failing" if self._hooks.store_failing() else "working"
+        return web.json_response({"ready": ready, "store": store}, status=200 if ready else 503)
 
     async def metrics(self, _: web.Request) -> web.Response:
         return web.Response(text=self._hooks.metrics(), content_type="text/plain", charset="utf-8")

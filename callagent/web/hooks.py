@@ -46,3 +46,5 @@ class ServerHooks:
     """None: there is no speech here."""
     utterances: Utterances | None = None
     """The same."""
+    store_failing: Callable[[], bool] = lambda: False
+    """Whether records cannot be written. Calls are taken all the same."""

@@ -121,7 +121,7 @@ async def test_calls_of_a_killed_server_are_closed_when_the_next_one_starts(tmp_
         "        record = CallRecord(id=f'k{n}', wire='sip', started_at='2026-01-01T00:00:00Z')\n"
         "        await store.opened(record)\n"
         "        record.turns += [TurnEntry(0), TurnEntry(1, user_input='where is it')]\n"
-        "        store.progressed(record)\n"
+        "        await store.progressed(record)\n"
         "        await store.metric(f'k{n}', 1, 'N', n)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
         "asyncio.run(main())\n"

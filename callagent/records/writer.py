@@ -1,0 +1,387 @@
+"""Writes what calls leave behind, so that no call waits for a disk and nothing is lost while the store fails.
+
+An entry goes to the store. Where the store has refused it, or has not taken it within `SPOOL_AFTER`, it goes to the
+backlog in memory and to the spool in a second place, and the call goes on. While the store fails, entries go there at
+once, and the store is tried every second; when it works again the backlog is applied in order and the spool removed.
+Every entry has a key in the store (a call's record by its call, a metric by call and sequence), so an entry that comes
+twice, by a write that was only late or from the spool of a killed server, is there once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from callagent.log import get_logger
+from callagent.records.backlog import Backlog, Entry, EntryKind
+from callagent.records.framing import UnknownFormat
+from callagent.records.redaction import Redaction
+from callagent.records.spool import Spool
+from callagent.records.store import Store
+from callagent.records.types import CallRecord
+
+log = get_logger(__name__)
+
+T = TypeVar("T")
+
+SPOOL_AFTER: Final = 0.05
+"""Seconds that a write may take before its entry is spooled as well; whoever waits for it waits no longer."""
+SPOOL_SECONDS: Final = 0.1
+"""For the spool to take an entry; then it is in memory only, until the spool has it."""
+LATE_SECONDS: Final = 2.0
+"""A write that takes longer says that the store fails."""
+RETRY_SECONDS: Final = 1.0
+REPLAY_SECONDS: Final = 30.0
+"""For the store to take as many entries as are replayed at a time."""
+_BATCH: Final = 100
+_CLOSING_SECONDS: Final = 5.0
+_MAX_SPOOLING: Final = 2_000
+"""Entries on their way to the spool; with more the spool stalls, and entries stay in memory."""
+# An entry that fails with one of these would fail again: it is no fault of the disk.
+_BAD_DATA: Final = (
+    *(TypeError, ValueError, KeyError, RecursionError),
+    *(sqlite3.IntegrityError, sqlite3.ProgrammingError, sqlite3.InterfaceError, sqlite3.DataError),
+)
+
+
+class RecordWriter:
+    """All on the event loop. No method raises because of the store or the spool, and none waits for long."""
+
+    def __init__(self, store: Store, spool: Spool, redaction: Redaction | None = None) -> None:
+        self.store = store
+        self.failing: str | None = None
+        """Why the store fails; None: it works."""
+        self.spool_failing: str | None = None
+        """Why the spool fails; None: it works, or nothing was to be spooled."""
+        self.backlog = Backlog()
+        self._spool = spool
+        self._redaction = redaction
+        self._thread = _Thread("spool")
+        self._spooling = 0
+        self._spool_stalls = False
+        """Whether the spool has kept somebody waiting, and has not moved since: nobody waits for it."""
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._replaying: asyncio.Task[None] | None = None
+        self._claimed: list[Path] = []
+        self._working = asyncio.Event()
+        self._working.set()
+
+    async def start(self) -> None:
+        """Apply what killed servers have left in the spool, as far as the store takes it now."""
+        try:
+            self._claimed = await self._thread.run(self._spool.claim)
+        except OSError as error:
+            log.error("spool_not_read", error=str(error))
+        if self._claimed:
+            why = await self._replay()
+            if why is not None:
+                self._fail(why)
+
+    async def works(self) -> None:
+        """Wait until the store has everything that was before."""
+        await self._working.wait()
+
+    # What calls write -------------------------------------------------------------------------------------------------
+
+    async def opened(self, record: CallRecord) -> None:
+        """The call exists. Returns at once."""
+        self._begin(Entry(EntryKind.SNAPSHOT, record.id, record=record))
+
+    def progressed(self, record: CallRecord) -> None:
+        """What is known so far."""
+        self._begin(Entry(EntryKind.SNAPSHOT, record.id, record=record))
+
+    async def metric(self, call_id: str, sequence: int, name: str, value: Any) -> None:
+        """Durable on return, in the store or in the spool, unless both stall or fail."""
+        await self._begin(Entry(EntryKind.METRIC, call_id, sequence, name, value))
+
+    async def end_attempted(self, call_id: str, attempt: int) -> None:
+        """The end function is about to start for the `attempt`-th time."""
+        await self._begin(Entry(EntryKind.END_ATTEMPT, call_id, attempt))
+
+    async def ended(self, record: CallRecord) -> None:
+        """The call is over; the record is final."""
+        await self._begin(Entry(EntryKind.ENDED, record.id, record=record))
+
+    def _begin(self, entry: Entry) -> asyncio.Task[None]:
+        # A task of its own: a caller that stops waiting does not take the entry back.
+        return self._run(self._keep(entry))
+
+    async def _keep(self, entry: Entry) -> None:
+        if self.failing is None:
+            writing = self._run(self._write(entry))
+            await asyncio.wait({writing}, timeout=SPOOL_AFTER)
+            if writing.done() and self._settled(entry, writing):
+                return
+            if not writing.done():
+                late = asyncio.get_running_loop().call_later(LATE_SECONDS, self._fail, "a write takes too long")
+                writing.add_done_callback(lambda _: late.cancel())
+                writing.add_done_callback(partial(self._settled, entry))
+        await self._retain(entry)
+
+    def _settled(self, entry: Entry, writing: asyncio.Task[None]) -> bool:
+        """Whether nothing more is to be done for `entry` after its write."""
+        if writing.cancelled():
+            return False
+        error = writing.exception()
+        if error is not None and not isinstance(error, _BAD_DATA):
+            self._fail(_text(error))
+            return False
+        if error is not None:
+            self._refuse(entry, error)
+        self._stored(entry)
+        return True
+
+    def _refuse(self, entry: Entry, error: BaseException) -> None:
+        """No store will ever take `entry`."""
+        self.backlog.lost += 1
+        log.error("record_not_kept", call=entry.call_id, kind=entry.kind.value, error=_text(error))
+
+    def _stored(self, entry: Entry) -> None:
+        before = len(self.backlog)
+        self.backlog.discard(entry)
+        if before and not self.backlog and not self.backlog.evicted:
+            self._run(self._clear())
+
+    async def _write(self, entry: Entry, *, late: bool = False, claimed: bool = False) -> None:
+        """Give `entry` to the store; `claimed`: it is of a server that is no more. Raises whatever the store raises."""
+        match entry.kind, entry.record:
+            case EntryKind.SNAPSHOT, CallRecord() as record:
+                # A call that nobody holds is closed by `recover`.
+                await self.store.opened(record, **({"owner": ""} if claimed else {}))
+            case EntryKind.ENDED, CallRecord() as record:
+                await self.store.ended(record)
+            case EntryKind.METRIC, _:
+                when = {"at": entry.at} if late else {}
+                await self.store.metric(entry.call_id, entry.number, entry.name, entry.value, **when)
+            case EntryKind.END_ATTEMPT, _:
+                await self.store.end_attempted(entry.call_id, entry.number)
+
+    # The backlog and the spool ----------------------------------------------------------------------------------------
+
+    async def _retain(self, entry: Entry) -> None:
+        """Keep what the store has not taken; the spool is waited for, but not for long."""
+        if entry.record is not None:
+            # As it is now: the call goes on to change it.
+            entry.record = CallRecord.from_json(entry.record.to_json())
+        self.backlog.add(entry)
+        if self._spooling >= _MAX_SPOOLING:
+            return
+        self._spooling += 1
+        appending = self._run(self._append(entry))
+        if not self._spool_stalls:
+            _, pending = await asyncio.wait({appending}, timeout=SPOOL_SECONDS)
+            self._spool_stalls = bool(pending)
+
+    async def _append(self, entry: Entry) -> None:
+        try:
+            size = await self._thread.run(partial(self._encode, entry))
+        except OSError as error:
+            if self.spool_failing is None:
+                log.error("spool_failing", spool=str(self._spool.path), error=str(error))
+            self.spool_failing = str(error)
+            self.backlog.encoded(entry, entry.size or _estimate(entry), spooled=False)
+        except _BAD_DATA as error:
+            # The store says so as well.
+            log.error("record_not_spooled", call=entry.call_id, error=_text(error))
+        else:
+            if self.spool_failing is not None:
+                log.warning("spool_works_again", spool=str(self._spool.path))
+            self.spool_failing = None
+            self.backlog.encoded(entry, size, spooled=True)
+        finally:
+            self._spooling -= 1
+            self._spool_stalls = False
+
+    def _encode(self, entry: Entry) -> int:
+        data = entry.to_json()
+        if self._redaction is not None and entry.record is not None:
+            data["record"] = self._redaction.record(data["record"])
+        elif self._redaction is not None:
+            data["value"] = self._redaction.value(data["value"])
+        return self._spool.append(data)
+
+    async def _clear(self) -> None:
+        with suppress(OSError):
+            await self._thread.run(self._spool.clear)
+
+    # When the store fails ---------------------------------------------------------------------------------------------
+
+    def _fail(self, why: str) -> None:
+        if self.failing is None:
+            log.error("store_failing", store=str(self.store.path), error=why, spool=str(self._spool.path))
+            self._working.clear()
+            self._replaying = self._run(self._replay_until_it_works())
+        self.failing = why
+
+    async def _replay_until_it_works(self) -> None:
+        began = asyncio.get_running_loop().time()
+        lost = self.backlog.lost
+        while True:
+            await asyncio.sleep(RETRY_SECONDS)
+            why = await self._replay()
+            if why is not None:
+                self.failing = why
+            elif not self.backlog:
+                break
+        self.failing = None
+        self._working.set()
+        seconds = round(asyncio.get_running_loop().time() - began, 1)
+        log.warning("store_works_again", store=str(self.store.path), seconds=seconds, lost=self.backlog.lost - lost)
+
+    async def _replay(self) -> str | None:
+        """Apply everything that waits, in its order; why that was not possible, None: it is done."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            async with asyncio.timeout(REPLAY_SECONDS):
+                await self.store.probe()
+            seconds = loop.time() - began
+            await self._apply_everything()
+        except TimeoutError:
+            return "it takes too long"
+        except Exception as error:
+            # The edge of the store: whatever it raises, it is tried again.
+            return _text(error)
+        await self._clear()
+        return None if seconds < LATE_SECONDS else f"a write takes {seconds:.1f} s"
+
+    async def _apply_everything(self) -> None:
+        while self._claimed:
+            await self._apply_file(self._claimed[0], claimed=True)
+            self._claimed.pop(0)
+        while self.backlog or self.backlog.evicted:
+            if self.backlog.evicted:
+                # Some are in the spool only. What memory has too is applied again after them, and changes nothing.
+                await self._apply_evicted()
+            await self._apply(self.backlog.first(_BATCH))
+
+    async def _apply_evicted(self) -> None:
+        self.backlog.evicted = False
+        try:
+            await self._apply_file(self._spool.path)
+        except BaseException:
+            self.backlog.evicted = True
+            raise
+
+    async def _apply_file(self, path: Path, *, claimed: bool = False) -> None:
+        offset, damaged, applied = 0, 0, 0
+        while True:
+            try:
+                found, end, bad = await self._thread.run(partial(self._spool.read, path, offset))
+            except FileNotFoundError:
+                return
+            except UnknownFormat as error:
+                log.error("spool_not_read", spool=str(path), error=str(error))
+                return
+            damaged += bad
+            if end == offset:
+                break
+            entries = []
+            for one in found:
+                try:
+                    entries.append(Entry.from_json(one))
+                except (KeyError, TypeError, ValueError):
+                    damaged += 1
+            for at in range(0, len(entries), _BATCH):
+                await self._apply(entries[at : at + _BATCH], claimed=claimed)
+            applied, offset = applied + len(entries), end
+        log.info("spool_applied", spool=str(path), entries=applied, damaged=damaged)
+        if claimed:
+            await self._thread.run(partial(path.unlink, missing_ok=True))
+
+    async def _apply(self, entries: list[Entry], *, claimed: bool = False) -> None:
+        """Write entries in their order; those before one that fails are done with. Raises what the store raises."""
+        async with asyncio.timeout(REPLAY_SECONDS):
+            writing = [self._write(entry, late=True, claimed=claimed) for entry in entries]
+            results = await asyncio.gather(*writing, return_exceptions=True)
+        for entry, result in zip(entries, results, strict=True):
+            if isinstance(result, _BAD_DATA):
+                self._refuse(entry, result)
+            elif isinstance(result, BaseException):
+                raise result
+            self.backlog.discard(entry)
+
+    # The end ----------------------------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Write what waits, if the store takes it soon; what remains is in the spool for the next start."""
+        if self._replaying is not None:
+            self._replaying.cancel()
+        try:
+            async with asyncio.timeout(_CLOSING_SECONDS):
+                while running := {task for task in self._tasks if task is not asyncio.current_task()}:
+                    await asyncio.wait(running)
+                if self.backlog or self.backlog.evicted:
+                    await self._replay()
+        except TimeoutError:
+            pass
+        if self.backlog or self.backlog.evicted:
+            log.error("records_left_in_spool", spool=str(self._spool.path), entries=len(self.backlog))
+        for task in self._tasks:
+            task.cancel()
+        self._thread.close(self._spool.close)
+
+    def _run(self, work: Any) -> asyncio.Task[Any]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+class _Thread:
+    """A thread of its own that a stalled disk may hold up: nobody waits for it when the process ends."""
+
+    def __init__(self, name: str) -> None:
+        self._jobs: queue.SimpleQueue[tuple[Callable[[], Any], asyncio.Future[Any]] | None] = queue.SimpleQueue()
+        threading.Thread(target=self._work, name=name, daemon=True).start()
+
+    async def run(self, job: Callable[[], T]) -> T:
+        """Run `job` after those before it. Raises what it raises."""
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._jobs.put((job, done))
+        return await done
+
+    def close(self, last: Callable[[], Any]) -> None:
+        """Run `last`, then end. Nobody waits for it."""
+        self._jobs.put((last, asyncio.get_running_loop().create_future()))
+        self._jobs.put(None)
+
+    def _work(self) -> None:
+        while (item := self._jobs.get()) is not None:
+            job, done = item
+            result: Any = None
+            failure: Exception | None = None
+            try:
+                result = job()
+            except Exception as error:
+                # The edge of a job: its awaiter is told, the thread goes on.
+                failure = error
+            with suppress(RuntimeError):
+                # The loop is closed: nobody waits any more.
+                done.get_loop().call_soon_threadsafe(_settle, done, result, failure)
+
+
+def _settle(done: asyncio.Future[Any], result: Any, failure: Exception | None) -> None:
+    if done.done():
+        return
+    if failure is not None:
+        done.set_exception(failure)
+    else:
+        done.set_result(result)
+
+
+def _estimate(entry: Entry) -> int:
+    """Bytes of an entry that was not encoded."""
+    return 1_000 if entry.record is None else 4_000 + 2_000 * len(entry.record.turns)
+
+
+def _text(error: BaseException) -> str:
+    return str(error) or type(error).__name__
