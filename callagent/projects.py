@@ -39,6 +39,7 @@ from callagent.config import (
     ModelFallback,
     ModelProviderSettings,
     ModelSection,
+    closed_paths,
     function_environment,
     override,
 )
@@ -55,7 +56,7 @@ from callagent.models import (
     open_embedder,
     open_model,
 )
-from callagent.workers import ProcessPool, ProjectRuntime, WorkerPool, WorkerSettings
+from callagent.workers import ProcessPool, ProjectRuntime, WorkerPool, WorkerSettings, find_programs
 
 if TYPE_CHECKING:
     from callagent.agents.adk import AdkProject
@@ -154,12 +155,25 @@ def _open_larger_model(section: ModelSection) -> LanguageModel | None:
     return _open_one_model(ModelFallback(name=name), section) if name else None
 
 
+def worker_settings(config: Config, path: Path) -> WorkerSettings:
+    """What the workers of the project in `path` may use. Raises `ConfigError` for a program that is not there."""
+    limits = config.limits
+    return WorkerSettings(
+        environment=function_environment(config),
+        memory=limits.worker_memory_mb << 20,
+        file_size=limits.function_disk_mb << 20,
+        files=limits.function_files,
+        closed=closed_paths(config, path),
+        programs=find_programs(limits.function_programs, "limits.function_programs"),
+        ports=limits.function_network,
+    )
+
+
 async def open_project(path: Path, model: LanguageModel, config: Config, settings: FlowSettings) -> AgentProject:
     """The project in `path` with its workers running. Raises `ProjectError`."""
     kind = _kind_of(path)
-    limits = config.limits
-    workers = WorkerSettings(environment=function_environment(config), memory=limits.worker_memory_mb << 20)
-    pool = ProcessPool(kind.runtime(path), workers)
+    runtime = kind.runtime(path)
+    pool = ProcessPool(runtime, worker_settings(config, runtime.readable))
     try:
         project = kind.load(path, model, pool, settings)
         await pool.start()
@@ -226,7 +240,8 @@ def check(path: Path, *, as_json: bool) -> int:
 
 async def _with_imports(kind: ProjectKind, path: Path, report: CheckReport) -> CheckReport:
     """Of a project whose files are as they should be."""
-    pool = ProcessPool(kind.runtime(path))
+    runtime = kind.runtime(path)
+    pool = ProcessPool(runtime, worker_settings(Config(), runtime.readable))
     try:
         found = await kind.check_imports(pool)
     except WorkerError as error:

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from callagent.config.closed import closed_paths
 from callagent.config.engines import (
     FunctionGemmaSettings,
     ModelFallback,
@@ -42,6 +43,7 @@ __all__ = [
     "Trunk",
     "User",
     "Webhook",
+    "closed_paths",
     "find_config",
     "function_environment",
     "load_config",

@@ -64,7 +64,7 @@ def load_config(path: Path | None, environment: Mapping[str, str] | None = None)
     _apply_secrets(data, variables)
     overridden = _apply_overrides(data, variables)
     try:
-        return Config.model_validate(data)
+        return Config.model_validate(data).from_file(str(path.resolve()) if path else "")
     except ValidationError as error:
         raise ConfigError(_explain(error, path, text, overridden)) from None
 
@@ -214,6 +214,6 @@ def override(config: Config, changes: Mapping[str, object]) -> Config:
         section, _, key = setting.rpartition(".")
         data[section][key] = value
     try:
-        return Config.model_validate(data)
+        return Config.model_validate(data).from_file(config.file)
     except ValidationError as error:
         raise ConfigError(_explain(error, None, "", {})) from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, Self
 
-from pydantic import Field, SecretStr, model_validator
+from pydantic import Field, PrivateAttr, SecretStr, model_validator
 
 from callagent.config.engines import ModelSection, SpeechSettings
 from callagent.config.values import (
@@ -13,6 +13,7 @@ from callagent.config.values import (
     AddressSetting,
     HeaderNameSetting,
     NetworkSetting,
+    Port,
     PortRangeSetting,
     PublicAddressSetting,
     PublicHostSetting,
@@ -270,6 +271,14 @@ class LimitSettings(Section):
     end_function_seconds: float = Field(default=30, gt=0)
     drain_seconds: float = Field(default=600, ge=0)
     worker_memory_mb: int = Field(default=1024, ge=64)
+    function_files: int = Field(default=256, ge=1)
+    """Files that a call's functions may leave in its private folder."""
+    function_disk_mb: int = Field(default=64, ge=1)
+    """Size of a file that functions write, and of all that they leave in the call's private folder."""
+    function_network: tuple[Port, ...] = (53, 80, 443)
+    """TCP ports that functions may connect to, on any host."""
+    function_programs: tuple[str, ...] = ()
+    """Programs, or folders of programs, that functions and projects' tool servers may start."""
 
 
 class TelemetrySettings(Section):
@@ -307,6 +316,18 @@ class Config(Section):
     """Names of environment variables that project functions may read."""
     function_secrets: str = ""
     """Folder with a file for each secret that project functions may ask for by its name."""
+    _file: str = PrivateAttr(default="")
+
+    @property
+    def file(self) -> str:
+        """The file that these settings were read from; empty: none."""
+        return self._file
+
+    def from_file(self, path: str) -> Self:
+        """The same settings, which remember where they came from."""
+        copy = self.model_copy()
+        copy._file = path
+        return copy
 
     @model_validator(mode="after")
     def _fallbacks_are_targets(self) -> Self:

@@ -133,6 +133,7 @@ def _public_host(value: object) -> str:
     return text
 
 
+Port = Annotated[int, Field(ge=1, le=65535)]
 AddressSetting = Annotated[Address, BeforeValidator(_address)]
 NamesSetting = Annotated[tuple[str, ...], BeforeValidator(_names), Field(min_length=1)]
 UrlSetting = Annotated[str, BeforeValidator(_url)]

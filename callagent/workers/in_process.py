@@ -19,7 +19,7 @@ from typing import Any
 
 from callagent.errors import CallagentError, FunctionTimeout, WorkerDied
 from callagent.workers.protocol import OnMessage, Plain, ProjectRuntime
-from callagent.workers.runtime import AskFailed, Runtime, Session, load_runtime, merge_checkpoint
+from callagent.workers.runtime import AskFailed, Runtime, Session, find_runtime, merge_checkpoint
 
 _real_sleep = time.sleep
 _UNWIND_TRIES = 100
@@ -127,7 +127,7 @@ def _loop_time() -> Iterator[None]:
 
 def _load(project: ProjectRuntime) -> Runtime:
     with _loop_time():
-        return load_runtime(project)
+        return find_runtime(project)()
 
 
 class _SessionChannel:

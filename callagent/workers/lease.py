@@ -15,6 +15,7 @@ from callagent.log import get_logger
 from callagent.workers.figures import FIGURES
 from callagent.workers.frames import Frame, FrameError, FrameReader, encode
 from callagent.workers.output import OutputReader
+from callagent.workers.private_folder import PrivateFolder
 from callagent.workers.protocol import OnMessage, Plain
 from callagent.workers.runtime import merge_checkpoint
 from callagent.workers.zygote_process import WorkerProcess, ZygoteProcess, describe_status
@@ -25,15 +26,18 @@ _READ = 256 * 1024
 _STATUS_SECONDS = 0.2
 _CLOSE_SECONDS = 2.0
 
-Fork = Callable[[ZygoteProcess | None], Awaitable[WorkerProcess]]
-"""A worker from the given zygote while that lives, else from the pool's current one."""
+Fork = Callable[[ZygoteProcess | None, str], Awaitable[WorkerProcess]]
+"""A worker from the given zygote while that lives, else from the pool's current one; it writes to the given folder."""
 
 OnClose = Callable[["ProcessLease", ZygoteProcess | None], Awaitable[None]]
 
 
 class ProcessLease:
-    def __init__(self, fork: Fork, context: Plain, output_bytes: int, on_close: OnClose) -> None:
+    def __init__(
+        self, fork: Fork, context: Plain, output_bytes: int, folder: PrivateFolder, on_close: OnClose
+    ) -> None:
         self._fork = fork
+        self._folder = folder
         self._context = context
         self._on_close = on_close
         self._output_left = output_bytes
@@ -53,7 +57,7 @@ class ProcessLease:
 
     async def start(self) -> None:
         """Have the worker forked and opened, from the last checkpoint. Raises `WorkerDied`."""
-        process = await self._fork(self._zygote)
+        process = await self._fork(self._zygote, self._folder.path)
         self._zygote = process.zygote
         link = _Link(process, self._output_left)
         FIGURES.live += 1
@@ -77,6 +81,11 @@ class ProcessLease:
             # Not under the deadline: the function has not begun. The pool has its own limits.
             await self._worker()
             answer = await self._run_until(timeout, request, on_message)
+            if excess := await self._empty_overfull_folder():
+                raise WorkerDied(f"the function left {excess}; the folder was emptied")
+        except WorkerError:
+            await self._empty_overfull_folder()
+            raise
         finally:
             self._busy = False
         merge_checkpoint(self._checkpoint, answer.pop("checkpoint", {}))
@@ -87,13 +96,27 @@ class ProcessLease:
             return
         self._closed = True
         self._discard()
+        await self._wait_ended()
+        await self._folder.remove()
+        await self._on_close(self, self._zygote)
+
+    async def _wait_ended(self) -> None:
         try:
             async with asyncio.timeout(_CLOSE_SECONDS):
                 for ended in self._ending:
                     await asyncio.shield(ended)
         except TimeoutError:
             log.warning("worker_did_not_end")
-        await self._on_close(self, self._zygote)
+
+    async def _empty_overfull_folder(self) -> str:
+        """What a function has left too much of. Then the worker has ended and the next one finds an empty folder."""
+        excess = await self._folder.find_excess()
+        if excess:
+            self._lost = True
+            self._discard()
+            await self._wait_ended()
+            await self._folder.clear()
+        return excess
 
     async def _worker(self) -> None:
         if self._link is not None and self._link.ended:

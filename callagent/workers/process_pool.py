@@ -6,6 +6,7 @@ import asyncio
 
 from callagent.errors import WorkerDied
 from callagent.workers.lease import ProcessLease
+from callagent.workers.private_folder import PrivateFolder, PrivateFolders
 from callagent.workers.protocol import Plain, ProjectRuntime
 from callagent.workers.settings import WorkerSettings
 from callagent.workers.zygote_process import WorkerProcess, ZygoteProcess
@@ -18,6 +19,7 @@ class ProcessPool:
         self._zygote: ZygoteProcess | None = None
         self._retired: set[ZygoteProcess] = set()
         self._leases: set[ProcessLease] = set()
+        self._folders = PrivateFolders(self._settings.files, self._settings.file_size)
         self._starting = asyncio.Lock()
         self._closed = False
 
@@ -27,7 +29,10 @@ class ProcessPool:
 
     async def lease(self, context: Plain) -> ProcessLease:
         """Raises `WorkerDied` when the project cannot be imported."""
-        lease = ProcessLease(self._fork, context, self._settings.output_bytes, self._closed_lease)
+        await self._current()
+        lease = ProcessLease(
+            self._fork, context, self._settings.output_bytes, self._make_folder(), self._closed_lease
+        )
         self._leases.add(lease)
         try:
             await lease.start()
@@ -42,7 +47,7 @@ class ProcessPool:
         Raises `WorkerDied` when it cannot be imported; then nothing changes.
         """
         async with self._starting:
-            fresh = await ZygoteProcess.start(self._runtime, self._settings)
+            fresh = await self._start_zygote()
             if self._zygote is not None:
                 self._retired.add(self._zygote)
             self._zygote = fresh
@@ -58,15 +63,16 @@ class ProcessPool:
                 await zygote.stop()
             self._retired.clear()
             self._zygote = None
+            await self._folders.close()
 
-    async def _fork(self, zygote: ZygoteProcess | None) -> WorkerProcess:
+    async def _fork(self, zygote: ZygoteProcess | None, private: str) -> WorkerProcess:
         """A call's replacement comes from the zygote of its first worker: it goes on with the code it began with."""
         if zygote is not None and zygote.alive:
-            return await zygote.fork()
+            return await zygote.fork(private)
         if zygote is not None:
             zygote.leases -= 1
         current = await self._current()
-        process = await current.fork()
+        process = await current.fork(private)
         current.leases += 1
         return process
 
@@ -75,7 +81,7 @@ class ProcessPool:
             if self._closed:
                 raise WorkerDied("the pool is closed")
             if self._zygote is None or not self._zygote.alive:
-                self._zygote = await ZygoteProcess.start(self._runtime, self._settings)
+                self._zygote = await self._start_zygote()
             return self._zygote
 
     async def _closed_lease(self, lease: ProcessLease, zygote: ZygoteProcess | None) -> None:
@@ -83,6 +89,28 @@ class ProcessPool:
         if zygote is not None:
             zygote.leases -= 1
         await self._stop_unused()
+
+    async def _start_zygote(self) -> ZygoteProcess:
+        try:
+            await self._folders.open()
+        except OSError as error:
+            raise WorkerDied(f"no folder for the project's workers can be made: {error}") from None
+        folder = self._make_folder()
+        try:
+            zygote = await ZygoteProcess.start(self._runtime, self._settings, folder)
+        except BaseException:
+            await folder.remove()
+            raise
+        if excess := await folder.find_excess():
+            await zygote.stop()
+            raise WorkerDied(f"importing the project left {excess}")
+        return zygote
+
+    def _make_folder(self) -> PrivateFolder:
+        try:
+            return self._folders.make()
+        except OSError as error:
+            raise WorkerDied(f"no private folder for project code can be made: {error}") from None
 
     async def _stop_unused(self) -> None:
         for zygote in [zygote for zygote in self._retired if zygote.leases <= 0 or not zygote.alive]:

@@ -25,6 +25,12 @@ class ProjectRuntime:
     """`package.module:Class` in the child; `Class(project: Path)` imports the project, `open(context, checkpoint,
     channel)` makes a call's session, `session.handle(request) -> answer` runs one request."""
     project: Path
+    folder: Path | None = None
+    """What the project's code may read where that is more than `project`."""
+
+    @property
+    def readable(self) -> Path:
+        return (self.folder or self.project).resolve()
 
 
 class Lease(Protocol):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Protocol
 
 from callagent.errors import WorkerError
@@ -36,11 +37,10 @@ class Runtime(Protocol):
     def open(self, context: Plain, checkpoint: Mapping[str, bytes], channel: Channel) -> Session: ...
 
 
-def load_runtime(runtime: ProjectRuntime) -> Runtime:
-    """Import the runtime's class and, with it, the project."""
+def find_runtime(runtime: ProjectRuntime) -> Callable[[], Runtime]:
+    """Import the runtime's class. Calling what is returned imports the project."""
     module, _, name = runtime.runtime.partition(":")
-    made: Runtime = getattr(importlib.import_module(module), name)(runtime.project)
-    return made
+    return partial(getattr(importlib.import_module(module), name), runtime.project)
 
 
 def merge_checkpoint(checkpoint: dict[str, bytes], changes: Mapping[str, bytes | None]) -> None:

@@ -17,7 +17,15 @@ class WorkerSettings:
     memory: int = 1024 * MIB
     """Bytes of private memory per process (RLIMIT_DATA)."""
     file_size: int = 64 * MIB
-    """Bytes of the largest file it may write."""
+    """Bytes of the largest file that it may write, and of all files together in its private folder."""
+    files: int = 256
+    """Files and folders in a call's private folder after a function."""
+    closed: tuple[str, ...] = ()
+    """Files and folders that stay closed where they lie in the project or on Python's path."""
+    programs: tuple[str, ...] = ()
+    """Absolute paths of the programs, or of folders of programs, that it may start."""
+    ports: tuple[int, ...] | None = None
+    """TCP ports that it may connect to; None: all."""
     open_files: int = 256
     processes: int = 4096
     """Processes and threads of the user that the server runs as (RLIMIT_NPROC); it does not bind root."""

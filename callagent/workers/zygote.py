@@ -1,8 +1,8 @@
 """The process that has the project imported and forks a worker per call on request.
 
-Control messages are msgpack arrays on a SOCK_SEQPACKET pair. From the core: `["fork", n]`, `["kill", n]`, `["quit"]`.
-To the core: `["ready", threads]`, `["failed", text]`, `["forked", n, pid]` with three descriptors (the worker's
-socket, its pidfd, its output), `["ended", n, status]` after the worker's process group is dead and reaped.
+Control messages are msgpack arrays on a SOCK_SEQPACKET pair. From the core: `["fork", n, folder]`, `["kill", n]`,
+`["quit"]`. To the core: `["ready", threads]`, `["failed", text]`, `["forked", n, pid]` with three descriptors (the
+worker's socket, its pidfd, its output), `["ended", n, status]` after the worker's process group is dead and reaped.
 """
 
 from __future__ import annotations
@@ -16,19 +16,24 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 import msgspec
 
+from callagent.workers.access import common_grants, import_grants, within_zygote
 from callagent.workers.birth import PROGRAM, Birth
-from callagent.workers.confinement import adopt_orphans, confine, die_with_parent
-from callagent.workers.landlock import close_domain
+from callagent.workers.confinement import (
+    adopt_orphans,
+    confine_worker,
+    confine_zygote,
+    die_with_parent,
+    limit_process,
+)
 from callagent.workers.protocol import ProjectRuntime
-from callagent.workers.runtime import Runtime, load_runtime
-from callagent.workers.settings import WorkerSettings
+from callagent.workers.runtime import Runtime, find_runtime
 from callagent.workers.worker import CoreGone, serve
 
 _CONTROL_BYTES = 64 * 1024
@@ -40,14 +45,17 @@ def main(role: str, birth_text: str) -> NoReturn:
     birth = msgspec.json.decode(birth_text, type=Birth)
     die_with_parent(birth.parent, signal.SIGKILL)
     sock = socket.socket(fileno=birth.control)
-    # Importing runs project code too. A worker's own domain lies within this one: calls do not see each other either.
-    close_domain()
+    # The runtime is our code; what it imports when it is called is the project's.
+    make_runtime = find_runtime(ProjectRuntime(birth.runtime, Path(birth.project)))
     if role == "worker":
-        runtime = load_runtime(ProjectRuntime(birth.runtime, Path(birth.project)))
-        _work(runtime, sock, os.dup(1), birth.settings)
+        _work(make_runtime, sock, os.dup(1), birth)
     adopt_orphans()
+    environment = dict(os.environ)
     try:
-        runtime = load_runtime(ProjectRuntime(birth.runtime, Path(birth.project)))
+        folder = Path(birth.folder)
+        grants, for_import = common_grants(folder, birth.settings), import_grants(folder)
+        confine_zygote([*grants, *for_import], birth.settings, birth.private)
+        runtime = make_runtime()
     except BaseException as error:  # whatever importing does, the core is to be told
         traceback.print_exc()
         sock.send(msgspec.msgpack.encode(["failed", f"{type(error).__name__}: {error}"[:2000]]))
@@ -55,17 +63,20 @@ def main(role: str, birth_text: str) -> NoReturn:
     # What the import made is left alone by every worker's collector: its pages stay shared.
     gc.collect()
     gc.freeze()
-    Zygote(runtime, sock, birth).run()
+    if threaded := len(os.listdir("/proc/self/task")) > 1:
+        grants += for_import
+    birth = msgspec.structs.replace(birth, grants=tuple(within_zygote(grants, birth.private)))
+    Zygote(runtime, sock, birth, environment if threaded else None).run()
 
 
-def _work(runtime: Runtime, sock: socket.socket, output: int, settings: WorkerSettings) -> NoReturn:
+def _work(make_runtime: Callable[[], Runtime], sock: socket.socket, output: int, birth: Birth) -> NoReturn:
     """Be a worker until the core is gone; never returns into the caller's frames."""
     status = 1
     try:
         adopt_orphans()
-        close_domain()
-        confine(settings, sock.fileno(), output)
-        serve(runtime, sock, settings)
+        limit_process(birth.settings, sock.fileno(), output)
+        confine_worker(birth.grants, birth.settings, birth.private)
+        serve(make_runtime(), sock, birth.settings)
     except (CoreGone, ConnectionError):
         status = 0
     except BaseException:  # the outermost edge of a worker
@@ -82,12 +93,16 @@ class _Child:
 
 
 class Zygote:
-    def __init__(self, runtime: Runtime, control: socket.socket, birth: Birth) -> None:
+    def __init__(
+        self, runtime: Runtime, control: socket.socket, birth: Birth, environment: Mapping[str, str] | None
+    ) -> None:
+        """`environment`: of workers that are interpreters of their own, as threads keep this one from being forked."""
         self._runtime = runtime
         self._control = control
         self._birth = birth
+        self._environment = environment
         self._children: dict[int, _Child] = {}
-        self._threaded = len(os.listdir("/proc/self/task")) > 1
+        self._threaded = environment is not None
         self._sweep_at: float | None = None
         self._quitting = False
         self._wakeup, woken = socket.socketpair()
@@ -132,8 +147,8 @@ class Zygote:
             return
         order = msgspec.msgpack.decode(data) if data else ["quit"]
         match order:
-            case ["fork", int(number)]:
-                self._fork(number)
+            case ["fork", int(number), str(private)]:
+                self._fork(number, private)
             case ["kill", int(number)]:
                 for pid, child in self._children.items():
                     if child.number == number:
@@ -143,12 +158,13 @@ class Zygote:
 
     # Forking ------------------------------------------------------------------------------------------------------
 
-    def _fork(self, number: int) -> None:
+    def _fork(self, number: int, private: str) -> None:
+        birth = msgspec.structs.replace(self._birth, private=private)
         core, ours = socket.socketpair()
         output, output_end = os.pipe()
         try:
-            process = self._spawn(ours, output_end) if self._threaded else None
-            pid = process.pid if process is not None else self._fork_here(ours, output_end)
+            process = self._spawn(birth, ours, output_end) if self._threaded else None
+            pid = process.pid if process is not None else self._fork_here(birth, ours, output_end)
             self._children[pid] = _Child(number, process)
             pidfd = os.pidfd_open(pid)
             self._tell(["forked", number, pid], [core.fileno(), pidfd, output])
@@ -159,14 +175,14 @@ class Zygote:
             os.close(output)
             os.close(output_end)
 
-    def _fork_here(self, sock: socket.socket, output: int) -> int:
+    def _fork_here(self, birth: Birth, sock: socket.socket, output: int) -> int:
         parent = os.getpid()
         pid = os.fork()
         if pid == 0:
             signal.set_wakeup_fd(-1)
             os.setpgid(0, 0)
             die_with_parent(parent, signal.SIGKILL)
-            _work(self._runtime, sock, output, self._birth.settings)
+            _work(lambda: self._runtime, sock, output, birth)
         try:
             # Here too: the group must exist before anybody asks to kill it.
             os.setpgid(pid, pid)
@@ -174,14 +190,15 @@ class Zygote:
             pass
         return pid
 
-    def _spawn(self, sock: socket.socket, output: int) -> subprocess.Popen[bytes]:
-        birth = msgspec.structs.replace(self._birth, parent=os.getpid(), control=sock.fileno())
+    def _spawn(self, birth: Birth, sock: socket.socket, output: int) -> subprocess.Popen[bytes]:
+        birth = msgspec.structs.replace(birth, parent=os.getpid(), control=sock.fileno())
         return subprocess.Popen(
             [sys.executable, "-P", "-c", PROGRAM, sys.argv[1], "worker", msgspec.json.encode(birth)],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
             pass_fds=[sock.fileno()],
+            env=self._environment,
             process_group=0,
         )
 

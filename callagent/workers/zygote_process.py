@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import os
 import signal
 import socket
@@ -19,8 +20,10 @@ import callagent
 from callagent.errors import WorkerDied
 from callagent.log import get_logger
 from callagent.workers.birth import PROGRAM, Birth
+from callagent.workers.confinement import what_is_open
 from callagent.workers.landlock import landlock_version
 from callagent.workers.output import OutputReader
+from callagent.workers.private_folder import PrivateFolder
 from callagent.workers.protocol import ProjectRuntime
 from callagent.workers.settings import WorkerSettings
 
@@ -33,6 +36,7 @@ _FORK_SECONDS = 5.0
 _END_SECONDS = 3.0
 _SOCKET_BUFFER = 1024 * 1024
 _PASSED_ON = ("PATH", "HOME", "LANG", "TZ")
+_NO_BYTECODE = {"PYTHONDONTWRITEBYTECODE": "1"}
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
@@ -59,8 +63,11 @@ class WorkerProcess:
 
 
 class ZygoteProcess:
-    def __init__(self, process: subprocess.Popen[bytes], control: socket.socket, output: OutputReader) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], control: socket.socket, output: OutputReader, folder: PrivateFolder
+    ) -> None:
         self._process = process
+        self._folder = folder
         self._control = control
         self._output = output
         self._loop = asyncio.get_running_loop()
@@ -77,9 +84,12 @@ class ZygoteProcess:
         self._loop.add_reader(control, self._on_readable)
 
     @classmethod
-    async def start(cls, runtime: ProjectRuntime, settings: WorkerSettings) -> ZygoteProcess:
-        """A fresh interpreter with the project imported. Raises `WorkerDied` when that fails."""
-        zygote = _spawn(runtime, settings)
+    async def start(cls, runtime: ProjectRuntime, settings: WorkerSettings, folder: PrivateFolder) -> ZygoteProcess:
+        """A fresh interpreter with the project imported. Its import writes to `folder`, its calls to others beside it.
+
+        Raises `WorkerDied` when the project cannot be imported.
+        """
+        zygote = _spawn(runtime, settings, folder)
         try:
             async with asyncio.timeout(settings.import_timeout):
                 threaded = await zygote._ready
@@ -90,23 +100,24 @@ class ZygoteProcess:
             zygote.abandon()
             raise
         zygote.log_output()
-        if not landlock_version():
-            log.warning("processes_not_hidden", reason="the kernel has no Landlock",
-                        effect="project code may read what the server's user may read of other processes")  # fmt: skip
+        _log_what_is_open()
         if threaded:
             log.warning("project_started_threads", project=str(runtime.project),
                         effect="each call starts an interpreter of its own, which is slower")  # fmt: skip
         return zygote
 
-    async def fork(self) -> WorkerProcess:
-        """A worker that waits for `open`. Raises `WorkerDied` when the zygote is gone or does not answer."""
+    async def fork(self, private: str) -> WorkerProcess:
+        """A worker that waits for `open` and writes to the folder `private` only.
+
+        Raises `WorkerDied` when the zygote is gone or does not answer.
+        """
         if not self.alive:
             raise WorkerDied("the zygote has ended")
         self._numbers += 1
         number = self._numbers
         forked = self._forks[number] = self._loop.create_future()
         self._ends[number] = self._loop.create_future()
-        self._tell(["fork", number])
+        self._tell(["fork", number, private])
         try:
             async with asyncio.timeout(_FORK_SECONDS):
                 process: WorkerProcess = await forked
@@ -131,6 +142,7 @@ class ZygoteProcess:
             except TimeoutError:
                 pass
         self.abandon()
+        await self._folder.remove()
 
     def abandon(self) -> None:
         """Kill and reap it now. Its workers die with it."""
@@ -249,13 +261,24 @@ def _receive(control: socket.socket) -> tuple[bytes, list[int], int, object]:
     return data, descriptors, flags, address
 
 
-def _spawn(runtime: ProjectRuntime, settings: WorkerSettings) -> ZygoteProcess:
+@functools.cache
+def _log_what_is_open() -> None:
+    """One line for each server."""
+    if gaps := what_is_open():
+        remedy = "run a kernel with Landlock ABI 6 (Linux 6.12), or each project's server as a user of its own"
+        log.warning("project_code_not_confined", open=gaps, landlock=landlock_version(), remedy=remedy)
+
+
+def _spawn(runtime: ProjectRuntime, settings: WorkerSettings, folder: PrivateFolder) -> ZygoteProcess:
     core, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     output, output_end = os.pipe()
     birth = Birth(
         runtime=runtime.runtime,
         project=str(runtime.project.resolve()),
+        folder=str(runtime.readable),
         settings=dataclasses.replace(settings, environment={}),
+        private=folder.path,
+        grants=(),
         parent=os.getpid(),
         control=theirs.fileno(),
     )
@@ -278,10 +301,10 @@ def _spawn(runtime: ProjectRuntime, settings: WorkerSettings) -> ZygoteProcess:
     finally:
         theirs.close()
         os.close(output_end)
-    return ZygoteProcess(process, core, OutputReader(output, settings.output_bytes))
+    return ZygoteProcess(process, core, OutputReader(output, settings.output_bytes), folder)
 
 
 def _environment(settings: WorkerSettings) -> dict[str, str]:
     """Nothing of the server's own environment but what every program needs: the rest may hold secrets."""
     passed_on = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-    return {**passed_on, **_ONE_THREAD, **settings.environment}
+    return {**passed_on, **_NO_BYTECODE, **_ONE_THREAD, **settings.environment}

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict, replace
@@ -16,6 +17,7 @@ from callagent.workers.frames import FRAME_LIMIT
 from callagent.workers.process_pool import ProcessPool
 from callagent.workers.protocol import Lease, Plain, ProjectRuntime
 from callagent.workers.settings import MIB, WorkerSettings
+from tests.workers import runtimes
 from tests.workers.support import Messages, descendants, open_descriptors
 
 MakePool = Callable[..., ProcessPool]
@@ -25,8 +27,10 @@ MakePool = Callable[..., ProcessPool]
 async def make_pool(tmp_path: Path) -> AsyncIterator[MakePool]:
     pools: list[ProcessPool] = []
 
-    def make(name: str = "Echo", settings: WorkerSettings | None = None) -> ProcessPool:
-        pools.append(ProcessPool(ProjectRuntime(f"tests.workers.runtimes:{name}", tmp_path), settings))
+    def make(
+        name: str = "Echo", settings: WorkerSettings | None = None, module: str = runtimes.__name__
+    ) -> ProcessPool:
+        pools.append(ProcessPool(ProjectRuntime(f"{module}:{name}", tmp_path), settings))
         return pools[-1]
 
     before = open_descriptors()
@@ -257,8 +261,15 @@ async def test_a_dead_zygote_is_replaced(make_pool: MakePool) -> None:
     assert kept["kept"] == {"a": "1"}
 
 
-async def test_a_project_that_starts_threads_gets_interpreters_instead_of_forks(make_pool: MakePool) -> None:
-    lease = await make_pool("Threaded").lease({"call": "c1"})
+async def test_a_project_that_starts_threads_gets_interpreters_instead_of_forks(
+    make_pool: MakePool, tmp_path: Path
+) -> None:
+    # Such an interpreter imports the runtime within the domain, in which the tests' folder is closed.
+    library = tmp_path / "library"
+    library.mkdir()
+    shutil.copy(runtimes.__file__, library / "copied_runtimes.py")
+    settings = WorkerSettings(environment={"PYTHONPATH": str(library)})
+    lease = await make_pool("Threaded", settings, "copied_runtimes").lease({"call": "c1"})
     await run(lease, "keep", key="a", value="1")
     with pytest.raises(FunctionTimeout):
         await run(lease, "sleep", seconds=600, timeout=0.05)

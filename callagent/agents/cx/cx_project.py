@@ -15,6 +15,7 @@ from callagent.agents.action import MetricWriter
 from callagent.agents.cx.cx_agent import CxAgent
 from callagent.agents.cx.cx_version import CxVersion, OpenOptions
 from callagent.agents.cx.deployments import Exported, draw, read_export
+from callagent.agents.cx.files import app_folder
 from callagent.agents.cx.goldens import Mocks
 from callagent.agents.cx.instruction import render
 from callagent.agents.place import Place
@@ -157,7 +158,7 @@ class CxTwin:
 
 def cx_runtime(path: Path) -> ProjectRuntime:
     """What a worker pool for the app in `path` loads."""
-    return ProjectRuntime(RUNTIME, path)
+    return ProjectRuntime(RUNTIME, path, app_folder(path))
 
 
 def load_cx_app(path: Path, model: LanguageModel, pool: WorkerPool, settings: TreeSettings | None = None) -> CxProject:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -70,11 +71,17 @@ def is_app_folder(path: Path) -> bool:
     return (path / "agents").is_dir() or b"rootAgent" in found.read_bytes()[:MAX_BYTES]
 
 
+def app_folder(path: Path) -> Path:
+    """The folder of the app whose deployment `path` is; else `path`."""
+    whole = path.resolve()
+    of_app = whole.parent.name == "deployments" and not is_app_folder(path)
+    return whole.parent.parent if of_app else path
+
+
 def is_cx_app(path: Path) -> bool:
     """Whether the folder or zip looks like an exported app, or the folder like one's deployment."""
     if path.is_dir():
-        whole = path.resolve()
-        return is_app_folder(path) or (whole.parent.name == "deployments" and is_app_folder(whole.parent.parent))
+        return is_app_folder(app_folder(path))
     if path.suffix.lower() != ".zip" or not path.is_file():
         return False
     try:
@@ -97,7 +104,9 @@ def _read_folder(path: Path) -> AppFiles:
             raise ProjectError(f"{name.as_posix()}: leads out of the app's folder")
         left -= place.stat().st_size
         _check_size(left, len(contents))
-        contents[name.as_posix()] = place.read_bytes()
+        # What of the server lies in the folder is closed to workers, and none of the app.
+        with contextlib.suppress(PermissionError):
+            contents[name.as_posix()] = place.read_bytes()
     return AppFiles("", contents)
 
 

@@ -64,7 +64,7 @@ class FlowProject:
         if self.project.mcp:
             lease = await self._pool.lease(self._context())
             try:
-                remote = await remote_functions(lease, self.project.functions)
+                remote = await remote_functions(lease, self.project.functions, self._settings.secrets_dir)
             finally:
                 await lease.close()
             self.project = replace(self.project, remote=remote)
@@ -155,7 +155,6 @@ class FlowProject:
             "account_id": self.project.account_id,
             "project_id": self.project.project_id,
             "now": settings.pinned.isoformat() if settings.pinned else None,
-            "secrets_dir": settings.secrets_dir,
             "api": {name: integration.plain(settings.environment) for name, integration in self.project.apis.items()},
             "api_mocks": settings.api_mocks,
             "mcp": {each.provider: each.plain() for each in self.project.mcp},

@@ -9,6 +9,7 @@ from typing import Any
 from callagent.agents.flows.documents import Reader
 from callagent.agents.flows.functions import ProjectFunction
 from callagent.agents.flows.names import tool_name
+from callagent.agents.flows.secrets import answer_secrets
 from callagent.errors import WorkerError
 from callagent.log import get_logger
 from callagent.workers.protocol import Lease
@@ -72,13 +73,17 @@ def check_mcp(root: Reader) -> None:
         server.texts("enabled_functions")
 
 
-async def remote_functions(lease: Lease, taken: Container[str]) -> dict[str, ProjectFunction]:
+async def remote_functions(
+    lease: Lease, taken: Container[str], secrets_dir: str | None = None
+) -> dict[str, ProjectFunction]:
     """What the servers offer, by the name the model sees. A server that does not answer offers nothing, and is logged.
 
     `taken`: names of the project's own functions, which win.
     """
     try:
-        answer = await lease.run({"op": "describe_remote"}, timeout=ASK_SECONDS, on_message=lambda message: None)
+        answer = await lease.run(
+            {"op": "describe_remote"}, timeout=ASK_SECONDS, on_message=answer_secrets(secrets_dir)
+        )
     except WorkerError as error:
         log.error("mcp_servers_not_asked", error=str(error))
         return {}

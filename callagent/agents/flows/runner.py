@@ -15,6 +15,7 @@ from callagent.agents.flows.functions import ProjectFunction
 from callagent.agents.flows.handoffs import HandoffTarget
 from callagent.agents.flows.mcp import REMOTE
 from callagent.agents.flows.real_time import RealTimeConfiguration
+from callagent.agents.flows.secrets import read_secret
 from callagent.errors import ProviderError, ProviderTimeout, WorkerError
 from callagent.log import get_logger
 from callagent.models.protocol import LanguageModel, Message, ModelSettings
@@ -168,6 +169,8 @@ class FunctionRunner:
                 )
             case "external_event":
                 return self._expect_event(bool(message.get("send_to_llm")))
+            case "secret":
+                return read_secret(self._conversation.settings.secrets_dir, str(message.get("name")))
             case "prompt_llm":
                 return self._prompt_llm(message)
             case "log" | "output" if len(logs) < _MAX_LOGS:

@@ -54,6 +54,7 @@ class FlowSettings:
     embedder: Embedder | None = None
     """Finds topics by their meaning; None: by their words."""
     secrets_dir: str | None = None
+    """Folder with a file for each secret; read by the core, closed to project code."""
     integration_attributes: Mapping[str, Any] | None = None
     """What the start function reads as `conv.integration_attributes`."""
     api_mocks: Mapping[str, Any] = field(default_factory=dict)

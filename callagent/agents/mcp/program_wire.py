@@ -50,6 +50,9 @@ class ProgramWire(Duplex):
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
             )
+        except PermissionError as error:
+            listed = f"'{self._command[0]}' has to be listed in limits.function_programs"
+            raise McpFailed(f"{self.name}: it may not be started: {listed} ({error.strerror})") from None
         except (OSError, ValueError) as error:
             raise McpFailed(f"{self.name}: it cannot be started: {error}") from None
         self._process = process

@@ -13,8 +13,9 @@ import pytest
 
 from callagent.agents.action import FunctionEnded
 from callagent.agents.adk import TreeSettings, adk_runtime, check_adk_imports, check_adk_project, load_adk_project
-from callagent.workers import ProcessPool, ProjectRuntime, WorkerSettings
+from callagent.workers import ProcessPool, ProjectRuntime, WorkerSettings, find_programs
 from callagent.workers.in_process import InProcessPool
+from callagent.workers.landlock import landlock_version
 from tests.agents.adk.support import driven, write_project
 from tests.agents.driving import results, words
 from tests.agents.flows.support import scripted
@@ -103,11 +104,29 @@ def stdio_project(tmp_path: Path) -> Path:
     return project
 
 
+def allowing(environment: dict[str, str], *programs: str) -> WorkerSettings:
+    return WorkerSettings(
+        environment={"ADK_ALLOW_CONFIG_STDIO_MCP_SERVERS": "1", **environment},
+        programs=find_programs((sys.executable, *programs), "limits.function_programs"),
+    )
+
+
+@pytest.mark.skipif(landlock_version() < 1, reason="the kernel has no Landlock")
+async def test_a_program_that_the_settings_do_not_list_is_not_started(tmp_path: Path) -> None:
+    settings = WorkerSettings(environment={"ADK_ALLOW_CONFIG_STDIO_MCP_SERVERS": "1"})
+    pool = ProcessPool(adk_runtime(stdio_project(tmp_path)), settings)
+    try:
+        (finding,) = (await check_adk_imports(pool)).warnings
+    finally:
+        await pool.close()
+    assert "limits.function_programs" in finding.message
+
+
 async def test_a_program_runs_in_the_calls_worker_and_ends_with_it(tmp_path: Path) -> None:
     pytest.importorskip("mcp")
     project = stdio_project(tmp_path)
     assert check_adk_project(project).warnings == ()
-    settings = WorkerSettings(environment={"ADK_ALLOW_CONFIG_STDIO_MCP_SERVERS": "1", "KEY": "secret"})
+    settings = allowing({"KEY": "secret"})
     asks = [
         {"calls": [{"name": "variable", "arguments": {"name": name}}, {"name": "process", "arguments": {}}]}
         for name in ("KEY", "TOWN")
@@ -130,10 +149,11 @@ async def test_a_program_runs_in_the_calls_worker_and_ends_with_it(tmp_path: Pat
 
 
 LEAVES_A_CHILD = """\
+import os
 import subprocess
 
 child = subprocess.Popen(["sleep", "60"], start_new_session=True)
-with open("child", "w") as file:
+with open(os.environ["TMPDIR"] + "/child", "w") as file:
     file.write(str(child.pid))
 """
 
@@ -142,16 +162,17 @@ async def test_what_a_program_starts_ends_with_the_call_too(tmp_path: Path) -> N
     pytest.importorskip("mcp")
     project = stdio_project(tmp_path)
     (project / "tools/server.py").write_text(LEAVES_A_CHILD + PROGRAM)
-    settings = WorkerSettings(environment={"ADK_ALLOW_CONFIG_STDIO_MCP_SERVERS": "1"})
-    asks = {"calls": [{"name": "process", "arguments": {}}]}
+    settings = allowing({}, "sleep")
+    asks = {"calls": [{"name": "variable", "arguments": {"name": "TMPDIR"}}]}
 
     def make_pool(runtime: ProjectRuntime) -> ProcessPool:
         return ProcessPool(runtime, settings)
 
     patient = TreeSettings(function_timeout=20)
     async with driven(project, asks, {"text": "So."}, settings=patient, make_pool=make_pool) as agent:
-        await agent.says("Where?")
-        number = (project / "child").read_text()
+        actions = await agent.says("Where?")
+        (folder,) = (action.result["result"] for action in actions if isinstance(action, FunctionEnded))
+        number = Path(folder, "child").read_text()
         assert Path(f"/proc/{number}").exists()
     async with asyncio.timeout(60):
         while Path(f"/proc/{number}").exists():

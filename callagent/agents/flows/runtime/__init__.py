@@ -7,7 +7,7 @@ border is plain data:
 
     {"account_id", "project_id",            # strings of project.yaml
      "secrets": {name: str | dict},         # what conv.utils.get_secret returns; the declared environment comes next
-     "secrets_dir": path,                   # then a file of that name in this directory
+                                            # and then what the core answers to a message "secret"
      "api": {integration: {"base_url", "auth_type", "operations": {name: {"method", "resource"}}}},
      "api_mocks": {integration: {operation: [{"status", "body", "headers", "repeat"}]}},
      "mcp": {provider: {"url", "auth": {}, "timeout", "enabled": None | [name]}},
@@ -71,6 +71,7 @@ Messages while a function runs (`OnMessage`); `"ask": True` waits for the awaita
     {"type": "metric", "name", "value", "write_once": bool, "ask": True}    → anything; the metric is durable
     {"type": "prompt_llm", "prompt", "show_history", "return_json", "model", "ask": True} → text (or a dict)
     {"type": "external_event", "send_to_llm": bool, "ask": True}            → its identifier
+    {"type": "secret", "name", "ask": True}                                 → text | None: there is none
     {"type": "log", "level", "content", "is_pii", "timestamp", "logger", …fields}
     {"type": "output", "text"}     # a line of standard output or error; sent by the worker itself
 

@@ -8,7 +8,6 @@ import inspect
 import pickle
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from callagent.agents.flows.runtime import logs
@@ -45,7 +44,7 @@ class FlowSession:
         self._remote = RemoteFunctions(context.get("mcp") or {}, lambda name: self._utils.get_secret(name))
         state = State()
         self._keeper = StateKeeper(state)
-        self._utils = Utils(channel, _secrets(context), _clock(context))
+        self._utils = Utils(channel, _secrets(channel, context), _clock(context))
         parts = Parts(
             state=state,
             log=self._log,
@@ -191,9 +190,8 @@ def _report(raised: BaseException) -> dict[str, Any]:
     return report
 
 
-def _secrets(context: Mapping[str, Any]) -> Secrets:
-    folder = context.get("secrets_dir")
-    return Secrets(context.get("secrets") or {}, Path(folder) if folder else None)
+def _secrets(channel: Channel, context: Mapping[str, Any]) -> Secrets:
+    return Secrets(channel, context.get("secrets") or {})
 
 
 def _clock(context: Mapping[str, Any]) -> Clock:

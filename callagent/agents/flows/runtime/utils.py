@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from callagent.agents.flows.runtime import entity_config
@@ -20,30 +19,36 @@ from callagent.agents.flows.runtime.failures import (
     SecretNotFound,
 )
 from callagent.agents.flows.runtime.messages import Address
+from callagent.agents.flows.secrets import SECRET_NAME
 from callagent.workers.runtime import AskFailed, Channel
 
 PROMPTS_PER_RUN = 25
-_SECRET_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _FENCE = re.compile(r"^\s*```[a-z]*\s*(.*?)\s*```\s*$", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
-    """Where secrets come from: what the server declared, then the worker's own environment, then files."""
+    """Where secrets come from: what the server declared, then the worker's own environment, then the core's folder."""
 
+    channel: Channel
     declared: Mapping[str, Any] = field(default_factory=dict)
-    folder: Path | None = None
 
     def get(self, name: str) -> Any:
         """Raises `InvalidInput` or `SecretNotFound`; JSON objects come back as a dict."""
-        if not isinstance(name, str) or not _SECRET_NAME.fullmatch(name):
+        if not isinstance(name, str) or not SECRET_NAME.fullmatch(name):
             raise InvalidInput(f"{name!r} is not the name of a secret")
         value = self.declared.get(name, os.environ.get(name))
-        if value is None and self.folder is not None and (self.folder / name).is_file():
-            value = (self.folder / name).read_text().strip()
+        if value is None:
+            value = self._ask(name)
         if value is None:
             raise SecretNotFound(f"no secret '{name}' is declared for this project")
         return _object_or_text(value)
+
+    def _ask(self, name: str) -> Any:
+        try:
+            return self.channel.ask({"type": "secret", "name": name, "ask": True})
+        except AskFailed:
+            return None
 
 
 def _object_or_text(value: Any) -> Any:

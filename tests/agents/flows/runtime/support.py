@@ -20,6 +20,7 @@ class Core:
     def __init__(self, *answers: Any) -> None:
         self.messages: list[dict[str, Any]] = []
         self.answers = list(answers)
+        self.secrets: dict[str, str] = {}
 
     def send(self, message: dict[str, Any]) -> None:
         self.messages.append(message)
@@ -28,6 +29,8 @@ class Core:
         self.messages.append(message)
         if message["type"] == "metric":
             return None
+        if message["type"] == "secret":
+            return self.secrets.get(message["name"])
         answer = self.answers.pop(0)
         if isinstance(answer, AskFailed):
             raise answer

@@ -302,13 +302,14 @@ def test_named_errors(make: Any, body: str, error: str) -> None:
     assert make(body).run("f")["error"]["type"] == error
 
 
-def test_secrets_come_from_the_context_the_environment_and_files(
-    make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_secrets_come_from_the_context_the_environment_and_the_core(
+    make: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FROM_ENVIRONMENT", "e")
-    (tmp_path / "from_file").write_text('{"user": "u"}\n')
+    core = Core()
+    core.secrets["from_file"] = '{"user": "u"}'
     call = make("get = conv.utils.get_secret\nreturn [get('given'), get('FROM_ENVIRONMENT'), get('from_file')['user']]",
-                secrets={"given": "g"}, secrets_dir=str(tmp_path))  # fmt: skip
+                core, secrets={"given": "g"})  # fmt: skip
     assert call.run("f")["returned"] == ["g", "e", "u"]
 
 

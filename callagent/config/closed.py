@@ -1,0 +1,40 @@
+"""Which files are the server's own, so that project code in the same folder does not get at them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from callagent.config.sections import Config
+
+_HIDDEN = (".env", ".git", ".cache", ".ssh", ".config", ".aws")
+"""In a project's folder: what holds keys, or more of the repository than the project."""
+_FILE_SUFFIX = "_FILE"
+"""Environment variables such as TWILIO_AUTH_TOKEN_FILE name files with secrets."""
+_AUTHORITIES = "SSL_CERT_FILE"
+
+
+def closed_paths(config: Config, project: Path) -> tuple[str, ...]:
+    """Files and folders that stay closed to the code of the project in `project`, wherever they lie."""
+    root = project.resolve()
+    found = [Path(path).expanduser().resolve() for path in _named(config) if path]
+    found += [root / name for name in _HIDDEN if (root / name).exists()]
+    found += [folder / "callagent.toml" for folder in (root, Path.cwd()) if (folder / "callagent.toml").exists()]
+    found += [_database(Path(config.records.path).resolve(), root)]
+    # Another project in this one's folder; a folder around this project would take it along.
+    others = [Path(number.project).resolve() for number in config.numbers]
+    found += [other for other in others if not root.is_relative_to(other)]
+    return tuple(dict.fromkeys(map(str, found)))
+
+
+def _named(config: Config) -> Iterator[str]:
+    records, sip = config.records, config.sip
+    yield from (config.file, records.path, records.spool, records.recordings, records.memory, records.json_lines)
+    yield from (config.function_secrets, config.speech.voice_cache, sip.certificate, sip.key)
+    yield from (value for name, value in os.environ.items() if name.endswith(_FILE_SUFFIX) and name != _AUTHORITIES)
+
+
+def _database(path: Path, project: Path) -> Path:
+    """With the folder around it, where the server keeps more beside it; not when the project lies in there too."""
+    return path if project.is_relative_to(path.parent) else path.parent

@@ -1,0 +1,190 @@
+"""The folders that project code may write to: one for each call, made and removed by the core.
+
+All folders of a pool lie in one under the system's temp folder, which the core holds locked while it lives. What a core
+that crashed has left there is found by its lock being free, and removed by the next one that starts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import secrets
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+_PREFIX = "callagent-workers-"
+_TRIES = 10
+
+
+class PrivateFolder:
+    """One call's folder, mode 0700."""
+
+    def __init__(self, path: str, max_files: int, max_bytes: int) -> None:
+        self.path = path
+        self._max_files = max_files
+        self._max_bytes = max_bytes
+
+    async def find_excess(self) -> str:
+        """What of it is over the limits, as words for an error; empty: nothing."""
+        if self._is_empty():
+            return ""
+        return await asyncio.to_thread(self._excess)
+
+    async def clear(self) -> None:
+        """Remove what is in it. To be called when nobody writes there any more."""
+        await asyncio.to_thread(_remove_contents, self.path)
+
+    async def remove(self) -> None:
+        try:
+            os.rmdir(self.path)
+        except FileNotFoundError:
+            pass
+        except OSError:
+            await asyncio.to_thread(remove_tree, self.path)
+
+    def _is_empty(self) -> bool:
+        try:
+            with os.scandir(self.path) as entries:
+                return next(entries, None) is None
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
+
+    def _excess(self) -> str:
+        files = size = 0
+        try:
+            for bytes_on_disk in _sizes(self.path):
+                files += 1
+                size += bytes_on_disk
+                if files > self._max_files or size > self._max_bytes:
+                    break
+        except OSError as error:
+            return f"its private folder cannot be counted: {error.strerror}"
+        if files > self._max_files:
+            return f"more than {self._max_files} files in its private folder (limits.function_files)"
+        if size > self._max_bytes:
+            return f"more than {self._max_bytes >> 20} MB in its private folder (limits.function_disk_mb)"
+        return ""
+
+
+def _sizes(top: str) -> Iterator[int]:
+    """What each file and folder below `top` takes on the disk. Raises OSError."""
+    waiting = [top]
+    while waiting:
+        with os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                # What a thread of the project removes meanwhile is not counted.
+                with contextlib.suppress(FileNotFoundError):
+                    yield entry.stat(follow_symlinks=False).st_blocks * 512
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+
+
+class PrivateFolders:
+    """The folders of one pool."""
+
+    def __init__(self, max_files: int, max_bytes: int) -> None:
+        self._max_files = max_files
+        self._max_bytes = max_bytes
+        self._root = ""
+        self._lock = -1
+
+    async def open(self) -> None:
+        """Make the folder that holds them, once. Raises OSError."""
+        if not self._root:
+            await asyncio.to_thread(remove_abandoned)
+            self._root, self._lock = _make_locked()
+
+    def make(self) -> PrivateFolder:
+        """To be called after `open()`. Raises OSError."""
+        return PrivateFolder(tempfile.mkdtemp(dir=self._root), self._max_files, self._max_bytes)
+
+    async def close(self) -> None:
+        """Remove them all. Idempotent."""
+        if self._root:
+            root, self._root = self._root, ""
+            await asyncio.to_thread(remove_tree, root)
+            os.close(self._lock)
+
+
+def remove_abandoned() -> None:
+    """Remove the folders of this user whose core has ended without removing them."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        try:
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            continue
+        try:
+            if os.fstat(descriptor).st_uid == os.getuid():
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                remove_tree(str(folder))
+        except BlockingIOError:
+            pass  # its core lives
+        finally:
+            os.close(descriptor)
+
+
+def _make_locked() -> tuple[str, int]:
+    for _ in range(_TRIES):
+        path = tempfile.mkdtemp(prefix=_PREFIX)
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        # Another core may have taken it for an abandoned one before it was locked, and removed it.
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.isdir(path):
+                return path, descriptor
+        except BlockingIOError:
+            pass
+        os.close(descriptor)
+    raise OSError(f"no folder can be made in {tempfile.gettempdir()}")
+
+
+def remove_tree(path: str) -> None:
+    """Remove a folder whatever project code made in it: no permissions, or deeper than a path may be long."""
+    _remove_contents(path)
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def _remove_contents(top: str) -> None:
+    """Folders in folders are moved up before they are emptied: no path grows and nothing recurses."""
+    waiting = _remove_files(top)
+    while waiting:
+        folder = waiting.pop()
+        for inner in _remove_files(folder):
+            moved = os.path.join(top, secrets.token_hex(8))
+            try:
+                os.chmod(inner, stat.S_IRWXU)
+                os.rename(inner, moved)
+            except OSError:
+                continue
+            waiting.append(moved)
+        try:
+            os.rmdir(folder)
+        except OSError:
+            continue
+
+
+def _remove_files(folder: str) -> list[str]:
+    """The folders that are left in it."""
+    folders = []
+    try:
+        os.chmod(folder, stat.S_IRWXU)
+        with os.scandir(folder) as entries:
+            found = list(entries)
+    except OSError:
+        return []
+    for entry in found:
+        try:
+            if entry.is_dir(follow_symlinks=False):
+                folders.append(entry.path)
+            else:
+                os.unlink(entry.path)
+        except OSError:
+            continue
+    return folders
