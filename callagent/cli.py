@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from callagent import __version__
-from callagent.commands import agent, bench, call, calls, init, models, serve, test
+from callagent.commands import agent, bench, call, calls, init, login, models, serve, test
 from callagent.errors import CallagentError
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ examples:
   callagent chat -m "where is my parcel"            talk to the agent as text
   callagent check                                   find the mistakes in a project
   callagent calls show ID                           what happened in a call
+  callagent login-link                              a link that opens the dashboard of the running server
 """
 
 
@@ -49,7 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"callagent {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     project = (init.add, serve.add, agent.add_check, agent.add_chat, test.add_test, test.add_functions)
-    for add in (*project, call.add, calls.add_calls, calls.add_password, models.add, bench.add):
+    for add in (*project, call.add, calls.add_calls, login.add_login_link, login.add_password, models.add, bench.add):
         add(commands)
     return parser
 

@@ -135,7 +135,6 @@ class Observation:
             calls=calls,
             projects=projects,
             recordings=Path(records.recordings) if records.recordings else None,
-            accounts=accounts(self._config),
             forget=self._forget,
         )
 
@@ -184,20 +183,6 @@ def open_telemetry(config: Config) -> Telemetry:
     settings = config.telemetry
     headers = {name: value.get_secret_value() for name, value in settings.headers.items()}
     return Telemetry(settings.endpoint, headers, config.model.name, content=settings.content)
-
-
-def accounts(config: Config) -> Any:
-    """Who may log in. Raises `UserError` for a password that is not hashed."""
-    from callagent.web.accounts import Account, Accounts
-    from callagent.web.identity import Right
-
-    made = []
-    for user in config.users:
-        password, token = user.password.get_secret_value(), user.token.get_secret_value()
-        if password and not password.startswith("scrypt$"):
-            raise UserError(f"password of user '{user.name}' is not hashed: put there what `callagent password` prints")
-        made.append(Account(user.name, frozenset(Right(right) for right in user.rights), password, token))
-    return Accounts(made)
 
 
 def _append(path: Path, line: str) -> None:

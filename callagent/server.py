@@ -17,10 +17,10 @@ from callagent.agents.action import AgentProject, Handoff
 from callagent.call import Call, CallServices, CallSettings, Event
 from callagent.call_info import EndReason
 from callagent.call_speech import CallSpeech
-from callagent.carriers import TwilioSettings
 from callagent.collector import calm_collector, share_arenas
-from callagent.config import Address, Config
+from callagent.config import Config
 from callagent.errors import UserError
+from callagent.http_side import open_http
 from callagent.legs.leg import CallLeg, TransferTarget
 from callagent.models import MeteredModel, lineup_of
 from callagent.observation import Observation, redaction_of
@@ -32,8 +32,7 @@ from callagent.routing import Route, Router
 from callagent.signalling import Signalling
 from callagent.targets import resolve_target
 from callagent.turns import TurnTaker
-from callagent.web import ServerHooks, make_app
-from callagent.web.access import ProxyLogin
+from callagent.web import ServerHooks
 from callagent.web.control import Controls, Dial, DialRefused
 from callagent.web.hooks import TurnWatcher
 
@@ -126,12 +125,12 @@ class Server:
         return server
 
     async def listen(self, stack: AsyncExitStack) -> list[str]:
-        """Open the sockets; a line about each. Raises `UserError` naming the setting."""
+        """Open the sockets; a line about each, and the login link. Raises `UserError` naming the setting."""
         lines: list[str] = []
         if self._config.sip.enabled:
             lines += await self._listen_sip(stack)
         if self._config.http.enabled:
-            lines.append(await self._listen_http(stack))
+            lines += await self._listen_http(stack)
         return lines
 
     async def serve(self) -> None:
@@ -272,11 +271,7 @@ class Server:
         self._signalling = await Signalling.open(self._config.sip, self.take, self._busy, stack)
         return [f"ready sip {transport} {_text(host, port)}" for transport, host, port in self._signalling.addresses]
 
-    async def _listen_http(self, stack: AsyncExitStack) -> str:
-        from aiohttp import web
-
-        http = self._config.http
-        dial = None if self._signalling is None else self._signalling.legs.dial_for
+    async def _listen_http(self, stack: AsyncExitStack) -> list[str]:
         hooks = ServerHooks(
             on_carrier_call=self.take,
             admit=self.admit,
@@ -284,48 +279,18 @@ class Server:
             store_failing=lambda: self._observation.writer.failing is not None,
             metrics=self.metrics,
             outside=self._router.outside,
-            dial=dial,
+            dial=None if self._signalling is None else self._signalling.legs.dial_for,
             hold_session=self.hold_session,
             utterances=self._speech.utterances(),
         )
-        dashboard = replace(
-            self._observation.dashboard(self.live_calls, self._router.projects, stack),
-            controls=Controls(
-                [target.name for target in self._config.targets if target.name],
-                any(target.prefix for target in self._config.targets),
-                self.dial if self._signalling else None,
-                self.admit,
-            ),
-            proxy_login=ProxyLogin(http.login_header, http.login_proxies) if http.login_header else None,
+        controls = Controls(
+            [target.name for target in self._config.targets if target.name],
+            any(target.prefix for target in self._config.targets),
+            self.dial if self._signalling else None,
+            self.admit,
         )
-        https = http.public_url.startswith("https://")
-        runner = web.AppRunner(make_app(self._twilio(), hooks, dashboard, https=https), access_log=None)
-        await runner.setup()
-        stack.push_async_callback(runner.cleanup)
-        try:
-            site = web.TCPSite(runner, http.listen.host, http.listen.port)
-            await site.start()
-        except OSError as error:
-            raise _cannot_listen("http.listen", http.listen, error) from None
-        host, port = runner.addresses[0][:2]
-        return f"ready http {_text(host, port)}"
-
-    def _twilio(self) -> TwilioSettings | None:
-        """None without a token: no carrier may call."""
-        twilio = self._config.twilio
-        token = twilio.auth_token.get_secret_value()
-        if not token:
-            return None
-        if not self._config.http.public_url:
-            raise UserError("setting 'http.public_url' is needed with Twilio: signatures are checked against it")
-        if not twilio.account_sid:
-            raise UserError("setting 'twilio.account_sid' (or TWILIO_ACCOUNT_SID) is needed beside the token")
-        return TwilioSettings(
-            account_sid=twilio.account_sid,
-            auth_token=token,
-            public_url=self._config.http.public_url,
-            api_base_url=twilio.api_base_url,
-        )
+        dashboard = self._observation.dashboard(self.live_calls, self._router.projects, stack)
+        return await open_http(self._config, hooks, replace(dashboard, controls=controls), stack)
 
 
 def _expect_folder(path: Path) -> None:
@@ -336,10 +301,6 @@ def _expect_folder(path: Path) -> None:
         raise UserError(f"records.recordings '{path}' cannot be made: {error.strerror}") from None
     if not os.access(path, os.W_OK | os.X_OK):
         raise UserError(f"records.recordings '{path}' cannot be written; let the server's user write there")
-
-
-def _cannot_listen(setting: str, address: Address, error: OSError) -> UserError:
-    return UserError(f'{setting} = "{address}": cannot listen: {error.strerror or error}; choose another address')
 
 
 def _text(host: str, port: int) -> str:

@@ -66,9 +66,10 @@ def invite(server: ServerProcess, user: str = "agent") -> str:
         return response
 
 
-def status(port: int, path: str) -> tuple[int, str]:
+def status(port: int, path: str, **headers: str) -> tuple[int, str]:
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers=headers)
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as response:
+        with urllib.request.urlopen(request, timeout=60) as response:
             return response.status, response.read().decode()
     except urllib.error.HTTPError as error:
         with error:
@@ -188,8 +189,9 @@ async def test_a_caller_whom_nobody_knows_gets_no_answer(tmp_path: Path) -> None
 async def test_http_alone_serves_health_and_metrics(tmp_path: Path) -> None:
     with serve(tmp_path, "--http", "127.0.0.1:0", project=MILL, **quick(tmp_path)) as server:
         assert status(server.http_port, "/health")[0] == 200
-        assert "callagent_calls_live 0" in status(server.http_port, "/metrics")[1]
-        assert status(server.http_port, "/twilio/voice")[0] in (404, 405)
+        assert status(server.http_port, "/metrics")[0] == 401
+        assert "callagent_calls_live 0" in status(server.http_port, "/metrics", **server.login)[1]
+        assert status(server.http_port, "/twilio/voice", **server.login)[0] in (404, 405)
 
 
 async def test_a_store_that_is_locked_for_a_while_delays_no_conversation(tmp_path: Path) -> None:

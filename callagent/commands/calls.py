@@ -1,4 +1,4 @@
-"""`callagent calls` and `password`: the store, and who may look into it."""
+"""`callagent calls`: the store."""
 
 from __future__ import annotations
 
@@ -89,21 +89,4 @@ def _calls_delete(options: argparse.Namespace) -> int:
     records = config_of(options).records
     deleted = delete_of_caller(Path(records.path), options.number, outbox=bool(records.database.get_secret_value()))
     print(f"{deleted} calls deleted")
-    return 0
-
-
-def add_password(commands: Commands) -> None:
-    what = "hash a password for the setting users.password"
-    add_command(commands, "password", what, _password, "  callagent password     asks for it, prints its hash")
-
-
-def _password(_: argparse.Namespace) -> int:
-    from getpass import getpass
-
-    from callagent.web.accounts import hash_password
-
-    password = getpass("Password: ") if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
-    if not password:
-        raise UserError("an empty password lets everybody in; choose another")
-    print(hash_password(password))
     return 0

@@ -27,6 +27,7 @@ _SHAPES = {"tuple_type": "should be a list", "model_type": "should be a table", 
 _SECRETS = {
     "TWILIO_ACCOUNT_SID": ("twilio", "account_sid"),
     "TWILIO_AUTH_TOKEN": ("twilio", "auth_token"),
+    "CALLAGENT_METRICS_TOKEN": ("http", "metrics_token"),
     "TELNYX_API_KEY": ("messages", "telnyx_api_key"),
     "CALLAGENT_DATABASE_URL": ("records", "database"),
     "SMTP_PASSWORD": ("messages", "smtp_password"),

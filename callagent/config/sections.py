@@ -132,15 +132,25 @@ class HttpSettings(Section):
     enabled: bool = True
     public_url: UrlSetting = ""
     """The URL that carriers reach us at; their signatures are checked against it, never against a header."""
+    certificate: str = ""
+    """PEM file for TLS, the whole chain, with `key`; both are read again when they change. Empty: HTTP without TLS."""
+    key: str = ""
+    metrics_token: SecretStr = SecretStr("")
+    """A bearer token that opens `/metrics` and nothing else; empty: only accounts read it."""
     login_header: str = ""
     """A header in which a proxy that has done the login (OIDC) names one of `users`: `X-Auth-Request-Email`."""
     login_proxies: tuple[NetworkSetting, ...] = ()
-    """Addresses or networks of such proxies: nobody else's header counts, and they themselves are nobody."""
+    """Addresses or networks of proxies in front of us. Nobody else's `login_header` and X-Forwarded-For count. Their
+    connections are not counted; failed logins are, by the address that they forward for."""
+    connections_per_address: int = Field(default=100, ge=1)
+    """Connections of an address that have sent nothing with a login, token or signature; more are closed at once."""
 
     @model_validator(mode="after")
-    def _knows_its_proxies(self) -> Self:
-        if bool(self.login_header) != bool(self.login_proxies):
-            raise ValueError("'login_header' and 'login_proxies' go together")
+    def _is_complete(self) -> Self:
+        if self.login_header and not self.login_proxies:
+            raise ValueError("'login_header' needs 'login_proxies'")
+        if bool(self.certificate) != bool(self.key):
+            raise ValueError("'certificate' and 'key' go together: PEM files")
         return self
 
 
@@ -236,7 +246,7 @@ class RecordSettings(Section):
 
 
 class User(Section):
-    """Who may open the dashboard from elsewhere than this machine."""
+    """Who may log in. Where there is none, the user who started the server may, by a link that it prints."""
 
     name: str
     password: SecretStr = SecretStr("")

@@ -35,7 +35,7 @@ from callagent.sip.negotiation import FRAME_TIME, Agreement, Negotiation
 from callagent.sip.passport import Passport
 from callagent.sip.reason import Reason, parse_reasons
 from callagent.sip.timers import TimerSettings
-from callagent.sip.tls import TlsSettings
+from callagent.sip.tls import TlsContexts, TlsSettings
 from callagent.sip.trace import Trace, TracedMessage
 from callagent.sip.transaction_layer import Hop
 from callagent.sip.trunks import Trunks, TrunkSettings, trunk_metrics
@@ -82,6 +82,7 @@ __all__ = [
     "Response",
     "StreamLimits",
     "TimerSettings",
+    "TlsContexts",
     "TlsSettings",
     "Trace",
     "TracedMessage",

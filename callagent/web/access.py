@@ -1,10 +1,11 @@
-"""Who may see what is not for everybody: this machine, reached directly, and who has an account."""
+"""Who is let in: an account's session or token, the server's own user, a proxy that has done the login. Nobody else."""
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Sequence
-from dataclasses import dataclass
-from ipaddress import IPv4Network, IPv6Network, ip_address
+from dataclasses import dataclass, field
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_network
 from time import monotonic
 from typing import Final
 from urllib.parse import urlsplit
@@ -12,121 +13,133 @@ from urllib.parse import urlsplit
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
+from callagent.config.values import plain_address
 from callagent.web.accounts import Accounts
-from callagent.web.identity import IDENTITY, LOCAL, Identity
+from callagent.web.connection import peer_is_known
+from callagent.web.identity import IDENTITY, LOCAL, METRICS_READER, Identity
+from callagent.web.local_login import LocalLogin
 
 Network = IPv4Network | IPv6Network
 
 SESSION_COOKIE: Final = "callagent_session"
 CSRF_HEADER: Final = "X-CSRF-Token"
 LOGIN_PATH: Final = "/login"
-_OPEN_WITH_ACCOUNTS: Final = frozenset({LOGIN_PATH, "/api/login"})
-_STATIC: Final = "/static/"
-_SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-_FORWARDING: Final = frozenset(
-    {
-        "forwarded",
-        "via",
-        "x-forwarded-for",
-        "x-forwarded-host",
-        "x-forwarded-port",
-        "x-forwarded-proto",
-        "x-forwarded-server",
-        "x-original-forwarded-for",
-        "x-real-ip",
-        "cf-connecting-ip",
-        "true-client-ip",
-    }
+METRICS_PATH: Final = "/metrics"
+LOGIN_FILES: Final = frozenset({"icon.svg", "link.js", "login.js", "style.css"})
+"""Of the static files, what the login page is made of."""
+_OPEN_PATHS: Final = frozenset(
+    {LOGIN_PATH, "/api/login", "/api/login/link", *(f"/static/{name}" for name in LOGIN_FILES)}
 )
-
-
-def direct_and_local(request: web.Request) -> bool:
-    """Peer and Host are both loopback and nobody forwarded the request: a tunnel or a web page does not pass."""
-    if any(name.lower() in _FORWARDING for name in request.headers):
-        return False
-    return _is_loopback(request.remote or "") and _is_loopback(_host_name(request.host))
+_SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_FORWARDED_FOR: Final = "X-Forwarded-For"
+_SITE_BITS: Final = 64
+"""Of an IPv6 address: what one subscriber has."""
 
 
 @dataclass(frozen=True, slots=True)
-class ProxyLogin:
-    """A proxy that has done the login names who it was in a header."""
+class Access:
+    """The ways in."""
 
-    header: str
-    networks: Sequence[Network]
+    accounts: Accounts = field(default_factory=lambda: Accounts(()))
+    local: LocalLogin | None = None
+    """For a server without accounts: the way in of the user who started it."""
+    metrics_token: str = ""
+    """Opens the metrics and nothing else; empty: there is none."""
+    login_header: str = ""
+    """The header in which a proxy that has done the login names the account; empty: no proxy does."""
+    proxies: Sequence[Network] = ()
+    """Where such proxies are. They also say whom they forward for."""
+    public_url: str = ""
+    """What browsers may reach us at, beside the address that they name as Host."""
+    secure: bool = False
+    """Whether the cookie is for HTTPS alone."""
 
-    def vouches(self, request: web.Request) -> bool:
-        """Whether the request comes from such a proxy; it is never this machine's own user."""
+    def identify(self, request: web.Request) -> Identity | None:
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        if scheme.lower() == "bearer":
+            return self._bearer(request, token.strip())
+        if (cookie := request.cookies.get(SESSION_COOKIE)) and (found := self.accounts.session(cookie, monotonic())):
+            return found
+        if self.login_header and self.is_proxy(request.remote or ""):
+            names = request.headers.getall(self.login_header, [])
+            # A name that comes twice is one that somebody added.
+            return self.accounts.vouched(names[0]) if len(names) == 1 else None
+        return None
+
+    def is_proxy(self, address: str) -> bool:
         try:
-            address = ip_address((request.remote or "").partition("%")[0])
+            plain = plain_address(address.partition("%")[0])
         except ValueError:
             return False
-        return any(address in network for network in self.networks)
+        return any(plain in network for network in self.proxies)
+
+    def client_address(self, request: web.Request) -> str:
+        """Who asks, for what is counted by address: behind our proxies the last one that they did not forward for."""
+        address = request.remote or ""
+        hops = ",".join(request.headers.getall(_FORWARDED_FOR, [])).split(",")
+        while self.is_proxy(address) and hops and (hop := hops.pop().strip()):
+            address = hop
+        return counted_address(address)
+
+    def _bearer(self, request: web.Request, token: str) -> Identity | None:
+        if self.metrics_token and request.path == METRICS_PATH and _same(token, self.metrics_token):
+            return METRICS_READER
+        if self.local is not None and self.local.knows(token):
+            return LOCAL
+        return self.accounts.bearer(token)
 
 
-def guard(open_paths: frozenset[str], accounts: Accounts, proxy_login: ProxyLogin | None = None) -> Middleware:
-    """Refuse everything but `open_paths` to all who are neither local nor logged in."""
+def counted_address(address: str) -> str:
+    """One name for all addresses of a subscriber: an IPv6 network of 64 bits, else the address."""
+    try:
+        plain = plain_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(plain, IPv6Address):
+        return str(ip_network((plain, _SITE_BITS), strict=False))
+    return str(plain)
+
+
+def guard(open_paths: frozenset[str], access: Access) -> Middleware:
+    """Refuse everything but `open_paths` and the login page to all who have neither a session nor a token."""
 
     @web.middleware
     async def let_in(request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.path in open_paths:
             return await handler(request)
-        identity = _identify(request, accounts, proxy_login)
+        identity = access.identify(request)
         if identity is None:
-            if accounts and (request.path in _OPEN_WITH_ACCOUNTS or request.path.startswith(_STATIC)):
-                _refuse_foreign(request)
-                return await handler(request)
-            return _turn_away(request, accounts)
-        _refuse_foreign(request)
+            if request.path not in _OPEN_PATHS:
+                return _turn_away(request)
+            _refuse_foreign(request, access.public_url)
+            return await handler(request)
+        _refuse_foreign(request, access.public_url)
         if request.method not in _SAFE and identity.csrf and request.headers.get(CSRF_HEADER) != identity.csrf:
             raise web.HTTPForbidden(text="the request does not come from the dashboard")
         request[IDENTITY] = identity
+        peer_is_known(request)
         return await handler(request)
 
     return let_in
 
 
-def _identify(request: web.Request, accounts: Accounts, proxy_login: ProxyLogin | None) -> Identity | None:
-    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-    if scheme.lower() == "bearer":
-        # A wrong token is no way to become the machine's own user.
-        return accounts.bearer(token.strip())
-    if (cookie := request.cookies.get(SESSION_COOKIE)) and (found := accounts.session(cookie, monotonic())):
-        return found
-    if proxy_login is not None and proxy_login.vouches(request):
-        names = request.headers.getall(proxy_login.header, [])
-        # A name that comes twice is one that somebody added.
-        return accounts.vouched(names[0]) if len(names) == 1 else None
-    return LOCAL if direct_and_local(request) else None
-
-
-def _refuse_foreign(request: web.Request) -> None:
+def _refuse_foreign(request: web.Request, public_url: str) -> None:
     """A page of another site may send a browser's requests here: it is not what asks."""
     foreign = request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin")
     if (origin := request.headers.get("Origin")) is not None:
-        foreign = foreign or urlsplit(origin).netloc.lower() != request.host.lower()
+        # A proxy may put its own name for us into Host; what browsers call us is in the settings.
+        ours = {request.host.lower(), urlsplit(public_url).netloc.lower()} - {""}
+        foreign = foreign or urlsplit(origin).netloc.lower() not in ours
     asks_for_more = request.method not in _SAFE or request.headers.get("Upgrade") is not None
     if foreign and asks_for_more:
         raise web.HTTPForbidden(text="not from another site")
 
 
-def _turn_away(request: web.Request, accounts: Accounts) -> web.StreamResponse:
-    if not accounts:
-        raise web.HTTPForbidden(text="only for this machine")
+def _turn_away(request: web.Request) -> web.StreamResponse:
     if "text/html" in request.headers.get("Accept", "") and request.method == "GET":
         raise web.HTTPSeeOther(LOGIN_PATH)
     raise web.HTTPUnauthorized(text="log in, or send a token", headers={"WWW-Authenticate": "Bearer"})
 
 
-def _host_name(host: str) -> str:
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.partition(":")[0]
-
-
-def _is_loopback(name: str) -> bool:
-    if name.lower() == "localhost":
-        return True
-    try:
-        return ip_address(name).is_loopback
-    except ValueError:
-        return False
+def _same(given: str, expected: str) -> bool:
+    return hmac.compare_digest(given.encode("utf-8", "replace"), expected.encode("utf-8", "replace"))

@@ -15,8 +15,8 @@ from callagent.web.identity import Identity, Right
 
 SESSION_SECONDS: Final = 12 * 3600.0
 _SESSION_BOUND = 1000
-_FAILURES = 10
-_FAILURE_SECONDS = 300.0
+_ATTEMPTS = 10
+_ATTEMPT_SECONDS = 300.0
 _ADDRESS_BOUND = 10_000
 # scrypt: 16 MB and some 50 ms a try (RFC 7914).
 _COST, _BLOCK, _PARALLEL = 2**14, 8, 1
@@ -66,7 +66,7 @@ class Accounts:
         self._accounts = {account.name: account for account in accounts}
         self._secret = secrets.token_bytes(32)
         self._sessions: OrderedDict[str, tuple[Identity, float]] = OrderedDict()
-        self._failures: OrderedDict[str, deque[float]] = OrderedDict()
+        self._attempts: OrderedDict[str, deque[float]] = OrderedDict()
 
     def __bool__(self) -> bool:
         return bool(self._accounts)
@@ -76,24 +76,33 @@ class Accounts:
         account = self._accounts.get(name)
         return account.password if account and account.password else _NOBODY
 
-    def may_try(self, address: str, now: float) -> bool:
-        """Whether `address` has not guessed wrongly too often of late."""
-        failures = self._failures.get(address)
-        while failures and failures[0] < now - _FAILURE_SECONDS:
-            failures.popleft()
-        return not failures or len(failures) < _FAILURES
+    def attempt(self, address: str, now: float) -> bool:
+        """Whether `address` may try a password. The attempt counts from here on: many at once are not free."""
+        attempts = self._attempts.setdefault(address, deque())
+        while attempts and attempts[0] < now - _ATTEMPT_SECONDS:
+            attempts.popleft()
+        if len(attempts) >= _ATTEMPTS:
+            return False
+        attempts.append(now)
+        self._attempts.move_to_end(address)
+        while len(self._attempts) > _ADDRESS_BOUND:
+            self._attempts.popitem(last=False)
+        return True
 
-    def failed(self, address: str, now: float) -> None:
-        self._failures.setdefault(address, deque(maxlen=_FAILURES)).append(now)
-        self._failures.move_to_end(address)
-        while len(self._failures) > _ADDRESS_BOUND:
-            self._failures.popitem(last=False)
+    def succeeded(self, address: str, began: float) -> None:
+        """The attempt that began then showed the right password: it does not count; the others go on counting."""
+        if began in (attempts := self._attempts.get(address, deque())):
+            attempts.remove(began)
 
     def log_in(self, name: str, now: float) -> tuple[str, Identity]:
         """A new session's cookie, for who has shown the password."""
         account = self._accounts[name]
+        return self.begin_session(account.name, account.rights, now)
+
+    def begin_session(self, name: str, rights: frozenset[Right], now: float) -> tuple[str, Identity]:
+        """Its cookie."""
         cookie = secrets.token_urlsafe(32)
-        identity = Identity(name, account.rights, secrets.token_urlsafe(32))
+        identity = Identity(name, rights, secrets.token_urlsafe(32))
         self._sessions[_key(cookie)] = (identity, now + SESSION_SECONDS)
         while len(self._sessions) > _SESSION_BOUND:
             self._sessions.popitem(last=False)

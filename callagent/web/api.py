@@ -19,8 +19,6 @@ from callagent.log import get_logger
 from callagent.records.query import PAGE_BOUND, CallFilter
 from callagent.records.reader import Reader
 from callagent.records.reading_process import StoreUnavailable
-from callagent.web.access import ProxyLogin
-from callagent.web.accounts import Accounts
 from callagent.web.control import Controls
 from callagent.web.identity import Right, identity_of, require
 from callagent.web.live import LiveCalls
@@ -45,11 +43,9 @@ class Dashboard:
     projects: Callable[[], Sequence[AgentProject]] = tuple
     recordings: Path | None = None
     """The folder that recordings are served from, and no other."""
-    accounts: Accounts = field(default_factory=lambda: Accounts(()))
     forget: Callable[[str], Awaitable[int]] | None = None
     """Delete what is kept of a caller's number; how many calls that were."""
     controls: Controls = field(default_factory=Controls)
-    proxy_login: ProxyLogin | None = None
 
 
 @web.middleware

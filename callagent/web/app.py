@@ -7,10 +7,10 @@ from typing import Final
 from aiohttp import web
 
 from callagent.carriers import TwilioSettings
-from callagent.web.access import guard
-from callagent.web.accounts import Accounts
+from callagent.web.access import METRICS_PATH, Access, guard
 from callagent.web.api import Api, Dashboard, unavailable_is_503
 from callagent.web.configuration import ConfigurationApi
+from callagent.web.connection import watch_requests
 from callagent.web.control import ControlApi
 from callagent.web.hooks import ServerHooks
 from callagent.web.outside import EVENTS_PATH, OutsideRoutes
@@ -24,21 +24,20 @@ MAX_BODY: Final = 65536
 
 
 def make_app(
-    twilio: TwilioSettings | None, hooks: ServerHooks, dashboard: Dashboard | None = None, *, https: bool = False
+    twilio: TwilioSettings | None, hooks: ServerHooks, dashboard: Dashboard | None = None, access: Access | None = None
 ) -> web.Application:
     """The application, without Twilio's routes where there are no settings. Raises `ValueError` for bad settings.
 
-    `https`: browsers reach the dashboard that way.
+    Without `access` nobody gets in but to what is open to all.
     """
+    access = access or Access()
     open_paths = HEALTH_PATHS | {EVENTS_PATH} | (SIGNED_PATHS if twilio else frozenset())
-    accounts = dashboard.accounts if dashboard else Accounts(())
-    proxy_login = dashboard.proxy_login if dashboard else None
-    middlewares = [guard(open_paths, accounts, proxy_login), unavailable_is_503]
+    middlewares = [watch_requests, guard(open_paths, access), unavailable_is_503]
     app = web.Application(middlewares=middlewares, client_max_size=MAX_BODY)
     routes = _Routes(hooks)
     app.router.add_get("/health", routes.health)
     app.router.add_get("/ready", routes.ready)
-    app.router.add_get("/metrics", routes.metrics)
+    app.router.add_get(METRICS_PATH, routes.metrics)
     OutsideRoutes(hooks.outside).register(app)
     if twilio:
         TwilioRoutes(twilio, hooks).register(app)
@@ -48,7 +47,7 @@ def make_app(
         ControlApi(lambda call_id: dashboard.calls().get(call_id), dashboard.controls).register(app)
         ConfigurationApi(dashboard.projects).register(app)
         PhoneRoutes(hooks, dashboard.calls).register(app)
-        Pages(accounts, secure=https).register(app)
+        Pages(access).register(app)
     return app
 
 

@@ -37,7 +37,9 @@ class Identity:
 
 
 LOCAL: Final = Identity("local", ALL_RIGHTS)
-"""Whoever is on this machine."""
+"""The user who started the server, of one without accounts."""
+METRICS_READER: Final = Identity("metrics", frozenset())
+"""Whoever has the token of the metrics, and sees nothing else."""
 
 
 IDENTITY: Final = web.RequestKey("identity", Identity)

@@ -29,8 +29,7 @@ def description() -> dict[str, Any]:
         "info": {"title": "callagent", "version": __version__},
         "paths": {**_calls(), **_live(), **_projects(), **_others()},
         "components": {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
-        # On this machine itself no token is needed.
-        "security": [{}, {"token": []}],
+        "security": [{"token": []}],
     }
 
 

@@ -11,8 +11,9 @@ from typing import Final
 from aiohttp import web
 
 from callagent.log import get_logger
-from callagent.web.access import LOGIN_PATH, SESSION_COOKIE
-from callagent.web.accounts import SESSION_SECONDS, Accounts, password_fits
+from callagent.web.access import LOGIN_PATH, SESSION_COOKIE, Access
+from callagent.web.accounts import SESSION_SECONDS, password_fits
+from callagent.web.identity import LOCAL, identity_of
 
 log = get_logger(__name__)
 
@@ -40,10 +41,9 @@ async def protect(_: web.Request, response: web.StreamResponse) -> None:
 
 
 class Pages:
-    def __init__(self, accounts: Accounts, *, secure: bool) -> None:
-        """`secure`: the cookie is for HTTPS alone."""
-        self._accounts = accounts
-        self._secure = secure
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._accounts = access.accounts
         self._hashing = asyncio.Semaphore(_HASHES_AT_ONCE)
 
     def register(self, app: web.Application) -> None:
@@ -51,6 +51,8 @@ class Pages:
             app.router.add_get(path, self.page)
         app.router.add_get(LOGIN_PATH, self.login_page)
         app.router.add_post("/api/login", self.log_in)
+        app.router.add_post("/api/login/link", self.follow_link)
+        app.router.add_post("/api/login-links", self.make_link)
         app.router.add_post("/api/logout", self.log_out)
         app.router.add_static("/static", STATIC, append_version=False)
         app.on_response_prepare.append(protect)
@@ -59,24 +61,49 @@ class Pages:
         return web.FileResponse(STATIC / "index.html", headers={"Cache-Control": "no-cache"})
 
     async def login_page(self, _: web.Request) -> web.FileResponse:
-        return web.FileResponse(STATIC / "login.html", headers={"Cache-Control": "no-cache"})
+        page = "login.html" if self._access.local is None else "link.html"
+        return web.FileResponse(STATIC / page, headers={"Cache-Control": "no-cache"})
 
     async def log_in(self, request: web.Request) -> web.Response:
-        name, password = await _credentials(request)
-        address = request.remote or ""
-        if not self._accounts.may_try(address, monotonic()):
+        name, password = await _texts(request, "name", "password")
+        address, began = self._access.client_address(request), monotonic()
+        if not self._accounts.attempt(address, began):
             raise web.HTTPTooManyRequests(text="too many failed logins; wait five minutes")
         async with self._hashing:
             fits = await asyncio.to_thread(password_fits, password, self._accounts.hash_of(name))
         if not fits:
-            self._accounts.failed(address, monotonic())
             log.warning("login_failed", peer=address)
             raise web.HTTPUnauthorized(text="name or password is wrong")
+        self._accounts.succeeded(address, began)
         cookie, identity = self._accounts.log_in(name, monotonic())
-        log.info("logged_in", account=identity.name)
-        response = web.json_response({"name": identity.name})
+        return self._begin_session(cookie, identity.name)
+
+    async def follow_link(self, request: web.Request) -> web.Response:
+        """The page sends what stood behind the `#` of the link: it is in no request line, log or Referer."""
+        (link,) = await _texts(request, "link")
+        local = self._access.local
+        if local is None or not local.take_link(link, monotonic()):
+            log.warning("login_link_refused", peer=self._access.client_address(request))
+            raise web.HTTPUnauthorized(text="the link was used or is too old; `callagent login-link` prints another")
+        cookie, identity = self._accounts.begin_session(LOCAL.name, LOCAL.rights, monotonic())
+        return self._begin_session(cookie, identity.name)
+
+    async def make_link(self, request: web.Request) -> web.Response:
+        """Another link, for the user who started the server."""
+        local = self._access.local
+        if local is None or identity_of(request).name != LOCAL.name:
+            raise web.HTTPForbidden(text="links are for servers without [[users]]")
+        return web.json_response({"link": local.make_link(monotonic())})
+
+    def _begin_session(self, cookie: str, name: str) -> web.Response:
+        log.info("logged_in", account=name)
+        response = web.json_response({"name": name})
         response.set_cookie(
-            SESSION_COOKIE, cookie, max_age=int(SESSION_SECONDS), httponly=True, samesite="Strict", secure=self._secure
+            *(SESSION_COOKIE, cookie),
+            max_age=int(SESSION_SECONDS),
+            httponly=True,
+            samesite="Strict",
+            secure=self._access.secure,
         )
         return response
 
@@ -87,14 +114,15 @@ class Pages:
         return response
 
 
-async def _credentials(request: web.Request) -> tuple[str, str]:
+async def _texts(request: web.Request, *names: str) -> list[str]:
+    """These members of the JSON object that is sent."""
     if request.content_type != "application/json":
-        raise web.HTTPUnsupportedMediaType(text="name and password are sent as JSON")
+        raise web.HTTPUnsupportedMediaType(text="a login is sent as JSON")
     try:
         sent = json.loads(await request.text())
-        name, password = sent["name"], sent["password"]
+        texts = [sent[name] for name in names]
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise web.HTTPBadRequest(text="name and password are needed") from None
-    if not isinstance(name, str) or not isinstance(password, str) or len(name) + len(password) > _CREDENTIAL_BOUND:
-        raise web.HTTPBadRequest(text="name and password are needed")
-    return name, password.encode("utf-8", "replace").decode()
+        texts = []
+    if not texts or not all(isinstance(text, str) for text in texts) or sum(map(len, texts)) > _CREDENTIAL_BOUND:
+        raise web.HTTPBadRequest(text=f"{' and '.join(names)} should be given as text")
+    return [text.encode("utf-8", "replace").decode() for text in texts]

@@ -22,6 +22,7 @@ from callagent.web.carrier_calls import (
     Draining,
     Refused,
 )
+from callagent.web.connection import peer_is_known
 from callagent.web.hooks import ServerHooks
 from callagent.web.media_socket import CLOSE_SECONDS, MediaSocket
 from callagent.web.stream import Stream
@@ -151,7 +152,9 @@ class TwilioRoutes:
 
     def _signed(self, request: web.Request, url: str, form: Mapping[str, str]) -> bool:
         signed = self._signatures.signed(url, form, request.headers.get(SIGNATURE_HEADER, ""))
-        if not signed:
+        if signed:
+            peer_is_known(request)
+        else:
             log.debug("twilio_signature_not_valid", url=url, peer=request.remote)
         return signed
 

@@ -98,7 +98,7 @@ def test_the_examples_in_the_comments_are_valid(tmp_path: Path) -> None:
     lines = [line for line in example.splitlines() if line.startswith("[[") or " = " in line]
     (tmp_path / "callagent.toml").write_text("\n".join(lines))
     config = load_config(tmp_path / "callagent.toml", {})
-    assert [user.name for user in config.users] == ["ann", "prometheus"]
+    assert [user.name for user in config.users] == ["ann", "reports"]
     assert config.webhooks[0].events == ("call.started", "call.ended")
 
 
@@ -108,8 +108,28 @@ def test_yaml_is_read(name: str) -> None:
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool here")
-def test_promtool_takes_the_rules() -> None:
-    subprocess.run(["promtool", "check", "config", str(DEPLOY / "prometheus" / "prometheus.yml")], check=True)
+def test_promtool_takes_the_rules(tmp_path: Path) -> None:
+    text = (DEPLOY / "prometheus" / "prometheus.yml").read_text()
+    # The token is where compose puts it, not here.
+    assert "/run/secrets/metrics_token" in text
+    (tmp_path / "token").write_text("secret")
+    (tmp_path / "prometheus.yml").write_text(text.replace("/run/secrets/metrics_token", "token"))
+    shutil.copy(DEPLOY / "prometheus" / "alerts.yml", tmp_path)
+    subprocess.run(["promtool", "check", "config", str(tmp_path / "prometheus.yml")], check=True)
+
+
+def test_server_and_prometheus_have_the_same_token() -> None:
+    compose = YAML(typ="safe").load((DEPLOY / "compose.yaml").read_text())
+    server, prometheus = compose["services"]["callagent"], compose["services"]["prometheus"]
+    assert server["secrets"] == prometheus["secrets"] == list(compose["secrets"]) == ["metrics_token"]
+    variables = {name: value for name, value in server["environment"].items() if name.endswith("_FILE")}
+    assert variables == {"CALLAGENT_METRICS_TOKEN_FILE": "/run/secrets/metrics_token"}
+
+
+def test_the_token_of_the_metrics_is_read_from_its_file(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("secret\n")
+    config = load_config(None, {"CALLAGENT_METRICS_TOKEN_FILE": str(tmp_path / "token")})
+    assert config.http.metrics_token.get_secret_value() == "secret"
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool here")

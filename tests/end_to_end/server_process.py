@@ -30,6 +30,15 @@ class ServerProcess:
     http_port: int = 0
 
     @property
+    def token_file(self) -> Path:
+        return self.store.parent / "run" / "callagent" / f"http-127.0.0.1:{self.http_port}.json"
+
+    @property
+    def login(self) -> dict[str, str]:
+        """The headers that let in whoever has started the server."""
+        return {"Authorization": f"Bearer {json.loads(self.token_file.read_text())['token']}"}
+
+    @property
     def sip(self) -> str:
         return f"127.0.0.1:{self.sip_port}"
 
@@ -56,6 +65,7 @@ def serve(
     """A server on free ports of loopback; `settings` are environment overrides such as SPEECH__VOICE."""
     store, errors = folder / "calls.db", folder / "server.err"
     environment = {**os.environ, "CALLAGENT_RECORDS__PATH": str(store), "CALLAGENT_LOG__JSON_LINES": "true"}
+    environment["XDG_RUNTIME_DIR"] = str(_runtime_folder(folder))
     environment |= {f"CALLAGENT_{name}": value for name, value in settings.items()}
     command = [sys.executable, "-m", *program, "serve", str(project), "--sip", "127.0.0.1:0"]
     if "--http" not in arguments:
@@ -77,6 +87,13 @@ def serve(
             process.wait()
         assert process.stdout
         process.stdout.close()
+
+
+def _runtime_folder(folder: Path) -> Path:
+    """The server's token file is the test's own."""
+    runtime = folder / "run"
+    runtime.mkdir(exist_ok=True)
+    return runtime
 
 
 def _await_ready(server: ServerProcess, lines: int) -> None:

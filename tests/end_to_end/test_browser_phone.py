@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.end_to_end.server_process import ROOT, ServerProcess, serve
+from tests.end_to_end.server_process import ROOT, ServerProcess, run_command, serve
 from tests.web.browser import Browser, chromium, open_browser
 
 CALLERS = Path(__file__).parent / "callers"
@@ -67,13 +67,25 @@ async def look(browser: Browser, name: str) -> None:
         assert await browser.violations() == []
 
 
-async def get(url: str) -> Any:
-    async with aiohttp.ClientSession() as session, session.get(url) as answer:
+async def get(server: ServerProcess, path: str) -> Any:
+    url = f"http://127.0.0.1:{server.http_port}{path}"
+    async with aiohttp.ClientSession(headers=server.login) as session, session.get(url) as answer:
         assert answer.status == 200, await answer.text()
         return await answer.json()
 
 
-async def hold_the_conversation(browser: Browser, url: str) -> str:
+async def log_in(browser: Browser, server: ServerProcess) -> None:
+    """By a one-time link."""
+    environment = {"XDG_RUNTIME_DIR": str(server.token_file.parents[1])}
+    arguments = ("login-link", "--http", f"127.0.0.1:{server.http_port}")
+    printed = await asyncio.to_thread(run_command, arguments, **environment)
+    assert printed.returncode == 0, printed.stderr
+    await browser.open(printed.stdout.strip())
+    await browser.until("location.pathname == '/' && document.querySelector('main')?.textContent")
+    assert "#" not in await browser.run("return location.href")
+
+
+async def hold_the_conversation(browser: Browser, server: ServerProcess, url: str) -> str:
     """The call's id."""
     await browser.devtools("Page.addScriptToEvaluateOnNewDocument", {"source": MICROPHONE})
     await browser.open(url + "/phone")
@@ -81,7 +93,7 @@ async def hold_the_conversation(browser: Browser, url: str) -> str:
     await look(browser, "phone")
     await browser.run("document.querySelector('form').requestSubmit()")
     await browser.until("/harbou?r/i.test(document.querySelector('.talk')?.textContent ?? '')", 60)
-    (live,) = (await get(url + "/api/live"))["calls"]
+    (live,) = (await get(server, "/api/live"))["calls"]
     assert live["wire"] == "browser"
     await say(browser, "c10", "/status of my order/i.test(document.querySelector('.talk').textContent)")
     await browser.until("/\\d\\.\\d\\d s/.test(document.querySelector('#answered-after').textContent)", 60)
@@ -108,7 +120,9 @@ async def play_it(browser: Browser, url: str, call_id: str) -> None:
 async def talk(server: ServerProcess) -> str:
     url = f"http://127.0.0.1:{server.http_port}"
     async with open_browser() as caller, open_browser() as watcher:
-        call_id = await hold_the_conversation(caller, url)
+        await log_in(caller, server)
+        await log_in(watcher, server)
+        call_id = await hold_the_conversation(caller, server, url)
         await watch_it_live(watcher, url, call_id)
         # The answer to the tracking number: the agent has understood and looked it up.
         await say(caller, "c23", "/Parcel 84276 is/.test(document.querySelector('.talk').textContent)")

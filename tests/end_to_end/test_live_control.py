@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.end_to_end, pytest.mark.skipif(BARESIP is None, reason
 
 async def control(server: ServerProcess) -> dict[str, Any]:
     url = f"http://127.0.0.1:{server.http_port}"
-    async with aiohttp.ClientSession() as session:
+    async with aiohttp.ClientSession(headers=server.login) as session:
         refused = await session.post(url + "/api/calls", json={"target": "nobody"})
         assert refused.status == 409
         placed = await session.post(
@@ -56,7 +56,7 @@ async def give_away_a_browser(server: ServerProcess) -> dict[str, Any]:
     """A page's call is taken over to a softphone; audio crosses; the page hangs up."""
     url = f"http://127.0.0.1:{server.http_port}"
     silence = json.dumps({"event": "media", "payload": base64.b64encode(b"\xff" * 160).decode()})
-    async with aiohttp.ClientSession() as session, session.ws_connect(f"{url}/api/phone") as page:
+    async with aiohttp.ClientSession(headers=server.login) as session, session.ws_connect(f"{url}/api/phone") as page:
 
         async def speak() -> None:
             while True:

@@ -107,8 +107,8 @@ async def test_none_of_them_is_in_database_log_metrics_or_recording(tmp_path: Pa
     with serve(kept, "--http", "127.0.0.1:0", project=project(tmp_path), **settings) as server:
         await converse(server.sip, len(said), keys)
         (record,) = await asyncio.to_thread(server.wait_for_records, 1)
-        url = f"http://127.0.0.1:{server.http_port}/metrics"
-        (kept / "metrics.txt").write_bytes(await asyncio.to_thread(lambda: urllib.request.urlopen(url).read()))
+        metrics = urllib.request.Request(f"http://127.0.0.1:{server.http_port}/metrics", headers=server.login)
+        (kept / "metrics.txt").write_bytes(await asyncio.to_thread(lambda: urllib.request.urlopen(metrics).read()))
     runs = [one for turn in record["turns"] for one in turn["functions"] if one["name"] == "note_down"]
     assert len(runs) == len(said), "all of it was said and noted"
     assert len(record["digits"]) == 16

@@ -118,7 +118,10 @@ async def client(
     session = f"projects/p/locations/us/apps/City_Utilities/sessions/{identifier}"
     config = {"session": session, "inputAudioConfig": form, "outputAudioConfig": form, **more}
     place = "google.cloud.ces.v1.SessionService/BidiRunSession/locations/us"
-    async with ClientSession() as http, http.ws_connect(f"http://127.0.0.1:{server.http_port}/ws/{place}") as ws:
+    async with (
+        ClientSession(headers=server.login) as http,
+        http.ws_connect(f"http://127.0.0.1:{server.http_port}/ws/{place}") as ws,
+    ):
         await ws.send_str(json.dumps({"config": config}))
         speaking = Client(ws, encoding, rate)
         tasks = [asyncio.create_task(speaking.listen()), asyncio.create_task(speaking.microphone())]
@@ -253,7 +256,7 @@ async def test_a_whole_utterance_is_asked_and_answered_in_one_request(tmp_path: 
     with desk(tmp_path, ["My account."], []) as server:
         url = f"http://127.0.0.1:{server.http_port}/v1/{path}:runSession"
         body = {"config": config, "inputs": [{"audio": audio}]}
-        async with ClientSession() as http, http.post(url, json=body) as answer:
+        async with ClientSession(headers=server.login) as http, http.post(url, json=body) as answer:
             spoken, last = (await answer.json())["outputs"]
     assert last["text"] == "Enter your number."
     sound = base64.b64decode(spoken["audio"])

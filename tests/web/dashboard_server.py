@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import wave
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -15,15 +15,19 @@ from aiohttp import web
 from callagent.agents.action import Handoff
 from callagent.call import AudioTap, CallState
 from callagent.call_info import EndReason, RecordingWish
+from callagent.carriers import TwilioSettings
 from callagent.records import CallRecord, Spoken, Store, TurnEntry
 from callagent.records.reader import Reader, SqliteDatabase
 from callagent.records.reading_process import ReadingProcess
 from callagent.records.retention import delete_caller
+from callagent.sip import TlsSettings
 from callagent.turns import FloorState
 from callagent.web import ServerHooks, make_app
-from callagent.web.accounts import Account, Accounts
+from callagent.web.access import Access
+from callagent.web.accounts import Account
 from callagent.web.api import Dashboard
 from tests.records.synthetic import synthetic_records
+from tests.web.entry import access_of, listening
 
 HOOKS = ServerHooks(lambda leg: None, lambda: True, lambda: False, lambda: "")
 
@@ -66,6 +70,8 @@ class Served:
     store: Store
     records: list[CallRecord]
     calls: dict[str, Any]
+    access: Access
+    app: web.Application
 
 
 def live_call(call_id: str = "live1") -> LiveCall:
@@ -97,6 +103,10 @@ async def serve_dashboard(
     count: int = 30,
     projects: Sequence[Any] = (),
     change: Any = None,
+    ways_in: Mapping[str, Any] | None = None,
+    twilio: TwilioSettings | None = None,
+    per_address: int = 100,
+    tls: TlsSettings | None = None,
     **more: Any,
 ) -> AsyncIterator[Served]:
     records = list(synthetic_records(count))
@@ -117,13 +127,12 @@ async def serve_dashboard(
         return await delete_caller(store, number)
 
     recordings = folder / "recordings"
-    dashboard = Dashboard(reader, lambda: calls, lambda: projects, recordings, Accounts(accounts), forget, **more)
-    runner = web.AppRunner(make_app(None, HOOKS, dashboard), access_log=None, shutdown_timeout=2.0)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    dashboard = Dashboard(reader, lambda: calls, lambda: projects, recordings, forget, **more)
+    access = access_of(accounts, **(ways_in or {}))
+    app = make_app(twilio, HOOKS, dashboard, access)
     try:
-        yield Served(f"http://127.0.0.1:{runner.addresses[0][1]}", store, records, calls)
+        async with listening(app, access, per_address=per_address, tls=tls) as url:
+            yield Served(url, store, records, calls, access, app)
     finally:
-        await runner.cleanup()
         await reader.close()
         await store.close()

@@ -16,6 +16,7 @@ from callagent.legs.carrier_leg import CarrierLeg
 from callagent.web import ServerHooks, make_app
 from tests.carriers.fake_twilio import ACCOUNT_SID, AUTH_TOKEN
 from tests.own_time import own_time
+from tests.web.entry import access_of
 
 
 async def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
@@ -51,7 +52,9 @@ async def serve(api_url: str = "http://127.0.0.1:9", public_path: str = "") -> A
     server.url = f"http://127.0.0.1:{listening.getsockname()[1]}"
     admits, drains, metrics = (lambda: server.admits), (lambda: server.drains), (lambda: "calls_active 0\n")
     hooks = ServerHooks(server.take, admits, drains, metrics, server.outside)
-    app = make_app(TwilioSettings(ACCOUNT_SID, AUTH_TOKEN, server.url + public_path, api_url), hooks)
+    app = make_app(
+        TwilioSettings(ACCOUNT_SID, AUTH_TOKEN, server.url + public_path, api_url), hooks, access=access_of()
+    )
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     await web.SockSite(runner, listening).start()

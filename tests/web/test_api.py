@@ -13,13 +13,14 @@ from callagent.call_info import EndReason
 from callagent.records import CallRecord
 from callagent.web.openapi import description
 from tests.web.dashboard_server import Served, live_call, serve_dashboard
+from tests.web.entry import HEADERS
 
 HOSTILE = "<script>alert(1)</script>\x1b[31m'; DROP TABLE calls; --=cmd|' /C calc'!A0"
 
 
 async def ask(served: Served, path: str, method: str = "GET", **headers: str) -> tuple[int, Any]:
     async with (
-        aiohttp.ClientSession() as session,
+        aiohttp.ClientSession(headers=HEADERS) as session,
         session.request(method, served.url + path, headers=headers) as answer,
     ):
         text = await answer.text()
@@ -55,7 +56,7 @@ async def test_a_call_comes_with_turns_and_metrics(tmp_path: Path) -> None:
 async def test_a_recording_is_served_in_parts_and_as_a_waveform(tmp_path: Path) -> None:
     async with serve_dashboard(tmp_path, count=2) as served:
         call_id = served.records[-1].id
-        async with aiohttp.ClientSession() as session:
+        async with aiohttp.ClientSession(headers=HEADERS) as session:
             part = await session.get(f"{served.url}/api/calls/{call_id}/recording", headers={"Range": "bytes=0-43"})
             assert part.status == 206
             assert (await part.read())[:4] == b"RIFF"
@@ -85,7 +86,10 @@ async def test_live_calls_are_seen_grow_and_hung_up(tmp_path: Path) -> None:
         _, found = await ask(served, "/api/live")
         assert found["calls"][0]["step"] == "welcome"
         assert found["calls"][0]["floor"] == "listening"
-        async with aiohttp.ClientSession() as session, session.get(served.url + "/api/live/live1/events") as stream:
+        async with (
+            aiohttp.ClientSession(headers=HEADERS) as session,
+            session.get(served.url + "/api/live/live1/events") as stream,
+        ):
             first = json.loads((await stream.content.readline()).removeprefix(b"data: "))
             assert first["turns"][1]["user_input"] == "where is my parcel"
             await stream.content.readline()
@@ -101,7 +105,7 @@ async def test_live_calls_are_seen_grow_and_hung_up(tmp_path: Path) -> None:
 
 
 async def test_a_watcher_does_not_keep_the_server_from_ending(tmp_path: Path) -> None:
-    async with aiohttp.ClientSession() as session:
+    async with aiohttp.ClientSession(headers=HEADERS) as session:
         async with asyncio.timeout(20), serve_dashboard(tmp_path, count=1) as served:
             stream = await session.get(served.url + "/api/live/events")
             await stream.content.readline()

@@ -15,6 +15,7 @@ from callagent.agents.flows import FlowProject, load_project
 from callagent.targets import TargetRefused
 from callagent.web.control import Controls, Dial
 from tests.web.dashboard_server import Served, live_call, serve_dashboard
+from tests.web.entry import HEADERS
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,7 +31,10 @@ class LoadedProject(FlowProject):
 async def post(served: Served, path: str, body: Any = None, method: str = "POST", **kwargs: Any) -> tuple[int, Any]:
     if body is not None:
         kwargs["json"] = body
-    async with aiohttp.ClientSession() as session, session.request(method, served.url + path, **kwargs) as answer:
+    async with (
+        aiohttp.ClientSession(headers=HEADERS) as session,
+        session.request(method, served.url + path, **kwargs) as answer,
+    ):
         text = await answer.text()
         return answer.status, json.loads(text) if answer.content_type == "application/json" else text
 
@@ -77,7 +81,7 @@ async def test_a_wrong_take_over_is_refused(tmp_path: Path, body: Any) -> None:
 
 
 async def test_a_listener_hears_both_sides_and_leaves(tmp_path: Path) -> None:
-    async with serve_dashboard(tmp_path, count=1) as served, aiohttp.ClientSession() as session:
+    async with serve_dashboard(tmp_path, count=1) as served, aiohttp.ClientSession(headers=HEADERS) as session:
         call = served.calls["live1"] = live_call()
         async with session.ws_connect(served.url + "/api/live/live1/audio") as listener:
             while not call.taps:
@@ -95,7 +99,7 @@ async def test_a_listener_hears_both_sides_and_leaves(tmp_path: Path) -> None:
 
 
 async def test_nobody_listens_before_the_answer_or_without_a_socket(tmp_path: Path) -> None:
-    async with serve_dashboard(tmp_path, count=1) as served, aiohttp.ClientSession() as session:
+    async with serve_dashboard(tmp_path, count=1) as served, aiohttp.ClientSession(headers=HEADERS) as session:
         call = served.calls["live1"] = live_call()
         assert (await post(served, "/api/live/live1/audio", method="GET"))[0] == 400
         call.answered = False

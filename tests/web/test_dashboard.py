@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 from callagent.agents.flows import FlowProject, load_project
 from callagent.records import CallRecord
+from callagent.web.access import SESSION_COOKIE
 from callagent.web.accounts import Account, hash_password
 from callagent.web.control import Controls
 from callagent.web.identity import Right
@@ -72,9 +74,16 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
 
 
 @pytest.fixture
-async def browser() -> AsyncIterator[Browser]:
+async def browser(served: Served) -> AsyncIterator[Browser]:
     async with open_browser() as browser:
+        await log_in(browser, served)
         yield browser
+
+
+async def log_in(browser: Browser, served: Served) -> None:
+    cookie, _ = served.access.accounts.log_in("ann", time.monotonic())
+    await browser.open(served.url + "/login")
+    await browser.command("POST", "/cookie", cookie={"name": SESSION_COOKIE, "value": cookie, "httpOnly": True})
 
 
 PAGES = {

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from ipaddress import ip_network
 from pathlib import Path
@@ -7,8 +8,8 @@ from typing import Any
 
 import aiohttp
 import pytest
+from multidict import CIMultiDict
 
-from callagent.web.access import ProxyLogin
 from callagent.web.accounts import Account, Accounts, hash_password, password_fits
 from callagent.web.identity import Right
 from tests.web.dashboard_server import Served, live_call, serve_dashboard
@@ -135,6 +136,55 @@ async def test_guessing_is_slowed_down(visitor: Visitor) -> None:
     assert await visitor.log_in("ann", "correct horse") == 429
 
 
+async def test_many_guesses_at_once_are_not_one_guess(visitor: Visitor) -> None:
+    """150 wrong passwords side by side: as many are looked at as one after the other."""
+    statuses = await asyncio.gather(*(visitor.log_in("ann", f"guess {guess}") for guess in range(150)))
+    assert sorted(statuses) == [401] * 10 + [429] * 140
+
+
+def test_only_wrong_passwords_go_on_counting() -> None:
+    accounts = Accounts(ACCOUNTS)
+    for second in range(100):
+        assert accounts.attempt("192.0.2.1", float(second))
+        accounts.succeeded("192.0.2.1", float(second))
+    assert [accounts.attempt("192.0.2.1", 100.0) for _ in range(11)] == [True] * 10 + [False]
+    assert accounts.attempt("192.0.2.2", 100.0)
+    accounts.succeeded("192.0.2.1", 99.0)
+    assert not accounts.attempt("192.0.2.1", 399.0)
+    assert accounts.attempt("192.0.2.1", 400.5)
+
+
+async def test_behind_our_proxy_each_client_has_its_own_attempts(proxied: Visitor) -> None:
+    async def guess(*forwarded: str) -> int:
+        sent = {"name": "ann", "password": "wrong"}
+        headers = CIMultiDict(OUTSIDE)
+        for each in forwarded:
+            headers.add("X-Forwarded-For", each)
+        async with proxied.session.post(proxied.served.url + "/api/login", json=sent, headers=headers) as answer:
+            return answer.status
+
+    # What a client claims stands before what our proxy adds.
+    statuses = [await guess(f"203.0.113.{number}, 198.51.100.7") for number in range(11)]
+    assert statuses == [401] * 10 + [429]
+    assert await guess("198.51.100.7") == 429
+    assert await guess("203.0.113.1", "198.51.100.7") == 429
+    assert await guess("198.51.100.7, 127.0.0.1") == 429
+    assert await guess("198.51.100.8") == 401
+    # The addresses of one subscriber's network are one.
+    statuses = [await guess(f"2001:db8:1:2::{number:x}") for number in range(11)]
+    assert statuses == [401] * 10 + [429]
+    assert await guess("2001:db8:1:3::1") == 401
+
+
+async def test_what_others_forward_does_not_count(visitor: Visitor) -> None:
+    statuses = []
+    for number in range(11):
+        sent = {"name": "ann", "password": "wrong"}
+        forged = {"X-Forwarded-For": f"203.0.113.{number}"}
+        statuses.append((await visitor.ask("/api/login", "POST", sent, **forged))[0])
+    assert statuses == [401] * 10 + [429]
+
+
 async def test_a_malformed_login_is_refused(visitor: Visitor) -> None:
     for data in ([], {}, {"name": 1, "password": "x"}, {"name": "ann"}, {"name": "a" * 2000, "password": ""}, "text"):
         assert (await visitor.ask("/api/login", "POST", data))[0] == 400
@@ -160,13 +210,13 @@ async def test_the_headers_keep_scripts_of_others_out(visitor: Visitor) -> None:
 
 # A proxy that has done the login -------------------------------------------------------------------------------------
 
-PROXY = ProxyLogin("X-Auth-Request-Email", (ip_network("127.0.0.1/32"),))
+PROXY = {"login_header": "X-Auth-Request-Email", "proxies": (ip_network("127.0.0.1/32"),)}
 
 
 @pytest.fixture
 async def proxied(tmp_path: Path) -> Any:
     async with (
-        serve_dashboard(tmp_path, ACCOUNTS, count=3, proxy_login=PROXY) as served,
+        serve_dashboard(tmp_path, ACCOUNTS, count=3, ways_in=PROXY) as served,
         aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session,
     ):
         yield Visitor(served, session)
@@ -192,9 +242,9 @@ async def test_a_proxy_is_not_this_machine_and_its_pages_need_their_proof(proxie
 
 
 async def test_a_header_of_anybody_else_is_not_heard(tmp_path: Path) -> None:
-    elsewhere = ProxyLogin("X-Auth-Request-Email", (ip_network("192.0.2.0/24"),))
+    elsewhere = {**PROXY, "proxies": (ip_network("192.0.2.0/24"),)}
     async with (
-        serve_dashboard(tmp_path, ACCOUNTS, count=1, proxy_login=elsewhere) as served,
+        serve_dashboard(tmp_path, ACCOUNTS, count=1, ways_in=elsewhere) as served,
         aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session,
     ):
         visitor = Visitor(served, session)

@@ -23,13 +23,13 @@ from callagent.legs.leg import CallLeg
 from callagent.speech.scripted import ScriptedRecognizer, ScriptedVoice, VoiceScript
 from callagent.turns import Ears, TurnEvent, TurnSettings, TurnTaker
 from callagent.web.access import guard
-from callagent.web.accounts import Accounts
 from callagent.web.hooks import ServerHooks
 from callagent.web.sessions import SessionRoutes
 from callagent.workers.in_process import InProcessPool
 from tests.agents.flows.support import scripted
 from tests.call.test_call import MemoryStore
 from tests.fakes import LoudnessActivity
+from tests.web.entry import HEADERS, access_of
 from tests.web.test_sessions import SESSION, calls, write
 
 FORM = {"audioEncoding": "LINEAR16", "sampleRateHertz": 8000}
@@ -108,9 +108,9 @@ class Served:
 async def served(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Served]:
     path = write(tmp_path)
     project = load_cx_app(path, scripted(*getattr(request, "param", [])), InProcessPool(cx_runtime(path)))
-    async with ClientSession() as client:
+    async with ClientSession(headers=HEADERS) as client:
         served = Served(project, client)
-        app = web.Application(middlewares=[guard(frozenset(), Accounts(()))])
+        app = web.Application(middlewares=[guard(frozenset(), access_of())])
         served.routes.register(app)
         runner = web.AppRunner(app, shutdown_timeout=2.0)
         await runner.setup()

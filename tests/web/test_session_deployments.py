@@ -12,11 +12,11 @@ from aiohttp import ClientSession, web
 
 from callagent.agents.cx import cx_runtime, load_cx_app
 from callagent.web.access import guard
-from callagent.web.accounts import Accounts
 from callagent.web.sessions import SessionRoutes
 from callagent.workers import ProcessPool
 from tests.agents.cx.test_deployments import APP, deployed
 from tests.agents.flows.support import scripted
+from tests.web.entry import HEADERS, access_of
 
 PLACE = "projects/p/locations/us/apps/Little_App"
 FIRST, SECOND, DRAFT = "The first version.", "The second version.", "As it stands."
@@ -65,12 +65,12 @@ async def served(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterato
     path = phone if getattr(request, "param", "") == "phone" else root
     model = scripted(*[{"text": "Yes."}] * 8)
     project = load_cx_app(path, model, ProcessPool(cx_runtime(path)))
-    app = web.Application(middlewares=[guard(frozenset(), Accounts(()))])
+    app = web.Application(middlewares=[guard(frozenset(), access_of())])
     SessionRoutes(lambda: [project]).register(app)
     runner = web.AppRunner(app)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    async with ClientSession() as client:
+    async with ClientSession(headers=HEADERS) as client:
         yield Served(f"http://127.0.0.1:{runner.addresses[0][1]}", client, model)
     await runner.cleanup()
     await project.close()

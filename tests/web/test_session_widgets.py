@@ -13,12 +13,12 @@ from aiohttp import ClientSession, web
 
 from callagent.agents.cx import check_cx_app, cx_runtime, load_cx_app
 from callagent.web.access import guard
-from callagent.web.accounts import Accounts
 from callagent.web.sessions import SessionRoutes
 from callagent.workers.in_process import InProcessPool
 from tests.agents.cx.support import driven, write_app
 from tests.agents.driving import words
 from tests.agents.flows.support import scripted
+from tests.web.entry import HEADERS, access_of
 from tests.web.test_sessions import SESSION, Served, calls, received
 
 PRODUCTS = [{"productId": "sku_1", "title": "Trail shoe", "price": "$110", "imageUris": ["https://example.com/1.jpg"]}]
@@ -53,13 +53,13 @@ def write(root: Path, callback: str = "", **widget: Any) -> Path:
 async def serving(path: Path, entries: Sequence[Any]) -> AsyncIterator[tuple[Served, Any]]:
     model = scripted(*entries)
     project = load_cx_app(path, model, InProcessPool(cx_runtime(path)))
-    app = web.Application(middlewares=[guard(frozenset(), Accounts(()))])
+    app = web.Application(middlewares=[guard(frozenset(), access_of())])
     SessionRoutes(lambda: [project]).register(app)
     runner = web.AppRunner(app)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     try:
-        async with ClientSession() as client:
+        async with ClientSession(headers=HEADERS) as client:
             yield Served(project, f"http://127.0.0.1:{runner.addresses[0][1]}", client), model
     finally:
         await runner.cleanup()

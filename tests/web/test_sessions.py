@@ -14,11 +14,11 @@ from aiohttp import ClientSession, ClientWebSocketResponse, web
 from callagent.agents.cx import CxProject, cx_runtime, load_cx_app
 from callagent.models import Delta
 from callagent.web.access import guard
-from callagent.web.accounts import Accounts
 from callagent.web.sessions import SessionRoutes
 from callagent.workers.in_process import InProcessPool
 from tests.agents.cx.support import GREETING, write_app
 from tests.agents.flows.support import scripted
+from tests.web.entry import HEADERS, access_of
 
 SESSION = "projects/p/locations/us/apps/Little_App/sessions/session-1"
 CLIENT_TOOL = {
@@ -68,13 +68,13 @@ async def served(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterato
     app_path = write(tmp_path)
     model: Any = request.param if not isinstance(request.param, list) else scripted(*request.param)
     project = load_cx_app(app_path, model, InProcessPool(cx_runtime(app_path)))
-    app = web.Application(middlewares=[guard(frozenset(), Accounts(()))])
+    app = web.Application(middlewares=[guard(frozenset(), access_of())])
     SessionRoutes(lambda: [project]).register(app)
     runner = web.AppRunner(app)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
-    async with ClientSession() as client:
+    async with ClientSession(headers=HEADERS) as client:
         yield Served(project, f"http://127.0.0.1:{runner.addresses[0][1]}", client)
     await runner.cleanup()
     await project.close()
