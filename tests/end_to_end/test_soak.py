@@ -110,8 +110,11 @@ async def stream(url: str) -> None:
             await caller.listen(1)
 
 
-async def browse(url: str) -> None:
-    async with aiohttp.ClientSession() as session, session.ws_connect(url + "/api/phone", origin=url) as page:
+async def browse(url: str, headers: dict[str, str]) -> None:
+    async with (
+        aiohttp.ClientSession(headers=headers) as session,
+        session.ws_connect(url + "/api/phone", origin=url) as page,
+    ):
         async with asyncio.timeout(60):
             async for message in page:
                 if '"answered"' in message.data:
@@ -153,7 +156,7 @@ async def test_calls_of_every_kind_leave_nothing_to_the_garbage_collector(tmp_pa
                 asyncio.to_thread(sipp, tmp_path, server, *short, seconds=60),
                 *(talk(server) for _ in range(2)),
                 stream(url),
-                browse(url),
+                browse(url, server.login),
             )
             await watched.ended(10)
             last = await watched.collect()
