@@ -28,7 +28,8 @@ _PIECE = re.compile(r"\d|[a-z]+", re.I)
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}\S*)?|\d{1,2}/\d{1,2}/\d{4}")
 # Every repetition is bounded: the time grows with the text and not with its square.
 _NAME = r"[\w.+'-]{1,64}"
-_EMAIL = re.compile(rf"{_NAME}@[\w-]{{1,64}}(?:\.[\w-]{{1,64}}){{1,8}}", re.I)
+# The user part of a SIP URI is passed over: what stands before an @ there is a line or a number, no mailbox.
+_EMAIL = re.compile(rf"sips?:[^\s@<>]{{1,128}}@|(?P<email>{_NAME}@[\w-]{{1,64}}(?:\.[\w-]{{1,64}}){{1,8}})", re.I)
 _SPOKEN_EMAIL = re.compile(
     r"\b[\w+'-]{1,64}(?:\s{1,3}(?:dot|underscore|dash|minus|hyphen)\s{1,3}[\w+'-]{1,64}){0,5}\s{1,3}at\s{1,3}"
     r"[\w-]{1,64}(?:\s{1,3}dot\s{1,3}[\w-]{1,64}){0,3}(?:\s{1,3}dot\s{1,3}|\.)"
@@ -49,6 +50,20 @@ _KEPT: Final = frozenset(
 )
 # What projects and callers filled: here no name is ours.
 _CONTENT: Final = frozenset({"arguments", "result", "error", "logs", "state_changes", "state", "entities", "metrics"})
+
+_SIP_URI = re.compile(r"(?:sips?|tel):[^\s<>\"]{1,300}", re.I)
+_SDP_LINE = re.compile(r"[a-z]=")
+# Who calls whom over which hops (RFC 3261 §20 and its extensions): digits and addresses there are the protocol's.
+_ROUTING_HEADERS: Final = frozenset(
+    {
+        *("via", "v", "from", "f", "to", "t", "contact", "m", "call-id", "i", "cseq", "route", "record-route", "path"),
+        *("refer-to", "r", "referred-by", "b", "replaces", "p-asserted-identity", "p-preferred-identity", "privacy"),
+        *("remote-party-id", "p-called-party-id", "diversion", "history-info", "identity", "y", "reason", "warning"),
+        *("max-forwards", "content-length", "l", "content-type", "c", "session-expires", "x", "min-se", "rack", "rseq"),
+        *("allow", "supported", "k", "require", "unsupported", "user-agent", "server", "date", "expires", "event", "o"),
+        *("retry-after", "subscription-state", "www-authenticate", "proxy-authenticate", "timestamp", "accept"),
+    }
+)
 
 
 class Redaction:
@@ -98,13 +113,17 @@ class Redaction:
                 return self.text(str(value))
 
     def text(self, text: str) -> str:
-        if self._values:
-            text = self._values.sub(lambda match: f"[{self._names.get(match.group().lower(), 'entity')}]", text)
+        text = self._without_entities(text)
         if "email" in self._kinds:
-            text = _SPOKEN_EMAIL.sub("[email]", _EMAIL.sub("[email]", text))
+            text = _SPOKEN_EMAIL.sub("[email]", _EMAIL.sub(lambda m: "[email]" if m["email"] else m.group(), text))
         if "card" in self._kinds or "phone" in self._kinds:
             text = _outside_dates(text, lambda part: _NUMBER.sub(self._number, part))
         return text
+
+    def _without_entities(self, text: str) -> str:
+        if self._values is None:
+            return text
+        return self._values.sub(lambda match: f"[{self._names.get(match.group().lower(), 'entity')}]", text)
 
     def _structure(self, value: Any) -> Any:
         """Of our own part of the record: names that tell structure keep their values."""
@@ -117,7 +136,31 @@ class Redaction:
     def _field(self, name: str, value: Any) -> Any:
         if name in _CONTENT:
             return self.value(value)
+        if name == "signalling":
+            return [self._traced(one) for one in value]
         return value if name in _KEPT else self._structure(value)
+
+    def _traced(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """A message of the signalling trace: its routing stays readable, other headers are redacted."""
+        return {**message, "line": self._without_entities(message["line"]), "text": self._sip_message(message["text"])}
+
+    def _sip_message(self, text: str) -> str:
+        start_line, *lines = text.splitlines(keepends=True) or [""]
+        parts, routing = [self._without_entities(start_line)], True
+        for line in lines:
+            # A line that begins with a space continues the header before it (§7.3.1).
+            if not line[0].isspace():
+                name = line.partition(":")[0].strip().lower()
+                routing = name in _ROUTING_HEADERS or _SDP_LINE.match(line) is not None
+            parts.append(self._without_entities(line) if routing else self._outside_uris(line))
+        return "".join(parts)
+
+    def _outside_uris(self, line: str) -> str:
+        parts, at = [], 0
+        for match in _SIP_URI.finditer(line):
+            parts += [self.text(line[at : match.start()]), self._without_entities(match.group())]
+            at = match.end()
+        return "".join([*parts, self.text(line[at:])])
 
     def _plain(self, value: Any) -> Any:
         # Seconds and counters are floats; a card number that a function returned is an integer.

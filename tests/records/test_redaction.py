@@ -66,6 +66,53 @@ def test_only_what_is_asked_for_is_taken_out() -> None:
     assert Redaction(("email",)).text("4111111111111111 ann@example.com") == "4111111111111111 [email]"
 
 
+def test_sip_uris_are_no_e_mail_addresses() -> None:
+    assert REDACTION.text("sent to sip:line.two@pbx.example.com") == "sent to sip:line.two@pbx.example.com"
+    assert REDACTION.text("sips:a*b@pbx.example.com, ann@example.com") == "sips:a*b@pbx.example.com, [email]"
+
+
+INVITE = (
+    "INVITE sip:+15550100200@192.168.100.201:5060;transport=udp SIP/2.0\r\n"
+    "Via: SIP/2.0/UDP 192.168.100.200:5060;branch=z9hG4bK-1234567890123;rport\r\n"
+    'From: "Line" <sip:+15550100199@pbx.example.com>;tag=4111111111111111\r\n'
+    "To: <sip:agent@callagent.example.com>\r\n"
+    "Contact: <sip:line.two@192.168.100.200:5060>\r\n"
+    "Call-ID: 5550100199-5550100200@pbx.example.com\r\n"
+    "Content-Type: application/sdp\r\n"
+    "\r\n"
+    "o=- 5550100199 5550100200 IN IP4 192.168.100.200\r\n"
+)
+
+
+def _traced(text: str, entities: dict[str, str] | None = None) -> dict[str, str]:
+    record = CallRecord(id="c1")
+    record.signalling = [{"at": "", "sent": False, "peer": "udp 192.168.100.200:5060",
+                          "line": text.partition("\r\n")[0], "text": text}]  # fmt: skip
+    record.entities = dict(entities or {})
+    redaction = Redaction(("card", "email", "phone"), tuple(entities or ()))
+    traced: dict[str, str] = redaction.record(record.to_json())["signalling"][0]
+    return traced
+
+
+def test_the_signalling_trace_keeps_its_routing() -> None:
+    traced = _traced(INVITE)
+    assert traced["text"] == INVITE
+    assert traced["line"] == INVITE.partition("\r\n")[0]
+    assert traced["peer"] == "udp 192.168.100.200:5060"
+
+
+def test_other_headers_of_the_trace_are_redacted_around_their_uris() -> None:
+    uri = "<sip:5550100199@pbx.example.com>"
+    more = f"X-Note: ann@example.com 4111 1111 1111 1111\r\n  +1 555 010 0199\r\nX-From: {uri}\r\n"
+    text = _traced(INVITE.replace("Call-ID", more + "Call-ID"))["text"]
+    redacted = f"X-Note: [email] [card number]\r\n  [phone number]\r\nX-From: {uri}\r\n"
+    assert text == INVITE.replace("Call-ID", redacted + "Call-ID")
+
+
+def test_values_of_entities_are_taken_out_of_the_trace_as_well() -> None:
+    assert '"[name]" <sip:' in _traced(INVITE.replace('"Line"', '"Ann Lee"'), {"name": "Ann Lee"})["text"]
+
+
 def test_data_of_projects_is_redacted_with_its_names() -> None:
     data = {"number": 4111111111111111, "at": "4111111111111111", "ann@example.com": [5550100199.0, True, None, 84276]}
     redacted = REDACTION.value(data)

@@ -27,7 +27,7 @@ from callagent.agents.flows.fillers import filler_phrases
 from callagent.agents.flows.functions import ProjectFunction
 from callagent.agents.flows.handoffs import find_handoff
 from callagent.agents.flows.outside import handoff_data
-from callagent.agents.flows.references import resolve_text
+from callagent.agents.flows.references import resolve_header, resolve_text
 from callagent.agents.flows.retrieval import TopicIndex
 from callagent.agents.flows.returns import Decision, HandoffRequest, Transition, decide
 from callagent.agents.flows.runner import FunctionAnswer, FunctionRunner
@@ -192,6 +192,7 @@ class Dialogue:
         reason = request.reason or destination
         scope = conversation.scope()
         headers = {**(dict(target.headers) if target else {}), **request.headers}
+        resolved = {name: resolve_header(value, scope) for name, value in headers.items()}
         conversation.handoff = {"destination": destination, "reason": reason}
         shared = handoff_data(conversation.project.experimental.section("handoff_api"), conversation.state)
         if shared is not None:
@@ -203,7 +204,7 @@ class Dialogue:
             reason=reason,
             method=request.method or (target.method if target else "bye"),
             number=request.number or (target.number if target else None),
-            headers={name: resolve_text(value, scope) for name, value in headers.items()},
+            headers={name: text for name, text in resolved.items() if text is not None},
         )
 
     def model_settings(self) -> ModelSettings:

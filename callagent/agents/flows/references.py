@@ -85,6 +85,21 @@ def resolve_text(text: str, scope: Scope) -> str:
     return resolve(text, scope).text
 
 
+def resolve_header(text: str, scope: Scope) -> str | None:
+    """Resolve the value of a SIP header; None where a variable or attribute in it has no value.
+
+    Such a header is left out: whoever receives it could not tell the variable's name from a value.
+    """
+    named = [(_SPELLINGS.get(prefix, prefix), name) for prefix, name, _ in find_references(text)]
+    variables = _VARIABLE.findall(text) + [name for prefix, name in named if prefix == "vrbl"]
+    attributes = _VARIANT.findall(text) + [name for prefix, name in named if prefix == "attr"]
+    values = [scope.state.get(name) for name in variables]
+    values += [scope.variants.value(scope.variant, name) for name in attributes]
+    if any(value is None or value == "" for value in values):
+        return None
+    return resolve_text(text, scope)
+
+
 def find_references(text: str) -> list[tuple[str, str, int]]:
     """Every reference as (prefix, name, line offset from 0), alternative spellings translated."""
     return [

@@ -198,6 +198,22 @@ async def test_a_handoff_tool_hands_over_with_resolved_headers(project: Path):
         assert handoff == Handoff("Night", "late", "bye", None, {"X-Who": "Anna"})
 
 
+async def test_a_header_whose_variable_has_no_value_is_left_out(tmp_path: Path):
+    headers = "[{key: X-Who, value: $who}, {key: X-Empty, value: 'a $empty'}, {key: X-Town, value: '{{attr:town}}'}, "
+    headers += "{key: X-Old, value: '{{vrbl:who}}'}, {key: X-Price, value: $5.00}, {key: X-Set, value: 'for $name'}]"
+    handoff = f"{{name: Night, is_default: true, sip_config: {{method: bye}}, sip_headers: {headers}}}"
+    files = {
+        "config/handoffs.yaml": f"handoffs:\n  - {handoff}\n",
+        "agent_settings/rules.txt": "{{fn:enter}} {{ho:Night}}",
+        "functions/enter.py": function("enter", "conv.state.name = 'Anna'\nconv.state.empty = None\nreturn 'ok'"),
+    }
+    script = ({"calls": [call("enter")]}, {"calls": [call("transfer_to_night", reason="late")]})
+    async with driven(write_project(tmp_path, files), *script) as agent:
+        await agent.start()
+        (ended,) = of(Handoff, await agent.says("x"))
+        assert ended.headers == {"X-Price": "$5.00", "X-Set": "for Anna"}
+
+
 async def test_language_and_variant_change_before_the_words_are_said(tmp_path: Path):
     files = {
         "agent_settings/rules.txt": "{{fn:change}} {{attr:town}}",
