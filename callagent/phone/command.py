@@ -21,6 +21,8 @@ from callagent.phone.script import Step, load_script, steps_from
 from callagent.records import StereoRecording
 
 _STREAMS = ("http://", "https://", "ws://", "wss://")
+LAST_WORDS_SECONDS = 30.0
+"""How long the phone waits, after the call, for the agent's last words to be recognised."""
 
 
 def run_phone(config: Config, options: argparse.Namespace) -> int:
@@ -102,9 +104,9 @@ async def _follow(line: Line, caller: Caller, steps: Sequence[Step], seconds: fl
 
 
 async def _last_words(ear: Ear) -> None:
-    """Wait for what is still being recognised, at most three seconds."""
+    """Wait for what is still being recognised; on a busy machine that takes a while."""
     try:
-        async with asyncio.timeout(3.0):
+        async with asyncio.timeout(LAST_WORDS_SECONDS):
             while ear.recognising:
                 ear.changed.clear()
                 await ear.changed.wait()

@@ -7,6 +7,7 @@ import pytest
 from callagent.errors import ConfigError
 from callagent.phone.mouth import wav_file
 from callagent.speech import open_turn_model
+from callagent.speech.local import smart_turn
 
 pytest.importorskip("onnxruntime")
 pytestmark = pytest.mark.local
@@ -18,7 +19,9 @@ SILENCE = bytes(3200)
 REFERENCE = {"c01_hibari_heart": 0.8858, "c08_hibari_heart": 0.9901, "c10_flite_awb": 0.9308, "c14_hibari_heart": 0.986}
 
 
-async def test_the_model_hears_what_it_hears_in_its_publishers_hands() -> None:
+async def test_the_model_hears_what_it_hears_in_its_publishers_hands(monkeypatch: pytest.MonkeyPatch) -> None:
+    # In a call an opinion that comes late is none. Here it may come when the machine has time.
+    monkeypatch.setattr(smart_turn, "LATEST", 60.0)
     model = await open_turn_model("smart-turn")
     assert model is not None
     try:
