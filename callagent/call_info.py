@@ -38,6 +38,8 @@ class EndReason(Enum):
     OPERATOR = "operator_hangup"
     """Somebody ended it from the dashboard."""
     REJECTED = "rejected"
+    BUSY = "busy"
+    """The caller has made as many calls as one number may."""
     ERROR = "error"
 
 
@@ -57,6 +59,8 @@ class CallInfo:
     """The peer's custom headers (`X-…`) as received; case kept."""
     peer_call_id: str | None = None
     """The wire's own identifier: SIP Call-ID, Twilio CallSid."""
+    trunk: str = ""
+    """The SIP trunk that the peer called through; empty: none."""
 
 
 @dataclass(slots=True)

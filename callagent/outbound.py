@@ -20,7 +20,7 @@ async def place_call(asked: Dial, config: Config, legs: SipLegs) -> SipLeg:
     try:
         leg = await legs.dial(uri, caller=caller)
     except (ValueError, OSError, PortsExhausted) as error:
-        raise DialRefused(f"the call cannot be placed: {error}") from None
+        raise DialRefused(f"the call cannot be placed: {error}", getattr(error, "limit", None)) from None
     leg.info = replace(leg.info, headers=MappingProxyType(dict(asked.metadata)))
     return leg
 

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from callagent import log as logs
+from callagent.admission import CallerLimits
 from callagent.agents.action import AgentProject, Handoff
 from callagent.call import Call, CallServices, CallSettings, Event
-from callagent.call_info import EndReason
+from callagent.call_info import NO_HEADERS, CallInfo, EndReason
 from callagent.call_speech import CallSpeech
 from callagent.collector import calm_collector, share_arenas
 from callagent.config import Config
@@ -29,7 +30,8 @@ from callagent.projects import open_language_model
 from callagent.provider_metrics import provider_metrics
 from callagent.records import RecordWriter, Spool, Store, spool_folder, warn_of_one_disk
 from callagent.routing import Route, Router
-from callagent.signalling import Signalling
+from callagent.signalling import Signalling, SignallingLimits
+from callagent.sip import RateLimit
 from callagent.targets import resolve_target
 from callagent.turns import TurnTaker
 from callagent.web import ServerHooks
@@ -41,6 +43,10 @@ log = logs.get_logger(__name__)
 SWITCH_INTERVAL = 0.0002
 """Seconds after which the interpreter lets the pump thread in; the figures are in ARCHITECTURE.md."""
 RETRY_AFTER_SECONDS = 5
+BUSY_SECONDS = 60
+"""Retry-After for a caller who has made as many calls as one number may."""
+SECONDS_BETWEEN_LINES = 10.0
+"""Of the log about one limit that keeps calls out; the metrics count each."""
 CLOSING_SECONDS = 45.0
 """For calls that were told to end: last words, end functions, records."""
 
@@ -97,6 +103,9 @@ class Server:
         self._observation = observation
         self._draining = False
         self._signalling: Signalling | None = None
+        limits, shared = config.limits, {trunk.name for trunk in config.sip.trunks if trunk.shared_caller}
+        self._callers = CallerLimits(limits.caller_calls, limits.caller_calls_per_minute, shared)
+        self._limit_lines = RateLimit(1 / SECONDS_BETWEEN_LINES, 1)
         self._signals: asyncio.Queue[None] = asyncio.Queue()
 
     @classmethod
@@ -168,8 +177,34 @@ class Server:
     def _busy(self) -> int | None:
         return None if self.admit() else RETRY_AFTER_SECONDS
 
+    def accepts(self, info: CallInfo) -> bool:
+        """Count a call that comes in by its caller's number; whether that number may make one more."""
+        return self._passes(self._callers.admit(info, asyncio.get_running_loop().time()), caller=info.caller)
+
+    def _take_sip(self, leg: CallLeg) -> None:
+        if self.accepts(leg.info):
+            self.take(leg)
+        else:
+            self._refuse(leg, EndReason.BUSY)
+
+    def _refuse_of_trunk(self, limit: str, trunk: str) -> None:
+        self._passes(limit, trunk=trunk)
+
+    def _passes(self, limit: str | None, **who: str | None) -> bool:
+        """Whether no limit is in the way; one that is is counted, and logged now and then."""
+        if limit is None:
+            return True
+        self._observation.metrics.limits_reached.add(limit)
+        if self._limit_lines.take(limit, asyncio.get_running_loop().time()):
+            log.warning("limit_reached", limit=limit, **who)
+        return False
+
     def take(self, leg: CallLeg) -> None:
         """Answer a call that was admitted."""
+        # A carrier's stream begins some time after its call was accepted; others may have begun meanwhile.
+        if not self._passes(self._callers.over_at_once(leg.info), caller=leg.info.caller):
+            self._refuse(leg, EndReason.BUSY)
+            return
         route = self._router.route(leg.info.callee)
         if route is None:
             log.warning("number_not_routed", callee=leg.info.callee)
@@ -191,7 +226,11 @@ class Server:
         route = self._router.route(asked.from_number or None)
         if route is None or self._signalling is None:
             raise DialRefused(f"no project answers for number '{asked.from_number}'")
-        leg = await place_call(asked, self._config, self._signalling.legs)
+        try:
+            leg = await place_call(asked, self._config, self._signalling.legs)
+        except DialRefused as refusal:
+            self._passes(refusal.limit, trunk=asked.trunk)
+            raise
         self._begin(leg, route)
         return leg.info.call_id
 
@@ -202,6 +241,7 @@ class Server:
             self._refuse(leg, EndReason.ERROR)
             raise
         self._observation.started(leg.info)
+        self._callers.began(leg.info)
         task = asyncio.create_task(self._run_call(call), name=f"call {leg.info.call_id}")
         self._calls[leg.info.call_id] = (call, task)
         return task
@@ -251,11 +291,13 @@ class Server:
             log.exception("call_task_failed", call=call.leg.info.call_id)
             self._refuse(call.leg, EndReason.ERROR)
         finally:
+            self._callers.ended(call.leg.info)
             del self._calls[call.leg.info.call_id]
 
     def _refuse(self, leg: CallLeg, reason: EndReason = EndReason.REJECTED) -> None:
         call_id = leg.info.call_id
-        task = asyncio.create_task(leg.hang_up(reason), name=f"refuse {call_id}")
+        headers = {"Retry-After": str(BUSY_SECONDS)} if reason is EndReason.BUSY else NO_HEADERS
+        task = asyncio.create_task(leg.hang_up(reason, headers), name=f"refuse {call_id}")
         self._refusals.add(task)
         task.add_done_callback(self._refusals.discard)
 
@@ -268,13 +310,20 @@ class Server:
     # Sockets --------------------------------------------------------------------------------------------------------
 
     async def _listen_sip(self, stack: AsyncExitStack) -> list[str]:
-        self._signalling = await Signalling.open(self._config.sip, self.take, self._busy, stack)
+        self._signalling = await Signalling.open(
+            self._config.sip,
+            self._take_sip,
+            self._busy,
+            stack,
+            SignallingLimits(self._config.limits.transfer_attempts, self._refuse_of_trunk),
+        )
         return [f"ready sip {transport} {_text(host, port)}" for transport, host, port in self._signalling.addresses]
 
     async def _listen_http(self, stack: AsyncExitStack) -> list[str]:
         hooks = ServerHooks(
             on_carrier_call=self.take,
             admit=self.admit,
+            accepts=self.accepts,
             draining=lambda: self._draining,
             store_failing=lambda: self._observation.writer.failing is not None,
             metrics=self.metrics,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from callagent.sip import (
     Credentials,
     DigestSettings,
     Encryption,
+    RateLimit,
     TlsSettings,
     Trunks,
     TrunkSettings,
@@ -28,8 +31,18 @@ from callagent.sip import (
 
 log = get_logger(__name__)
 
+RETRY_SECONDS = 1
+"""After which a trunk whose calls come too fast may try again."""
 WARNING_DAYS = 14
 """Before a certificate ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class SignallingLimits:
+    attempts: int = 8
+    """Servers, and users that these send us to, that one call of ours is tried at."""
+    on_reached: Callable[[str, str], None] = lambda limit, trunk: None
+    """Told of each call that a limit keeps out: the limit as the settings name it, and the trunk."""
 
 
 class Signalling:
@@ -51,6 +64,7 @@ class Signalling:
         take: Callable[[SipLeg], None],
         busy: Callable[[], int | None],
         stack: AsyncExitStack,
+        limits: SignallingLimits = SignallingLimits(),
     ) -> Signalling:
         """Raises `UserError` naming the setting."""
         trunk_settings = [trunk_settings_of(trunk) for trunk in sip.trunks if trunk.server]
@@ -58,10 +72,12 @@ class Signalling:
         pump.start()
         stack.callback(pump.stop)
         legs = SipLegs(RtpPorts(sip.listen.host, *sip.rtp_ports), pump, take, media=media_settings_of(sip))
-        admission = _Admission(sip)
+        admission, rates = _Admission(sip), _CallRates(sip.trunks, limits.on_reached)
         settings = UserAgentSettings(
             admit=admission.admit,
             busy=busy,
+            pace=rates.incoming,
+            max_attempts=limits.attempts,
             public_host=sip.public_host or None,
             public_address=sip.public_address or None,
             digest=digest_settings_of(sip),
@@ -73,7 +89,7 @@ class Signalling:
             if address is not None:
                 opening = legs.listen(transport, address.host, address.port)
                 addresses.append((transport, *await _listening(f"sip.listen_{transport}", address, opening)))
-        trunks = admission.trunks = legs.join(trunk_settings)
+        trunks = admission.trunks = legs.join(trunk_settings, rates.outgoing)
         trunks.start()
         stack.push_async_callback(trunks.close)
         certificate = _file(sip.certificate)
@@ -97,6 +113,34 @@ class _Admission:
         if by_source or self.trunks is None:
             return by_source
         return self.trunks.admit(host) or by_source
+
+
+class _CallRates:
+    """How fast calls of each trunk may begin; what is no trunk, as on a machine of one's own, is not counted."""
+
+    def __init__(self, trunks: Sequence[Trunk], on_reached: Callable[[str, str], None]) -> None:
+        self._on_reached = on_reached
+        self._incoming = {trunk.name: _rate_of(trunk) for trunk in trunks}
+        self._outgoing = {trunk.name: _rate_of(trunk) for trunk in trunks}
+
+    def incoming(self, trunk: str) -> int | None:
+        """Seconds for Retry-After where one more call comes too soon."""
+        if _take(self._incoming, trunk):
+            return None
+        self._on_reached("calls_per_second", trunk)
+        return RETRY_SECONDS
+
+    def outgoing(self, trunk: str) -> bool:
+        return _take(self._outgoing, trunk)
+
+
+def _rate_of(trunk: Trunk) -> RateLimit:
+    return RateLimit(trunk.calls_per_second, max(1.0, trunk.calls_per_second))
+
+
+def _take(rates: Mapping[str, RateLimit], trunk: str) -> bool:
+    rate = rates.get(trunk)
+    return rate is None or rate.take(trunk, asyncio.get_running_loop().time())
 
 
 def media_settings_of(sip: SipSettings) -> MediaOfTrunk:

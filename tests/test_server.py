@@ -204,3 +204,31 @@ async def test_a_store_that_is_locked_for_a_while_delays_no_conversation(tmp_pat
         locker.close()
         (record,) = await asyncio.to_thread(server.wait_for_records, 1)
     assert record["end_function"] == "done"
+
+
+async def test_one_number_has_so_many_calls_at_once_and_others_none_the_less(tmp_path: Path) -> None:
+    settings = {"LIMITS__CALLER_CALLS": "1", **quick(tmp_path)}
+    with serve(tmp_path, "--http", "127.0.0.1:0", project=MILL, **settings) as server:
+        async with talker(server.sip, "+442079460000") as caller:
+            await caller.listen(1)
+            for _ in range(3):
+                with pytest.raises(UserError, match="486"):
+                    async with talker(server.sip, "+442079460000"):
+                        pass
+            async with talker(server.sip, "+442079460001") as other:
+                await other.listen(1)
+            async with talker(server.sip, "ann") as one, talker(server.sip, "ann") as two:
+                await one.listen(1)
+                await two.listen(1)
+        _, text = await asyncio.to_thread(status, server.http_port, "/metrics")
+        assert 'callagent_limit_reached_total{limit="caller_calls"} 3' in text
+        assert sum(line["event"] == "limit_reached" for line in server.log()) == 1
+
+
+async def test_one_number_begins_so_many_calls_a_minute(tmp_path: Path) -> None:
+    with serve(tmp_path, project=MILL, LIMITS__CALLER_CALLS_PER_MINUTE="1", **quick(tmp_path)) as server:
+        async with talker(server.sip) as caller:
+            await caller.listen(1)
+        response = await asyncio.to_thread(invite, server)
+    assert response.startswith("SIP/2.0 486 ")
+    assert "\r\nRetry-After: 60" in response

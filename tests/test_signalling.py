@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from callagent.call_info import EndReason
 from callagent.config import SipSettings, Trunk, load_config
 from callagent.errors import ConfigError, UserError
-from callagent.legs import SipLeg
-from callagent.signalling import Signalling
+from callagent.legs import SipLeg, TransferTarget
+from callagent.legs.leg import TooManyCalls
+from callagent.signalling import Signalling, SignallingLimits
 from callagent.sip import CallAnswered, CallEnded, Credentials, Endpoint, Event, Negotiation, TlsSettings
 from callagent.sip import UserAgentSettings as Settings
 from tests.sip.test_connections import make_certificate
@@ -69,6 +71,43 @@ async def test_a_trunk_calls_over_each_transport_once_it_has_proven_its_password
             assert refused.status == 401
         assert len(taken) == 3
         await phone.close()
+
+
+async def test_calls_of_a_trunk_that_come_too_fast_are_told_when_to_come_again() -> None:
+    trunk = {"name": "carrier", "sources": ["127.0.0.1"], "calls_per_second": 0.01}
+    taken: list[asyncio.Task[None]] = []
+    reached: list[tuple[str, str]] = []
+    async with AsyncExitStack() as stack:
+        signalling = await Signalling.open(
+            settings(trunks=[trunk], rtp_ports="21000-21998"),
+            lambda leg: taken.append(asyncio.create_task(answer(leg))),
+            lambda: None,
+            stack,
+            SignallingLimits(on_reached=lambda limit, trunk: reached.append((limit, trunk))),
+        )
+        ((_, host, port),) = signalling.addresses
+        phone = await Endpoint.open("127.0.0.1", 0, Settings(admit=lambda host: "local"))
+        assert isinstance(await outcome(phone, f"sip:agent@{host}:{port}", "none"), CallAnswered)
+        refused = await outcome(phone, f"sip:agent@{host}:{port}", "none")
+        assert isinstance(refused, CallEnded)
+        assert (refused.status, refused.headers.get("Retry-After")) == (503, "1")
+        assert reached == [("calls_per_second", "carrier")]
+        await phone.close()
+
+
+async def test_calls_of_ours_through_a_trunk_are_not_placed_faster_than_it_takes_them() -> None:
+    phone = await Endpoint.open("127.0.0.1", 0, Settings(admit=lambda host: "local"))
+    server = f"sip:127.0.0.1:{phone.local_address[1]}"
+    trunk = {"name": "carrier", "server": server, "calls_per_second": 0.01}
+    async with AsyncExitStack() as stack:
+        signalling = await Signalling.open(settings(trunks=[trunk]), lambda leg: None, lambda: None, stack)
+        target = TransferTarget("desk", "+442079460000", trunk="carrier")
+        leg = await signalling.legs.dial_for(target)
+        with pytest.raises(TooManyCalls) as refused:
+            await signalling.legs.dial_for(target)
+        assert refused.value.limit == "calls_per_second"
+        leg.leave(EndReason.HANDOFF)
+    await phone.close()
 
 
 async def test_a_server_with_a_public_host_name_answers_calls_and_names_it_in_contact_alone() -> None:

@@ -108,6 +108,8 @@ class Leaving:
 
     def outcome(self, handoff: Handoff, outcome: TransferOutcome, outages: Outages) -> EndReason | HandoffFailed:
         """What follows for the call."""
+        if outcome.limit:
+            self._recorder.limit_reached(outcome.limit, outcome.detail, asyncio.get_running_loop().time())
         self._recorder.handoff(handoff.destination, handoff.reason, outcome.status.value)
         if outcome.status is TransferStatus.SUCCEEDED:
             return EndReason.HANDOFF

@@ -55,6 +55,10 @@ class Trunk(Section):
     trusted: bool | None = None
     """Whether its P-Asserted-Identity, Diversion, X-… and the like are believed and told to agents; null: where it is
     known by `sources` or `server`, not where it is known by a password alone."""
+    shared_caller: bool = False
+    """Whether many callers have one number, as behind a PBX: `limits.caller_calls…` do not count its calls."""
+    calls_per_second: float = Field(default=10, gt=0)
+    """Calls that may begin, in each direction; one more is answered 503, or not placed."""
 
     @model_validator(mode="after")
     def _is_complete(self) -> Self:
@@ -267,8 +271,15 @@ class Webhook(Section):
 class LimitSettings(Section):
     calls: int = Field(default=200, ge=1)
     """Calls at a time; one more is answered 503 with Retry-After."""
+    caller_calls: int = Field(default=3, ge=1)
+    """Calls at a time of one telephone number (E.164); one more is answered 486, or busy. Withheld numbers, SIP users
+    that are no telephone number and trunks with `shared_caller` are not counted."""
+    caller_calls_per_minute: int = Field(default=6, ge=1)
+    """The same, of calls that begin."""
     transfers: int = Field(default=3, ge=0)
     """How often the agent of a call may give the caller away; transfers that came to nothing and refused ones count."""
+    transfer_attempts: int = Field(default=8, ge=1)
+    """Servers, and users that these send us to, that one call of ours to a target is tried at."""
     model_tokens: int = Field(default=1_000_000, ge=1)
     """Tokens of language models, in and out, of one call; then it goes to its fallback, or ends."""
     call_seconds: float = Field(default=3600, ge=10)

@@ -21,6 +21,7 @@ from callagent.legs.leg import (
     TransferOutcome,
     TransferStatus,
     TransferTarget,
+    failed_by,
 )
 from callagent.legs.switched_media import Crossing, SwitchedMedia
 from callagent.log import get_logger
@@ -82,7 +83,7 @@ class Bridge:
         try:
             leg = await dial(self._target)
         except (ValueError, OSError, LegGone) as error:
-            return TransferOutcome(TransferStatus.FAILED, str(error) or type(error).__name__)
+            return failed_by(error)
         try:
             leg.listen(self._inbox.put_nowait)
             refusal = await self._ring(leg)
@@ -140,7 +141,7 @@ async def ring(leg: TargetLeg, seconds: float) -> tuple[Media | None, TransferOu
     except TimeoutError:
         return None, TransferOutcome(TransferStatus.NO_ANSWER, f"not answered within {seconds:g} s")
     except LegGone as gone:
-        return None, TransferOutcome(_STATUSES.get(gone.status, TransferStatus.FAILED), str(gone))
+        return None, TransferOutcome(_STATUSES.get(gone.status, TransferStatus.FAILED), str(gone), gone.limit)
 
 
 _STATUSES = {

@@ -75,6 +75,8 @@ class TransferOutcome:
     status: TransferStatus
     detail: str
     """What the wire said: `486 Busy Here`."""
+    limit: str = ""
+    """The setting that ended it, where it was a limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +178,21 @@ class Listeners:
 class LegGone(Exception):
     """The peer ended the leg before the operation could be done."""
 
-    def __init__(self, detail: str, status: int = 0) -> None:
-        """`status` is that of the SIP response that ended it; 0: none."""
+    def __init__(self, detail: str, status: int = 0, limit: str = "") -> None:
+        """`status` is that of the SIP response that ended it, 0: none; `limit` as in `TransferOutcome`."""
         super().__init__(detail)
         self.status = status
+        self.limit = limit
+
+
+class TooManyCalls(ValueError):
+    """More calls than a limit allows would begin."""
+
+    def __init__(self, detail: str, limit: str) -> None:
+        super().__init__(detail)
+        self.limit = limit
+
+
+def failed_by(error: Exception) -> TransferOutcome:
+    """The outcome of a transfer that ended so."""
+    return TransferOutcome(TransferStatus.FAILED, str(error) or type(error).__name__, getattr(error, "limit", ""))

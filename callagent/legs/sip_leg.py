@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from callagent.call_info import NO_HEADERS, CallInfo, EndReason
@@ -49,7 +49,7 @@ from callagent.sip import (
 HANG_UP_SECONDS = 2.0
 """How long `hang_up` waits for the peer to confirm; the BYE goes on without it."""
 
-_STATUSES = {EndReason.DRAIN: 503, EndReason.ERROR: 500, EndReason.REJECTED: 603}
+_STATUSES = {EndReason.DRAIN: 503, EndReason.ERROR: 500, EndReason.REJECTED: 603, EndReason.BUSY: 486}
 _REASONS = {
     EndReason.MEDIA_TIMEOUT: 'SIP;cause=408;text="Media timeout"',
     EndReason.DRAIN: 'SIP;cause=503;text="Server shutdown"',
@@ -81,6 +81,7 @@ class _Gone:
 
     detail: str
     status: int
+    limit: str
 
 
 class SipLeg:
@@ -110,7 +111,8 @@ class SipLeg:
         offer = b"" if self.outgoing else call.core.invite.body
         if offer:
             self._answer, self._agreement = negotiation.answer(offer)
-        self.info: CallInfo = call_info_of(call.core.invite, outgoing=self.outgoing, trusted=media.trusted)
+        info = call_info_of(call.core.invite, outgoing=self.outgoing, trusted=media.trusted)
+        self.info: CallInfo = replace(info, trunk=call.trunk)
         listeners = Listeners()
         self.listen, self.tell = listeners.listen, listeners.tell
         self._answered: asyncio.Future[bytes | _Gone] = asyncio.get_running_loop().create_future()
@@ -183,7 +185,7 @@ class SipLeg:
         """Wait for the body that confirms the call: of the peer's answer, or of its ACK. Raises `LegGone`."""
         outcome = await asyncio.shield(self._answered)
         if isinstance(outcome, _Gone):
-            raise LegGone(outcome.detail, outcome.status)
+            raise LegGone(outcome.detail, outcome.status, outcome.limit)
         return outcome
 
     def leave(self, reason: EndReason) -> None:
@@ -292,7 +294,10 @@ class SipLeg:
         if self._state is LegState.CLOSED:
             return
         detail = clean(f"{event.status} {event.reason}").strip() if event.status else event.cause.value
-        self._close(detail, event.status)
+        limit = ""
+        if event.call.attempts_spent:
+            detail, limit = f"{detail}, after as many attempts as limits.transfer_attempts allows", "transfer_attempts"
+        self._close(detail, event.status, limit)
         reason = _END_REASONS.get(event.cause)
         if reason is None:
             self.tell(LegFailed(EndReason.ERROR, f"SIP {detail}"))
@@ -310,12 +315,12 @@ class SipLeg:
             log.warning("headers_not_usable", call_id=self.info.call_id, why=str(error))
             self._call.hang_up(status=_STATUSES.get(reason, 480))
 
-    def _close(self, detail: str, status: int = 0) -> None:
+    def _close(self, detail: str, status: int = 0, limit: str = "") -> None:
         self._state = LegState.CLOSED
         self._session.close()
         self._transfer.caller_gone(detail)
         if not self._answered.done():
-            self._answered.set_result(_Gone(detail, status))
+            self._answered.set_result(_Gone(detail, status, limit))
 
 
 async def _spell(digits: str, session: RtpSession, call: EndpointCall, *, tones: bool) -> None:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from callagent.call_info import NO_HEADERS
-from callagent.legs.leg import LegGone, TransferTarget
+from callagent.legs.leg import LegGone, TooManyCalls, TransferTarget
 from callagent.legs.sip_identity import caller_address, number_at
 from callagent.legs.sip_leg import SipLeg
 from callagent.legs.sip_media import MediaOfTrunk, any_trunk, negotiation_towards, negotiation_with
@@ -32,6 +32,10 @@ RETRY_AFTER = {"Retry-After": "10"}
 log = get_logger(__name__)
 
 
+def _any_time(trunk: str) -> bool:
+    return True
+
+
 class SipLegs:
     def __init__(
         self,
@@ -49,6 +53,7 @@ class SipLegs:
         self._media = media
         self._endpoint: Endpoint | None = None
         self._trunks: Trunks | None = None
+        self._may_call: Callable[[str], bool] = _any_time
 
     async def open(
         self, host: str, port: int, settings: UserAgentSettings, tls: TlsSettings | None = None
@@ -67,8 +72,12 @@ class SipLegs:
         """Listen on `tcp` or `tls` as well; returns the address. Raises `OSError`."""
         return await self._opened().listen(transport, host, port)
 
-    def join(self, trunks: Sequence[TrunkSettings]) -> Trunks:
-        """The trunks, for their owner to start and close; calls to them prove who we are."""
+    def join(self, trunks: Sequence[TrunkSettings], may_call: Callable[[str], bool] = _any_time) -> Trunks:
+        """The trunks, for their owner to start and close; calls to them prove who we are.
+
+        `may_call` is told of each call before it is placed, with the trunk's name: whether it comes too soon.
+        """
+        self._may_call = may_call
         self._trunks = Trunks(self._opened(), trunks)
         return self._trunks
 
@@ -86,6 +95,10 @@ class SipLegs:
         proxy = None if trunk is None else trunk.server
         if trunk is None and self._trunks is not None:
             trunk = self._trunks.of_host(uri)
+        if trunk is not None and not self._may_call(trunk.name):
+            raise TooManyCalls(
+                f"trunk '{trunk.name}': more calls a second than its calls_per_second", "calls_per_second"
+            )
         route = () if trunk is None or self._trunks is None else self._trunks.service_route(trunk.name)
         media = self._media("" if trunk is None else trunk.name)
         session = self._session()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from callagent.call_info import EndReason
 from callagent.legs.bridge import Bridge, ring
-from callagent.legs.leg import LegGone, PartiesJoined, TransferOutcome, TransferStatus, TransferTarget
+from callagent.legs.leg import LegGone, PartiesJoined, TransferOutcome, TransferStatus, TransferTarget, failed_by
 from callagent.legs.sip_identity import clean, target_uri
 from callagent.legs.switched_media import SwitchedMedia
 from callagent.sip import TransferProgressed, TransferState
@@ -47,7 +47,7 @@ class SipTransfer:
         except LegGone as gone:
             return TransferOutcome(TransferStatus.CALLER_GONE, str(gone))
         except ValueError as error:
-            return TransferOutcome(TransferStatus.FAILED, str(error))
+            return failed_by(error)
         finally:
             self._busy = False
             self._bridge = None

@@ -33,6 +33,7 @@ from callagent.sip.media_policy import Encryption, MediaPolicy, NotAcceptable
 from callagent.sip.message import MalformedMessage, Request, Response, parse_message
 from callagent.sip.negotiation import FRAME_TIME, Agreement, Negotiation
 from callagent.sip.passport import Passport
+from callagent.sip.rate_limit import RateLimit
 from callagent.sip.reason import Reason, parse_reasons
 from callagent.sip.timers import TimerSettings
 from callagent.sip.tls import TlsContexts, TlsSettings
@@ -77,6 +78,7 @@ __all__ = [
     "OfferReceived",
     "OfferRefused",
     "Passport",
+    "RateLimit",
     "Reason",
     "Request",
     "Response",

@@ -60,6 +60,8 @@ class SipCall:
         self._host = ""
         self._server: ServerTransaction | None = None
         self.dialling: Dialling | None = None
+        self.attempts_spent = False
+        """Whether our call failed where only the bound on attempts kept it from the next server."""
         self._answering: Answering | None = None
         self._bye_headers: Mapping[str, str] = NO_HEADERS
         self._cause: EndCause | None = None

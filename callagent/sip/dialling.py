@@ -45,6 +45,7 @@ class Dialling:
         self._hop = way.hops[0]
         self._others = list(way.hops[1:])
         self._redirections = 0
+        self._attempts = 1
         self._renegotiated = False
         self._proofs = 0
 
@@ -134,7 +135,7 @@ class Dialling:
     def _next_request(self, response: Response | None) -> Request | None:
         invite = self._call.invite
         if response is None or response.status == 503:
-            if not self._others:
+            if not self._others or not self._may_attempt():
                 return None
             self._hop = self._others.pop(0)
             return repeated(invite)
@@ -143,6 +144,12 @@ class Dialling:
         if response.status == 422:
             return self._with_longer_session(invite, response)
         return self._redirected(invite, response) if 300 <= response.status < 400 else None
+
+    def _may_attempt(self) -> bool:
+        """Whether one more server, or one more user that we are sent to, may be asked."""
+        self._attempts += 1
+        self._call.attempts_spent = self._attempts > self._wire.settings.max_attempts
+        return not self._call.attempts_spent
 
     def _proven(self, invite: Request, response: Response) -> Request | None:
         self._proofs += 1
@@ -172,7 +179,7 @@ class Dialling:
             return None
         self._redirections += 1
         target = next((uri for uri in targets if uri.host == invite.uri.host and uri.scheme == invite.uri.scheme), None)
-        if target is None or self._redirections > MAX_REDIRECTIONS:
+        if target is None or self._redirections > MAX_REDIRECTIONS or not self._may_attempt():
             return None
         again = repeated(invite)
         again.uri = target.without_headers()

@@ -227,6 +227,8 @@ class UserAgent:
         seconds = self._settings.busy()
         if seconds is None and len(self._wire.calls) >= self._settings.max_calls:
             seconds = _RETRY_AFTER
+        if seconds is None:
+            seconds = self._settings.pace(trunk)
         if seconds is not None:
             self._wire.reply(transaction, 503, now, ("Retry-After", str(seconds)))
             return

@@ -32,6 +32,10 @@ def _never_busy() -> int | None:
     return None
 
 
+def _any_pace(trunk: str) -> int | None:
+    return None
+
+
 UNPROVEN = ""
 """The trunk of a host that has to prove who it is."""
 EXTENSIONS = ("100rel", "replaces", "norefersub", "timer")
@@ -46,6 +50,8 @@ class UserAgentSettings:
     digest: DigestSettings | None = None
     busy: Callable[[], int | None] = _never_busy
     """Seconds for Retry-After while no new call can be taken; None when one can."""
+    pace: Callable[[str], int | None] = _any_pace
+    """Told of each new call with its trunk's name: seconds for Retry-After where it comes too soon; None: it may."""
     public_host: str | None = None
     """Host name or IP address for Via and Contact; None: `public_address`."""
     public_address: str | None = None
@@ -63,6 +69,8 @@ class UserAgentSettings:
     transfer_limit: float = 30.0
     """Seconds from our REFER to its outcome: for so long nobody speaks to the caller."""
     max_calls: int = 1000
+    max_attempts: int = 8
+    """Servers, and users that these send us to, that one call of ours is tried at."""
     session_seconds: int = 1800
     """After how long a call without a sign of life from the peer's signalling ends (RFC 4028)."""
     shortest_session: int = 90

@@ -101,8 +101,11 @@ class CarrierCalls:
         if not self._hooks.admit():
             log.warning("carrier_call_rejected", reason="limit")
             return reject()
+        info = _call_info(call_sid, form)
+        if not self._hooks.accepts(info):
+            return reject()
         over_sip = form.get("From", "").lower().startswith(("sip:", "sips:")) or "SipCallId" in form
-        return self._bring(_Expected(_call_info(call_sid, form), over_sip))
+        return self._bring(_Expected(info, over_sip))
 
     def begin(self, started: StreamStarted, link: CarrierLink, dialect: TwilioDialect) -> CarrierLeg:
         """The leg that a stream belongs to, attached to it. Raises `Refused` before any audio is taken or sent."""

@@ -30,6 +30,11 @@ log = get_logger(__name__)
 class DialRefused(CallagentError):
     """The settings do not let this call be placed."""
 
+    def __init__(self, text: str, limit: str | None = None) -> None:
+        """`limit`: the setting, where it was a limit."""
+        super().__init__(text)
+        self.limit = limit
+
 
 HeaderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 HeaderValue = Annotated[str, Field(max_length=512, pattern=r"^[^\x00-\x1f\x7f]*$")]

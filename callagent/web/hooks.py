@@ -9,6 +9,7 @@ from typing import Protocol
 
 from callagent.agents.action import AgentProject
 from callagent.agents.flows import Outside
+from callagent.call_info import CallInfo
 from callagent.legs.bridge import Dial
 from callagent.legs.leg import CallLeg
 from callagent.turns import TurnEvent
@@ -38,6 +39,8 @@ class ServerHooks:
     draining: Callable[[], bool]
     metrics: Callable[[], str]
     """Prometheus text."""
+    accepts: Callable[[CallInfo], bool] = lambda info: True
+    """Counts a call that comes in by its caller's number: whether that number may make one more."""
     outside: Outside = field(default_factory=Outside)
     """Where outside programs reach calls."""
     dial: Dial | None = None

@@ -88,6 +88,28 @@ def test_a_server_that_is_busy_sends_us_to_the_next_and_the_last_one_ends_the_ca
     assert pair.idle()
 
 
+@pytest.mark.parametrize(("servers", "asked", "spent"), [(3, 3, False), (8, 8, False), (20, 8, True)])
+def test_a_call_is_tried_at_so_many_servers(servers: int, asked: int, spent: bool) -> None:
+    pair = Pair(server=settings(busy=lambda: 5))
+    ours = pair.dial(way=Way((Hop(*SERVER),) * servers))
+    pair.run()
+    assert pair.phone.statuses("INVITE").count(503) == asked
+    assert ours.attempts_spent is spent
+    assert len(pair.phone.of(CallEnded)) == 1
+    assert pair.idle()
+
+
+def test_users_that_we_are_sent_to_are_attempts_too() -> None:
+    pair = Pair(server=settings(admit=lambda host: None), phone=settings(max_attempts=2))
+    ours = pair.dial()
+    pair.run(0.1)
+    for _ in range(2):
+        answered_by_hand(pair, -1, 302, Contact="<sip:other@192.0.2.2>")
+    assert len({str(each.via.branch) for each in heard(pair, "INVITE")}) == 2
+    assert ours.attempts_spent
+    assert pair.phone.of(CallEnded)
+
+
 def test_hanging_up_stops_the_search() -> None:
     pair = Pair(server=settings(busy=lambda: 5))
     ours = pair.dial(way=Way((GONE, Hop(*SERVER))))

@@ -35,6 +35,7 @@ class Server:
     legs: list[CarrierLeg] = field(default_factory=list)
     on_leg: Callable[[CarrierLeg], None] = lambda leg: None
     admits: bool = True
+    accepts: bool = True
     drains: bool = False
     outside: Outside = field(default_factory=Outside)
 
@@ -51,7 +52,7 @@ async def serve(api_url: str = "http://127.0.0.1:9", public_path: str = "") -> A
     listening = socket.create_server(("127.0.0.1", 0), backlog=128)
     server.url = f"http://127.0.0.1:{listening.getsockname()[1]}"
     admits, drains, metrics = (lambda: server.admits), (lambda: server.drains), (lambda: "calls_active 0\n")
-    hooks = ServerHooks(server.take, admits, drains, metrics, server.outside)
+    hooks = ServerHooks(server.take, admits, drains, metrics, lambda info: server.accepts, server.outside)
     app = make_app(
         TwilioSettings(ACCOUNT_SID, AUTH_TOKEN, server.url + public_path, api_url), hooks, access=access_of()
     )

@@ -588,6 +588,17 @@ async def test_the_end_of_an_unknown_dial_hangs_up() -> None:
         assert "Hangup" in await report(server, CallSid=CALL_SID, DialCallStatus="busy", CallStatus="in-progress")
 
 
+async def test_a_caller_with_too_many_calls_hears_busy() -> None:
+    async with serve() as server:
+        server.accepts = False
+        assert await post(server.url + "/twilio/voice", FORM) == (
+            200,
+            '<?xml version="1.0" encoding="UTF-8"?><Response><Reject reason="busy"/></Response>',
+        )
+        server.accepts = True
+        assert "<Stream" in (await post(server.url + "/twilio/voice", FORM))[1]
+
+
 async def test_limits_and_draining_refuse_new_calls_only() -> None:
     async with serve() as server:
         agent = Recorder(server)

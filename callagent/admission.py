@@ -1,0 +1,62 @@
+"""How many calls one telephone number may make. No I/O; instants are arguments, in seconds of one clock."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, OrderedDict, deque
+from collections.abc import Container
+
+from callagent.call_info import CallInfo
+
+MAX_CALLERS = 10_000
+"""Numbers that are remembered for a minute; beyond, the one that has not called for longest is forgotten."""
+MINUTE = 60.0
+_E164 = re.compile(r"\+[1-9][0-9]{6,14}", re.ASCII)
+
+
+class CallerLimits:
+    """Calls at once, and per minute, of each caller. Callers without a telephone number are not counted."""
+
+    def __init__(self, at_once: int, per_minute: int, shared: Container[str] = ()) -> None:
+        """`shared`: trunks of which many callers have one number."""
+        self._at_once = at_once
+        self._per_minute = per_minute
+        self._shared = shared
+        self._live: Counter[str] = Counter()
+        self._recent: OrderedDict[str, deque[float]] = OrderedDict()
+
+    def admit(self, info: CallInfo, now: float) -> str | None:
+        """Count a call that comes in; or the limit that it is over, as the settings name it."""
+        if (over := self.over_at_once(info)) is not None:
+            return over
+        caller = self._number(info)
+        if caller is None:
+            return None
+        times = self._recent.pop(caller, None) or deque(maxlen=self._per_minute)
+        self._recent[caller] = times
+        if len(times) == self._per_minute and now - times[0] < MINUTE:
+            return "caller_calls_per_minute"
+        times.append(now)
+        if len(self._recent) > MAX_CALLERS:
+            self._recent.popitem(last=False)
+        return None
+
+    def over_at_once(self, info: CallInfo) -> str | None:
+        """The limit that one more call of this caller would be over; None: it fits."""
+        caller = self._number(info)
+        return "caller_calls" if caller is not None and self._live[caller] >= self._at_once else None
+
+    def began(self, info: CallInfo) -> None:
+        if (caller := self._number(info)) is not None:
+            self._live[caller] += 1
+
+    def ended(self, info: CallInfo) -> None:
+        if (caller := self._number(info)) is not None:
+            self._live[caller] -= 1
+            if self._live[caller] <= 0:
+                del self._live[caller]
+
+    def _number(self, info: CallInfo) -> str | None:
+        if info.direction != "inbound" or info.trunk in self._shared:
+            return None
+        return info.caller if info.caller is not None and _E164.fullmatch(info.caller) else None
