@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from callagent.errors import ConfigError
 
 if TYPE_CHECKING:
-    from callagent.agents.flows import MessageSender
+    from callagent.agents.flows import MessageRules, MessageSender
     from callagent.config import Config
 
 
@@ -23,6 +23,12 @@ def message_senders(config: Config) -> dict[str, MessageSender]:
     if config.messages.smtp_host:
         senders["email"] = _smtp(config)
     return senders
+
+
+def message_rules(config: Config) -> MessageRules:
+    from callagent.agents.flows import MessageRules
+
+    return MessageRules(config.limits.messages, config.messages.recipients)
 
 
 def _twilio(config: Config) -> MessageSender:

@@ -45,7 +45,7 @@ from callagent.config import (
 )
 from callagent.errors import ConfigError, ProjectError, UserError, WorkerError
 from callagent.log import get_logger
-from callagent.messaging import message_senders
+from callagent.messaging import message_rules, message_senders
 from callagent.models import (
     REMOTE,
     FailoverModel,
@@ -210,6 +210,7 @@ def flow_settings(config: Config, environment: str, outside: Outside | None = No
         secrets_dir=str(Path(config.function_secrets).resolve()) if config.function_secrets else None,
         outside=outside or Outside(),
         senders=message_senders(config),
+        message_rules=message_rules(config),
         memory=FileMemory(Path(config.records.memory)) if config.records.memory else None,
     )
 

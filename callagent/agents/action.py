@@ -310,6 +310,8 @@ class AgentRecord:
     """Where below the folder of recordings the project wants the call's, in safe characters; empty: anywhere."""
     messages: list[dict[str, Any]] = field(default_factory=list)
     """Text messages and e-mails: `{"kind", "to", "from", "text", "template", "status", "detail", …}`."""
+    limits_reached: list[LimitReached] = field(default_factory=list)
+    """Those that no action told of, as of the end function."""
 
 
 class Agent(Protocol):

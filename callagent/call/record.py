@@ -259,6 +259,10 @@ class Recorder:
         record.state, record.metrics, record.entities = agent.state, agent.metrics, agent.entities
         record.flow, record.step = agent.flow, agent.step
         record.messages = agent.messages
+        for reached in agent.limits_reached:
+            self.record.limits_reached.append(
+                {"limit": reached.limit, "detail": reached.detail, "at": record.total_duration}
+            )
         record.variant_name, record.language = agent.variant, agent.language
 
     def signalling(self, messages: list[dict[str, Any]]) -> None:

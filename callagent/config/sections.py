@@ -17,6 +17,7 @@ from callagent.config.values import (
     PortRangeSetting,
     PublicAddressSetting,
     PublicHostSetting,
+    RecipientSetting,
     Section,
     UrlSetting,
     plain_address,
@@ -215,6 +216,9 @@ class MessageSettings(Section):
     """How text messages and e-mails of projects are sent; those that are not sent are kept in the call's record."""
 
     sms: Literal["record", "twilio", "telnyx"] = "record"
+    recipients: tuple[RecipientSetting, ...] = ()
+    """Who may be written to besides the caller's own number: numbers in E.164, e-mail addresses, `@example.org` for all
+    of a domain, or `any`."""
     telnyx_api_key: SecretStr = SecretStr("")
     telnyx_base_url: UrlSetting = "https://api.telnyx.com"
     smtp_host: str = ""
@@ -278,6 +282,8 @@ class LimitSettings(Section):
     """The same, of calls that begin."""
     transfers: int = Field(default=3, ge=0)
     """How often the agent of a call may give the caller away; transfers that came to nothing and refused ones count."""
+    messages: int = Field(default=5, ge=0)
+    """Text messages and e-mails of one call."""
     transfer_attempts: int = Field(default=8, ge=1)
     """Servers, and users that these send us to, that one call of ours to a target is tried at."""
     model_tokens: int = Field(default=1_000_000, ge=1)

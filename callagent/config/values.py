@@ -100,6 +100,14 @@ def _header_name(value: object) -> str:
     return name
 
 
+def _recipient(value: object) -> str:
+    text = str(value)
+    if not re.fullmatch(r"any|\+[1-9][0-9]{6,14}|[^\s@,;:<>\"()]*@[^\s@,;:<>\"()]+", text, re.ASCII):
+        raise ValueError(f"'{text}' is no recipient: a number in E.164, an e-mail address, @DOMAIN or any")
+    return text
+
+
+RecipientSetting = Annotated[str, BeforeValidator(_recipient)]
 HeaderNameSetting = Annotated[str, BeforeValidator(_header_name)]
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from callagent.agents.flows.flow_project import FlowProject, load_flow_project, project_runtime
     from callagent.agents.flows.load import is_flow_project, load_project
     from callagent.agents.flows.memory import FileMemory
-    from callagent.agents.flows.messages import MessageSender
+    from callagent.agents.flows.messages import MessageRules, MessageSender
     from callagent.agents.flows.opt_outs import OptOuts
     from callagent.agents.flows.outside import Outside
     from callagent.agents.flows.real_time import RealTimeConfiguration
@@ -25,6 +25,7 @@ _MODULES = {
     "FileMemory": "flows.memory",
     "FlowProject": "flows.flow_project",
     "FlowSettings": "flows.settings",
+    "MessageRules": "flows.messages",
     "MessageSender": "flows.messages",
     "OptOuts": "flows.opt_outs",
     "Outside": "flows.outside",
@@ -43,6 +44,7 @@ __all__ = [
     "FileMemory",
     "FlowProject",
     "FlowSettings",
+    "MessageRules",
     "MessageSender",
     "OptOuts",
     "Outside",

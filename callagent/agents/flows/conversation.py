@@ -90,7 +90,12 @@ class Conversation:
             language,
             variant,
             metric_writer,
-            outbox=Outbox(settings.senders, settings.outside.opt_outs),
+            outbox=Outbox(
+                settings.senders,
+                settings.outside.opt_outs,
+                settings.message_rules,
+                info.callee if info.direction == "outbound" else info.caller,
+            ),
         )
 
     @property
@@ -129,10 +134,23 @@ class Conversation:
             text = json.dumps(event["data"], ensure_ascii=False, default=str)
             self.history.note(f"An event from outside arrived: {text[:MAX_EVENT_TEXT]}")
 
-    def queue_messages(self, effects: Mapping[str, Any]) -> None:
-        """Keep what a function sent until the turn is over."""
-        self.queued += plain_list(effects.get("sms"))
-        self.queued += [{**entry, "kind": "email"} for entry in plain_list(effects.get("emails"))]
+    def queue_messages(self, effects: Mapping[str, Any]) -> list[str]:
+        """Keep what a function sent until the turn is over; what was refused, as the model is told of it."""
+        entries = [*plain_list(effects.get("sms"))]
+        entries += [{**entry, "kind": "email"} for entry in plain_list(effects.get("emails"))]
+        refused = [error for entry in entries if (error := self.queue_message(entry))]
+        return list(dict.fromkeys(refused))
+
+    def queue_message(self, entry: Mapping[str, Any]) -> str:
+        """Keep a message until the turn is over; empty, or why it is refused."""
+        kind = "email" if entry.get("kind") == "email" else "whatsapp" if entry.get("whatsapp") else "sms"
+        refused = self.outbox.expect(kind, str(entry.get("to" if kind == "email" else "to_number") or ""))
+        if refused is None:
+            self.queued.append(entry)
+            return ""
+        if refused not in self.events:
+            self.events.append(refused)
+        return f"Error: {refused.detail}."
 
     def send_messages(self) -> None:
         """Send what is queued; templates are rendered with the state as it is now."""

@@ -150,7 +150,8 @@ class Dialogue:
                 transition=decision.transition.as_json() if decision.transition else None,
             )
         )
-        self._apply_queued(answer.effects)
+        if refused := self._apply_queued(answer.effects):
+            decision = replace(decision, content="\n".join(filter(None, (decision.content, *refused))))
         self.apply_decision(self._with_survey(decision, answer.effects))
         if call_id is not None:
             conversation.history.answered(call_id, decision.content)
@@ -248,7 +249,8 @@ class Dialogue:
         log.error("handoff_unknown", destination=request.destination)
         return replace(decision, handoff=None, content=f"Error: there is no handoff '{request.destination}'.")
 
-    def _apply_queued(self, effects: Mapping[str, Any]) -> None:
+    def _apply_queued(self, effects: Mapping[str, Any]) -> list[str]:
+        """What a function asked for beside its answer; the parts that were refused, as the model is told of them."""
         conversation = self.conversation
         disabled, bias = effects.get("disabled_topics"), effects.get("asr_biasing")
         if disabled is not None:
@@ -262,9 +264,9 @@ class Dialogue:
             conversation.events.append(
                 Attach(shown.get("attachments") or (), shown.get("suggestions") or (), shown.get("call_actions") or ())
             )
-        conversation.queue_messages(effects)
         if effects.get("discard_recording"):
             conversation.events.append(ControlRecording("discard"))
+        return conversation.queue_messages(effects)
 
 
 def _inner(section: Mapping[str, Any], key: str | None) -> Mapping[str, Any]:

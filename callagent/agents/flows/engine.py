@@ -14,6 +14,7 @@ from callagent.agents.action import (
     CallerTurn,
     HandoffFailed,
     HangUp,
+    LimitReached,
     Say,
 )
 from callagent.agents.flows.background import opening_background
@@ -170,6 +171,7 @@ class FlowAgent:
             handoff=conversation.handoff,
             entities={name: result.value for name, result in conversation.entities.items()},
             messages=[dict(message) for message in conversation.outbox.sent],
+            limits_reached=[event for event in conversation.events if isinstance(event, LimitReached)],
         )
 
     def _initial_state(self) -> dict[str, Any]:

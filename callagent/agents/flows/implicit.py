@@ -38,10 +38,10 @@ def text_message(conversation: Conversation, template: SmsTemplate) -> Decision:
     if not number:
         return Decision(content="Error: the caller's number is not known; the text message cannot be sent.")
     sender = template.senders.get(conversation.settings.environment, "")
-    conversation.queued.append(
+    refused = conversation.queue_message(
         {"kind": "template", "to_number": number, "from_number": sender, "template": template.name}
     )
-    return Decision(content="The text message is being sent.")
+    return Decision(content=refused or "The text message is being sent.")
 
 
 async def save_entities(dialogue: Dialogue, target: SaveEntities, arguments: Mapping[str, Any]) -> Decision:

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from callagent.agents.action import LimitReached
 from callagent.errors import CallagentError
 from callagent.log import get_logger
+from callagent.phone_numbers import comparable
 
 log = get_logger(__name__)
 MAX_MESSAGES = 50
 """Messages of one call; more are refused."""
+MAX_REFUSED = 20
+"""Refused messages that the record of a call shows."""
 MAX_RETRIES = 5
+_ADDRESS = re.compile(r"[^\s@,;:<>\"()]+@[^\s@,;:<>\"()]+")
+"""One e-mail address; a list of them is none."""
 DEFAULT_RETRIES = 3
 
 
@@ -41,6 +48,24 @@ class OutgoingMessage:
     """The provider's messaging service, instead of a sender."""
 
 
+@dataclass(frozen=True, slots=True)
+class MessageRules:
+    """How many messages a call may send, and to whom besides the caller's own number."""
+
+    per_call: int = 5
+    recipients: tuple[str, ...] = ()
+    """Numbers, e-mail addresses, `@example.org` for all addresses of a domain, or `any`."""
+
+    def allow(self, to: str, own_number: str | None) -> bool:
+        if "any" in self.recipients:
+            return True
+        if _ADDRESS.fullmatch(to):
+            known = {each.casefold() for each in self.recipients}
+            return to.casefold() in known or "@" + to.rpartition("@")[2].casefold() in known
+        number = comparable(to.removeprefix("whatsapp:"))
+        return bool(number) and number in {comparable(each) for each in (own_number or "", *self.recipients)}
+
+
 class MessageSender(Protocol):
     async def send(self, message: OutgoingMessage) -> str:
         """The provider's identifier of the message. Raises `MessageFailed`; bounded in time."""
@@ -54,13 +79,33 @@ class Outbox:
     """Kind of message -> who sends it; a kind that is not listed is kept in the record only."""
     opted_out: Container[str] = ()
     """Numbers that want no text messages: what is for them counts as done and is not sent."""
+    rules: MessageRules = MessageRules()
+    own_number: str | None = None
+    """Of the person on the line; None: withheld."""
     sent: list[dict[str, Any]] = field(default_factory=list)
-    """As the record shows them."""
+    """As the record shows them, refused ones too."""
+    _accepted: int = 0
     _deliveries: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def expect(self, kind: str, to: str) -> LimitReached | None:
+        """Count a message that is to be sent; or what keeps it from being sent, which the record shows."""
+        named = f"the {'e-mail' if kind == 'email' else 'text message'} to {to}"
+        refused: LimitReached | None = None
+        if to and not self.rules.allow(to, self.own_number):
+            why = "only the caller's own number and messages.recipients may be written to"
+            refused = LimitReached("message_recipients", f"{named} was not sent: {why}")
+        elif self._accepted >= self.rules.per_call:
+            refused = LimitReached("messages", f"{named} was not sent: limits.messages is {self.rules.per_call}")
+        if refused is None:
+            self._accepted += 1
+        elif sum(entry["status"] == "refused" for entry in self.sent) < MAX_REFUSED:
+            log.warning("limit_reached", limit=refused.limit)
+            self.sent.append({"kind": kind, "to": to, "text": "", "status": "refused", "detail": refused.detail})
+        return refused
 
     def post(self, message: OutgoingMessage, *, template: str = "", retries: int | None = None) -> None:
         """Begin to send a message; how it went is in `sent` later."""
-        entry = {
+        entry: dict[str, Any] = {
             "kind": message.kind,
             "to": message.to,
             "from": message.sender,

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from callagent.agents.flows.memory import MemoryStore
-from callagent.agents.flows.messages import MessageSender
+from callagent.agents.flows.messages import MessageRules, MessageSender
 from callagent.agents.flows.outside import Outside
 from callagent.models.protocol import Embedder
 
@@ -65,6 +65,7 @@ class FlowSettings:
     """Where what a caller leaves is kept; None: nowhere."""
     senders: Mapping[str, MessageSender] = field(default_factory=dict)
     """`sms`, `whatsapp`, `email` -> who sends it; a kind that is not listed is kept in the record only."""
+    message_rules: MessageRules = field(default_factory=MessageRules)
     delivery_timeout: float = 10.0
     """Seconds that the end of a call waits for messages being sent."""
 
