@@ -12,6 +12,7 @@ from callagent.config import Config
 from callagent.errors import UserError
 from callagent.local_server import LocalServer
 from callagent.log import get_logger
+from callagent.signalling import warn_of_end
 from callagent.sip import TlsContexts, TlsSettings
 from callagent.web import ServerHooks, make_app
 
@@ -68,6 +69,7 @@ async def _listen(
     stack.push_async_callback(listener.close)
     if tls is not None:
         _expect_certificate(tls, http.certificate)
+        warn_of_end(Path(http.certificate))
     try:
         return await listener.listen(http.listen.host, http.listen.port)
     except OSError as error:

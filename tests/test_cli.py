@@ -146,6 +146,9 @@ def test_check_of_a_sound_project(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
+        ('[http]\ncertificate = "server.pem"\n', ["'certificate' and 'key' go together"]),
+        ('[http]\nlogin_header = "X-User"\n', ["'login_header' needs 'login_proxies'"]),
+        ("[http]\nconnections_per_address = 0\n", ["callagent.toml:2", "http.connections_per_address"]),
         ("[sip]\nlisten = \n", ["callagent.toml: not valid TOML", "line 2"]),
         ("[spi]\n", ["callagent.toml:1: unknown setting 'spi'; did you mean 'sip'?"]),
         ('[sip]\n\nlisen = "127.0.0.1:1"\n', ["callagent.toml:3: unknown setting 'sip.lisen'; did you mean 'listen'?"]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import stat
 import subprocess
 import sys
@@ -173,7 +174,10 @@ def test_the_token_file_goes_with_the_server(tmp_path: Path) -> None:
     with serve(tmp_path, "--http", "127.0.0.1:0", project=MILL, **scripts(tmp_path, [], [])) as server:
         assert stat.S_IMODE(server.token_file.stat().st_mode) == 0o600
     assert not server.token_file.exists()
-    done = login_link(server, tmp_path)
+    with socket.socket() as nobody_else:
+        nobody_else.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        nobody_else.bind(("127.0.0.1", server.http_port))
+        done = login_link(server, tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
     assert f"no server listens at 127.0.0.1:{server.http_port}" in done.stderr
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from callagent.config.sections import Config
 
-_HIDDEN = (".env", ".git", ".cache", ".ssh", ".config", ".aws")
+_HIDDEN = (".env", ".git", ".cache", ".ssh", ".config", ".aws", ".local/state")
 """In a project's folder: what holds keys, or more of the repository than the project."""
 _FILE_SUFFIX = "_FILE"
 """Environment variables such as TWILIO_AUTH_TOKEN_FILE name files with secrets."""
@@ -29,9 +29,10 @@ def closed_paths(config: Config, project: Path) -> tuple[str, ...]:
 
 
 def _named(config: Config) -> Iterator[str]:
-    records, sip = config.records, config.sip
+    records, sip, http = config.records, config.sip, config.http
     yield from (config.file, records.path, records.spool, records.recordings, records.memory, records.json_lines)
     yield from (config.function_secrets, config.speech.voice_cache, sip.certificate, sip.key)
+    yield from (http.certificate, http.key)
     yield from (value for name, value in os.environ.items() if name.endswith(_FILE_SUFFIX) and name != _AUTHORITIES)
 
 

@@ -165,4 +165,3 @@ def _write_all(file: int, data: bytes) -> int:
     while left:
         left = left[os.write(file, left) :]
     return len(data)
-

@@ -107,12 +107,13 @@ def guard(open_paths: frozenset[str], access: Access) -> Middleware:
     async def let_in(request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.path in open_paths:
             return await handler(request)
-        identity = access.identify(request)
-        if identity is None:
-            if request.path not in _OPEN_PATHS:
-                return _turn_away(request)
+        if request.path in _OPEN_PATHS:
+            # Whoever has a session may log in again; the page has no proof of it.
             _refuse_foreign(request, access.public_url)
             return await handler(request)
+        identity = access.identify(request)
+        if identity is None:
+            return _turn_away(request)
         _refuse_foreign(request, access.public_url)
         if request.method not in _SAFE and identity.csrf and request.headers.get(CSRF_HEADER) != identity.csrf:
             raise web.HTTPForbidden(text="the request does not come from the dashboard")

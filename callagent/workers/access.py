@@ -127,4 +127,3 @@ def _is_part(path: Path, closed: Path) -> bool:
     if path.is_relative_to(closed):
         return True
     return path.parent == closed.parent and path.name.startswith((closed.name + "-", closed.name + "."))
-

@@ -33,9 +33,7 @@ OnClose = Callable[["ProcessLease", ZygoteProcess | None], Awaitable[None]]
 
 
 class ProcessLease:
-    def __init__(
-        self, fork: Fork, context: Plain, output_bytes: int, folder: PrivateFolder, on_close: OnClose
-    ) -> None:
+    def __init__(self, fork: Fork, context: Plain, output_bytes: int, folder: PrivateFolder, on_close: OnClose) -> None:
         self._fork = fork
         self._folder = folder
         self._context = context

@@ -30,9 +30,7 @@ class ProcessPool:
     async def lease(self, context: Plain) -> ProcessLease:
         """Raises `WorkerDied` when the project cannot be imported."""
         await self._current()
-        lease = ProcessLease(
-            self._fork, context, self._settings.output_bytes, self._make_folder(), self._closed_lease
-        )
+        lease = ProcessLease(self._fork, context, self._settings.output_bytes, self._make_folder(), self._closed_lease)
         self._leases.add(lease)
         try:
             await lease.start()

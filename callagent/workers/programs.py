@@ -76,9 +76,7 @@ def _loader(head: bytes) -> list[str]:
         size, count = struct.unpack_from(order + "HH", head, 54 if wide else 42)
         for start in range(offset, offset + size * count, size):
             if struct.unpack_from(order + "I", head, start)[0] == _PT_INTERP:
-                at, length = struct.unpack_from(
-                    order + ("Q16xQ" if wide else "I8xI"), head, start + (8 if wide else 4)
-                )
+                at, length = struct.unpack_from(order + ("Q16xQ" if wide else "I8xI"), head, start + (8 if wide else 4))
                 return [head[at : at + length].rstrip(b"\0").decode()]
     except (struct.error, UnicodeDecodeError):
         pass  # damaged, or its headers lie elsewhere: the kernel will refuse it

@@ -231,6 +231,29 @@ async def test_logging_in_by_the_page(served: Served) -> None:
         await browser.until("location.pathname == '/login'")
 
 
+async def test_a_one_time_link_opens_the_dashboard(tmp_path: Path) -> None:
+    """The cookie is for HTTPS alone, as with an https public_url; a browser sends it to this machine all the same."""
+    ways_in = {"public_url": "https://phone.example.com", "secure": True}
+    async with serve_dashboard(tmp_path, count=3, ways_in=ways_in) as served, open_browser() as browser:
+        assert served.access.local is not None
+        await browser.open(served.url + "/calls")
+        await browser.until("location.pathname == '/login' && document.querySelector('code')")
+        for width, scheme in ((1440, "light"), (390, "dark")):
+            await browser.size(width)
+            await browser.scheme(scheme)
+            await browser.screenshot(SHOTS / f"link-{width}-{scheme}.png")
+            assert await browser.violations() == []
+        link = served.access.local.make_link(time.monotonic())
+        # In the tab that shows the login page, and then once more.
+        await browser.open(f"{served.url}/login#{link}")
+        await browser.until("location.pathname == '/' && document.querySelector('.figures')")
+        assert link not in await browser.run("return location.href + document.referrer")
+        assert await browser.errors() == []
+        await browser.open(f"{served.url}/login#{link}")
+        await browser.until("document.querySelector('#message')?.textContent.includes('was used')")
+        assert await browser.run("return location.hash") == ""
+
+
 def test_the_graph_of_the_example_has_steps_and_edges() -> None:
     graph = project_graph(LoadedProject(ROOT))
     edges = {(edge["source"].rpartition("/")[2], edge["target"].rpartition("/")[2]) for edge in graph["edges"]}

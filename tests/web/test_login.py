@@ -93,6 +93,14 @@ async def test_who_logs_in_sees_calls_until_logging_out(visitor: Visitor) -> Non
     assert (await visitor.ask("/api/calls"))[0] == 401
 
 
+async def test_who_has_a_session_may_log_in_again(visitor: Visitor) -> None:
+    assert await visitor.log_in("ann", "correct horse") == 200
+    assert await visitor.log_in("vic", "viewer") == 200
+    assert (await visitor.ask("/api/me"))[1]["name"] == "vic"
+    foreign = {"Origin": "https://evil.example"}
+    assert (await visitor.ask("/api/login", "POST", {"name": "vic", "password": "viewer"}, **foreign))[0] == 403
+
+
 async def test_an_unsafe_request_needs_the_sessions_token(visitor: Visitor) -> None:
     call = live_call()
     visitor.served.calls["live1"] = call

@@ -81,9 +81,7 @@ async def remote_functions(
     `taken`: names of the project's own functions, which win.
     """
     try:
-        answer = await lease.run(
-            {"op": "describe_remote"}, timeout=ASK_SECONDS, on_message=answer_secrets(secrets_dir)
-        )
+        answer = await lease.run({"op": "describe_remote"}, timeout=ASK_SECONDS, on_message=answer_secrets(secrets_dir))
     except WorkerError as error:
         log.error("mcp_servers_not_asked", error=str(error))
         return {}

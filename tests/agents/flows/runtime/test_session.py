@@ -302,9 +302,7 @@ def test_named_errors(make: Any, body: str, error: str) -> None:
     assert make(body).run("f")["error"]["type"] == error
 
 
-def test_secrets_come_from_the_context_the_environment_and_the_core(
-    make: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_secrets_come_from_the_context_the_environment_and_the_core(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FROM_ENVIRONMENT", "e")
     core = Core()
     core.secrets["from_file"] = '{"user": "u"}'
