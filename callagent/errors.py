@@ -16,6 +16,8 @@ CallagentError
 
 from __future__ import annotations
 
+from callagent.scrubbing import scrub
+
 
 class CallagentError(Exception):
     """Base of everything below."""
@@ -41,7 +43,10 @@ class MissingExtra(UserError):
 
 
 class ProviderError(CallagentError):
-    """A speech or language provider failed."""
+    """A speech or language provider failed. The text has no keys: a provider may repeat the one that it was given."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(scrub(message))
 
 
 class ProviderTimeout(ProviderError):

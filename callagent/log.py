@@ -10,6 +10,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, cast
 
+from callagent.scrubbing import scrub
+
 _THEIR_WORDS: Final = ("error", "traceback", "text", "detail", "returned", "message", "reason", "what", "exception")
 
 
@@ -81,6 +83,10 @@ def _plain_fields(_: object, __: str, fields: dict[str, Any]) -> dict[str, Any]:
     return {name: plain(value) if isinstance(value, str) else value for name, value in fields.items()}
 
 
+def _scrubbed(_: object, __: str, line: Any) -> str:
+    return scrub(str(line))
+
+
 class _State:
     configured = False
     debug = False
@@ -121,7 +127,8 @@ def configure(level: str = "info", *, json: bool | None = None, redact: Callable
     if redact:
         processors.append(partial(_redacted, redact))
     structlog.configure(
-        processors=[*processors, renderer],
+        # Last, over the whole line: exceptions have texts of their own, and those that they came from.
+        processors=[*processors, renderer, _scrubbed],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
         logger_factory=structlog.PrintLoggerFactory(cast("Any", _StandardError())),
         cache_logger_on_first_use=True,

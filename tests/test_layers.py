@@ -9,11 +9,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1] / "callagent"
-EVERYBODY = {"callagent", "errors", "log", "call_info", "breaker", "key_tones", "phone_numbers", "token_budget"}
+EVERYBODY = {
+    *("callagent", "errors", "log", "scrubbing", "call_info", "breaker", "key_tones", "phone_numbers", "token_budget"),
+}
 
 MAY_IMPORT: dict[str, set[str]] = {
     "breaker": set(),
     "errors": set(),
+    "scrubbing": set(),
     "log": set(),
     "call_info": set(),
     "key_tones": set(),

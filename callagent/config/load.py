@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from callagent.config.engines import ModelFallback, VoiceLike
+from callagent.config.secret_values import secret_values
 from callagent.config.sections import (
     Config,
     Number,
@@ -22,6 +23,7 @@ from callagent.config.sections import (
     Webhook,
 )
 from callagent.errors import ConfigError
+from callagent.scrubbing import remember_secrets
 
 _SHAPES = {"tuple_type": "should be a list", "model_type": "should be a table", "dict_type": "should be a table"}
 _SECRETS = {
@@ -65,9 +67,11 @@ def load_config(path: Path | None, environment: Mapping[str, str] | None = None)
     _apply_secrets(data, variables)
     overridden = _apply_overrides(data, variables)
     try:
-        return Config.model_validate(data).from_file(str(path.resolve()) if path else "")
+        config = Config.model_validate(data).from_file(str(path.resolve()) if path else "")
     except ValidationError as error:
         raise ConfigError(_explain(error, path, text, overridden)) from None
+    remember_secrets(secret_values(config))
+    return config
 
 
 def find_config(project: Path) -> Path | None:

@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
+from callagent.scrubbing import scrub
+
 KINDS: Final = ("card", "email", "phone")
 
 _DIGIT_WORDS: Final = {
@@ -113,7 +115,7 @@ class Redaction:
                 return self.text(str(value))
 
     def text(self, text: str) -> str:
-        text = self._without_entities(text)
+        text = scrub(self._without_entities(text))
         if "email" in self._kinds:
             text = _SPOKEN_EMAIL.sub("[email]", _EMAIL.sub(lambda m: "[email]" if m["email"] else m.group(), text))
         if "card" in self._kinds or "phone" in self._kinds:
@@ -145,7 +147,7 @@ class Redaction:
         return {**message, "line": self._without_entities(message["line"]), "text": self._sip_message(message["text"])}
 
     def _sip_message(self, text: str) -> str:
-        start_line, *lines = text.splitlines(keepends=True) or [""]
+        start_line, *lines = scrub(text).splitlines(keepends=True) or [""]
         parts, routing = [self._without_entities(start_line)], True
         for line in lines:
             # A line that begins with a space continues the header before it (§7.3.1).
