@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from callagent import log as logs
+from callagent import phone_numbers
 from callagent.admission import CallerLimits
 from callagent.agents.action import AgentProject, Handoff
 from callagent.call import Call, CallServices, CallSettings, Event
@@ -128,6 +129,7 @@ class Server:
         router = await Router.open(config, project, MeteredModel(model), stack)
         speech = await CallSpeech.open(config.speech, stack)
         await speech.prepare(router.projects())
+        phone_numbers.prepare()
         server = cls(config, router, observation, speech)
         if (lineup := lineup_of(model)) is not None:
             server._lineups.append(lineup)

@@ -10,6 +10,7 @@ import wave
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -50,13 +51,13 @@ def share(samples: list[int], hertz: int) -> float:
 
 
 @contextmanager
-def mill(folder: Path, miller: str, ring_seconds: int = 60) -> Iterator[ServerProcess]:
+def mill(folder: Path, miller: str, ring_seconds: int = 60, **more: str) -> Iterator[ServerProcess]:
     """The mill, whose miller is called at this URI."""
     config = folder / "callagent.toml"
     target = f'name = "miller"\nuri = "{miller}"\nmethod = "invite"\nring_seconds = {ring_seconds}\n'
     config.write_text(f"[[targets]]\n{target}")
     settings = {**scripts(folder, ["a person please", "no"], THOUGHTS), "RECORDS__RECORDINGS": str(folder / "audio")}
-    with serve(folder, "--config", str(config), project=MILL, **settings) as server:
+    with serve(folder, "--config", str(config), project=MILL, **settings, **more) as server:
         yield server
 
 
@@ -178,3 +179,45 @@ async def test_the_caller_gives_up_while_it_rings(tmp_path: Path) -> None:
                 await leg.call.closed.wait()
             record = (await asyncio.to_thread(server.wait_for_records, 1))[0]
     assert (record["end_reason"], record["handoff"]) == ("caller_hangup", False)
+
+
+class Elsewhere(asyncio.DatagramProtocol):
+    """A person who has always just moved to another room of the same house."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self._transport: asyncio.DatagramTransport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.DatagramTransport", transport)
+
+    @property
+    def host(self) -> str:
+        host, port = self._transport.get_extra_info("sockname")
+        return f"{host}:{port}"
+
+    def datagram_received(self, data: bytes, source: tuple[str, int]) -> None:
+        request, *fields = data.decode().partition("\r\n\r\n")[0].split("\r\n")
+        if not request.startswith("INVITE "):
+            return
+        self.asked.append(request)
+        kept = [field for field in fields if field.startswith(("Via:", "From:", "Call-ID:", "CSeq:"))]
+        to = next(field for field in fields if field.startswith("To:"))
+        moved = f"Contact: <sip:room{len(self.asked)}@{self.host}>"
+        lines = ["SIP/2.0 302 Moved Temporarily", *kept, f"{to};tag=moved", moved, "Content-Length: 0", "", ""]
+        self._transport.sendto("\r\n".join(lines).encode(), source)
+
+
+async def test_who_is_always_elsewhere_is_looked_for_so_often_and_the_record_says_so(tmp_path: Path) -> None:
+    loop = asyncio.get_running_loop()
+    transport, person = await loop.create_datagram_endpoint(Elsewhere, local_addr=("127.0.0.1", 0))
+    with mill(tmp_path, f"sip:miller@{person.host}", LIMITS__TRANSFER_ATTEMPTS="2") as server:
+        async with talker(server.sip) as caller:
+            await ask_for_the_miller(caller)
+            await until(lambda: any(line["event"] == "handoff_failed" for line in server.log()), 60)
+        record = (await asyncio.to_thread(server.wait_for_records, 1))[0]
+    transport.close()
+    assert [line.partition("@")[0] for line in dict.fromkeys(person.asked)] == ["INVITE sip:miller", "INVITE sip:room1"]
+    (transfer,) = record["transfers"]
+    assert "limits.transfer_attempts" in transfer["detail"]
+    assert [one["limit"] for one in record["limits_reached"]] == ["transfer_attempts"]
