@@ -6,6 +6,7 @@ Only its user can read it: the folder is private, or nobody else can write there
 from __future__ import annotations
 
 import contextlib
+import glob
 import json
 import os
 from dataclasses import asdict, dataclass
@@ -44,22 +45,26 @@ class LocalServer:
 
 
 def find_server(name: str) -> LocalServer | None:
-    """The server that listens at `name`; None: no file of it is there. Raises `UserError` for one that is another's."""
-    for folder in [*_folders(), _SYSTEM_SERVICE]:
-        path = folder / _file_name(name)
-        try:
-            return LocalServer(**json.loads(path.read_text()))
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        except PermissionError:
-            raise UserError(started_by_another(name)) from None
-        except (OSError, ValueError, TypeError) as error:
-            raise UserError(f"the token file {path} cannot be read: {error}; start the server again") from None
+    """The server that listens at `name`, else the one at that port of another address: it may listen on every one.
+
+    None: there is no file of it, or it is another user's. Raises `UserError` for a file that is damaged.
+    """
+    port = name.rpartition(":")[2]
+    for pattern in (glob.escape(_file_name(name)), _file_name(f"*:{port}")):
+        for folder in [*_folders(), _SYSTEM_SERVICE]:
+            for path in sorted(glob.glob(f"{glob.escape(str(folder))}/{pattern}")):
+                if (found := _read(Path(path))) is not None:
+                    return found
     return None
 
 
-def started_by_another(name: str) -> str:
-    return f"the server at {name} was started by another user: run this command as that user"
+def _read(path: Path) -> LocalServer | None:
+    try:
+        return LocalServer(**json.loads(path.read_text()))
+    except (FileNotFoundError, PermissionError):
+        return None
+    except (OSError, ValueError, TypeError) as error:
+        raise UserError(f"the token file {path} cannot be read: {error}; start the server again") from None
 
 
 def _file_name(name: str) -> str:

@@ -79,6 +79,8 @@ async def serve(config: Config, project: Path) -> None:
         lines = await server.listen(stack)
         # It takes 60 ms, which the first caller would wait for: nobody knows yet that we are ready.
         calm_collector()
+        # Whoever has read that we are ready may tell us to stop.
+        server.heed_signals()
         for line in lines:
             print(line, flush=True)  # noqa: T201
         await server.serve()
@@ -144,11 +146,14 @@ class Server:
             lines += await self._listen_http(stack)
         return lines
 
-    async def serve(self) -> None:
-        """Until a signal: drain. A second signal: end every call now."""
+    def heed_signals(self) -> None:
+        """From here on SIGTERM and SIGINT are for `serve`."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._signals.put_nowait, None)
+
+    async def serve(self) -> None:
+        """Until a signal: drain. A second signal: end every call now."""
         await self._signals.get()
         self._draining = True
         log.info("draining", calls=len(self._calls))

@@ -31,7 +31,7 @@ def add_login_link(commands: Commands) -> None:
 
 def _login_link(options: argparse.Namespace) -> int:
     from callagent.config import override
-    from callagent.local_server import find_server, started_by_another
+    from callagent.local_server import find_server
 
     config = config_of(options)
     listen = (override(config, {"http.listen": options.http}) if options.http else config).http.listen
@@ -41,7 +41,10 @@ def _login_link(options: argparse.Namespace) -> int:
             raise UserError(f"no server listens at {listen}: `callagent serve` starts one, --http names another place")
         if config.users:
             raise UserError(f"the server at {listen} has [[users]]: log in there by name and password")
-        raise UserError(f"{started_by_another(listen)}; where it has [[users]], log in by name and password")
+        raise UserError(
+            f"the server at {listen} was started by another user: run this command as that user; "
+            "where it has [[users]], log in by name and password"
+        )
     print(f"{server.url}/login#{_ask_for_link(server, listen)}")
     return 0
 
