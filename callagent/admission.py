@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter, OrderedDict, deque
 from collections.abc import Container
 
 from callagent.call_info import CallInfo
+from callagent.phone_numbers import caller_key
 
 MAX_CALLERS = 10_000
 """Numbers that are remembered for a minute; beyond, the one that has not called for longest is forgotten."""
 MINUTE = 60.0
-_E164 = re.compile(r"\+[1-9][0-9]{6,14}", re.ASCII)
 
 
 class CallerLimits:
@@ -59,4 +58,4 @@ class CallerLimits:
     def _number(self, info: CallInfo) -> str | None:
         if info.direction != "inbound" or info.trunk in self._shared:
             return None
-        return info.caller if info.caller is not None and _E164.fullmatch(info.caller) else None
+        return None if info.caller is None else caller_key(info.caller)

@@ -41,6 +41,12 @@ def e164(number: str) -> str | None:
     return phonenumbers.format_number(parsed, phonenumbers.PhoneNumberFormat.E164)
 
 
+def caller_key(caller: str) -> str | None:
+    """What tells a caller's number from others, however it is written; None: it is not in E.164."""
+    plain = _SEPARATORS.sub("", caller)
+    return e164(caller) or plain if _E164.fullmatch(plain) else None
+
+
 def comparable(destination: str) -> str:
     """The number in a destination of any form (E.164, national digits, `tel:`, `sip:` of a number); empty: none.
 

@@ -54,6 +54,18 @@ def test_who_has_no_number_of_their_own_is_not_counted(info: CallInfo) -> None:
         assert limits.over_at_once(info) is None
 
 
+@pytest.mark.parametrize("written", ["+44 20 7946 0000", "+44-20-7946-0000", "+44(0)2079460000", "+442079460000"])
+def test_a_number_is_one_however_it_is_written(written: str) -> None:
+    limits = CallerLimits(1, 5)
+    limits.began(CALL)
+    assert limits.admit(replace(CALL, caller=written), 0.0) == "caller_calls"
+
+
+def test_numbers_of_countries_that_there_are_not_are_counted_too() -> None:
+    limits, info = CallerLimits(5, 1), replace(CALL, caller="+999123456789")
+    assert [limits.admit(info, 0.0) for _ in range(2)] == [None, "caller_calls_per_minute"]
+
+
 def test_what_is_remembered_of_callers_is_bounded() -> None:
     limits = CallerLimits(1, 1)
     for number in range(MAX_CALLERS + 100):

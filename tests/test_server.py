@@ -9,6 +9,7 @@ import socket
 import sqlite3
 import urllib.error
 import urllib.request
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
@@ -220,7 +221,7 @@ async def test_one_number_has_so_many_calls_at_once_and_others_none_the_less(tmp
             async with talker(server.sip, "ann") as one, talker(server.sip, "ann") as two:
                 await one.listen(1)
                 await two.listen(1)
-        _, text = await asyncio.to_thread(status, server.http_port, "/metrics")
+        text = (await asyncio.to_thread(partial(status, **server.login), server.http_port, "/metrics"))[1]
         assert 'callagent_limit_reached_total{limit="caller_calls"} 3' in text
         assert sum(line["event"] == "limit_reached" for line in server.log()) == 1
 
@@ -232,3 +233,17 @@ async def test_one_number_begins_so_many_calls_a_minute(tmp_path: Path) -> None:
         response = await asyncio.to_thread(invite, server)
     assert response.startswith("SIP/2.0 486 ")
     assert "\r\nRetry-After: 60" in response
+
+
+async def test_a_call_that_has_used_its_tokens_ends_and_its_record_says_why(tmp_path: Path) -> None:
+    with serve(tmp_path, "--http", "127.0.0.1:0", project=MILL, LIMITS__MODEL_TOKENS="1", **quick(tmp_path)) as server:
+        async with talker(server.sip) as caller:
+            await caller.listen(1)
+            # The model asks for a function, and would be asked again with what that gave.
+            await caller.say()
+            await caller.ended()
+        (record,) = await asyncio.to_thread(server.wait_for_records, 1)
+        text = (await asyncio.to_thread(partial(status, **server.login), server.http_port, "/metrics"))[1]
+    assert [one["limit"] for one in record["limits_reached"]] == ["model_tokens"]
+    assert record["end_reason"] == "error"
+    assert 'callagent_limit_reached_total{limit="model_tokens"} 1' in text
