@@ -48,6 +48,7 @@ from callagent.log import get_logger
 from callagent.messaging import message_rules, message_senders
 from callagent.models import (
     REMOTE,
+    AnswerTimeouts,
     FailoverModel,
     LanguageModel,
     ModelNames,
@@ -107,8 +108,9 @@ def open_language_model(config: Config) -> LanguageModel:
     """The model that the settings name, with those that are asked where it fails or by name. Raises `UserError`."""
     section = config.model
     first = ModelFallback(name=section.name, base_url=section.base_url, api_key=section.api_key)
+    timeouts = AnswerTimeouts(section.fallback_after, section.first_token_timeout, section.next_token_timeout)
     models = [(each.name, _open_one_model(each, section)) for each in (first, *section.fallbacks)]
-    model = FailoverModel(models) if section.fallbacks else models[0][1]
+    model = FailoverModel(models, timeouts) if section.fallbacks else models[0][1]
     others = {name: _open_named_model(name, section) for name in set(section.names.values()) - {section.name}}
     # A name that leads to the configured model is answered by it, with its fallbacks.
     return NamedModels(model, {**others, section.name: model}) if section.names else model
@@ -135,6 +137,7 @@ def _open_one_model(asked: ModelFallback, section: ModelSection) -> LanguageMode
         temperature=section.temperature,
         reasoning_effort=section.reasoning_effort,
         first_token_timeout=section.first_token_timeout,
+        next_token_timeout=section.next_token_timeout,
         total_timeout=section.total_timeout,
         fallback=_open_larger_model(section) if kind == "functiongemma" else None,
     )

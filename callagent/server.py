@@ -280,7 +280,7 @@ class Server:
             longest_call=config.limits.call_seconds,
             end_function=config.limits.end_function_seconds,
             recordings=recordings,
-            asks_to_wait=bool(config.model.fallbacks),
+            filler_after=config.model.filler_after,
             language=config.speech.language,
         )
 

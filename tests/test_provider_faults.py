@@ -278,7 +278,7 @@ async def play(cast: Cast) -> Trial:
         timed = TimedVoice(own, lambda text, asked, answered: emit(SpeechMade(text, asked, answered)))
         return TurnTaker(ears, timed, emit, TurnSettings(final_wait=5.0))
 
-    settings = CallSettings(fallback=cast.fallback, asks_to_wait=True)
+    settings = CallSettings(fallback=cast.fallback, filler_after=1.2)
     services = CallServices(MemoryStore(), resolve, lambda provider, name: False)  # type: ignore[arg-type]
     record = await Call(leg, FakeProject(agent), make_taker, services, settings).run()
     lineups = (recognizer.lineup, model.lineup, voice.lineup)

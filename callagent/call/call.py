@@ -24,7 +24,7 @@ from callagent.breaker import ON_PROVIDER_FAILURE
 from callagent.call.keeping import Keeping
 from callagent.call.leaving import Leaving
 from callagent.call.media import AudioTap, Tape
-from callagent.call.outage import Outages, last_words, patience
+from callagent.call.outage import Outages, last_words, word_of_patience
 from callagent.call.performer import Performer
 from callagent.call.record import Recorder
 from callagent.call.reply import Replies, opening
@@ -342,8 +342,8 @@ class Call:
         self._fall_back()
         if self._outages.leaving is None:
             self._replies.begin(self._the_agent.reply(turn))
-            if self._settings.asks_to_wait:
-                self._taker.function_started(0, patience(self._sounding.language))
+            if self._settings.filler_after:
+                self._taker.wait_for_answer(word_of_patience(self._sounding.language, self._settings.filler_after))
 
     def _reply_done(self, number: int, error: str | None) -> None:
         if error is None or number != self._replies.number:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import cycle, islice
 from typing import Final
 
 from callagent.agents.action import DelayResponse, Handoff, HangUp, LatencyControl
@@ -10,16 +11,18 @@ from callagent.call_info import EndReason
 MOST_FAILURES: Final = {"recognizer": 2, "model": 2, "voice": 1}
 """So many outages of a role in a row end the agent's part. Who is not understood once is asked again; a voice that is
 out cannot ask."""
-PATIENCE_SECONDS: Final = 1.2
-"""Without a word of the answer, after which the caller is asked to wait."""
+FILLER_INTERVAL: Final = 2.0
+"""Seconds of silence after a word of patience until the next one: nobody waits 3 s without a voice."""
+MAX_FILLERS: Final = 12
+"""Words of patience in one turn; a model's longest answer takes 30 s."""
 _PATIENCE: Final = {
-    "de": "Einen Moment, bitte.",
-    "en": "One moment, please.",
-    "es": "Un momento, por favor.",
-    "fr": "Un instant, s'il vous plaît.",
-    "it": "Un momento, per favore.",
-    "nl": "Een moment, alstublieft.",
-    "pt": "Um momento, por favor.",
+    "de": ("Einen Moment, bitte.", "Es dauert noch einen Augenblick.", "Danke, dass Sie warten."),
+    "en": ("One moment, please.", "It takes a little longer.", "Thank you for waiting."),
+    "es": ("Un momento, por favor.", "Tardará un poco más.", "Gracias por esperar."),
+    "fr": ("Un instant, s'il vous plaît.", "Cela prend encore un moment.", "Merci de patienter."),
+    "it": ("Un momento, per favore.", "Ci vuole ancora un attimo.", "Grazie per l'attesa."),
+    "nl": ("Een moment, alstublieft.", "Het duurt nog even.", "Bedankt voor het wachten."),
+    "pt": ("Um momento, por favor.", "Demora só mais um pouco.", "Obrigado por esperar."),
 }
 _LAST_WORDS: Final = {
     "de": "Entschuldigung, wir haben gerade eine technische Störung.",
@@ -32,10 +35,14 @@ _LAST_WORDS: Final = {
 }
 
 
-def patience(language: str) -> LatencyControl | None:
-    """What is said while an answer is late; None: nothing is known in this language."""
-    text = _PATIENCE.get(_primary(language))
-    return LatencyControl(PATIENCE_SECONDS, 60.0, (DelayResponse(text, 1.0),)) if text else None
+def word_of_patience(language: str, after: float) -> LatencyControl | None:
+    """What is said after so many seconds of waiting for an answer; None: nothing is known in this language."""
+    texts = _PATIENCE.get(_primary(language))
+    if texts is None:
+        return None
+    # The first is said once: what follows it varies.
+    said = [texts[0], *islice(cycle(texts[1:]), MAX_FILLERS - 1)]
+    return LatencyControl(after, FILLER_INTERVAL, tuple(DelayResponse(text, 1.0) for text in said))
 
 
 def last_words(language: str) -> str:

@@ -35,8 +35,8 @@ class CallSettings:
     recordings: Path | None = None
     fallback: str = ""
     """Name of the target for a caller whom the agent cannot serve any longer; empty: the call ends."""
-    asks_to_wait: bool = False
-    """Whether the caller hears a word when the model's answer is late: another model may have to be asked."""
+    filler_after: float = 0.0
+    """Silence while the caller waits for the answer, after which a word of patience is said; 0: none is."""
     transfers: int = 3
     """How often the agent may give the caller away; transfers that came to nothing and refused ones count too."""
     model_tokens: int = 1_000_000

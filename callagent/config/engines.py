@@ -106,7 +106,15 @@ class ModelSection(Section):
     """A model as projects name it -> as `name` does; `*`: names that are not listed."""
     reasoning_effort: Literal["", "none", "minimal", "low", "medium", "high"] = ""
     temperature: float | None = None
-    first_token_timeout: float = Field(default=8.0, gt=0)
+    filler_after: float = Field(default=1.2, ge=0)
+    """Seconds of silence after the caller's turn, or within the answer, until a word of patience is said, unless a
+    filler of the project speaks; again after each 2 s of further silence. 0: never."""
+    fallback_after: float = Field(default=2.5, gt=0)
+    """Seconds without a first token after which the next of `fallbacks` is asked."""
+    first_token_timeout: float = Field(default=6.0, gt=0)
+    """Seconds, where no other model is left to ask."""
+    next_token_timeout: float = Field(default=2.0, gt=0)
+    """Seconds from one token to the next."""
     total_timeout: float = Field(default=30.0, gt=0)
     fallbacks: tuple[ModelFallback, ...] = ()
     functiongemma: FunctionGemmaSettings = FunctionGemmaSettings()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from callagent.models.embedding import open_embedder
 from callagent.models.factory import PROVIDERS, ProviderSettings, open_model
-from callagent.models.failover import REMOTE, FailoverModel
+from callagent.models.failover import REMOTE, AnswerTimeouts, FailoverModel
 from callagent.models.metered import MeteredModel
 from callagent.models.names import ModelNames, NamedModels, lineup_of
 from callagent.models.protocol import (
@@ -23,6 +23,7 @@ from callagent.models.protocol import (
 __all__ = [
     "PROVIDERS",
     "REMOTE",
+    "AnswerTimeouts",
     "Delta",
     "Embedder",
     "FailoverModel",

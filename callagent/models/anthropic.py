@@ -48,8 +48,8 @@ class Answer:
     _input_tokens: int = 0
     _output_tokens: int = 0
 
-    def take(self, event: str) -> str:
-        """The text that an event adds. Raises `ProviderError` for an error event and for what is no event."""
+    def take(self, event: str) -> str | None:
+        """As `model_server.Answer`."""
         data = read_event(event, _PROTOCOL)
         try:
             match data["type"]:
@@ -66,7 +66,7 @@ class Answer:
                 # New kinds of events may come at any time, and "ping" says nothing.
         except (ValueError, TypeError, LookupError, AttributeError) as error:
             raise not_of(_PROTOCOL, event) from error
-        return ""
+        return None
 
     def rest(self) -> Iterator[Delta]:
         """Tool calls in their order, usage."""
@@ -77,12 +77,12 @@ class Answer:
         if self._input_tokens or self._output_tokens:
             yield Delta(usage=Usage(self._input_tokens, self._output_tokens))
 
-    def _begin_block(self, index: int, block: Mapping[str, Any]) -> str:
+    def _begin_block(self, index: int, block: Mapping[str, Any]) -> str | None:
         if block["type"] == "tool_use":
             if len(self._calls) == _MOST_CALLS:
                 raise ProviderError(f"the model called more than {_MOST_CALLS} tools at once")
             self._calls[index] = _ToolUse(str(block["id"]), str(block["name"]), json.dumps(block.get("input") or {}))
-        return str(block.get("text") or "") if block["type"] == "text" else ""
+        return str(block.get("text") or "") or None if block["type"] == "text" else ""
 
     def _add_to_block(self, index: int, delta: Mapping[str, Any]) -> str:
         if delta["type"] == "input_json_delta" and index in self._calls:
@@ -108,7 +108,7 @@ class AnthropicModel:
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[Tool], settings: ModelSettings
     ) -> AsyncIterator[Delta]:
-        deadlines = Deadlines.begin(self._settings.first_token_timeout, self._settings.total_timeout)
+        deadlines = Deadlines.of(self._settings)
         headers = {"x-api-key": self._settings.api_key, "anthropic-version": _VERSION}
         request = Request(self._url, headers, self._body(messages, tools, settings))
         async with aclosing(self._server.deltas(request, deadlines, Answer())) as deltas:

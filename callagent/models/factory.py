@@ -20,8 +20,10 @@ class ProviderSettings:
     """Used where a request does not set its own."""
     reasoning_effort: str = ""
     """`none`, `minimal`, `low`, `medium` or `high`, for models that reason; empty: the model's own."""
-    first_token_timeout: float = 8.0
+    first_token_timeout: float = 6.0
     """Seconds from the request to the first token."""
+    next_token_timeout: float = 2.0
+    """Seconds from one token to the next."""
     total_timeout: float = 30.0
     """Seconds from the request to the end of the answer."""
     fallback: LanguageModel | None = None
@@ -61,6 +63,7 @@ def _open_functiongemma(rest: str, settings: ProviderSettings) -> LanguageModel:
         api_key=settings.api_key if settings.base_url else "",
         temperature=settings.temperature,
         first_token_timeout=settings.first_token_timeout,
+        next_token_timeout=settings.next_token_timeout,
         total_timeout=settings.total_timeout,
     )
     return open_functiongemma(rest, engine, settings.fallback)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import AsyncIterator, Sequence
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from callagent.breaker import Lineup, Member, is_alarm
 from callagent.errors import AnswerWithheld, ProviderError, ProviderTimeout
@@ -17,10 +19,18 @@ log = get_logger(__name__)
 
 REMOTE = ("anthropic", "gemini", "openai")
 """Providers of models behind a network."""
-FIRST_DELTA_SECONDS = 2.5
-"""From the request to the first of the answer."""
-NEXT_DELTA_SECONDS = 2.5
-"""From one piece of an answer to the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerTimeouts:
+    """Seconds that a model of a line-up has."""
+
+    fallback_after: float = 2.5
+    """To begin its answer, where another model is left to ask."""
+    first_token: float = 6.0
+    """To begin its answer, where none is."""
+    next_token: float = 2.0
+    """From one piece of its answer to the next."""
 
 
 _SENTENCE_ENDS = re.compile(r"[.!?…:;。！？]['\")\]]*\s|\n")
@@ -31,8 +41,10 @@ class _Held:
 
     def __init__(self) -> None:
         self._text = ""
-        self.released = False
-        """Something of the answer was passed on."""
+        self.passed = ""
+        """The text that was passed on: it is heard, or about to be."""
+        self.called = False
+        """A call of a function was passed on: what it does cannot be taken back."""
 
     def feed(self, delta: Delta) -> list[Delta]:
         """What may be passed on now. A call of a function goes on at once, with all before it."""
@@ -42,19 +54,42 @@ class _Held:
         text, self._text = self._text[:whole], self._text[whole:]
         if not text and delta.tool_call is None and delta.usage is None:
             return []
-        self.released = self.released or bool(text) or delta.tool_call is not None
+        self.passed += text
+        self.called = self.called or delta.tool_call is not None
         return [replace(delta, text=text)]
 
     def rest(self) -> list[Delta]:
         text, self._text = self._text, ""
+        self.passed += text
         return [Delta(text=text)] if text else []
+
+
+class _Remainder:
+    """Takes from an answer that another model continues the sentences that were passed on before."""
+
+    def __init__(self, passed: str) -> None:
+        self._passed = {_normal(sentence) for sentence in _sentences(passed)}
+
+    def of(self, delta: Delta) -> Delta | None:
+        """The delta without what the caller has heard already; None: nothing is left of it."""
+        while self._passed and delta.text.strip():
+            first = _sentences(delta.text)[0]
+            if _normal(first) not in self._passed:
+                # The answer has come to something new: from here on a repetition is meant.
+                self._passed.clear()
+            else:
+                delta = replace(delta, text=delta.text.lstrip()[len(first) :])
+        return delta if delta.text or delta.tool_call or delta.usage else None
 
 
 class FailoverModel:
     """The members' breakers are shared by all calls."""
 
-    def __init__(self, models: Sequence[tuple[str, LanguageModel]]) -> None:
+    def __init__(
+        self, models: Sequence[tuple[str, LanguageModel]], timeouts: AnswerTimeouts = AnswerTimeouts()
+    ) -> None:
         """Names, as settings give them, and models. Those without a provider in front are of this machine."""
+        self._timeouts = timeouts
         members = [Member(name, model, embedded=name.partition("/")[0] not in REMOTE) for name, model in models]
         self.lineup = Lineup("model", members)
         self._counted = self.lineup
@@ -70,22 +105,21 @@ class FailoverModel:
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[Tool], settings: ModelSettings
     ) -> AsyncIterator[Delta]:
-        """As `LanguageModel`. An answer of which a sentence was passed on is not begun again: its failure is raised."""
+        """As `LanguageModel`. Of an answer that stops, the next model gives the rest, unless a tool was called."""
         failure: ProviderError | None = None
+        passed = ""
         for place, member in enumerate(self.lineup.members):
             if not self.lineup.may_ask(member, _now()):
                 continue
             # A model's name belongs to the first provider; the others have their own.
             own = replace(settings, model="") if place else settings
-            answering = member.provider.stream(messages, tools, own)
-            begun, held = False, _Held()
+            asked = _continued(messages, passed) if passed and not member.embedded else messages
+            answering = member.provider.stream(asked, tools, own)
+            held, remainder = _Held(), _Remainder(passed)
             try:
-                while (delta := await self._next(answering, member, begun=begun)) is not None:
-                    begun = True
-                    for one in held.feed(delta):
-                        yield one
-                for one in held.rest():
-                    yield one
+                async for delta in self._deltas(answering, member, held):
+                    if (left := remainder.of(delta)) is not None:
+                        yield left
                 member.breaker.succeed()
                 return
             except (ProviderError, TimeoutError) as error:
@@ -95,19 +129,35 @@ class FailoverModel:
                     raise
                 failure = _as_provider_error(error, member)
                 self._note_failure(member, failure)
-                if held.released:
+                if held.called:
                     raise failure from None
+                passed += held.passed
             finally:
                 await answering.aclose()  # type: ignore[attr-defined]
         self._counted.outages += 1
         log.error("provider_outage", role="model")
         raise failure or ProviderError("no model may be asked: all have failed lately")
 
+    async def _deltas(
+        self, answering: AsyncIterator[Delta], member: Member[LanguageModel], held: _Held
+    ) -> AsyncIterator[Delta]:
+        """What may be passed on of one model's answer. Raises `ProviderError` and `TimeoutError`."""
+        begun = False
+        while (delta := await self._next(answering, member, begun=begun)) is not None:
+            begun = True
+            for one in held.feed(delta):
+                yield one
+        for one in held.rest():
+            yield one
+
     async def _next(
         self, answering: AsyncIterator[Delta], member: Member[LanguageModel], *, begun: bool
     ) -> Delta | None:
         """Raises `TimeoutError`."""
-        seconds = NEXT_DELTA_SECONDS if begun else FIRST_DELTA_SECONDS
+        is_last = member is self.lineup.members[-1]
+        seconds = self._timeouts.first_token if is_last else self._timeouts.fallback_after
+        if begun:
+            seconds = self._timeouts.next_token
         async with asyncio.timeout(None if self.lineup.is_patient(member) else seconds):
             return await anext(answering, None)
 
@@ -124,7 +174,30 @@ class FailoverModel:
 def _as_provider_error(error: ProviderError | TimeoutError, member: Member[LanguageModel]) -> ProviderError:
     if isinstance(error, ProviderError):
         return error
-    return ProviderTimeout(f"the model '{member.name}' did not answer within {FIRST_DELTA_SECONDS:g} s")
+    return ProviderTimeout(f"the model '{member.name}' did not begin its answer, or go on with it, in time")
+
+
+def _continued(messages: Sequence[Message], passed: str) -> Sequence[Message]:
+    """The conversation for a model that is to go on with an answer of which the caller has heard `passed`."""
+    note = (
+        f"You have begun your answer already; the caller has heard this part of it: {json.dumps(passed.strip())}\n"
+        "Give only the rest of the answer. Repeat nothing of that part."
+    )
+    first = messages[0] if messages else None
+    if first is not None and first.get("role") == "system" and isinstance(first.get("content"), str):
+        return [{**first, "content": f"{first['content']}\n\n{note}"}, *messages[1:]]
+    return [{"role": "system", "content": note}, *messages]
+
+
+def _sentences(text: str) -> list[str]:
+    """The text's sentences without the white space before them."""
+    ends = [match.end() for match in _SENTENCE_ENDS.finditer(text)]
+    bounds = [0, *ends, len(text)]
+    return [text[start:end].lstrip() for start, end in pairwise(bounds) if text[start:end].strip()]
+
+
+def _normal(sentence: str) -> str:
+    return "".join(letter for letter in sentence.casefold() if letter.isalnum())
 
 
 def _now() -> float:

@@ -50,8 +50,8 @@ class Answer:
     """The API's word for why the answer ended."""
     usage: Usage | None = None
 
-    def take(self, event: str) -> str:
-        """The text that an event adds. Raises `ProviderError` for an error event and for what is no event."""
+    def take(self, event: str) -> str | None:
+        """As `model_server.Answer`."""
         data = read_event(event, _PROTOCOL)
         try:
             if reason := (data.get("promptFeedback") or {}).get("blockReason"):
@@ -61,7 +61,8 @@ class Answer:
                 self.usage = Usage(
                     int(counted.get("promptTokenCount") or 0), sum(int(counted.get(key) or 0) for key in output)
                 )
-            return "".join(self._take_candidate(candidate) for candidate in (data.get("candidates") or ())[:1])
+            candidates = data.get("candidates") or ()
+            return self._take_candidate(candidates[0]) if candidates else None
         except (ValueError, TypeError, LookupError, AttributeError) as error:
             raise not_of(_PROTOCOL, event) from error
 
@@ -79,9 +80,10 @@ class Answer:
         if self.usage:
             yield Delta(usage=self.usage)
 
-    def _take_candidate(self, candidate: Mapping[str, Any]) -> str:
+    def _take_candidate(self, candidate: Mapping[str, Any]) -> str | None:
         text = ""
-        for part in (candidate.get("content") or {}).get("parts") or ():
+        parts = (candidate.get("content") or {}).get("parts") or ()
+        for part in parts:
             if "functionCall" in part:
                 if len(self.calls) == _MOST_CALLS:
                     raise ProviderError(f"the model called more than {_MOST_CALLS} tools at once")
@@ -91,7 +93,7 @@ class Answer:
                 text += str(part.get("text") or "")
         self.end = str(candidate.get("finishReason") or self.end)
         self.spoken = self.spoken or bool(text)
-        return text
+        return text if parts else None
 
 
 class GeminiModel:
@@ -109,7 +111,7 @@ class GeminiModel:
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[Tool], settings: ModelSettings
     ) -> AsyncIterator[Delta]:
-        deadlines = Deadlines.begin(self._settings.first_token_timeout, self._settings.total_timeout)
+        deadlines = Deadlines.of(self._settings)
         request, answer = self._request(messages, tools, settings), Answer(self._call, bool(settings.safety))
         async with aclosing(self._server.deltas(request, deadlines, answer)) as deltas:
             async for delta in deltas:

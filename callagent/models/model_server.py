@@ -17,6 +17,8 @@ from callagent.models.sse import EventParser
 if TYPE_CHECKING:
     import aiohttp
 
+    from callagent.models.factory import ProviderSettings
+
 log = get_logger(__name__)
 
 EVENT_LIMIT = 1 << 16
@@ -31,23 +33,38 @@ _ERROR_BODY_LIMIT = 4096
 class Deadlines:
     """Of one answer: instants of the loop's clock."""
 
-    first_token: float
+    token: float
+    """For the next token."""
     total: float
+    next_token_timeout: float
+    """Seconds."""
     answered: bool = False
-    """The first token has come; set by whoever reads the events."""
+    """The first token has come."""
 
     @classmethod
-    def begin(cls, first_token_timeout: float, total_timeout: float) -> Deadlines:
-        """From now on, in seconds."""
+    def begin(cls, first_token_timeout: float, next_token_timeout: float, total_timeout: float) -> Deadlines:
+        """Count from now on; the arguments are seconds."""
         now = asyncio.get_running_loop().time()
-        return cls(now + first_token_timeout, now + total_timeout)
+        return cls(now + first_token_timeout, now + total_timeout, next_token_timeout)
+
+    @classmethod
+    def of(cls, settings: ProviderSettings) -> Deadlines:
+        """Count from now on."""
+        return cls.begin(settings.first_token_timeout, settings.next_token_timeout, settings.total_timeout)
+
+    def progress(self) -> None:
+        """Note that a token has come; whoever reads the events tells."""
+        self.answered = True
+        self.token = asyncio.get_running_loop().time() + self.next_token_timeout
 
     @property
     def next(self) -> float:
-        return self.total if self.answered else min(self.first_token, self.total)
+        return min(self.token, self.total)
 
     def missed(self) -> ProviderTimeout:
-        what = "finish its answer" if self.answered else "begin to answer"
+        what = "begin to answer" if not self.answered else "finish its answer"
+        if self.answered and self.token < self.total:
+            what = "go on with its answer"
         return ProviderTimeout(f"the model's server did not {what} in time")
 
 
@@ -72,8 +89,11 @@ class Answer(Protocol):
     def over(self) -> bool:
         """No further event is of interest."""
 
-    def take(self, event: str) -> str:
-        """The text that an event adds. Raises `ProviderError` for an error event and for what is no event."""
+    def take(self, event: str) -> str | None:
+        """The text that an event adds; empty for a part of a tool call or a thought, None for no part of the answer.
+
+        Raises `ProviderError` for an error event and for what is no event.
+        """
 
     def rest(self) -> Iterable[Delta]:
         """What is passed on at the end: tool calls, usage. Raises `ProviderError` where the answer is not whole."""
@@ -91,9 +111,10 @@ class ModelServer:
         """The answer, its text as it comes. Closing the generator closes the socket; raises as `events` does."""
         async with aclosing(self.events(request, deadlines)) as events:
             async for event in events:
-                if text := answer.take(event):
-                    deadlines.answered = True
-                    yield Delta(text=text)
+                text = answer.take(event)
+                if text is not None:
+                    deadlines.progress()
+                    yield Delta(text=text, progress=not text)
                 if answer.over:
                     break
         for delta in answer.rest():

@@ -44,16 +44,17 @@ class Answer:
     _calls: dict[str, _Fragments] = field(default_factory=dict)
     _usage: Usage | None = None
 
-    def take(self, event: str) -> str:
-        """The text that an event adds. Raises `ProviderError` for an error event and for what is no event."""
+    def take(self, event: str) -> str | None:
+        """As `model_server.Answer`."""
         if event == _DONE:
             self.over = self.finished = True
-            return ""
+            return None
         try:
             data = read_event(event, _PROTOCOL)
             if usage := data.get("usage"):
                 self._usage = Usage(int(usage["prompt_tokens"]), int(usage["completion_tokens"]))
-            return "".join(self._take_choice(choice) for choice in (data.get("choices") or ())[:1])
+            choices = data.get("choices") or ()
+            return self._take_choice(choices[0]) if choices else None
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise not_of(_PROTOCOL, event) from error
 
@@ -69,13 +70,16 @@ class Answer:
         if self._usage:
             yield Delta(usage=self._usage)
 
-    def _take_choice(self, choice: Mapping[str, Any]) -> str:
+    def _take_choice(self, choice: Mapping[str, Any]) -> str | None:
         delta = choice.get("delta") or {}
-        for fragment in delta.get("tool_calls") or ():
+        fragments = delta.get("tool_calls") or ()
+        for fragment in fragments:
             self._take_fragment(fragment)
         if choice.get("finish_reason"):
             self.finished = True
-        return str(delta.get("content") or "")
+        # Servers of models that reason send their thoughts under this name, which is not OpenAI's own.
+        goes_on = fragments or delta.get("reasoning_content")
+        return str(delta.get("content") or "") or ("" if goes_on else None)
 
     def _take_fragment(self, fragment: Mapping[str, Any]) -> None:
         call = self._calls.setdefault(self._key(fragment), _Fragments())
@@ -109,7 +113,7 @@ class OpenAIModel:
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[Tool], settings: ModelSettings
     ) -> AsyncIterator[Delta]:
-        deadlines = Deadlines.begin(self._settings.first_token_timeout, self._settings.total_timeout)
+        deadlines = Deadlines.of(self._settings)
         key = self._settings.api_key
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         request = Request(f"{self._base_url}/chat/completions", headers, self._body(messages, tools, settings))

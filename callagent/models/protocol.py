@@ -42,6 +42,8 @@ class Delta:
     text: str = ""
     tool_call: ToolCall | None = None
     usage: Usage | None = None
+    progress: bool = False
+    """The model goes on, with what cannot be passed on yet: a part of a tool call, or its thoughts."""
 
 
 @dataclass(frozen=True, slots=True)

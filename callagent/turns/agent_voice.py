@@ -85,7 +85,7 @@ class AgentVoice:
         """
         self._withdraw_cancellable()
         if kind is not UtteranceKind.FILLER and not cancellable:
-            self._take_back(self._arbiter.answer())
+            self._take_back(self._arbiter.speak())
         self._count += 1
         utterance = Utterance(self._count, text, interruptible, kind, cancellable)
         if cancellable:
@@ -199,6 +199,10 @@ class AgentVoice:
         self._arbiter.begin(TURN, None, self._loop.time())
         self._look_at_wait()
 
+    def wait_for_answer(self, control: LatencyControl | None) -> None:
+        self._arbiter.begin(TURN, control, self._loop.time())
+        self._look_at_wait()
+
     def function_started(self, number: int, latency: LatencyControl | None) -> None:
         self._arbiter.begin(number, latency, self._loop.time())
         self._look_at_wait()
@@ -306,6 +310,7 @@ class AgentVoice:
     def _check_idle(self) -> None:
         if self.idle and not self._idle.is_set():
             self._idle.set()
+            self._arbiter.fell_silent(self._loop.time())
             self._look_at_wait()
             self._told.agent_fell_silent()
 

@@ -22,7 +22,10 @@ from callagent.agents.action import DelayResponse, LatencyControl
 DISTANCE = 1.0
 """Seconds of silence at least between the responses of two waits."""
 TURN = 0
-"""Number of the agent's turn as a wait of its own: it has no responses, but a thinking sound."""
+"""Number of the agent's turn as a wait of its own. Its responses are the server's words of patience: they are said
+after silence only, and not where a response of another wait comes in time."""
+IN_TIME = 2.5
+"""Seconds of silence before which the other response has to come."""
 
 _AUDIO_TAGS = re.compile(r"\s*(\[[^\]]*\]\s*)+")
 
@@ -80,6 +83,7 @@ class _Schedule:
     """
 
     def __init__(self, control: LatencyControl, started: float) -> None:
+        self._delay = control.delay_before_start
         self._silence = control.silence_after_each
         self.waiting = list(control.responses)
         self.due = started + control.delay_before_start
@@ -90,6 +94,10 @@ class _Schedule:
             now = max(now, started + said.duration)
         self.due = now + self._silence
 
+    def put_off(self, now: float) -> None:
+        """Something else was heard until now: the silence counts anew."""
+        self.due = max(self.due, now + self._delay)
+
 
 class Arbiter:
     """One call's. No clock, no I/O; ask `due` at `deadline` when nothing is being said."""
@@ -99,10 +107,13 @@ class Arbiter:
         self._schedules: dict[int, _Schedule] = {}
         """Of what is waited for, by number."""
         self._said: tuple[int, DelayResponse] | None = None
+        self._silent_since = 0.0
 
     def begin(self, number: int, control: LatencyControl | None, now: float) -> None:
         """A wait began. Functions count up from 1, requests to the model down from -1."""
         self._schedules[number] = _Schedule(control or LatencyControl(0.0, 0.0, ()), now)
+        if number == TURN:
+            self._silent_since = now
         self._input(Input.BEGUN)
 
     def end(self, number: int) -> Effect | None:
@@ -113,11 +124,26 @@ class Arbiter:
         return effect
 
     def answer(self) -> Effect | None:
-        """Words of the answer are there: nothing starts before the next wait."""
+        """The answer is complete: nothing starts before the next wait."""
         self._schedules.clear()
         effect = self._input(Input.ENOUGH)
         self._look_whether_over()
         return effect
+
+    def speak(self) -> Effect | None:
+        """Words of the answer are there: until the next wait, only responses of the turn itself may start."""
+        turn = self._schedules.get(TURN)
+        effect = self.answer()
+        if turn is not None and turn.waiting:
+            self._schedules[TURN] = turn
+            self._input(Input.BEGUN)
+        return effect
+
+    def fell_silent(self, now: float) -> None:
+        """All that was said is heard."""
+        self._silent_since = now
+        if TURN in self._schedules:
+            self._schedules[TURN].put_off(now)
 
     def cut(self) -> None:
         self._schedules.clear()
@@ -129,14 +155,22 @@ class Arbiter:
         """When the next response may start; None while one is said and when none is left."""
         if self.state is not WaitState.WAITING:
             return None
-        return min((schedule.due for schedule in self._schedules.values() if schedule.waiting), default=None)
+        return min((schedule.due for schedule in self._candidates().values()), default=None)
+
+    def _candidates(self) -> dict[int, _Schedule]:
+        """Those that have a response to say, without the turn's own where another one comes in time."""
+        waiting = {number: schedule for number, schedule in self._schedules.items() if schedule.waiting}
+        others = [schedule.due for number, schedule in waiting.items() if number != TURN]
+        if others and min(others) <= self._silent_since + IN_TIME:
+            waiting.pop(TURN, None)
+        return waiting
 
     def due(self, now: float) -> DelayResponse | None:
         """The response to say now. Tell with `heard` when it has been heard."""
         deadline = self.deadline
         if deadline is None or now < deadline or self._input(Input.DUE) is not Effect.SAY:
             return None
-        due = [(number < 0, one.due, number) for number, one in self._schedules.items() if one.waiting]
+        due = [(number <= 0, one.due, number) for number, one in self._candidates().items()]
         number = min(entry for entry in due if entry[1] <= now)[2]
         response = self._schedules[number].waiting.pop(0)
         self._said = (number, response)
@@ -148,7 +182,7 @@ class Arbiter:
             return
         (number, response), self._said = self._said, None
         for other, schedule in self._schedules.items():
-            if other == number:
+            if other in (number, TURN):
                 schedule.after(response, started, now)
             else:
                 schedule.due = max(schedule.due, now + DISTANCE)

@@ -118,6 +118,11 @@ class TurnTaker:
         if self.agent_has_the_floor:
             self._agent.function_started(number, latency)
 
+    def wait_for_answer(self, control: LatencyControl | None) -> None:
+        """The agent works on its answer: when it has been silent for as long as `control` says, a response is said."""
+        if self.agent_has_the_floor:
+            self._agent.wait_for_answer(control)
+
     def function_ended(self, number: int) -> None:
         """No filler of it starts any more; one that is being said ends its words."""
         self._agent.function_ended(number)

@@ -66,6 +66,8 @@ def serve(
     store, errors = folder / "calls.db", folder / "server.err"
     environment = {**os.environ, "CALLAGENT_RECORDS__PATH": str(store), "CALLAGENT_LOG__JSON_LINES": "true"}
     environment["XDG_RUNTIME_DIR"] = str(_runtime_folder(folder))
+    # Utterances are counted here, and a busy machine makes answers late: no word of patience unless a test wants it.
+    environment["CALLAGENT_MODEL__FILLER_AFTER"] = "0"
     environment |= {f"CALLAGENT_{name}": value for name, value in settings.items()}
     command = [sys.executable, "-m", *program, "serve", str(project), "--sip", "127.0.0.1:0"]
     if "--http" not in arguments:

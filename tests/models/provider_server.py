@@ -93,4 +93,5 @@ def refuses(status: int, body: str = "", **more: Any) -> Handler:
 async def ask(
     model: LanguageModel, messages: Any = HELLO, tools: Any = (), settings: ModelSettings | None = None
 ) -> list[Delta]:
-    return [delta async for delta in model.stream(messages, tools, settings or ModelSettings())]
+    deltas = model.stream(messages, tools, settings or ModelSettings())
+    return [delta async for delta in deltas if not delta.progress]

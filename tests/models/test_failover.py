@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from callagent.errors import AnswerWithheld, ProviderError, ProviderRefused, ProviderTimeout
-from callagent.models import Delta, Message, ModelSettings, Tool
+from callagent.models import Delta, Message, ModelSettings, Tool, ToolCall
 from callagent.models.failover import FailoverModel
 from tests.virtual_time import run
 
@@ -22,7 +22,12 @@ class Model:
     fails_after: int = 0
     whole: bool = True
     """Each piece is a sentence."""
-    pause: float = 2.0
+    pause: float = 1.5
+    calls: bool = False
+    """A function, with the first piece."""
+    thinks: int = 0
+    """So many steps before the first piece, of which nothing can be passed on."""
+    messages: list[Sequence[Message]] = field(default_factory=list)
     asked: list[ModelSettings] = field(default_factory=list)
     ended: int = 0
 
@@ -30,12 +35,17 @@ class Model:
         self, messages: Sequence[Message], tools: Sequence[Tool], settings: ModelSettings
     ) -> AsyncIterator[Delta]:
         self.asked.append(settings)
+        self.messages.append(messages)
         try:
             await asyncio.sleep(self.first)
+            for _ in range(self.thinks):
+                yield Delta(progress=True)
+                await asyncio.sleep(self.pause)
             for number in range(3):
                 if self.error and number == self.fails_after:
                     raise self.error
-                yield Delta(f"{self.name}{number}. " if self.whole else f"{self.name}{number} ")
+                call = ToolCall("1", "book", "{}") if self.calls else None
+                yield Delta(f"{self.name}{number}. " if self.whole else f"{self.name}{number} ", call)
                 await asyncio.sleep(self.pause)
         finally:
             self.ended += 1
@@ -90,17 +100,48 @@ def test_words_before_the_first_whole_sentence_are_taken_back() -> None:
 
 def test_an_answer_that_stops_is_not_waited_for() -> None:
     first, second = Model("a", pause=60.0), Model("b")
+    assert run(ask(over(first, second))) == "a0. b0. b1. b2. "
+    assert first.ended == 1
     with pytest.raises(ProviderTimeout):
-        run(ask(over(first, second)))
-    assert (first.ended, second.asked) == (1, [])
+        run(ask(over(Model("a", pause=60.0))))
     assert run(ask(over(Model("a", pause=60.0, whole=False), second))) == "b0. b1. b2. "
 
 
-def test_an_answer_of_which_a_sentence_was_passed_on_is_not_begun_again() -> None:
+def test_another_model_gives_the_rest_of_an_answer_that_was_cut() -> None:
+    first = Model("a", error=ProviderError("cut"), fails_after=2)
     second = Model("b")
+    assert run(ask(over(first, second))) == "a0. a1. b0. b1. b2. "
+    (note, question) = second.messages[0]
+    assert "a0. a1." in note["content"]
+    assert question == {"role": "user", "content": "Hi"}
+
+
+def test_what_the_caller_has_heard_is_not_said_again() -> None:
+    first = Model("a", error=ProviderError("cut"), fails_after=2)
+    assert run(ask(over(first, Model("a")))) == "a0. a1. a2. "
+
+
+def test_a_model_of_this_machine_is_asked_as_ever() -> None:
+    first, rules = Model("a", error=ProviderError("cut"), fails_after=1), Model("a")
+    assert run(ask(FailoverModel([("openai/a", first), ("rules", rules)]))) == "a0. a1. a2. "
+    assert rules.messages == [[{"role": "user", "content": "Hi"}]]
+
+
+def test_an_answer_that_has_called_a_function_is_not_begun_again() -> None:
+    first, second = Model("a", error=ProviderError("cut"), fails_after=1, calls=True), Model("b")
     with pytest.raises(ProviderError, match="cut"):
-        run(ask(over(Model("a", error=ProviderError("cut"), fails_after=1), second)))
+        run(ask(over(first, second)))
     assert second.asked == []
+
+
+def test_the_last_model_has_more_time_to_begin() -> None:
+    assert run(ask(over(Model("a", first=100), Model("b", first=5.9)))) == "b0. b1. b2. "
+    with pytest.raises(ProviderTimeout):
+        run(ask(over(Model("a", first=100), Model("b", first=6.1))))
+
+
+def test_a_long_tool_call_in_parts_is_no_silence() -> None:
+    assert run(ask(over(Model("a", thinks=8), Model("b")))) == "a0. a1. a2. "
 
 
 def test_another_provider_is_not_asked_for_the_firsts_model() -> None:

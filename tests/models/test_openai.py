@@ -93,7 +93,8 @@ def answers(status: int, body: str = "", **more: Any) -> Handler:
 
 
 async def ask(model: OpenAIModel, settings: ModelSettings | None = None, tools: Any = ()) -> list[Delta]:
-    return [delta async for delta in model.stream(MESSAGES, tools, settings or ModelSettings())]
+    deltas = model.stream(MESSAGES, tools, settings or ModelSettings())
+    return [delta async for delta in deltas if not delta.progress]
 
 
 async def ask_server(handler: Handler, **settings: Any) -> list[Delta]:
@@ -279,6 +280,41 @@ async def test_server_that_does_not_finish_in_time() -> None:
 
     with pytest.raises(ProviderTimeout, match="finish"):
         await ask_server(handler, first_token_timeout=5, total_timeout=0.4)
+
+
+def sends_and_hangs(*chunks: object, seconds: float = 0.0) -> Handler:
+    """A server that sends these, so many seconds apart, and then nothing more."""
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for item in chunks:
+            data = item if isinstance(item, str) else json.dumps(item)
+            await response.write(f"data: {data}\n\n".encode())
+            await asyncio.sleep(seconds)
+        while True:
+            # A comment keeps the connection alive; it is no token.
+            await response.write(b": still there\n\n")
+            await asyncio.sleep(0.05)
+
+    return handler
+
+
+async def test_server_that_stops_within_a_sentence() -> None:
+    heard = []
+    async with Server(sends_and_hangs(chunk({"content": "One. Tw"}))).model(next_token_timeout=0.3) as model:
+        deltas = aiter(model.stream(MESSAGES, (), ModelSettings()))
+        heard.append((await anext(deltas)).text)
+        with pytest.raises(ProviderTimeout, match="go on"):
+            await anext(deltas)
+    assert heard == ["One. Tw"]
+
+
+async def test_server_that_drips_a_tool_call_is_waited_for() -> None:
+    fragments = [call(0, "book", "", id="a"), *(call(0, None, part) for part in ('{"s', 'ize"', ": 4}"))]
+    drip = sends_and_hangs(*fragments, chunk(finish="tool_calls"), "[DONE]", seconds=0.5)
+    deltas = await ask_server(drip, first_token_timeout=2, next_token_timeout=60)
+    assert deltas == [Delta(tool_call=ToolCall("a", "book", '{"size": 4}'))]
 
 
 async def test_nobody_listens(unused_tcp_port: int) -> None:

@@ -36,6 +36,8 @@ class Answer:
     usage: Usage = _NO_USAGE
     said: bool = False
     """The caller has heard of it sentence by sentence."""
+    sentences: list[str] = field(default_factory=list)
+    """Those that were said."""
     blank: bool = False
     """It spoke, without a word."""
     splitter: SentenceSplitter = field(default_factory=SentenceSplitter)
@@ -48,7 +50,7 @@ class Answer:
         if delta.tool_call is not None:
             call = {"id": new_id, "name": delta.tool_call.name, "args": parse_arguments(delta.tool_call.arguments)}
             self.parts.append({"function_call": call})
-        self.blank = self.blank or not (delta.text or delta.tool_call or delta.usage)
+        self.blank = self.blank or not (delta.text or delta.tool_call or delta.usage or delta.progress)
         if not delta.text:
             return []
         if self.parts and "text" in self.parts[-1]:
@@ -170,6 +172,12 @@ async def _ask(run: Run, node: LlmNode, request: ModelRequest, actions: Actions)
     except asyncio.CancelledError:
         await _keep_said(run, node, answer, actions)
         raise
+    except RunFailed:
+        if answer.sentences:
+            # What the model began after them was never said.
+            answer.parts = [{"text": " ".join(answer.sentences)}]
+            await _keep_said(run, node, answer, Actions())
+        raise
     if not checked:
         return answer.content, answer.said
     subject = {"llm_response": {"content": answer.content}}
@@ -198,11 +206,9 @@ async def _stream(run: Run, request: ModelRequest, answer: Answer) -> None:
             async for delta in deltas:
                 new_id = f"call-{run.conversation.new_number()}" if delta.tool_call else ""
                 for sentence in answer.take(delta, loop.time(), new_id):
-                    if answer.said:
-                        await run.say(sentence)
+                    await _say(run, answer, sentence)
         for sentence in answer.splitter.finish():
-            if answer.said:
-                await run.say(sentence)
+            await _say(run, answer, sentence)
     except ProviderError as raised:
         error = raised
     text = f"{type(error).__name__}: {error}" if error else None
@@ -213,6 +219,12 @@ async def _stream(run: Run, request: ModelRequest, answer: Answer) -> None:
         raise error
     if error is not None:
         raise RunFailed(type(error).__name__, str(error))
+
+
+async def _say(run: Run, answer: Answer, sentence: str) -> None:
+    if answer.said:
+        answer.sentences.append(sentence)
+        await run.say(sentence)
 
 
 def _with_ids(run: Run, content: Mapping[str, Any]) -> Content:

@@ -20,6 +20,8 @@ class ServerSettings:
     api_key: str
     first_token_timeout: float
     """Seconds from the request to the first token."""
+    next_token_timeout: float
+    """Seconds from one token to the next."""
     total_timeout: float
     """Seconds from the request to the end of the answer."""
 
@@ -36,12 +38,13 @@ class HttpEngine:
 
     async def complete(self, request: CompletionRequest) -> AsyncIterator[Piece]:
         """Closing the iterator closes the socket, and the server stops generating."""
-        deadlines = Deadlines.begin(self._settings.first_token_timeout, self._settings.total_timeout)
+        settings = self._settings
+        deadlines = Deadlines.begin(settings.first_token_timeout, settings.next_token_timeout, settings.total_timeout)
         finished = False
         events = self._server.events(self._asked(request), deadlines, self._wire.splitter())
         async with aclosing(events):
             async for event in events:
-                deadlines.answered = True
+                deadlines.progress()
                 if (piece := read_event(self._wire, event)) is None:
                     break
                 finished = finished or piece.finished

@@ -21,7 +21,8 @@ class EngineSettings:
     api_key: str = ""
     temperature: float | None = None
     """None: the likeliest token always."""
-    first_token_timeout: float = 8.0
+    first_token_timeout: float = 6.0
+    next_token_timeout: float = 2.0
     total_timeout: float = 30.0
 
 
@@ -54,6 +55,7 @@ def _open_server(kind: str, model: str, settings: EngineSettings) -> CompletionE
         model or wire.default_model,
         settings.api_key,
         settings.first_token_timeout,
+        settings.next_token_timeout,
         settings.total_timeout,
     )
     return HttpEngine(wire, server)

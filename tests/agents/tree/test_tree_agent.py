@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from callagent.agents.action import CallerTurn
+from callagent.agents.action import CallerTurn, Say
 from callagent.agents.tree import CodeCall, Conversation, Scene, SharedState, State
 from callagent.agents.tree.worker_code import WorkerCode
+from callagent.errors import ProviderTimeout
+from callagent.models import Delta, Message, ModelSettings, Tool
 from tests.agents.tree.support import code_tool, driven, llm
 
 
@@ -64,3 +67,24 @@ async def test_a_tool_gets_the_digits_and_nothing_that_it_gives_back_has_them() 
     assert lease.requests[0]["calls"][0]["args"] == {"card": "4929001"}
     assert answer.returned == {"card": name}
     assert "4929001" not in str((answer, conversation.state.values))
+
+
+class StoppingModel:
+    """Stops within its second sentence."""
+
+    async def stream(
+        self, messages: Sequence[Message], tools: Sequence[Tool], settings: ModelSettings
+    ) -> AsyncIterator[Delta]:
+        yield Delta("Your parcel is here. It will ar")
+        raise ProviderTimeout("no further token")
+
+    async def close(self) -> None:
+        return None
+
+
+async def test_history_has_what_was_said_of_an_answer_that_stopped() -> None:
+    async with driven(llm("desk"), model=StoppingModel()) as call:  # type: ignore[arg-type]
+        actions = await call.says("Where is it?")
+        assert next(action.text for action in actions if isinstance(action, Say)) == "Your parcel is here."
+        assert ("desk", "Your parcel is here.") in call.events
+        assert not [text for _, text in call.events if "will ar" in text]
