@@ -12,7 +12,10 @@ from callagent.call_info import NO_HEADERS, CallInfo
 from callagent.sip import Address, Dialog, Headers, Passport, Request, Uri, escape_user, host_reference, parse_reasons
 
 ATTESTATION = "P-Attestation-Indicator"
-"""Of the caller's number, `A`, `B` or `C` (ATIS-1000085): the trunk's own, else what its Identity header says."""
+"""Of the caller's number, `A`, `B` or `C` (ATIS-1000085), by a trusted trunk, which has verified the signature."""
+UNVERIFIED_ATTESTATION = "Unverified-Attestation"
+"""The same by an Identity header whose signature nobody has verified (RFC 8224 §6.2): whoever is on the way of the call
+may have written it. Under a name of its own, for agents, records and pages alike."""
 
 # What the protocol itself consists of (RFC 3261 §20 and the extensions we speak). All else is told to the agent.
 _PROTOCOL = frozenset(
@@ -35,7 +38,7 @@ def call_info_of(invite: Request, *, outgoing: bool, trusted: bool = True) -> Ca
     caller, started = _caller(invite, trusted=trusted), datetime.now(UTC)
     headers = _custom_headers(invite.headers) if trusted else {}
     if trusted and ATTESTATION not in headers:
-        headers |= _attested(invite, caller, started.timestamp())
+        headers |= _claimed(invite, caller, started.timestamp())
     return CallInfo(
         call_id=uuid.uuid4().hex,
         direction="outbound" if outgoing else "inbound",
@@ -56,15 +59,15 @@ def parting(headers: Headers, *, trusted: bool) -> tuple[Mapping[str, str], tupl
     return MappingProxyType(_custom_headers(headers)), causes
 
 
-def _attested(invite: Request, caller: str | None, now: float) -> dict[str, str]:
-    """What the caller's network vouches for, in the header that networks tell it each other by."""
+def _claimed(invite: Request, caller: str | None, now: float) -> dict[str, str]:
+    """What an Identity header claims that the caller's network vouches for."""
     for value in invite.headers.values("Identity"):
         try:
             passport = Passport.parse(value)
         except ValueError:
             continue
         if passport.fits(caller or "", now):
-            return {ATTESTATION: passport.attestation}
+            return {UNVERIFIED_ATTESTATION: passport.attestation}
     return {}
 
 

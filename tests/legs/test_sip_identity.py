@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from callagent.legs.sip_identity import ATTESTATION, call_info_of
+from callagent.legs.sip_identity import ATTESTATION, UNVERIFIED_ATTESTATION, call_info_of
 from callagent.sip import Request, parse_message
 from tests.sip.test_passport import CLAIMS, identity
 
@@ -53,18 +53,25 @@ def test_a_name_with_a_space_before_the_colon_is_the_same_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("claims", "headers", "attested"),
+    ("claims", "headers", "attested", "unverified"),
     [
-        ({}, {}, "A"),
-        ({"attest": "C"}, {}, "C"),
-        ({"iat": 1}, {}, None),
-        ({"orig": {"tn": "15550111"}}, {}, None),
-        ({}, {"P_Attestation_Indicator": "B"}, "B"),
+        # Nobody has checked the signature of an Identity header: it is never told as the trunk's word.
+        ({}, {}, None, "A"),
+        ({"attest": "C"}, {}, None, "C"),
+        ({"iat": 1}, {}, None, None),
+        ({"orig": {"tn": "15550111"}}, {}, None, None),
+        ({}, {"P_Attestation_Indicator": "B"}, "B", None),
     ],
 )
-def test_the_attestation_of_the_callers_network_is_told(
-    claims: dict[str, object], headers: dict[str, str], attested: str | None
+def test_the_attestation_of_the_callers_network_is_told_as_what_it_is(
+    claims: dict[str, object], headers: dict[str, str], attested: str | None, unverified: str | None
 ) -> None:
     value = identity(claims={**CLAIMS, "iat": int(time.time()), **claims})
     info = call_info_of(invite(Identity=value, **headers), outgoing=False, trusted=True)
     assert info.headers.get(ATTESTATION) == attested
+    assert info.headers.get(UNVERIFIED_ATTESTATION) == unverified
+
+
+def test_an_identity_header_of_an_untrusted_peer_is_not_told_at_all() -> None:
+    value = identity(claims={**CLAIMS, "iat": int(time.time())})
+    assert not call_info_of(invite(Identity=value), outgoing=False, trusted=False).headers
