@@ -231,7 +231,7 @@ class SipCall:
             self.dialling.early.close()
             self.wire.dialogs[self.dialog.key] = self
             self.session.accept(self, message, now)
-            self.dialling.acknowledge(self.dialog)
+            self.dialling.acknowledge(self.dialog, now)
 
     def _stop_answering(self, message: Message | None, now: float) -> None:
         if self._answering is not None:

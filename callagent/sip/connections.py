@@ -36,6 +36,8 @@ class StreamLimits:
     """Without a sign of life."""
     connect: float = 5.0
     """For a connection and its TLS handshake, either way."""
+    trial: float = 1.5
+    """For a connection where UDP is taken if there is none: one lost SYN may be repeated, after a second."""
 
 
 class Connection(asyncio.Protocol):
@@ -237,12 +239,13 @@ class Connections:
             secure = hop.transport == "tls"
             context = self._tls.client() if secure else None
             name = (hop.name or hop.host) if secure else None
-            async with asyncio.timeout(self.limits.connect):
+            async with asyncio.timeout(self.limits.trial if hop.tentative else self.limits.connect):
                 _, connection = await self._loop.create_connection(
                     lambda: Connection(self, hop.transport, hop), hop.host, hop.port, ssl=context, server_hostname=name
                 )
         except (OSError, TimeoutError) as error:
-            log.warning("sip_not_connected", peer=hop.host, port=hop.port, transport=hop.transport, error=str(error))
+            tell = log.info if hop.tentative else log.warning
+            tell("sip_not_connected", peer=hop.host, port=hop.port, transport=hop.transport, error=str(error))
             del self._unsent[key]
             self._on_lost(hop)
             return

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from callagent.sip.address import Address
 from callagent.sip.call_states import CallInput, CallState
-from callagent.sip.dialog import Dialog
+from callagent.sip.dialog import Dialog, transport_of
 from callagent.sip.digest import MAX_PROOFS, Credentials, authorized, repeated
 from callagent.sip.grammar import parse_integer
 from callagent.sip.headers import Headers
@@ -71,20 +71,29 @@ class Dialling:
         cancel = cancel_of(self._call.invite)
         for name, value in headers.items():
             cancel.headers.add(name, value)
-        self._wire.request(cancel, self._hop, _ignore, now)
+        self._wire.request(cancel, self._sent_to(), _ignore, now)
 
     def dialog_of(self, response: Response) -> Dialog:
         invite = self._call.invite
-        return Dialog.of_client(invite, response, self._hop, invite.contacts[0])
+        dialog = Dialog.of_client(invite, response, self._hop, invite.contacts[0])
+        # A peer that took a large INVITE by TCP is spoken to by TCP then only if its Contact or route says so.
+        sent_to = self._sent_to()
+        if transport_of(dialog.next_uri()) == sent_to.transport:
+            dialog.peer = sent_to
+        return dialog
 
-    def acknowledge(self, dialog: Dialog) -> None:
+    def _sent_to(self) -> Hop:
+        """The hop by the transport that took the INVITE: its Via tells, where it was too large for UDP (§18.1.1)."""
+        return replace(self._hop, transport=self._call.invite.via.transport.lower())
+
+    def acknowledge(self, dialog: Dialog, now: float) -> None:
         """The 2xx of the INVITE has its ACK; with the INVITE's credentials (RFC 3261 §22.1)."""
         invite = self._call.invite
         ack = dialog.request("ACK", invite.cseq.number)
         for name in ("Authorization", "Proxy-Authorization"):
             for value in invite.headers.values(name):
                 ack.headers.add(name, value)
-        self._wire.acknowledge(ack, dialog.next_hop())
+        self._wire.acknowledge(ack, dialog.next_hop(), now)
 
     def _hear(self, invite: Request, response: Response | None, now: float) -> None:
         call = self._call
@@ -118,7 +127,7 @@ class Dialling:
         known = call.dialog
         if known is not None and dialog.key == known.key:
             dialog = known
-        self.acknowledge(dialog)
+        self.acknowledge(dialog, now)
         if dialog is not known:
             self._wire.request(dialog.request("BYE"), dialog.next_hop(), _ignore, now)
 

@@ -126,7 +126,7 @@ class Reoffers:
         if response is not None and response.status < 200:
             return
         if response is not None and response.status < 300:
-            _confirm(call, dialog, response)
+            _confirm(call, dialog, response, now)
         if own is None:
             return
         self._own = None
@@ -155,6 +155,6 @@ class Reoffers:
             self.send(call, dialog, body, now)
 
 
-def _confirm(call: SipCall, dialog: Dialog, response: Response) -> None:
+def _confirm(call: SipCall, dialog: Dialog, response: Response, now: float) -> None:
     dialog.refresh_target(response)
-    call.wire.acknowledge(dialog.request("ACK", response.cseq.number), dialog.next_hop())
+    call.wire.acknowledge(dialog.request("ACK", response.cseq.number), dialog.next_hop(), now)

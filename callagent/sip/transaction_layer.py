@@ -23,6 +23,9 @@ from callagent.sip.transactions import (
 from callagent.sip.via import Via
 
 MAX_TRANSACTIONS = 20_000
+TCP_MEMORY_SECONDS = 600.0
+"""How long it is remembered whether a peer takes large requests by TCP."""
+_MAX_TCP_PEERS = 1024
 MAX_REPEATABLE = 500
 """Transactions that are only kept to repeat an answer which a repeated request would get anyway."""
 
@@ -44,6 +47,8 @@ class Hop:
     """The peer's port of an open connection; what goes there takes it while it lasts (RFC 5923)."""
     name: str = ""
     """The host name that led to the address; a certificate has to bear it."""
+    tentative: bool = False
+    """Whether a connection there is only tried: what cannot be sent over it soon goes by UDP."""
 
     @property
     def reliable(self) -> bool:
@@ -51,16 +56,40 @@ class Hop:
 
 
 class ClientTransaction(Transaction):
-    __slots__ = ("_layer", "hop", "key", "on_response")
+    __slots__ = ("_fallback", "_layer", "hop", "key", "on_response")
 
-    def __init__(self, layer: TransactionLayer, request: Request, hop: Hop, on_response: OnResponse) -> None:
+    def __init__(
+        self,
+        layer: TransactionLayer,
+        request: Request,
+        hop: Hop,
+        on_response: OnResponse,
+        fallback: tuple[Hop, Via] | None = None,
+    ) -> None:
+        """`fallback` is taken where there is no connection to `hop`."""
         table = INVITE_CLIENT if request.method == "INVITE" else CLIENT
         super().__init__(table, request, layer.settings, layer.timers)
         self._layer = layer
         self.key: Key = (request.via.branch or "", request.method)
         self.hop = hop
+        self._fallback = fallback
         self.on_response = on_response
         self.reliable = hop.reliable
+
+    def fall_back(self, now: float) -> bool:
+        """Send by UDP what no connection took; whether there was anything to be done (§18.1.1).
+
+        The branch stays: a peer that did read it before its connection ended recognises the repetition.
+        """
+        if self._fallback is None or self.state not in (State.CALLING, State.TRYING):
+            return False
+        self._layer.note_tcp(self.hop, now, has_it=False)
+        (self.hop, via), self._fallback = self._fallback, None
+        self.request.replace_top_via(via)
+        self.reliable = False
+        self._layer.send(bytes(self.request), self.hop)
+        self.start(now)
+        return True
 
     def take_effect(self, effect: Effect, message: Request | Response | None, now: float) -> None:
         if effect is Effect.SEND:
@@ -111,6 +140,7 @@ class TransactionLayer:
         self._servers: dict[Key, ServerTransaction] = {}
         self._merge: dict[Key, Key] = {}
         self._repeatable: OrderedDict[Key, ServerTransaction] = OrderedDict()
+        self._tcp: OrderedDict[tuple[str, int], tuple[bool, float]] = OrderedDict()
         self.partners: Counter[str] = Counter()
         """Hosts that owe us an answer, and how many."""
 
@@ -123,9 +153,16 @@ class TransactionLayer:
 
     # Sending requests
 
-    def request(self, request: Request, hop: Hop, on_response: OnResponse, now: float) -> ClientTransaction:
+    def request(
+        self,
+        request: Request,
+        hop: Hop,
+        on_response: OnResponse,
+        now: float,
+        fallback: tuple[Hop, Via] | None = None,
+    ) -> ClientTransaction:
         """Send a request whose topmost Via is ours, and repeat it as its machine says."""
-        transaction = ClientTransaction(self, request, hop, on_response)
+        transaction = ClientTransaction(self, request, hop, on_response, fallback)
         self._clients[transaction.key] = transaction
         self.partners[hop.host] += 1
         self.send(bytes(request), hop)
@@ -137,8 +174,19 @@ class TransactionLayer:
         for transaction in list(self._clients.values()):
             own = transaction.hop
             same = own.transport == hop.transport and own.host == hop.host and hop.port in (own.port, own.connection)
-            if same:
+            if same and not transaction.fall_back(now):
                 transaction.apply(Input.TRANSPORT_ERROR, None, now)
+
+    def has_tcp(self, hop: Hop, now: float) -> bool | None:
+        """Whether the peer takes requests by TCP at the port that it has for UDP; None: that is not known."""
+        known = self._tcp.get((hop.host, hop.port))
+        return None if known is None or now >= known[1] else known[0]
+
+    def note_tcp(self, hop: Hop, now: float, *, has_it: bool) -> None:
+        self._tcp[hop.host, hop.port] = (has_it, now + TCP_MEMORY_SECONDS)
+        self._tcp.move_to_end((hop.host, hop.port))
+        if len(self._tcp) > _MAX_TCP_PEERS:
+            self._tcp.popitem(last=False)
 
     def receive_response(self, response: Response, now: float) -> bool:
         """Whether it belonged to one of our transactions."""
@@ -146,6 +194,8 @@ class TransactionLayer:
         transaction = self._clients.get(key)
         if transaction is None:
             return False
+        if transaction.hop.tentative:
+            self.note_tcp(transaction.hop, now, has_it=True)
         transaction.apply(input_of(response), response, now)
         return True
 

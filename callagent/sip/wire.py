@@ -36,6 +36,8 @@ def _any_pace(trunk: str) -> int | None:
     return None
 
 
+MAX_UDP_REQUEST = 1300
+"""Octets of a request that go by UDP where the path's largest packet is not known (RFC 3261 §18.1.1)."""
 UNPROVEN = ""
 """The trunk of a host that has to prove who it is."""
 EXTENSIONS = ("100rel", "replaces", "norefersub", "timer")
@@ -117,15 +119,22 @@ class Wire:
 
     def request(self, request: Request, hop: Hop, on_response: OnResponse, now: float) -> ClientTransaction:
         """Send in a transaction of its own. A Via that is there already stays: a CANCEL has its INVITE's."""
-        if "Via" not in request.headers:
-            self._add_via(request, hop)
         request.headers.set("User-Agent", self.settings.name)
-        return self.layer.request(request, hop, on_response, now)
+        if "Via" in request.headers:
+            return self.layer.request(request, hop, on_response, now)
+        request.headers.insert_first("Via", str(self._via(hop)))
+        if not _is_too_large(request, hop) or self.layer.has_tcp(hop, now) is False:
+            return self.layer.request(request, hop, on_response, now)
+        fallback = (hop, request.via)
+        hop = self._by_tcp(request, hop)
+        return self.layer.request(request, hop, on_response, now, fallback)
 
-    def acknowledge(self, ack: Request, hop: Hop) -> None:
-        """Send the ACK of a 2xx; it has no transaction."""
-        if "Via" not in ack.headers:
-            self._add_via(ack, hop)
+    def acknowledge(self, ack: Request, hop: Hop, now: float) -> None:
+        """Send the ACK of a 2xx. It has no transaction that could fall back: by TCP only where the peer is known to
+        have it."""
+        ack.headers.insert_first("Via", str(self._via(hop)))
+        if _is_too_large(ack, hop) and self.layer.has_tcp(hop, now):
+            hop = self._by_tcp(ack, hop)
         self._send(bytes(ack), hop)
 
     def reply(self, transaction: ServerTransaction, status: int, now: float, *headers: tuple[str, str]) -> None:
@@ -170,10 +179,22 @@ class Wire:
     def new_tag() -> str:
         return secrets.token_hex(6)
 
-    def _add_via(self, request: Request, hop: Hop) -> None:
+    def _by_tcp(self, request: Request, hop: Hop) -> Hop:
+        """The same port by TCP, which the topmost Via has to tell (RFC 3261 §18.1.1)."""
+        hop = replace(hop, transport="tcp", tentative=True)
+        request.replace_top_via(self._via(hop, request.via.parameters))
+        return hop
+
+    def _via(self, hop: Hop, parameters: Parameters | None = None) -> Via:
         host, port = self.local(hop)
-        parameters = Parameters((("branch", f"{BRANCH_COOKIE}{secrets.token_hex(8)}"), ("rport", None)))
-        request.headers.insert_first("Via", str(Via(hop.transport.upper(), host_reference(host), port, parameters)))
+        if parameters is None:
+            parameters = Parameters((("branch", f"{BRANCH_COOKIE}{secrets.token_hex(8)}"), ("rport", None)))
+        return Via(hop.transport.upper(), host_reference(host), port, parameters)
 
     def _send(self, data: bytes, hop: Hop) -> None:
         self.outgoing.append((data, hop))
+
+
+def _is_too_large(request: Request, hop: Hop) -> bool:
+    """Whether UDP may cut the request to pieces, of which firewalls often let only the first pass."""
+    return hop.transport == "udp" and len(bytes(request)) > MAX_UDP_REQUEST
