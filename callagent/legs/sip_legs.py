@@ -9,6 +9,7 @@ from typing import Any
 
 from callagent.call_info import NO_HEADERS
 from callagent.legs.leg import LegGone, TooManyCalls, TransferTarget
+from callagent.legs.own_addresses import OwnAddresses
 from callagent.legs.sip_identity import caller_address, number_at
 from callagent.legs.sip_leg import SipLeg
 from callagent.legs.sip_media import MediaOfTrunk, any_trunk, negotiation_towards, negotiation_with
@@ -47,6 +48,7 @@ class SipLegs:
     ) -> None:
         """`on_leg` takes each call that comes in, before anything but 100 was answered; without it all are refused."""
         self._ports = ports
+        self._own = OwnAddresses(ports)
         self._pump = pump
         self._on_leg = on_leg
         self._rtp = rtp or RtpSettings()
@@ -63,6 +65,8 @@ class SipLegs:
         available_codecs()
         on_invite = None if self._on_leg is None else self._accept
         self._endpoint = await Endpoint.open(host, port, settings, on_invite, tls=tls)
+        self._own.public_address = settings.public_address
+        self._own.signalling_ports.add(self._endpoint.local_address[1])
         if on_invite is not None:
             prepare_srtp()
             self._endpoint.prepare()
@@ -70,7 +74,9 @@ class SipLegs:
 
     async def listen(self, transport: str, host: str, port: int) -> tuple[str, int]:
         """Listen on `tcp` or `tls` as well; returns the address. Raises `OSError`."""
-        return await self._opened().listen(transport, host, port)
+        address = await self._opened().listen(transport, host, port)
+        self._own.signalling_ports.add(address[1])
+        return address
 
     def join(self, trunks: Sequence[TrunkSettings], may_call: Callable[[str], bool] = _any_time) -> Trunks:
         """The trunks, for their owner to start and close; calls to them prove who we are.
@@ -121,6 +127,8 @@ class SipLegs:
         except (ValueError, OSError):
             session.close()
             raise
+        if call.core.dialling is not None:
+            negotiations[0].refuse_target = self._refusing(call.core.dialling.hop.host)
         return SipLeg(call, session, negotiations[0], media, self.dial_target)
 
     async def dial_target(self, leg: SipLeg, target: TransferTarget) -> SipLeg:
@@ -192,7 +200,14 @@ class SipLegs:
     def _negotiation(self, call: EndpointCall, session: RtpSession) -> Negotiation:
         dialog = call.core.dialog
         assert dialog is not None, "an INVITE that came in has made one"
-        return negotiation_with(dialog.peer, call.local_host(), session.local_port, self._media(call.trunk))
+        negotiation = negotiation_with(dialog.peer, call.local_host(), session.local_port, self._media(call.trunk))
+        negotiation.refuse_target = self._refusing(dialog.peer.host)
+        return negotiation
+
+    def _refusing(self, peer: str) -> Callable[[str, int], bool]:
+        """Which media targets are our own, for a peer whose signalling is at this IP address."""
+        own = self._own
+        return lambda host, port: own.refuse(host, port, peer)
 
     def _session(self) -> RtpSession:
         return RtpSession(asyncio.get_running_loop(), self._ports, self._pump, self._rtp)

@@ -31,6 +31,8 @@ class RtpPorts:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.host = host
+        self._range = range(first, last + 2)
+        self._held: set[int] = set()
         self._free = list(range(first + first % 2, last + 1, 2))
         if not self._free or not 0 < first <= last <= 65535:
             raise ValueError(f"'{first}-{last}' holds no even port")
@@ -46,6 +48,14 @@ class RtpPorts:
         self._wake_rested()
         return len(self._free) / self._count
 
+    def covers(self, port: int) -> bool:
+        """Whether media or RTCP of ours may be at this port."""
+        return port in self._range
+
+    def holds(self, port: int) -> bool:
+        """Whether the media or the RTCP of a session of ours is at this port now."""
+        return port - port % 2 in self._held
+
     def bind(self) -> socket.socket:
         """A bound non-blocking socket on a random free port. Raises `PortsExhausted`."""
         self._wake_rested()
@@ -56,11 +66,14 @@ class RtpPorts:
             self._free[index] = self._free[-1]
             self._free.pop()
             try:
-                return self._open(port)
+                opened = self._open(port)
             except OSError as error:
                 self.release(port)
                 if error.errno not in _IN_USE:
                     raise
+            else:
+                self._held.add(port)
+                return opened
         raise PortsExhausted(f"none of {self._count} media ports is free")
 
     def bind_control(self, port: int) -> socket.socket | None:
@@ -72,6 +85,7 @@ class RtpPorts:
 
     def release(self, port: int) -> None:
         """The port's socket is closed; a late peer's packets must not reach the next call, so it rests."""
+        self._held.discard(port)
         self._resting.append((self._clock() + self._rest_seconds, port))
 
     def _wake_rested(self) -> None:

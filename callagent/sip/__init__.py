@@ -40,6 +40,7 @@ from callagent.sip.tls import TlsContexts, TlsSettings
 from callagent.sip.trace import Trace, TracedMessage
 from callagent.sip.transaction_layer import Hop
 from callagent.sip.trunks import Trunks, TrunkSettings, trunk_metrics
+from callagent.sip.udp import route_to
 from callagent.sip.uri import Uri, escape_user, host_reference
 from callagent.sip.user_agent import UserAgent
 from callagent.sip.wire import UNPROVEN, UserAgentSettings
@@ -102,6 +103,7 @@ __all__ = [
     "host_reference",
     "parse_message",
     "parse_reasons",
+    "route_to",
     "transport_of",
     "trunk_metrics",
 ]

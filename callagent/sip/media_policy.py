@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
@@ -12,6 +13,10 @@ _SITE_LOCAL = tuple(
 )
 _LINK_LOCAL = tuple(ip_network(each) for each in ("169.254.0.0/16", "fe80::/10"))
 _THIS_NETWORK = ip_network("0.0.0.0/8")
+
+
+def _nowhere(host: str, port: int) -> bool:
+    return False
 
 
 class NotAcceptable(ValueError):
@@ -45,13 +50,19 @@ class MediaPolicy:
 
 
 def media_target(
-    host: str, port: int, own: tuple[str, int], peer: str | None, *, loopback: bool
+    host: str,
+    port: int,
+    own: tuple[str, int],
+    peer: str | None,
+    *,
+    loopback: bool,
+    refuse: Callable[[str, int], bool] = _nowhere,
 ) -> tuple[str, int] | None:
     """Where packets for `host` and `port` of an SDP go; None for nowhere (RFC 3264 §8.4).
 
     A private address of a peer whose signalling comes from a public one is behind a translator: the translator's
     address stands for it. Raises `NotAcceptable` for a name, and for what would make us a weapon against others or
-    ourselves.
+    ourselves: `refuse` knows which addresses and ports are our own.
     """
     try:
         address = _unmapped(ip_address(host))
@@ -65,6 +76,8 @@ def media_target(
             address = behind
     if not _is_allowed(address, loopback) or port < LOWEST_PORT or (str(address), port) == own:
         raise NotAcceptable("Media target is not allowed")
+    if refuse(str(address), port):
+        raise NotAcceptable("Media target is an address of this server")
     if address.version != _unmapped(ip_address(own[0])).version:
         raise NotAcceptable("Media address is of the other IP version")
     return (str(address), port)

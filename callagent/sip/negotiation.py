@@ -6,7 +6,7 @@ We ask for packets of 20 ms, and send what the peer asks for, in whole frames of
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from callagent.sip.media_policy import Encryption, MediaPolicy, NotAcceptable, media_target
@@ -96,6 +96,8 @@ class Negotiation:
         self._loopback = loopback
         self._policy = policy
         self._peer = peer
+        self.refuse_target: Callable[[str, int], bool] = lambda host, port: False
+        """Whether media may not go to this IP address and port, because they are our own."""
         self._last: SessionDescription | None = None
         self._index = 0
         """Which of the media lines is ours."""
@@ -200,7 +202,8 @@ class Negotiation:
         )
 
     def _target(self, host: str, port: int) -> tuple[str, int] | None:
-        return media_target(host, port, (self._host, self._port), self._peer, loopback=self._loopback)
+        own, refuse = (self._host, self._port), self.refuse_target
+        return media_target(host, port, own, self._peer, loopback=self._loopback, refuse=refuse)
 
     def _control(self, media: MediaDescription, remote: tuple[str, int] | None) -> tuple[str, int] | None:
         if remote is None or media.values("rtcp-mux"):
