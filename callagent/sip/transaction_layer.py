@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from callagent.sip.headers import Headers
 from callagent.sip.message import CSeq, Request, Response
-from callagent.sip.timers import Timers, TimerSettings
+from callagent.sip.timers import Timer, Timers, TimerSettings
 from callagent.sip.transactions import (
     CLIENT,
     INVITE_CLIENT,
@@ -25,6 +25,8 @@ from callagent.sip.via import Via
 MAX_TRANSACTIONS = 20_000
 TCP_MEMORY_SECONDS = 600.0
 """How long it is remembered whether a peer takes large requests by TCP."""
+TCP_TRIAL_SECONDS = 5.0
+"""How long a request that was sent by TCP for its size may be left without any response until it goes by UDP."""
 _MAX_TCP_PEERS = 1024
 MAX_REPEATABLE = 500
 """Transactions that are only kept to repeat an answer which a repeated request would get anyway."""
@@ -56,7 +58,7 @@ class Hop:
 
 
 class ClientTransaction(Transaction):
-    __slots__ = ("_fallback", "_layer", "hop", "key", "on_response")
+    __slots__ = ("_fallback", "_layer", "_trial", "hop", "key", "on_response")
 
     def __init__(
         self,
@@ -73,8 +75,24 @@ class ClientTransaction(Transaction):
         self.key: Key = (request.via.branch or "", request.method)
         self.hop = hop
         self._fallback = fallback
+        self._trial: Timer | None = None
         self.on_response = on_response
         self.reliable = hop.reliable
+
+    def start(self, now: float) -> None:
+        super().start(now)
+        if self._fallback is not None:
+            self._trial = self._layer.timers.at(now + TCP_TRIAL_SECONDS, self._give_up_trial)
+
+    def end_trial(self) -> None:
+        """The transport of `hop` has carried a response, or nothing is waited for any more."""
+        self._fallback = None
+        if self._trial is not None:
+            self._trial.cancel()
+            self._trial = None
+
+    def _give_up_trial(self, now: float) -> None:
+        self.fall_back(now)
 
     def fall_back(self, now: float) -> bool:
         """Send by UDP what no connection took; whether there was anything to be done (§18.1.1).
@@ -84,7 +102,8 @@ class ClientTransaction(Transaction):
         if self._fallback is None or self.state not in (State.CALLING, State.TRYING):
             return False
         self._layer.note_tcp(self.hop, now, has_it=False)
-        (self.hop, via), self._fallback = self._fallback, None
+        self.hop, via = self._fallback
+        self.end_trial()
         self.request.replace_top_via(via)
         self.reliable = False
         self._layer.send(bytes(self.request), self.hop)
@@ -102,6 +121,7 @@ class ClientTransaction(Transaction):
             self.on_response(None, now)
 
     def leave(self) -> None:
+        self.end_trial()
         self._layer.forget_client(self)
 
 
@@ -196,6 +216,7 @@ class TransactionLayer:
             return False
         if transaction.hop.tentative:
             self.note_tcp(transaction.hop, now, has_it=True)
+            transaction.end_trial()
         transaction.apply(input_of(response), response, now)
         return True
 

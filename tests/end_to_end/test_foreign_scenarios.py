@@ -98,17 +98,22 @@ def started(arguments: list[str], folder: Path) -> Iterator[subprocess.Popen[str
             one.kill()
 
 
-async def test_a_built_in_controller_joins_two_calls_to_us(server: ServerProcess, tmp_path: Path) -> None:
-    """Third-party call control: one call offers late, the other gets that offer."""
+async def test_a_built_in_controller_joins_a_call_to_us_with_one_to_a_desk(
+    server: ServerProcess, tmp_path: Path
+) -> None:
+    """Third-party call control: our call offers late, the desk gets that offer. Two calls to us are not joined: our own
+    addresses are never media targets."""
+    desk, desk_port = await desk_of(("-sn", "uas"), "u1")
     port = free_port(socket.SOCK_STREAM)
     twin = f"127.0.0.1:{port}"
-    arguments = command(server, "-s", "agent", "-3pcc", twin)
+    arguments = [*command(server, "-s", "desk", "-3pcc", twin)[:-1], f"127.0.0.1:{desk_port}"]
     with started([*arguments, "-sn", "3pcc-C-B"], tmp_path) as second:
         # The first connects once, when it begins.
         await until(lambda: is_open(socket.SOCK_STREAM, port), SECONDS)
         run(server, tmp_path, "-sn", "3pcc-C-A", "-3pcc", twin)
         _, errors = second.communicate(timeout=SECONDS)
         assert second.returncode == 0, errors[-2000:]
+    await finished(desk)
     unharmed(server)
 
 

@@ -106,10 +106,12 @@ async def world(**changes: str) -> AsyncIterator[World]:
     settings = UserAgentSettings(admit=lambda host: "local", public_address=changes.get("public_address"))
     address = await server.open("127.0.0.1", 0, settings)
     opened = World(server, await Endpoint.open("127.0.0.1", 0, SETTINGS), address)
-    yield opened
-    await opened.phone.close()
-    await server.close()
-    pump.stop()
+    try:
+        yield opened
+    finally:
+        await opened.phone.close()
+        await server.close()
+        pump.stop()
 
 
 def port_of(leg: SipLeg) -> int:

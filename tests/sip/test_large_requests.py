@@ -74,8 +74,16 @@ def test_a_large_invite_goes_by_tcp_and_says_so_in_its_via() -> None:
     assert (invite.via.transport, invite.via.port) == ("TCP", 5070)
     # Where the peer sends its own requests has not changed.
     assert str(invite.contacts[0].uri) == "sip:ann@192.0.2.1:5060"
-    core.pass_time(5.0)
+    core.pass_time(4.9)
     assert not core.sent()
+
+
+def test_a_connection_that_carries_no_answer_gives_way_to_udp() -> None:
+    core = Core()
+    core.call()
+    core.sent()
+    core.pass_time(5.1)
+    assert [(invite.via.transport, hop) for invite, hop in core.sent()] == [("UDP", UDP)]
 
 
 def test_a_small_invite_goes_by_udp() -> None:
@@ -116,7 +124,7 @@ def test_a_connection_that_ends_after_an_answer_is_no_reason_to_send_again() -> 
     ((invite, _),) = core.sent()
     core.answer(invite, 100)
     core.agent.fail(TCP, core.now)
-    core.pass_time(5.0)
+    core.pass_time(10.0)
     assert not core.sent()
 
 
@@ -191,9 +199,11 @@ async def pair() -> AsyncIterator[tuple[Endpoint, Peer]]:
     peer = Peer()
     phone = await Endpoint.open("127.0.0.1", 0, SETTINGS, limits=StreamLimits(trial=0.3))
     peer.endpoint = await Endpoint.open("127.0.0.1", 0, SETTINGS, peer.take)
-    yield phone, peer
-    await phone.close()
-    await peer.endpoint.close()
+    try:
+        yield phone, peer
+    finally:
+        await phone.close()
+        await peer.endpoint.close()
 
 
 def offer(host: str) -> bytes:
