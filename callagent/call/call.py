@@ -405,6 +405,8 @@ class Call:
                 self._end(reason)
             case HandoffFailed() as failed:
                 self._change(CallInput.TRANSFER_FAILED)
+                if self._leaving.insists:
+                    self._outages.give_up("transfers")
                 self._reply_to(failed)
 
     # The end ----------------------------------------------------------------------------------------------------------

@@ -18,6 +18,10 @@ from callagent.log import Logger
 Resolve = Callable[[Handoff], TransferTarget]
 
 
+MAX_REFUSED = 10
+"""Transfers beyond the limit that an agent is refused before its part of the call is over."""
+
+
 class Leaving:
     """One call's, one step at a time; each ends with an event in the call's inbox."""
 
@@ -46,6 +50,11 @@ class Leaving:
         self._transfers -= 1
         if self._transfers < 0:
             self._excess = handoff
+
+    @property
+    def insists(self) -> bool:
+        """Whether the agent goes on asking for transfers that it cannot have: it would do so for ever."""
+        return self._transfers < -MAX_REFUSED
 
     def after(self, words: Callable[[], Awaitable[None]], leaving: HangUp | Handoff, seconds: float) -> None:
         """Leave once `words` have ended, in so many seconds at most."""

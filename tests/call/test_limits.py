@@ -93,6 +93,16 @@ def test_who_watches_may_take_a_call_over_though_the_agent_has_had_its_transfers
     assert record.handoff
 
 
+def test_an_agent_that_asks_for_transfers_for_ever_is_ended() -> None:
+    scene = transferring(100)
+    record = scene.play(transfers=1, fallback="desk")
+    assert record.handoff_destination == "desk"
+    assert record.handoff_reason == "transfers"
+    assert len(record.limits_reached) == 11
+    assert [one["target"] for one in record.transfers] == ["support", "desk"]
+    assert record.end_reason == "error"
+
+
 # Tokens -----------------------------------------------------------------------------------------------------------
 
 
