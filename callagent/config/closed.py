@@ -8,7 +8,8 @@ from pathlib import Path
 
 from callagent.config.sections import Config
 
-_HIDDEN = (".env", ".git", ".cache", ".ssh", ".config", ".aws", ".local/state")
+_HIDDEN = (".env", ".git", ".aws", ".cache", ".config", ".docker", ".gnupg", ".kube", ".local/state", ".netrc",
+           ".pgpass", ".ssh")  # fmt: skip
 """In a project's folder: what holds keys, or more of the repository than the project."""
 _FILE_SUFFIX = "_FILE"
 """Environment variables such as TWILIO_AUTH_TOKEN_FILE name files with secrets."""

@@ -23,6 +23,7 @@ import pytest
 
 from callagent.config import Config, closed_paths, override
 from callagent.errors import ConfigError, WorkerDied
+from callagent.local_server import LocalServer
 from callagent.models import open_model
 from callagent.projects import flow_settings, open_project, worker_settings
 from callagent.workers.access import open_parts
@@ -226,6 +227,35 @@ async def test_multipath_tcp_leads_nowhere_either(tmp_path: Path) -> None:
 async def test_nobody_listens_in_the_servers_place(tmp_path: Path) -> None:
     body = "import socket\nsocket.create_server(('127.0.0.1', 0))"
     assert await outcome(tmp_path, body, WorkerSettings(ports=(443,))) == "PermissionError"
+
+
+@needs_ports
+async def test_a_tool_server_on_another_port_is_told_with_the_setting(tmp_path: Path) -> None:
+    with listener() as port:
+        server = {"url": f"http://127.0.0.1:{port}/mcp", "auth": {}, "timeout": 5.0, "enabled": None}
+        pool = ProcessPool(ProjectRuntime(FLOW_RUNTIME, project_with(tmp_path)), WorkerSettings(ports=(443,)))
+        try:
+            lease = await pool.lease({"mcp": {"towns": server}})
+            answer = await lease.run({"op": "describe_remote"}, timeout=30, on_message=lambda message: None)
+        finally:
+            await pool.close()
+    (failure,) = answer["failures"]
+    assert "limits.function_network" in failure["error"]
+
+
+@needs_ports
+async def test_the_api_and_its_token_are_out_of_reach(
+    server: tuple[Path, Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, config = server
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "none"))
+    monkeypatch.delenv("RUNTIME_DIRECTORY", raising=False)
+    with listener() as port:
+        file = LocalServer(f"http://127.0.0.1:{port}", "token").publish(f"127.0.0.1:{port}")
+        settings = worker_settings(config, root)
+        assert await outcome(root, f"open({str(file)!r})", settings) == "PermissionError"
+        assert await outcome(root, CONNECT.format(port=port), settings) == "PermissionError"
 
 
 def test_the_usual_ports_of_the_web_are_open_and_the_servers_own_is_not(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -147,5 +148,7 @@ def reason_of(error: Exception) -> str:
     if isinstance(error, (requests.Timeout, ReadTimeoutError)):
         return "no answer in time"
     if isinstance(error, requests.ConnectionError):
-        return "it cannot be reached"
+        # The library gives the errno in its text only; it is the kernel's answer to a port that is not listed.
+        refused = f"[Errno {errno.EACCES}]" in str(error)
+        return "its port has to be listed in limits.function_network" if refused else "it cannot be reached"
     return str(error) if isinstance(error, ValueError) and not isinstance(error, OSError) else type(error).__name__
