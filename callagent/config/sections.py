@@ -147,7 +147,7 @@ class HttpSettings(Section):
     login_proxies: tuple[NetworkSetting, ...] = ()
     """Addresses or networks of proxies in front of us. Nobody else's `login_header` and X-Forwarded-For count. Their
     connections are not counted; failed logins are, by the address that they forward for."""
-    connections_per_address: int = Field(default=100, ge=1)
+    connections_per_address: int = Field(default=256, ge=1)
     """Connections of an address that have sent nothing with a login, token or signature; more are closed at once."""
 
     @model_validator(mode="after")

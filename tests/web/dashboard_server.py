@@ -105,7 +105,7 @@ async def serve_dashboard(
     change: Any = None,
     ways_in: Mapping[str, Any] | None = None,
     twilio: TwilioSettings | None = None,
-    per_address: int = 100,
+    per_address: int = 256,
     tls: TlsSettings | None = None,
     **more: Any,
 ) -> AsyncIterator[Served]:

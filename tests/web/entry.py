@@ -26,7 +26,7 @@ def access_of(accounts: Sequence[Account] = (), **settings: Any) -> Access:
 
 @asynccontextmanager
 async def listening(
-    app: web.Application, access: Access, *, per_address: int = 100, tls: TlsSettings | None = None
+    app: web.Application, access: Access, *, per_address: int = 256, tls: TlsSettings | None = None
 ) -> AsyncIterator[str]:
     """The application behind the sockets of the server; its URL."""
     times = {"shutdown_timeout": 2.0, "keepalive_timeout": IDLE_SECONDS, "lingering_time": LINGER_SECONDS}

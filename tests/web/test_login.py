@@ -56,7 +56,7 @@ class Visitor:
 async def visitor(tmp_path: Path) -> Any:
     async with (
         serve_dashboard(tmp_path, ACCOUNTS, count=3) as served,
-        aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session,
+        aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar(), connector=aiohttp.TCPConnector(limit=0)) as session,
     ):
         yield Visitor(served, session)
 
