@@ -20,7 +20,8 @@ from callagent.call import Call, CallServices, CallSettings, Event
 from callagent.call_info import NO_HEADERS, CallInfo, EndReason
 from callagent.call_speech import CallSpeech
 from callagent.collector import calm_collector, share_arenas
-from callagent.config import Config
+from callagent.config import Config, override
+from callagent.descriptors import calls_that_fit, room_for_call
 from callagent.errors import UserError
 from callagent.http_side import open_http
 from callagent.legs.leg import CallLeg, TransferTarget
@@ -57,9 +58,25 @@ def run(config: Config, project: Path) -> int:
     logs.configure(config.log.level, json=config.log.json_lines, redact=redaction_of(config).value)
     sys.setswitchinterval(SWITCH_INTERVAL)
     share_arenas()
+    config = _within_descriptors(config)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(serve(config, project))
     return 0
+
+
+def _within_descriptors(config: Config) -> Config:
+    """Raise the limit of file descriptors to what `limits.calls` needs; lower `limits.calls` where that is refused."""
+    wanted = config.limits.calls
+    calls = calls_that_fit(wanted)
+    if calls == wanted:
+        return config
+    log.warning(
+        "too_few_file_descriptors",
+        calls=calls,
+        wanted=wanted,
+        remedy="raise the hard limit of open files (LimitNOFILE= of the service, ulimits of the container)",
+    )
+    return override(config, {"limits.calls": calls})
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -159,9 +176,13 @@ class Server:
         log.info("draining", calls=len(self._calls))
         again = asyncio.create_task(self._signals.get())
         await self._wait({again}, self._config.limits.drain_seconds)
+        at_once = again.done()
         again.cancel()
         for call, _ in self._calls.values():
-            call.end(EndReason.DRAIN)
+            if at_once:
+                call.end(EndReason.DRAIN)
+            else:
+                call.close_down()
         await self._wait(set(), CLOSING_SECONDS)
         log.info("stopped", calls_cut=len(self._calls))
 
@@ -179,7 +200,11 @@ class Server:
 
     def admit(self) -> bool:
         """Whether one more call fits."""
-        return not self._draining and len(self._calls) < self._config.limits.calls
+        fits = not self._draining and len(self._calls) < self._config.limits.calls
+        if fits and not room_for_call():
+            log.warning("no_free_file_descriptors", calls=len(self._calls))
+            return False
+        return fits
 
     def _busy(self) -> int | None:
         return None if self.admit() else RETRY_AFTER_SECONDS

@@ -24,7 +24,7 @@ from callagent.breaker import ON_PROVIDER_FAILURE
 from callagent.call.keeping import Keeping
 from callagent.call.leaving import Leaving
 from callagent.call.media import AudioTap, Tape
-from callagent.call.outage import Outages, last_words, word_of_patience
+from callagent.call.outage import Outages, closing_line, last_words, word_of_patience
 from callagent.call.performer import Performer
 from callagent.call.record import Recorder
 from callagent.call.reply import Replies, opening
@@ -143,6 +143,13 @@ class Call:
             # While the peer's phone rings nobody reads the inbox.
             self._leaving.give_up_dialling(reason)
 
+    def close_down(self) -> None:
+        """Ask the call to end because the server stops, after a closing line where the agent talks with the caller."""
+        if self._state is CallState.STARTING:
+            self.end(EndReason.DRAIN)
+        else:
+            self._inbox.put_nowait(EndAsked(EndReason.DRAIN, after_words=True))
+
     def take_over(self, handoff: Handoff) -> None:
         """Ask the call to stop talking and to go where `handoff` says, if the settings let it."""
         self._inbox.put_nowait(TakeOverAsked(handoff))
@@ -238,8 +245,12 @@ class Call:
                 self._recorder.hung_up(event)
                 self._lost_in_transfer(", ".join(causes) or "hung up")
                 self._end(EndReason.HANDOFF if self._state is CallState.BRIDGED else reason)
-            case EndAsked(reason=reason):
+            case EndAsked(reason=reason, after_words=True) if self._state is CallState.TALKING:
+                self._say_goodbye(reason)
+            case EndAsked(reason=reason) if not event.after_words or self._state is not CallState.LEAVING:
                 self._end(reason)
+            case EndAsked():
+                """Its last words are being said already."""
             case LegFailed(reason=reason, detail=detail):
                 self._recorder.error("leg", detail, now)
                 self._lost_in_transfer(detail)
@@ -376,6 +387,13 @@ class Call:
         self._replies.cut()
         self._taker.say(last_words(self._sounding.language), interruptible=False)
         self._depart(leaving)
+
+    def _say_goodbye(self, reason: EndReason) -> None:
+        """The caller may be speaking: the floor is taken for the server's closing line, which is heard to its end."""
+        self._replies.cut()
+        self._taker.seize_floor()
+        self._taker.say(closing_line(self._sounding.language), interruptible=False)
+        self._depart(HangUp(reason))
 
     def _take_over(self, handoff: Handoff) -> None:
         """No last words: whoever takes over is waiting."""

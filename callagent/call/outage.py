@@ -45,6 +45,22 @@ def word_of_patience(language: str, after: float) -> LatencyControl | None:
     return LatencyControl(after, FILLER_INTERVAL, tuple(DelayResponse(text, 1.0) for text in said))
 
 
+_CLOSING_DOWN: Final = {
+    "de": "Unser Dienst wird gerade neu gestartet. Bitte rufen Sie in ein paar Minuten wieder an. Auf Wiederhören.",
+    "en": "Our service is being restarted. Please call again in a few minutes. Goodbye.",
+    "es": "Nuestro servicio se está reiniciando. Vuelva a llamar en unos minutos, por favor. Adiós.",
+    "fr": "Notre service redémarre. Merci de rappeler dans quelques minutes. Au revoir.",
+    "it": "Il nostro servizio viene riavviato. Richiami tra qualche minuto, per favore. Arrivederci.",
+    "nl": "Onze dienst wordt opnieuw gestart. Belt u over een paar minuten terug, alstublieft. Tot ziens.",
+    "pt": "O nosso serviço está a ser reiniciado. Ligue de novo dentro de alguns minutos, por favor. Adeus.",
+}
+
+
+def closing_line(language: str) -> str:
+    """What a caller hears whose call the server ends because it stops."""
+    return _CLOSING_DOWN.get(_primary(language), _CLOSING_DOWN["en"])
+
+
 def last_words(language: str) -> str:
     return _LAST_WORDS.get(_primary(language), _LAST_WORDS["en"])
 

@@ -116,6 +116,8 @@ class AnswerDue:
 @dataclass(frozen=True, slots=True)
 class EndAsked:
     reason: EndReason
+    after_words: bool = False
+    """Once the caller has heard the closing line."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -187,6 +187,11 @@ class SipLegs:
             log.warning("media_ports_exhausted")
             call.hang_up(status=503, headers=RETRY_AFTER)
             return
+        except OSError as error:
+            # No descriptor is free, or no memory for a socket.
+            log.warning("media_socket_not_opened", error=str(error))
+            call.hang_up(status=503, headers=RETRY_AFTER)
+            return
         try:
             negotiation, media = self._negotiation(call, session), self._media(call.trunk)
             leg = SipLeg(call, session, negotiation, media, self.dial_target)

@@ -99,6 +99,10 @@ class Moderator:
         if self._floor.state is FloorState.LISTENING:
             self._floor.input(Input.DEADLINE)
 
+    def seize_floor(self) -> None:
+        if not self.agent_has_the_floor:
+            self._floor.input(Input.KEYED)
+
     def press(self, digit: str) -> None:
         """Keys count in the caller's turn, and before it where the agent asks for that, which it may do yet."""
         if not self._agent_done or not self.agent_has_the_floor or self._caller.keys_interrupt:

@@ -127,6 +127,10 @@ class TurnTaker:
         """No filler of it starts any more; one that is being said ends its words."""
         self._agent.function_ended(number)
 
+    def seize_floor(self) -> None:
+        """End the caller's turn whatever it has come to, so that what is said next is heard."""
+        self._moderator.seize_floor()
+
     def stop_waiting(self) -> None:
         """The caller cannot be heard: while the caller has the floor and is silent, the turn is an empty one."""
         self._moderator.stop_waiting()

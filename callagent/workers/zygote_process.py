@@ -230,6 +230,9 @@ class ZygoteProcess:
             for descriptor in descriptors:
                 os.close(descriptor)
             self._tell(["kill", number])
+            if forked is not None and not forked.done():
+                # The kernel drops descriptors for which this process has no room: one call's failure, not the zygote's.
+                forked.set_exception(WorkerDied("no file descriptor is free for a worker"))
             return
         core = socket.socket(fileno=descriptors[0])
         core.setblocking(False)

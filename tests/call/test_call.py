@@ -475,6 +475,20 @@ def test_an_agent_that_fails_ends_its_call_with_a_record() -> None:
     assert scene.agent.ended == [(EndReason.ERROR, 1)]
 
 
+CLOSING_LINE = "Our service is being restarted. Please call again in a few minutes. Goodbye."
+
+
+@pytest.mark.parametrize("at", [0.2, 2.4, 6.0], ids=["the agent speaks", "the caller speaks", "nobody speaks"])
+def test_a_server_that_stops_says_so_to_the_end_before_it_hangs_up(at: float) -> None:
+    scene = Scene(FakeAgent([says(Say("Hm."), Listen()) for _ in range(5)]), ["where is it"])
+    scene.caller_speaks(2.0, lasting=2.0)
+    scene.at(at, lambda leg: scene.call.close_down())
+    record = scene.play()
+    assert (record.end_reason, scene.leg.did[-1]) == ("server_shutdown", "hang up server_shutdown")
+    last = [spoken for turn in record.turns for spoken in turn.spoken][-1]
+    assert (last.text, last.heard, last.interrupted) == (CLOSING_LINE, CLOSING_LINE, False)
+
+
 def test_a_call_ends_when_its_time_is_up() -> None:
     scene = Scene(FakeAgent([says(Say("Hm."), Listen()) for _ in range(20)]))
     record = scene.play(longest_call=30.0)
