@@ -40,6 +40,8 @@ class EndReason(Enum):
     REJECTED = "rejected"
     BUSY = "busy"
     """The caller has made as many calls as one number may."""
+    SERVER_KILLED = "server_killed"
+    """The server was killed during the call; the next one wrote its end."""
     ERROR = "error"
 
 

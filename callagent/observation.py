@@ -50,13 +50,10 @@ class Observation:
 
     @classmethod
     async def open(cls, config: Config, writer: RecordWriter, stack: AsyncExitStack) -> Observation:
-        """Close what a killed server left open, then begin. Raises `UserError`."""
+        """Begin what runs beside the calls. Raises `UserError`."""
         expect_converter(config.records.recording_format)
         observation, store = cls(config, writer), writer.store
         await observation._webhooks.start()
-        recovering = observation._run(observation._recover())
-        if writer.failing is None:
-            await recovering
         stack.push_async_callback(observation._webhooks.close)
         stack.push_async_callback(observation._stop)
         if config.telemetry.endpoint:
@@ -90,11 +87,6 @@ class Observation:
             await self._telemetry.ended(data)
         if self._config.records.json_lines:
             await asyncio.to_thread(_append, Path(self._config.records.json_lines), dumps(data))
-
-    async def _recover(self) -> None:
-        """Close what killed servers left open, once the store works and has what they left in the spool."""
-        await self.writer.works()
-        await self.store.recover()
 
     def text(self, gauges: Mapping[str, tuple[str, float]]) -> str:
         """Prometheus text."""
@@ -141,11 +133,10 @@ class Observation:
     async def _forget(self, number: str) -> int:
         return await delete_caller(self.store, number)
 
-    def _run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(self._guarded(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        return task
 
     async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
         """Calls go on when what runs beside them cannot."""

@@ -56,6 +56,11 @@ class Router:
                 return Route(project, number.environment, number.fallback)
         return None
 
+    def project(self, name: str, environment: str) -> AgentProject | None:
+        """The project of that name, opened in that environment; None: this server has it no more."""
+        found = (one for key, one in self._projects.items() if (one.name, key[1]) == (name, environment))
+        return next(found, None)
+
     def environment(self, name: str) -> str:
         """In which the project of that name was opened."""
         return next((key[1] for key, project in self._projects.items() if project.name == name), "sandbox")

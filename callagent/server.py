@@ -31,6 +31,7 @@ from callagent.outbound import place_call
 from callagent.projects import open_language_model
 from callagent.provider_metrics import provider_metrics
 from callagent.records import RecordWriter, Spool, Store, spool_folder, warn_of_one_disk
+from callagent.recovery import Recovery
 from callagent.routing import Route, Router
 from callagent.signalling import Signalling, SignallingLimits
 from callagent.sip import RateLimit
@@ -122,6 +123,8 @@ class Server:
         self._refusals: set[asyncio.Task[None]] = set()
         self._observation = observation
         self._draining = False
+        self._recovering: asyncio.Task[None] | None = None
+        """Ends the calls of a killed server."""
         self._signalling: Signalling | None = None
         limits, shared = config.limits, {trunk.name for trunk in config.sip.trunks if trunk.shared_caller}
         self._callers = CallerLimits(limits.caller_calls, limits.caller_calls_per_minute, shared)
@@ -150,6 +153,9 @@ class Server:
         await speech.prepare(router.projects())
         phone_numbers.prepare()
         server = cls(config, router, observation, speech)
+        recovery = Recovery(writer, router.project, config.limits.end_function_seconds, observation.ended)
+        server._recovering = asyncio.create_task(recovery.run(), name="recovery")
+        stack.callback(server._recovering.cancel)
         if (lineup := lineup_of(model)) is not None:
             server._lineups.append(lineup)
         return server
@@ -184,6 +190,8 @@ class Server:
             else:
                 call.close_down()
         await self._wait(set(), CLOSING_SECONDS)
+        if self._recovering is not None and self._observation.writer.failing is None:
+            await asyncio.wait({self._recovering}, timeout=CLOSING_SECONDS)
         log.info("stopped", calls_cut=len(self._calls))
 
     async def _wait(self, also: set[asyncio.Task[None]], seconds: float) -> None:

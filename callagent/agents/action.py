@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from callagent.agents.place import Place
 from callagent.call_info import NO_HEADERS, CallInfo, EndReason, RecordingWish
@@ -366,3 +366,11 @@ class AgentProject(Protocol):
     async def open(self, info: CallInfo, write_metric: MetricWriter) -> Agent: ...
 
     async def close(self) -> None: ...
+
+
+@runtime_checkable
+class ResumableProject(Protocol):
+    """A project whose calls have an end function that can run after the call's server was killed."""
+
+    async def resume(self, info: CallInfo, write_metric: MetricWriter, known: AgentRecord) -> Agent:
+        """The agent of a call that is over, with what is known of it, for its end function."""

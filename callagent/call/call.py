@@ -230,6 +230,7 @@ class Call:
         self._audio = SwitchedMedia(self._tape.over(media, self._loop.time(), place))
         self._taker.start(self._audio)
         self._change(CallInput.ANSWERED)
+        self._keeping.progressed(self._agent)
         return True
 
     # Events ---------------------------------------------------------------------------------------------------------
@@ -298,7 +299,7 @@ class Call:
             case CallerTurnEnded(text=text, alternatives=alternatives, digits=digits):
                 self._outages.worked("recognizer")
                 self.partial = ""
-                self._keeping.progressed()
+                self._keeping.progressed(self._agent)
                 reopens, self._reopened = self._reopened, False
                 turn = CallerTurn(text, alternatives, digits, reopens=reopens, secure=event.is_pii)
                 self._reply_to(turn)
@@ -357,6 +358,8 @@ class Call:
                 self._taker.wait_for_answer(word_of_patience(self._sounding.language, self._settings.filler_after))
 
     def _reply_done(self, number: int, error: str | None) -> None:
+        if not self._over:
+            self._keeping.progressed(self._agent)
         if error is None or number != self._replies.number:
             return
         self._recorder.error("agent", error, self._loop.time())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 from callagent.agents.action import Agent
@@ -32,15 +33,18 @@ class Keeping:
         """Keep a metric. It is durable on return, unless the store fails: then the project's function goes on."""
         self._metrics += 1
         arguments = (self._recorder.record.id, self._metrics, name, value)
-        await self.bounded("metric", self._settings.first_record, self._store.metric, *arguments)
+        await self.bounded("metric", self._settings.metric, self._store.metric, *arguments)
 
-    def progressed(self) -> None:
-        """A turn is over: what is known so far is written when there is time."""
+    def progressed(self, agent: Agent | None) -> None:
+        """Write what is known so far when there is time: it is what is left of a call whose server is killed."""
+        if agent is not None:
+            self.contained("agent_record", lambda: self._recorder.agent(agent.record()))
         self.contained("record", self._store.progressed, self._recorder.record)
 
     async def end_function(self, agent: Agent, reason: EndReason) -> None:
         """Started for every call whose start function began; again only if the attempt before did not reach its end."""
         self._recorder.record.end_function = "failed"
+        self.contained("record", self._hung_up, agent)
         for attempt in range(1, END_FUNCTION_ATTEMPTS + 1):
             attempted = (self._recorder.record.id, attempt)
             await self.bounded("end_attempt", self._settings.first_record, self._store.end_attempted, *attempted)
@@ -57,6 +61,11 @@ class Keeping:
                 self._recorder.record.end_function = "done"
                 return
             self._log.warning("end_function_failed", attempt=attempt)
+
+    def _hung_up(self, agent: Agent) -> None:
+        """Keep how the call ended, for a server that has to run the end function after a kill of this one."""
+        self._recorder.agent(agent.record())
+        self._store.progressed(replace(self._recorder.record, in_progress=True, ended_at=None))
 
     async def ended(self) -> None:
         """The record as it is now is final."""

@@ -30,6 +30,8 @@ class CallSettings:
     end_function: float = 30.0
     first_record: float = 0.5
     """For the store to say that it knows of the call, before ringing."""
+    metric: float = 1.0
+    """For a metric to be durable; the store's writer has shorter bounds of its own."""
     closing: float = 10.0
     """For everything that is closed at the end, the end function apart."""
     recordings: Path | None = None

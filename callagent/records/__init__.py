@@ -8,13 +8,14 @@ from callagent.records.read import read_call, read_calls, read_records
 from callagent.records.recording import StereoRecording
 from callagent.records.redaction import Redaction
 from callagent.records.spool import Spool, spool_folder, warn_of_one_disk
-from callagent.records.store import Store
+from callagent.records.store import LostCall, Store
 from callagent.records.types import CallRecord, FunctionRecord, RequestRecord, Spoken, TurnEntry
 from callagent.records.writer import RecordWriter
 
 __all__ = [
     "CallRecord",
     "FunctionRecord",
+    "LostCall",
     "RecordWriter",
     "Redaction",
     "RequestRecord",

@@ -36,6 +36,8 @@ class Entry:
     value: Any = None
     record: CallRecord | None = None
     at: str = field(default_factory=now_text)
+    owner: str = ""
+    """The process that holds the call, where the entry is from the spool."""
     size: int = 0
     """Bytes, once it is encoded."""
     spooled: bool = False
@@ -55,8 +57,8 @@ class Entry:
         """Raises `KeyError`, `TypeError` or `ValueError` for what `to_json` did not give."""
         kind, call_id, at = EntryKind(data["kind"]), str(data["call"]), str(data["at"])
         if kind in (EntryKind.SNAPSHOT, EntryKind.ENDED):
-            return cls(kind, call_id, record=CallRecord.from_json(data["record"]), at=at, spooled=True)
-        return cls(kind, call_id, int(data["number"]), str(data["name"]), data["value"], at=at, spooled=True)
+            return cls(kind, call_id, record=CallRecord.from_json(data["record"]), at=at, owner=data["owner"])
+        return cls(kind, call_id, int(data["number"]), str(data["name"]), data["value"], at=at)
 
 
 class Backlog:

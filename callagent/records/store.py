@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from callagent.errors import UserError
 from callagent.log import get_logger
-from callagent.records import schema
+from callagent.records import heartbeat, schema
 from callagent.records.redaction import Redaction
 from callagent.records.rows import CALL_COLUMNS, METRIC_COLUMNS, TURN_COLUMNS, call_row, dumps, turn_rows
 from callagent.records.types import CallRecord
@@ -50,6 +50,7 @@ _CALL = (
 _TURN = _insert("turns", TURN_COLUMNS, "OR REPLACE")
 _METRIC = _insert("metrics", METRIC_COLUMNS, "OR IGNORE")
 _ATTEMPT = "UPDATE calls SET end_attempts = max(end_attempts, ?) WHERE id = ?"
+_METRICS_OF = "SELECT sequence, name, value, written_at FROM metrics WHERE call_id = ? ORDER BY sequence"
 _OUTBOX = "INSERT INTO outbox (kind, call_id, sequence) VALUES (?, ?, ?)"
 
 Action = Callable[[sqlite3.Connection], object]
@@ -62,6 +63,30 @@ class _Write:
     """Of the event loop that waits."""
 
 
+@dataclass(slots=True)
+class LostCall:
+    """A call whose server was killed, as far as it is known."""
+
+    record: CallRecord
+    end_attempts: int
+    """How often its end function was begun."""
+    sequence: int
+    """That of its last metric."""
+    written: dict[int, str]
+    """Sequence and name of the metrics that an attempt of the end function wrote before it was killed."""
+    seen: str
+    """When its server was alive for certain, in ISO 8601; empty: nothing is known."""
+
+    def next_sequence(self, name: str) -> int:
+        """For a metric that the end function writes now; the same as for one that the killed attempt wrote."""
+        for sequence, written in self.written.items():
+            if written == name:
+                del self.written[sequence]
+                return sequence
+        self.sequence += 1
+        return self.sequence
+
+
 class Store:
     """Every method is for the event loop. What `redaction` takes out never reaches the disk."""
 
@@ -70,7 +95,8 @@ class Store:
         self.path = path
         self._redaction = redaction
         self._outbox = outbox
-        self._owner = owner_of(os.getpid())
+        self.owner = owner_of(os.getpid())
+        """This process, in the rows of the calls that it holds."""
         try:
             self._connect().close()
         except (OSError, sqlite3.Error) as error:
@@ -83,11 +109,11 @@ class Store:
 
     async def opened(self, record: CallRecord, *, owner: str | None = None) -> None:
         """The call exists. `owner`: the process that holds it where that is not this one."""
-        await self._put_call(record, self._owner if owner is None else owner)
+        await self._put_call(record, self.owner if owner is None else owner)
 
     async def progressed(self, record: CallRecord) -> None:
         """What is known so far: all that is left of a call whose server is killed."""
-        await self._put_call(record, self._owner)
+        await self._put_call(record, self.owner)
 
     async def metric(self, call_id: str, sequence: int, name: str, value: Any, *, at: str | None = None) -> None:
         """Keyed by call and sequence: written twice, it is there once. `at`: when it was written, else now."""
@@ -110,25 +136,25 @@ class Store:
 
     async def ended(self, record: CallRecord) -> None:
         """The call is over; the record is final."""
-        await self._put_call(record, self._owner)
+        await self._put_call(record, self.owner)
 
-    async def recover(self) -> int:
-        """Close the calls that a server which is no more left open; how many there were."""
-        closed: list[str] = []
+    async def claim_lost(self) -> list[LostCall]:
+        """The calls that servers which are no more left open; from now on they are this server's to end."""
+        lost: list[LostCall] = []
 
         def write(connection: sqlite3.Connection) -> None:
-            rows = connection.execute("SELECT id, owner, record FROM calls WHERE ended_at IS NULL").fetchall()
-            closed.clear()
-            for call_id, owner, text in rows:
+            found = connection.execute("SELECT id, owner, record, end_attempts FROM calls WHERE ended_at IS NULL")
+            lost.clear()
+            for call_id, owner, text, attempts in found.fetchall():
                 if owner and owner == owner_of(int(owner.partition(":")[0])):
                     continue
-                self._write_call(connection, _cut_off(json.loads(text)))
-                closed.append(call_id)
+                metrics = connection.execute(_METRICS_OF, (call_id,)).fetchall()
+                seen = max([_seen(self.path, owner or ""), *(row[3] for row in metrics)])
+                lost.append(_lost(CallRecord.from_json(json.loads(text)), attempts, metrics, seen))
+                connection.execute("UPDATE calls SET owner = ? WHERE id = ?", (self.owner, call_id))
 
         await self.write(write)
-        if closed:
-            log.warning("calls_recovered", calls=len(closed))
-        return len(closed)
+        return lost
 
     async def close(self) -> None:
         """Write what is queued, then stop; a disk that stalls is not waited for."""
@@ -316,11 +342,14 @@ def _settle(batch: Sequence[_Write], failure: Exception | None) -> None:
             pass
 
 
-def _cut_off(record: dict[str, Any]) -> dict[str, Any]:
-    """The record of a call whose server was killed; how long it lasted is not known."""
-    errors = [*record["errors"], {"what": "server", "detail": "the server was killed during the call", "at": 0.0}]
-    ending = {"in_progress": False, "ended_at": now_text(), "end_reason": "server_killed", "errors": errors}
-    return {**record, **ending, "num_turns": max(0, len(record["turns"]) - 1)}
+def _lost(record: CallRecord, attempts: int, metrics: Sequence[tuple[int, str, str, str]], seen: str) -> LostCall:
+    last = max((row[0] for row in metrics), default=0)
+    if record.end_reason is None:
+        record.metrics = [{"name": name, "value": json.loads(value)} for _, name, value, _ in metrics]
+        return LostCall(record, attempts, last, {}, seen)
+    # The record is as it was before the end function: what is beyond is of an attempt.
+    written = {sequence: name for sequence, name, *_ in metrics if sequence > len(record.metrics)}
+    return LostCall(record, attempts, last, written, seen)
 
 
 def owner_of(process: int) -> str:
@@ -333,4 +362,13 @@ def owner_of(process: int) -> str:
 
 
 def now_text() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return _iso(datetime.now(UTC))
+
+
+def _seen(path: Path, owner: str) -> str:
+    moment = heartbeat.seen(path, owner) if owner else None
+    return "" if moment is None else _iso(moment)
+
+
+def _iso(moment: datetime) -> str:
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from callagent.log import get_logger
+from callagent.records import heartbeat
 from callagent.records.backlog import Backlog, Entry, EntryKind
 from callagent.records.framing import UnknownFormat
 from callagent.records.redaction import Redaction
@@ -33,8 +34,9 @@ T = TypeVar("T")
 
 SPOOL_AFTER: Final = 0.05
 """Seconds that a write may take before its entry is spooled as well; whoever waits for it waits no longer."""
-SPOOL_SECONDS: Final = 0.1
-"""For the spool to take an entry; then it is in memory only, until the spool has it."""
+SPOOL_SECONDS: Final = 0.8
+"""For the spool to take an entry; then it is in memory only until the spool has it, and nobody waits for the spool
+until it moves again."""
 LATE_SECONDS: Final = 2.0
 """A write that takes longer says that the store fails."""
 RETRY_SECONDS: Final = 1.0
@@ -69,12 +71,14 @@ class RecordWriter:
         """Whether the spool has kept somebody waiting, and has not moved since: nobody waits for it."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._replaying: asyncio.Task[None] | None = None
+        self._beating: asyncio.Task[None] | None = None
         self._claimed: list[Path] = []
         self._working = asyncio.Event()
         self._working.set()
 
     async def start(self) -> None:
         """Apply what killed servers have left in the spool, as far as the store takes it now."""
+        self._beating = asyncio.create_task(self._beat(), name="heartbeat")
         try:
             self._claimed = await self._thread.run(self._spool.claim)
         except OSError as error:
@@ -155,7 +159,7 @@ class RecordWriter:
         match entry.kind, entry.record:
             case EntryKind.SNAPSHOT, CallRecord() as record:
                 # A call that nobody holds is closed by `recover`.
-                await self.store.opened(record, **({"owner": ""} if claimed else {}))
+                await self.store.opened(record, **({"owner": entry.owner} if claimed else {}))
             case EntryKind.ENDED, CallRecord() as record:
                 await self.store.ended(record)
             case EntryKind.METRIC, _:
@@ -201,7 +205,7 @@ class RecordWriter:
             self._spool_stalls = False
 
     def _encode(self, entry: Entry) -> int:
-        data = entry.to_json()
+        data = {**entry.to_json(), "owner": self.store.owner}
         if self._redaction is not None and entry.record is not None:
             data["record"] = self._redaction.record(data["record"])
         elif self._redaction is not None:
@@ -309,12 +313,21 @@ class RecordWriter:
                 raise result
             self.backlog.discard(entry)
 
+    async def _beat(self) -> None:
+        """Leave a sign of life every second: how long the calls of a killed server lasted is known by the last."""
+        while True:
+            # Where it cannot be left, the calls' own instants are the last that is known.
+            with suppress(OSError):
+                await asyncio.to_thread(heartbeat.beat, self.store.path, self.store.owner)
+            await asyncio.sleep(heartbeat.BEAT_SECONDS)
+
     # The end ----------------------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
         """Write what waits, if the store takes it soon; what remains is in the spool for the next start."""
-        if self._replaying is not None:
-            self._replaying.cancel()
+        for beside in (self._replaying, self._beating):
+            if beside is not None:
+                beside.cancel()
         try:
             async with asyncio.timeout(_CLOSING_SECONDS):
                 while running := {task for task in self._tasks if task is not asyncio.current_task()}:
@@ -325,6 +338,9 @@ class RecordWriter:
             pass
         if self.backlog or self.backlog.evicted:
             log.error("records_left_in_spool", spool=str(self._spool.path), entries=len(self.backlog))
+        else:
+            with suppress(OSError):
+                heartbeat.forget(self.store.path, self.store.owner)
         for task in self._tasks:
             task.cancel()
         self._thread.close(self._spool.close)

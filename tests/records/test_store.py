@@ -15,6 +15,8 @@ import pytest
 from callagent.errors import UserError
 from callagent.records import (
     CallRecord,
+    RecordWriter,
+    Spool,
     Store,
     TurnEntry,
     format_call,
@@ -26,6 +28,7 @@ from callagent.records import (
 )
 from callagent.records.retention import delete_caller
 from tests.records.synthetic import synthetic_records
+from tests.records.test_writer import recover
 
 
 def record(call_id: str = "c1", **fields: object) -> CallRecord:
@@ -129,9 +132,11 @@ async def test_calls_of_a_killed_server_are_closed_when_the_next_one_starts(tmp_
     killed = await asyncio.to_thread(subprocess.run, [sys.executable, "-c", script], timeout=60)
     assert killed.returncode == -9
     store = Store(path)
+    writer = RecordWriter(store, Spool(tmp_path / "spool"))
     await store.opened(record("mine"))
-    assert await store.recover() == 20
-    assert await store.recover() == 0
+    assert len(await recover(writer)) == 20
+    assert len(await recover(writer)) == 0
+    await writer.close()
     await store.close()
     found = read_call(path, "k7")
     assert found is not None

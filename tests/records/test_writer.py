@@ -21,6 +21,7 @@ from callagent.records import CallRecord, RecordWriter, Redaction, Spool, Store,
 from callagent.records import writer as writer_module
 from callagent.records.backlog import Backlog, Entry, EntryKind
 from callagent.records.framing import frame, header, read_frames
+from callagent.recovery import Recovery
 from tests.end_to_end.scripted import until
 
 
@@ -64,6 +65,17 @@ async def writing(folder: Path, spool: Path | None = None) -> AsyncIterator[tupl
     finally:
         await made.close()
         await store.close()
+
+
+async def recover(to: RecordWriter) -> list[CallRecord]:
+    """End the calls of killed servers, without their projects."""
+    ended: list[CallRecord] = []
+
+    async def end(record: CallRecord) -> None:
+        ended.append(record)
+
+    await Recovery(to, lambda name, environment: None, 10.0, end).run()
+    return ended
 
 
 async def a_call(to: RecordWriter, call_id: str) -> None:
@@ -181,7 +193,7 @@ async def test_the_next_server_applies_what_a_killed_one_left_once(tmp_path: Pat
     for _ in range(2):
         async with writing(tmp_path) as (to, store):
             assert to.failing is None
-            await store.recover()
+            await recover(to)
         found = read_call(store.path, "open")
         assert found is not None
         assert (found["end_reason"], found["metrics"]) == ("server_killed", [{"name": "NUMBER", "value": 1}])
@@ -205,7 +217,7 @@ async def test_a_server_that_starts_while_the_store_fails_applies_it_later(tmp_p
     await a_call(to, "k5")
     store.fault = None
     await to.works()
-    await store.recover()
+    await recover(to)
     await to.close()
     await store.close()
     assert len(read_calls(store.path)) == 7

@@ -26,6 +26,7 @@ from callagent.agents.flows.memory import CallerMemory
 from callagent.agents.flows.prompt import Prompt
 from callagent.agents.flows.returns import Decision
 from callagent.agents.flows.smart_vad import leaves_no_trace
+from callagent.agents.flows.transitions import Position
 from callagent.agents.flows.turn import Turn
 from callagent.agents.flows.voice import correct
 from callagent.call_info import NO_HEADERS, EndReason
@@ -96,6 +97,18 @@ class FlowAgent:
                     yield action
         finally:
             conversation.send_messages()
+
+    async def restore(self, known: AgentRecord) -> None:
+        """Put back what is known of a call that is over, for its end function."""
+        conversation = self._conversation
+        conversation.position = Position(known.flow, known.step)
+        conversation.metrics = [dict(metric) for metric in known.metrics]
+        conversation.handoff = known.handoff
+        if known.language:
+            conversation.language = known.language
+        if known.variant in conversation.project.variants.attributes:
+            conversation.variant = known.variant
+        await self._dialogue.runner.set_state({**self._initial_state(), **known.state})
 
     def heard(self, text: str, *, cut: bool) -> None:
         if cut:

@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from callagent.agents.action import Agent, MetricWriter
+from callagent.agents.action import Agent, AgentRecord, MetricWriter
 from callagent.agents.flows.conversation import Conversation
 from callagent.agents.flows.dialogue import Dialogue
 from callagent.agents.flows.engine import DEFAULT_HANGUP_UTTERANCE, FlowAgent
@@ -103,6 +103,12 @@ class FlowProject:
         conversation = Conversation.begin(info, self.project, settings, write_metric)
         runner = FunctionRunner(lease, conversation, model, self._real_time)
         return FlowAgent(Dialogue(conversation, runner, model, self._index), memory)
+
+    async def resume(self, info: CallInfo, write_metric: MetricWriter, known: AgentRecord) -> Agent:
+        agent = await self.open(info, write_metric)
+        assert isinstance(agent, FlowAgent)
+        await agent.restore(known)
+        return agent
 
     def function_names(self) -> list[str]:
         """Of every function, with its flow's folder where it has one."""

@@ -1,0 +1,158 @@
+"""Ends the calls that a killed server left open: their end function, their record, and what follows a call's end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from callagent.agents.action import Agent, AgentProject, AgentRecord, ResumableProject
+from callagent.call.state import END_FUNCTION_ATTEMPTS
+from callagent.call_info import CallInfo, EndReason
+from callagent.log import get_logger
+from callagent.records import CallRecord, LostCall, RecordWriter, heartbeat
+from callagent.records.store import owner_of
+
+log = get_logger(__name__)
+
+AT_A_TIME: Final = 4
+"""End functions of lost calls that run at the same time, beside those of new calls."""
+OPENING_SECONDS: Final = 30.0
+"""For a worker to begin, and again for it to end."""
+
+
+class Recovery:
+    """Runs once, at the start of a server."""
+
+    def __init__(
+        self,
+        writer: RecordWriter,
+        project_of: Callable[[str, str], AgentProject | None],
+        end_seconds: float,
+        ended: Callable[[CallRecord], Awaitable[None]],
+    ) -> None:
+        """`project_of` finds a project by name and environment; `ended` is told of each final record."""
+        self._writer = writer
+        self._project_of = project_of
+        self._end_seconds = end_seconds
+        self._ended = ended
+        self._free = asyncio.Semaphore(AT_A_TIME)
+
+    async def run(self) -> None:
+        """End all lost calls, once the store works and has what their server left in the spool."""
+        await self._writer.works()
+        store = self._writer.store
+        try:
+            lost = await store.claim_lost()
+        except Exception as error:
+            # The edge of the store: the next start tries again.
+            log.error("calls_not_recovered", error=str(error))
+            return
+        await asyncio.gather(*(self._end(call) for call in lost))
+        if lost:
+            log.warning("calls_recovered", calls=len(lost))
+        await asyncio.to_thread(_forget_dead, self._writer)
+
+    async def _end(self, lost: LostCall) -> None:
+        record = lost.record
+        _close(record, lost.seen)
+        async with self._free:
+            if lost.end_attempts < END_FUNCTION_ATTEMPTS:
+                try:
+                    await self._run_end_function(lost)
+                except Exception:
+                    # The edge of a call: its record is written all the same.
+                    log.exception("end_function_failed", call=record.id)
+        await self._writer.ended(record)
+        await self._ended(record)
+
+    async def _run_end_function(self, lost: LostCall) -> None:
+        record, attempt = lost.record, lost.end_attempts + 1
+        project = self._project_of(record.project_id, record.environment)
+        if not isinstance(project, ResumableProject):
+            return
+        record.end_function = "failed"
+        await self._writer.end_attempted(record.id, attempt)
+
+        async def write_metric(name: str, value: Any) -> None:
+            await self._writer.metric(record.id, lost.next_sequence(name), name, value)
+
+        async with asyncio.timeout(OPENING_SECONDS):
+            agent = await project.resume(_info(record), write_metric, _known(record))
+        try:
+            async with asyncio.timeout(self._end_seconds):
+                if await agent.end(EndReason(record.end_reason), attempt, record.hang_up_headers):
+                    record.end_function = "done"
+            _take(record, agent)
+        finally:
+            async with asyncio.timeout(OPENING_SECONDS):
+                await agent.close()
+
+
+def _close(record: CallRecord, seen: str) -> None:
+    """A call that had not ended did so when its server was seen last."""
+    started = datetime.fromisoformat(record.started_at)
+    detail = "the server was killed after the call"
+    if record.end_reason is None:
+        detail = "the server was killed during the call"
+        ended = datetime.fromisoformat(max(seen, record.started_at, *_instants(record)))
+        record.total_duration = round(max(0.0, (ended - started).total_seconds()), 3)
+        record.end_reason = EndReason.SERVER_KILLED.value
+        record.num_turns = max(0, len(record.turns) - 1)
+    record.in_progress = False
+    moment = (started + timedelta(seconds=record.total_duration)).isoformat(timespec="milliseconds")
+    record.ended_at = moment.replace("+00:00", "Z")
+    record.errors.append({"what": "server", "detail": detail, "at": record.total_duration})
+
+
+def _instants(record: CallRecord) -> list[str]:
+    return [record.answered_at or "", *(turn.user_input_datetime for turn in record.turns)]
+
+
+def _info(record: CallRecord) -> CallInfo:
+    return CallInfo(
+        call_id=record.id,
+        direction=record.direction,
+        caller=record.from_number,
+        callee=record.to_number,
+        wire=record.wire,
+        started=datetime.fromisoformat(record.started_at).astimezone(UTC),
+        peer_call_id=record.peer_call_id,
+    )
+
+
+def _known(record: CallRecord) -> AgentRecord:
+    return AgentRecord(
+        project=record.project_id,
+        flow=record.flow,
+        step=record.step,
+        state=dict(record.state),
+        metrics=list(record.metrics),
+        variant=record.variant_name,
+        language=record.language,
+        handoff=_handoff(record),
+    )
+
+
+def _handoff(record: CallRecord) -> dict[str, Any] | None:
+    if record.handoff_destination is None:
+        return None
+    return {"destination": record.handoff_destination, "reason": record.handoff_reason}
+
+
+def _take(record: CallRecord, agent: Agent) -> None:
+    """What the end function has changed."""
+    known = agent.record()
+    record.state, record.metrics = known.state, known.metrics
+    record.messages = [*record.messages, *known.messages]
+
+
+def _forget_dead(writer: RecordWriter) -> None:
+    path = writer.store.path
+    for owner in heartbeat.owners(path):
+        if owner != owner_of(int(owner.partition(":")[0])):
+            try:
+                heartbeat.forget(path, owner)
+            except OSError as error:
+                log.warning("sign_of_life_not_removed", error=str(error))
