@@ -133,8 +133,11 @@ def remove_abandoned() -> None:
 def _make_locked() -> tuple[str, int]:
     for _ in range(_TRIES):
         path = tempfile.mkdtemp(prefix=_PREFIX)
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        # Another core may have taken it for an abandoned one before it was locked, and removed it.
+        # Another core may take it for an abandoned one before it is locked, and remove it.
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.path.isdir(path):

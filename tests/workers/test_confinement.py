@@ -358,6 +358,25 @@ async def test_a_crashed_servers_folders_are_removed_and_a_running_ones_are_not(
     assert (temporary / "elsewhere").exists()
 
 
+async def test_a_folder_that_another_server_takes_for_an_abandoned_one_is_made_anew(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make, made = tempfile.mkdtemp, []
+
+    def make_and_lose(**options: Any) -> str:
+        made.append(make(**options))
+        if len(made) == 1:
+            remove_abandoned()
+        return made[-1]
+
+    monkeypatch.setattr(tempfile, "mkdtemp", make_and_lose)
+    folders = PrivateFolders(8, MIB)
+    await folders.open()
+    assert len(made) == 2
+    assert Path(made[1]).is_dir()
+    await folders.close()
+
+
 async def test_whatever_was_made_in_a_folder_is_removed(folders: PrivateFolders) -> None:
     folder = folders.make()
     outside = Path(folder.path).parent / "outside"
