@@ -37,6 +37,7 @@ from callagent.signalling import Signalling, SignallingLimits
 from callagent.sip import RateLimit
 from callagent.targets import resolve_target
 from callagent.turns import TurnTaker
+from callagent.watchdog import Watchdog
 from callagent.web import ServerHooks
 from callagent.web.control import Controls, Dial, DialRefused
 from callagent.web.hooks import TurnWatcher
@@ -126,6 +127,7 @@ class Server:
         self._recovering: asyncio.Task[None] | None = None
         """Ends the calls of a killed server."""
         self._signalling: Signalling | None = None
+        self._watchdog = Watchdog()
         limits, shared = config.limits, {trunk.name for trunk in config.sip.trunks if trunk.shared_caller}
         self._callers = CallerLimits(limits.caller_calls, limits.caller_calls_per_minute, shared)
         self._limit_lines = RateLimit(1 / SECONDS_BETWEEN_LINES, 1)
@@ -167,6 +169,12 @@ class Server:
             lines += await self._listen_sip(stack)
         if self._config.http.enabled:
             lines += await self._listen_http(stack)
+        self._watchdog.watch_loop()
+        if self._signalling is not None:
+            pump = self._signalling.pump
+            self._watchdog.watch("sending clock", lambda: pump.moved_at, lambda: pump.thread)
+        self._watchdog.start()
+        stack.callback(self._watchdog.stop)
         return lines
 
     def heed_signals(self) -> None:
@@ -298,7 +306,7 @@ class Server:
             "callagent_draining": ("1: running calls may finish, no new ones are taken.", float(self._draining)),
         }
         trunks = [] if self._signalling is None else self._signalling.metrics()
-        lines = [*trunks, *provider_metrics(self._lineups)]
+        lines = [*trunks, *provider_metrics(self._lineups), *self._watchdog.metrics()]
         return self._observation.text(gauges) + "".join(f"{line}\n" for line in lines)
 
     def _make_call(self, leg: CallLeg, route: Route, watcher: TurnWatcher | None) -> Call:
@@ -365,6 +373,7 @@ class Server:
             admit=self.admit,
             accepts=self.accepts,
             draining=lambda: self._draining,
+            still=lambda: self._watchdog.still,
             store_failing=lambda: self._observation.writer.failing is not None,
             metrics=self.metrics,
             outside=self._router.outside,

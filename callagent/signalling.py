@@ -49,8 +49,9 @@ class Signalling:
     """The SIP side of a server. Made by `open`."""
 
     def __init__(
-        self, legs: SipLegs, trunks: Trunks, addresses: list[tuple[str, str, int]], certificate: Path | None
+        self, legs: SipLegs, trunks: Trunks, addresses: list[tuple[str, str, int]], certificate: Path | None, pump: Pump
     ) -> None:
+        self.pump = pump
         self._certificate = certificate
         self.legs = legs
         self.trunks = trunks
@@ -94,7 +95,7 @@ class Signalling:
         stack.push_async_callback(trunks.close)
         certificate = _file(sip.certificate)
         warn_of_end(certificate)
-        return cls(legs, trunks, addresses, certificate)
+        return cls(legs, trunks, addresses, certificate, pump)
 
     def metrics(self) -> list[str]:
         """Lines of Prometheus text."""

@@ -8,17 +8,29 @@ the packets before it: lateness never adds up.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 from callagent.call_info import FRAME_SECONDS
+from callagent.log import get_logger
 
+EXIT_STATUS = 70
+"""Of a process whose sending clock died (`EX_SOFTWARE` of sysexits)."""
 PHASES = 10
 FILLED = 25
 """Senders of a phase before another is begun; beyond ten times as many all have the same number."""
 BURST = 3
 """Packets a late sender may send at once; what is missed beyond them is skipped as a jump of the timestamp."""
+
+
+log = get_logger(__name__)
+
+
+def _end_process() -> None:
+    os._exit(EXIT_STATUS)
 
 
 class Sender(Protocol):
@@ -71,18 +83,22 @@ class _Phase:
 class Pump:
     """`send_due` is the core; `start` runs it on a thread. Senders may be added and removed from any thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_death: Callable[[], None] = _end_process) -> None:
+        """`on_death` is called when the thread ends by an error."""
         self._phases = [_Phase() for _ in range(PHASES)]
         self._origin: float | None = None
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
         self._stopping = False
+        self._on_death = on_death
+        self.moved_at: float | None = None
+        """When the thread last looked for due packets; None while there are no senders."""
 
     def start(self) -> None:
         """Begin to send; once."""
         self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="rtp-pump", daemon=True)
+        self._thread = threading.Thread(target=self._live, name="rtp-pump", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
@@ -146,10 +162,27 @@ class Pump:
             # Not below what add() has set meanwhile.
             phase.tick = max(phase.tick, following)
 
+    @property
+    def thread(self) -> int | None:
+        """The identifier of the thread that sends."""
+        return None if self._thread is None else self._thread.ident
+
+    def _live(self) -> None:
+        try:
+            self._run()
+        except BaseException:
+            # Without this thread every call is dead air: no process is better than one that goes on answering.
+            try:
+                log.exception("sending_clock_died")
+            finally:
+                self._on_death()
+
     def _run(self) -> None:
         while not self._stopping:
-            due = self.send_due(time.monotonic())
+            self.moved_at = now = time.monotonic()
+            due = self.send_due(now)
             if due is None:
+                self.moved_at = None
                 self._wake.clear()
                 if not any(phase.handles for phase in self._phases):
                     self._wake.wait()

@@ -56,7 +56,9 @@ class _Routes:
         self._hooks = hooks
 
     async def health(self, _: web.Request) -> web.Response:
-        return web.json_response({"status": "ok"})
+        still = self._hooks.still()
+        body: dict[str, object] = {"status": "ok"} if not still else {"status": "stands still", "threads": still}
+        return web.json_response(body, status=503 if still else 200)
 
     async def ready(self, _: web.Request) -> web.Response:
         ready = not self._hooks.draining()

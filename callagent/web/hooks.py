@@ -49,5 +49,7 @@ class ServerHooks:
     """None: there is no speech here."""
     utterances: Utterances | None = None
     """The same."""
+    still: Callable[[], list[str]] = list
+    """The threads that stand still; with one of them the server is not healthy."""
     store_failing: Callable[[], bool] = lambda: False
     """Whether records cannot be written. Calls are taken all the same."""
