@@ -18,6 +18,7 @@ log = get_logger(__name__)
 
 AT_A_TIME: Final = 4
 """End functions of lost calls that run at the same time, beside those of new calls."""
+RETRY_SECONDS: Final = 2.0
 OPENING_SECONDS: Final = 30.0
 """For a worker to begin, and again for it to end."""
 
@@ -41,18 +42,21 @@ class Recovery:
 
     async def run(self) -> None:
         """End all lost calls, once the store works and has what their server left in the spool."""
-        await self._writer.works()
-        store = self._writer.store
-        try:
-            lost = await store.claim_lost()
-        except Exception as error:
-            # The edge of the store: the next start tries again.
-            log.error("calls_not_recovered", error=str(error))
-            return
+        lost = await self._claim()
         await asyncio.gather(*(self._end(call) for call in lost))
         if lost:
             log.warning("calls_recovered", calls=len(lost))
         await asyncio.to_thread(_forget_dead, self._writer)
+
+    async def _claim(self) -> list[LostCall]:
+        while True:
+            await self._writer.works()
+            try:
+                return await self._writer.store.claim_lost()
+            except Exception as error:
+                # The edge of the store: whatever it raises, it is asked again.
+                log.warning("calls_not_recovered", error=str(error), again_in=RETRY_SECONDS)
+            await asyncio.sleep(RETRY_SECONDS)
 
     async def _end(self, lost: LostCall) -> None:
         record = lost.record

@@ -24,7 +24,10 @@ from callagent.sip.trunks import TrunkState, trunk_metrics
 from callagent.workers import FIGURES
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
-SERVER_GAUGES = {"callagent_calls_live", "callagent_calls_limit", "callagent_draining", "callagent_outbox_lines"}
+SERVER_GAUGES = {
+    *("callagent_calls_live", "callagent_calls_limit", "callagent_draining", "callagent_outbox_lines"),
+    *("callagent_store_failing", "callagent_store_lost", "callagent_spool_failing"),
+}
 
 
 def exported() -> str:

@@ -13,6 +13,7 @@ import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -142,10 +143,10 @@ def held(server: ServerProcess) -> tuple[int, int]:
     return len(os.listdir(f"/proc/{process}/fd")), sum(parents[child] for child in children)
 
 
-def settle(scene: Scene, server: ServerProcess) -> tuple[int, int]:
+def settle(scene: Scene, server: ServerProcess, store: Path | None = None) -> tuple[int, int]:
     """What the server holds after a first call: its sockets and caches are there."""
     assert scene.call(server, 1, 0.2).wait(PATIENCE) == 0
-    server.wait_for_records(1)
+    replace(server, store=store or server.store).wait_for_records(1)
     until(lambda: gauge(server, "callagent_calls_live") == 0, server, "the first call")
     return held(server)
 
@@ -199,8 +200,7 @@ def test_a_full_disk_costs_no_call(scene: Scene, tmp_path: Path, recorded: bool)
         if recorded:
             settings["RECORDS__RECORDINGS"] = str(disk / "recordings")
         with scene.serving(**settings) as server:
-            server.store = disk / "calls.db"
-            before = settle(scene, server)
+            before = settle(scene, server, disk / "calls.db")
             ballast = fill(disk)
             assert scene.call(server, 12, 2.0).wait(PATIENCE) == 0
             until(lambda: failing(server), server, "/ready says nothing")
@@ -208,7 +208,7 @@ def test_a_full_disk_costs_no_call(scene: Scene, tmp_path: Path, recorded: bool)
             ballast.unlink()
             until(lambda: not failing(server), server, "/ready does not say that it works again")
             assert scene.call(server, 12, 2.0).wait(PATIENCE) == 0
-            server.wait_for_records(25)
+            replace(server, store=disk / "calls.db").wait_for_records(25)
             until(lambda: held(server) <= before, server, f"{before} was held, {held(server)} is")
         shutil.copytree(disk, tmp_path / "kept", ignore=shutil.ignore_patterns("recordings"))
     scene.check(tmp_path / "kept" / "calls.db", 25)
@@ -219,12 +219,11 @@ def test_a_server_starts_on_a_full_disk(scene: Scene, tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk") as disk:
         ballast = fill(disk)
         with scene.serving(RECORDS__PATH=str(disk / "calls.db")) as server:
-            server.store = disk / "calls.db"
             assert scene.call(server, 12, 1.0).wait(PATIENCE) == 0
             until(lambda: failing(server), server, "/ready says nothing")
             ballast.unlink()
             until(lambda: not failing(server), server, "/ready does not say that it works again")
-            server.wait_for_records(12)
+            replace(server, store=disk / "calls.db").wait_for_records(12)
         shutil.copytree(disk, tmp_path / "kept")
     scene.check(tmp_path / "kept" / "calls.db", 12)
 

@@ -22,7 +22,7 @@ from callagent.agents.flows.conversation import Conversation
 from callagent.agents.flows.dialogue import Dialogue
 from callagent.agents.flows.knowledge import retrieve
 from callagent.agents.flows.listening import interruptible
-from callagent.agents.flows.memory import CallerMemory
+from callagent.agents.flows.memory import WRITE_SECONDS, CallerMemory
 from callagent.agents.flows.prompt import Prompt
 from callagent.agents.flows.returns import Decision
 from callagent.agents.flows.smart_vad import leaves_no_trace
@@ -158,13 +158,14 @@ class FlowAgent:
     async def _remember(self) -> None:
         """The caller's next call finds what this one left."""
         conversation = self._conversation
-        await self._memory.close(
-            conversation.info,
-            conversation.state,
-            now=conversation.now(),
-            language=conversation.language,
-            handoff=conversation.handoff,
-        )
+        async with asyncio.timeout(WRITE_SECONDS):
+            await self._memory.close(
+                conversation.info,
+                conversation.state,
+                now=conversation.now(),
+                language=conversation.language,
+                handoff=conversation.handoff,
+            )
 
     async def _deliver(self) -> None:
         """Whatever is still queued goes out; the record is to say how it went."""

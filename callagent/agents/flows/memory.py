@@ -20,6 +20,10 @@ from callagent.log import get_logger
 log = get_logger(__name__)
 MAX_BYTES = 64 * 1024
 """Of one caller's memory."""
+READ_SECONDS = 1.0
+"""For the disk, before the call's start function; then the caller is one whom nobody remembers."""
+WRITE_SECONDS = 5.0
+"""For the disk, after the end function."""
 _LINE = "line"
 _FIELDS = "fields"
 
@@ -87,7 +91,12 @@ class CallerMemory:
         self.owner = self._identifier(info, attributes, {})
         if self.store is None or self.owner is None:
             return {}
-        self.kept = await self.store.read(self.owner)
+        try:
+            async with asyncio.timeout(READ_SECONDS):
+                self.kept = await self.store.read(self.owner)
+        except TimeoutError:
+            log.error("memory_not_read", error=f"the disk did not answer within {READ_SECONDS:g} s")
+            return {}
         return {"memory": self.kept.get(_FIELDS) or {}, "line_memory": self.kept.get(_LINE) or {}}
 
     async def close(

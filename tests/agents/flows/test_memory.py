@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from callagent.agents.flows import FileMemory, FlowSettings
+from callagent.agents.flows import engine as engine_module
+from callagent.agents.flows import memory as memory_module
 from callagent.agents.flows.memory import MAX_BYTES
 from callagent.call_info import CallInfo, EndReason
 from tests.agents.flows.support import call_info, driven, function, words, write_project
@@ -95,3 +100,14 @@ async def test_a_damaged_or_absurd_memory_is_none(tmp_path: Path):
     assert await memory.read("a") == {"x": 1}
     next(tmp_path.iterdir()).write_text("{")
     assert await memory.read("a") == {}
+
+
+async def test_a_disk_that_stalls_costs_the_memory_and_not_the_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    class Stalled(FileMemory):
+        async def read(self, owner: str) -> dict[str, Any]:
+            await asyncio.Event().wait()
+            raise AssertionError("never reached")
+
+    monkeypatch.setattr(memory_module, "READ_SECONDS", 0.05)
+    monkeypatch.setattr(engine_module, "WRITE_SECONDS", 0.05)
+    assert await called(project(tmp_path / "p"), Stalled(tmp_path / "m")) == NEW
