@@ -65,6 +65,7 @@ def serve(
     """A server on free ports of loopback; `settings` are environment overrides such as SPEECH__VOICE."""
     store, errors = folder / "calls.db", folder / "server.err"
     environment = {**os.environ, "CALLAGENT_RECORDS__PATH": str(store), "CALLAGENT_LOG__JSON_LINES": "true"}
+    environment["CALLAGENT_RECORDS__SPOOL"] = str(folder / "spool")
     environment["XDG_RUNTIME_DIR"] = str(_runtime_folder(folder))
     # Utterances are counted here, and a busy machine makes answers late: no word of patience unless a test wants it.
     environment["CALLAGENT_MODEL__FILLER_AFTER"] = "0"

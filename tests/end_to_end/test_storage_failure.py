@@ -68,10 +68,9 @@ class Scene:
     @contextmanager
     def serving(self, *program: str, **settings: str) -> Iterator[ServerProcess]:
         scripted = scripts(self.folder, [], [])
-        spool = {"RECORDS__SPOOL": str(self.folder / "spool")}
         arguments = ("--http", "127.0.0.1:0", *let_functions_note(self.folder, self.port))
         more: dict[str, Any] = {"program": program} if program else {}
-        with serve(self.folder, *arguments, project=self.project, **more, **scripted, **spool, **settings) as server:
+        with serve(self.folder, *arguments, project=self.project, **more, **scripted, **settings) as server:
             yield server
 
     def call(self, server: ServerProcess, calls: int, seconds: float, rate: int = 10) -> subprocess.Popen[bytes]:
