@@ -13,6 +13,7 @@ from aiohttp import web
 from callagent.log import get_logger
 from callagent.web.access import LOGIN_PATH, SESSION_COOKIE, Access
 from callagent.web.accounts import SESSION_SECONDS, password_fits
+from callagent.web.body import read_text
 from callagent.web.identity import LOCAL, identity_of
 
 log = get_logger(__name__)
@@ -119,7 +120,7 @@ async def _texts(request: web.Request, *names: str) -> list[str]:
     if request.content_type != "application/json":
         raise web.HTTPUnsupportedMediaType(text="a login is sent as JSON")
     try:
-        sent = json.loads(await request.text())
+        sent = json.loads(await read_text(request))
         texts = [sent[name] for name in names]
     except (ValueError, KeyError, TypeError, RecursionError):
         texts = []

@@ -12,6 +12,7 @@ from aiohttp import web
 
 from callagent.carriers import MAX_MESSAGE_BYTES, SIGNATURE_HEADER, DialectError, SignatureChecker, TwilioSettings
 from callagent.log import get_logger
+from callagent.web.body import read_form
 from callagent.web.carrier_calls import (
     GREETING_PATH,
     MEDIA_PATH,
@@ -138,10 +139,8 @@ class TwilioRoutes:
             socket.close(NORMAL)
 
     async def _signed_form(self, request: web.Request, path: str) -> Mapping[str, str]:
-        if request.content_type != "application/x-www-form-urlencoded":
-            raise web.HTTPUnsupportedMediaType(text="webhooks are forms")
-        form = await request.post()
-        texts = {name: value for name, value in form.items() if isinstance(value, str)}
+        form = await read_form(request)
+        texts = dict(form)
         # A field given twice has no one value to be signed.
         if len(texts) != len(form):
             raise web.HTTPBadRequest(text="a field comes twice")

@@ -198,6 +198,23 @@ async def test_a_malformed_login_is_refused(visitor: Visitor) -> None:
         assert (await visitor.ask("/api/login", "POST", data))[0] == 400
 
 
+@pytest.mark.parametrize("charset", ["punycode", "utf-16", "unheard-of"])
+async def test_the_charset_that_a_login_claims_is_not_used(visitor: Visitor, charset: str) -> None:
+    """Some of Python's codecs take a second for what fits into a body: calls would stand still meanwhile."""
+    body = '{"name": "ann", "password": "wrong"}'
+    headers = {"Content-Type": f"application/json; charset={charset}"}
+    async with visitor.session.post(visitor.served.url + "/api/login", data=body, headers=headers) as answer:
+        assert answer.status == 401
+
+
+async def test_a_login_that_is_no_utf_8_is_refused(visitor: Visitor) -> None:
+    headers = {"Content-Type": "application/json"}
+    async with visitor.session.post(
+        visitor.served.url + "/api/login", data=b'{"name": "\xff"}', headers=headers
+    ) as answer:
+        assert answer.status == 400
+
+
 def test_a_session_ends_after_its_time() -> None:
     accounts = Accounts(ACCOUNTS)
     cookie, identity = accounts.log_in("ann", now=0.0)

@@ -7,6 +7,7 @@ import audioop
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from urllib.parse import urlencode
 from xml.etree import ElementTree
 
 import pytest
@@ -639,16 +640,29 @@ async def test_the_end_of_the_server_ends_what_is_left() -> None:
     [
         ("application/json", "{}", 415),
         ("application/x-www-form-urlencoded", "From=1&From=2", 400),
+        ("application/x-www-form-urlencoded", b"From=\xff", 400),
         ("application/x-www-form-urlencoded", "From=" + "1" * 70000, 413),
     ],
 )
-async def test_bodies_that_are_no_webhook(content_type: str, body: str, status: int) -> None:
+async def test_bodies_that_are_no_webhook(content_type: str, body: str | bytes, status: int) -> None:
     import aiohttp
 
     async with serve() as server, aiohttp.ClientSession() as session:
         url = server.url + "/twilio/voice"
         async with session.post(url, data=body, headers={"Content-Type": content_type}) as response:
             assert response.status == status
+
+
+@pytest.mark.parametrize("charset", ["punycode", "unheard-of"])
+async def test_the_charset_that_a_webhook_claims_is_not_used(charset: str) -> None:
+    import aiohttp
+
+    async with serve() as server, aiohttp.ClientSession() as session:
+        url = server.url + "/twilio/voice"
+        content_type = f"application/x-www-form-urlencoded; charset={charset}"
+        headers = {"Content-Type": content_type, "X-Twilio-Signature": signature(url, FORM)}
+        async with session.post(url, data=urlencode(FORM), headers=headers) as response:
+            assert response.status == 200
 
 
 async def test_our_ping_is_answered_and_counts_as_life() -> None:
