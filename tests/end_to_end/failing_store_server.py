@@ -1,7 +1,8 @@
 """`python -m tests.end_to_end.failing_store_server METHOD FAULT FILE ARGUMENT…`: callagent with a store that fails.
 
 While FILE exists, that method of the store meets the fault (`ENOSPC`, `EROFS`, `EIO`, `locked`, `slow`); so does the
-store's own check of whether it works again.
+store's own check of whether it works again. FILE.ask is answered by FILE.objects: how many tasks, legs and calls
+are alive in the process.
 """
 
 from __future__ import annotations
@@ -9,9 +10,13 @@ from __future__ import annotations
 import asyncio
 import errno
 import functools
+import gc
+import json
 import os
 import sqlite3
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +53,27 @@ def decorate(method: str, fault: str, file: Path) -> None:
         setattr(Store, name, failing)
 
 
+def answer(file: Path) -> None:
+    """Count what is alive whenever it is asked for."""
+    from callagent.call import Call
+    from callagent.legs import SipLeg
+
+    ask, objects = file.with_suffix(".ask"), file.with_suffix(".objects")
+    while True:
+        if ask.exists():
+            alive = gc.get_objects()
+            tasks = sum(isinstance(one, asyncio.Task) and not one.done() for one in alive)
+            counts = [tasks, *(sum(isinstance(one, kind) for one in alive) for kind in (SipLeg, Call))]
+            del alive
+            ask.unlink()
+            objects.with_suffix(".new").write_text(json.dumps(counts))
+            objects.with_suffix(".new").rename(objects)
+        time.sleep(0.05)
+
+
 if __name__ == "__main__":
     from callagent.cli import main
 
+    threading.Thread(target=answer, args=(Path(sys.argv[3]),), daemon=True).start()
     decorate(sys.argv[1], sys.argv[2], Path(sys.argv[3]))
     sys.exit(main(sys.argv[4:]))

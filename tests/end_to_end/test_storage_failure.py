@@ -142,6 +142,19 @@ def held(server: ServerProcess) -> tuple[int, int]:
     return len(os.listdir(f"/proc/{process}/fd")), sum(parents[child] for child in children)
 
 
+def alive(file: Path, server: ServerProcess) -> list[int]:
+    """Tasks, legs and calls in the process of a server that `failing_store_server` runs."""
+    objects = file.with_suffix(".objects")
+    objects.unlink(missing_ok=True)
+    file.with_suffix(".ask").touch()
+    until(objects.exists, server, "the server does not count")
+    return [int(one) for one in json.loads(objects.read_text())]
+
+
+def at_most(found: list[int], bounds: list[int]) -> bool:
+    return all(one <= bound for one, bound in zip(found, bounds, strict=True))
+
+
 def settle(scene: Scene, server: ServerProcess, store: Path | None = None) -> tuple[int, int]:
     """What the server holds after a first call: its sockets and caches are there."""
     assert scene.call(server, 1, 0.2).wait(PATIENCE) == 0
@@ -238,6 +251,8 @@ def test_every_await_on_the_store_may_fail_at_every_moment(
     program = ("tests.end_to_end.failing_store_server", method, fault, str(file))
     with scene.serving(*program) as server:
         before = settle(scene, server)
+        tasks, legs, calls = alive(file, server)
+        assert (legs, calls) == (0, 0)
         if moment == "before the answer":
             file.touch()
         calling = scene.call(server, CALLS, 4.0)
@@ -253,4 +268,5 @@ def test_every_await_on_the_store_may_fail_at_every_moment(
         until(lambda: not failing(server), server, "/ready does not say that it works again")
         server.wait_for_records(CALLS + 1)
         until(lambda: held(server) <= before, server, f"{before} was held, {held(server)} is")
+        until(lambda: at_most(alive(file, server), [tasks, 0, 0]), server, f"{tasks} tasks before; tasks, legs, calls")
     scene.check(server.store, CALLS + 1)
