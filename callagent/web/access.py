@@ -32,6 +32,10 @@ _OPEN_PATHS: Final = frozenset(
 )
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _FORWARDED_FOR: Final = "X-Forwarded-For"
+_FOREIGN: Final = (
+    "not from another site; behind a proxy that does not pass the Host header on, "
+    "set http.public_url to the address in the browser"
+)
 _SITE_BITS: Final = 64
 """Of an IPv6 address: what one subscriber has."""
 
@@ -126,14 +130,17 @@ def guard(open_paths: frozenset[str], access: Access) -> Middleware:
 
 def _refuse_foreign(request: web.Request, public_url: str) -> None:
     """A page of another site may send a browser's requests here: it is not what asks."""
-    foreign = request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin")
-    if (origin := request.headers.get("Origin")) is not None:
+    if request.method in _SAFE and request.headers.get("Upgrade") is None:
+        return
+    origin = request.headers.get("Origin")
+    # Scripts cannot set it. Browsers leave it out over plain HTTP from elsewhere, and some for WebSockets.
+    site = request.headers.get("Sec-Fetch-Site")
+    if site is None and origin is not None:
         # A proxy may put its own name for us into Host; what browsers call us is in the settings.
         ours = {request.host.lower(), urlsplit(public_url).netloc.lower()} - {""}
-        foreign = foreign or urlsplit(origin).netloc.lower() not in ours
-    asks_for_more = request.method not in _SAFE or request.headers.get("Upgrade") is not None
-    if foreign and asks_for_more:
-        raise web.HTTPForbidden(text="not from another site")
+        site = "same-origin" if urlsplit(origin).netloc.lower() in ours else "cross-site"
+    if site not in (None, "none", "same-origin"):
+        raise web.HTTPForbidden(text=_FOREIGN)
 
 
 def _turn_away(request: web.Request) -> web.StreamResponse:

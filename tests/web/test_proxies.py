@@ -140,9 +140,32 @@ async def test_who_shows_who_they_are_gets_in_behind_a_proxy(tmp_path: Path, nam
         proven = {**page, "Cookie": cookie, "X-CSRF-Token": me["csrf"]}
         async with session.post(url + "/api/calls/live1/hangup", headers=proven) as answer:
             assert answer.status == 202
-        foreign = {**proven, "Origin": "https://evil.example"}
+        for site in ({"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"}, {"Sec-Fetch-Site": ""}):
+            foreign = {**proven, "Origin": "https://evil.example", **site}
+            async with session.post(url + "/api/calls/live1/hangup", headers=foreign) as answer:
+                assert answer.status == 403
+        # Of a browser, or a page over plain HTTP, that sends the Origin alone.
+        del foreign["Sec-Fetch-Site"]
         async with session.post(url + "/api/calls/live1/hangup", headers=foreign) as answer:
             assert answer.status == 403
+
+
+@pytest.mark.skipif(not is_here("nginx"), reason="nginx is not installed")
+async def test_a_browser_is_let_in_behind_a_proxy_whose_name_for_us_nobody_has_set(tmp_path: Path) -> None:
+    """The proxy's Host is its own name for us, and there is no `public_url` to tell ours."""
+    page = {"Origin": "https://calls.example", "Sec-Fetch-Site": "same-origin"}
+    async with (
+        serve_dashboard(tmp_path, (ANN,), count=1) as served,
+        proxy("nginx", tmp_path / "proxy", int(served.url.rpartition(":")[2])) as url,
+        client() as session,
+    ):
+        sent = {"name": "ann", "password": "correct horse"}
+        async with session.post(url + "/api/login", json=sent, headers=page) as answer:
+            assert answer.status == 200, await answer.text()
+        # Without the browser's word for it the names decide, and the answer says what is missing.
+        async with session.post(url + "/api/login", json=sent, headers={"Origin": page["Origin"]}) as answer:
+            assert answer.status == 403
+            assert "http.public_url" in await answer.text()
 
 
 async def logged_in(session: aiohttp.ClientSession, url: str, sent: Any, headers: dict[str, str]) -> str:
