@@ -16,6 +16,7 @@ from callagent.errors import UserError
 from callagent.log import get_logger
 from callagent.records import CallRecord, RecordWriter, Redaction, Store
 from callagent.records.conversion import Conversion, expect_converter
+from callagent.records.json_lines import JsonLines
 from callagent.records.metrics import Metrics
 from callagent.records.retention import delete_caller, keep_to
 from callagent.records.rows import dumps
@@ -46,6 +47,7 @@ class Observation:
             [Receiver(one.url, one.secret.get_secret_value(), one.events) for one in config.webhooks]
         )
         self._telemetry: Telemetry | None = None
+        self._json_lines: JsonLines | None = None
         self.metrics = Metrics()
 
     @classmethod
@@ -60,6 +62,9 @@ class Observation:
             observation._telemetry = open_telemetry(config)
             stack.push_async_callback(observation._telemetry.close)
         records = config.records
+        if records.json_lines:
+            observation._json_lines = JsonLines(Path(records.json_lines))
+            stack.push_async_callback(observation._json_lines.close)
         if records.keep_days or records.keep_recording_days:
             observation._run(keep_to(store, records.keep_days, records.keep_recording_days))
         if url := records.database.get_secret_value():
@@ -85,8 +90,8 @@ class Observation:
         self._webhooks.send("call.ended", data)
         if self._telemetry is not None:
             await self._telemetry.ended(data)
-        if self._config.records.json_lines:
-            await asyncio.to_thread(_append, Path(self._config.records.json_lines), dumps(data))
+        if self._json_lines is not None:
+            self._json_lines.add(dumps(data))
 
     def text(self, gauges: Mapping[str, tuple[str, float]]) -> str:
         """Prometheus text."""
@@ -174,12 +179,3 @@ def open_telemetry(config: Config) -> Telemetry:
     settings = config.telemetry
     headers = {name: value.get_secret_value() for name, value in settings.headers.items()}
     return Telemetry(settings.endpoint, headers, config.model.name, content=settings.content)
-
-
-def _append(path: Path, line: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
-    except OSError as error:
-        log.error("json_line_not_written", path=str(path), error=str(error))

@@ -270,3 +270,17 @@ def test_every_await_on_the_store_may_fail_at_every_moment(
         until(lambda: held(server) <= before, server, f"{before} was held, {held(server)} is")
         until(lambda: at_most(alive(file, server), [tasks, 0, 0]), server, f"{tasks} tasks before; tasks, legs, calls")
     scene.check(server.store, CALLS + 1)
+
+
+def test_a_file_of_json_lines_that_stalls_holds_no_call(scene: Scene, tmp_path: Path) -> None:
+    pipe = tmp_path / "calls.jsonl"
+    # Opening a pipe that nobody reads waits, as a file system that has gone away does.
+    os.mkfifo(pipe)
+    with scene.serving(RECORDS__JSON_LINES=str(pipe)) as server:
+        before = settle(scene, server)
+        assert scene.call(server, 12, 0.5).wait(PATIENCE) == 0
+        until(lambda: gauge(server, "callagent_calls_live") == 0, server, "calls are left")
+        with pipe.open() as reader:
+            told = [json.loads(reader.readline())["id"] for _ in range(13)]
+        until(lambda: held(server) <= before, server, f"{before} was held, {held(server)} is")
+    assert sorted(told) == sorted(record["id"] for record in server.records())
