@@ -218,7 +218,9 @@ class Server:
         """Whether one more call fits."""
         fits = not self._draining and len(self._calls) < self._config.limits.calls
         if fits and not room_for_call():
-            log.warning("no_free_file_descriptors", calls=len(self._calls))
+            # Asked for each call and each probe of a peer.
+            if self._limit_lines.take("file_descriptors", asyncio.get_running_loop().time()):
+                log.warning("no_free_file_descriptors", calls=len(self._calls))
             return False
         return fits
 

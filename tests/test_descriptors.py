@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
+import socket
 import subprocess
 import sys
+from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from callagent.descriptors import OWN, PER_CALL, RESERVE
-from tests.end_to_end.scripted import MILL, scripts, talker
+from tests.end_to_end.scripted import MILL, scripts, talker, until
 from tests.end_to_end.server_process import serve
 
 RAISE = """
@@ -49,3 +52,45 @@ async def test_callers_are_sent_elsewhere_while_no_descriptor_is_free(tmp_path: 
             await caller.listen(1)
         await asyncio.to_thread(server.wait_for_records, 1)
         assert "no_free_file_descriptors" in server.errors.read_text()
+
+
+OPTIONS = """\
+OPTIONS sip:agent@127.0.0.1 SIP/2.0
+Via: SIP/2.0/UDP {host}:{port};branch=z9hG4bK{number}
+Max-Forwards: 70
+From: <sip:probe@{host}>;tag={number}
+To: <sip:agent@127.0.0.1>
+Call-ID: {number}@{host}
+CSeq: 1 OPTIONS
+Content-Length: 0
+
+"""
+
+
+@pytest.mark.end_to_end
+async def test_strangers_to_a_wildcard_socket_are_answered_while_no_descriptor_is_free(tmp_path: Path) -> None:
+    def probe(socket_: socket.socket, number: int) -> str:
+        host, port = socket_.getsockname()
+        text = OPTIONS.format(host=host, port=port, number=number)
+        socket_.sendto(text.replace("\n", "\r\n").encode(), ("127.0.0.1", server.sip_port))
+        return socket_.recv(65535).decode().partition("\r\n")[0]
+
+    arguments = ("--sip", "0.0.0.0:0", "--http", "127.0.0.1:0")
+    with serve(tmp_path, *arguments, project=MILL, **scripts(tmp_path, [], [])) as server, ExitStack() as stack:
+        pid = server.process.pid
+        soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (len(os.listdir(f"/proc/{pid}/fd")), hard))
+        stack.enter_context(socket.create_connection(("127.0.0.1", server.http_port)))
+        # Our address is looked up for each of them anew.
+        for number in range(2, 12):
+            peer = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+            peer.bind((f"127.0.0.{number}", 0))
+            peer.settimeout(60)
+            assert "503" in await asyncio.to_thread(probe, peer, number)
+        await until(lambda: "http_not_accepted" in server.errors.read_text(), 60)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (soft, hard))
+        assert "200" in await asyncio.to_thread(probe, peer, 99)
+        events = Counter(line["event"] for line in server.log())
+        assert events["no_free_file_descriptors"] < 10
+        assert events["http_not_accepted"] == 1
+        assert "Traceback" not in server.errors.read_text()

@@ -39,7 +39,7 @@ class Entry:
     owner: str = ""
     """The process that holds the call, where the entry is from the spool."""
     size: int = 0
-    """Bytes, once it is encoded."""
+    """Bytes, about, until it is encoded."""
     spooled: bool = False
     """Whether the spool has it too."""
     place: int = -1

@@ -46,6 +46,8 @@ _BATCH: Final = 100
 _CLOSING_SECONDS: Final = 5.0
 _MAX_SPOOLING: Final = 2_000
 """Entries on their way to the spool; with more the spool stalls, and entries stay in memory."""
+_OWN_BYTES: Final = 200
+"""Of an entry beside what it holds."""
 # An entry that fails with one of these would fail again: it is no fault of the disk.
 _BAD_DATA: Final = (
     *(TypeError, ValueError, KeyError, RecursionError),
@@ -172,9 +174,13 @@ class RecordWriter:
 
     async def _retain(self, entry: Entry) -> None:
         """Keep what the store has not taken; the spool is waited for, but not for long."""
+        data = entry.value
         if entry.record is not None:
             # As it is now: the call goes on to change it.
-            entry.record = CallRecord.from_json(entry.record.to_json())
+            data = entry.record.to_json()
+            entry.record = CallRecord.from_json(data)
+        # About so much, until the spool has encoded it, which may be never.
+        entry.size = _OWN_BYTES + len(repr(data))
         self.backlog.add(entry)
         if self._spooling >= _MAX_SPOOLING:
             return
@@ -191,7 +197,7 @@ class RecordWriter:
             if self.spool_failing is None:
                 log.error("spool_failing", spool=str(self._spool.path), error=str(error))
             self.spool_failing = str(error)
-            self.backlog.encoded(entry, entry.size or _estimate(entry), spooled=False)
+            self.backlog.encoded(entry, entry.size, spooled=False)
         except _BAD_DATA as error:
             # The store says so as well.
             log.error("record_not_spooled", call=entry.call_id, error=_text(error))
@@ -392,11 +398,6 @@ def _settle(done: asyncio.Future[Any], result: Any, failure: Exception | None) -
         done.set_exception(failure)
     else:
         done.set_result(result)
-
-
-def _estimate(entry: Entry) -> int:
-    """Bytes of an entry that was not encoded."""
-    return 1_000 if entry.record is None else 4_000 + 2_000 * len(entry.record.turns)
 
 
 def _text(error: BaseException) -> str:

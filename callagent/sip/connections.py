@@ -209,14 +209,18 @@ class Connections:
         task.add_done_callback(self._tasks.discard)
 
     async def _accept(self, listener: socket.socket, transport: str) -> None:
+        failing = False
         while True:
             try:
                 accepted, address = await self._loop.sock_accept(listener)
             except OSError as error:
-                # Out of descriptors, or the peer has left already.
-                log.warning("sip_not_accepted", error=str(error))
+                # Out of descriptors, or the peer has left already. One line until a connection is accepted again.
+                if not failing:
+                    log.warning("sip_not_accepted", error=str(error))
+                failing = True
                 await asyncio.sleep(_ACCEPT_PAUSE)
                 continue
+            failing = False
             host = str(address[0])
             full = len(self._open) + len(self._tasks) >= MAX_CONNECTIONS or self._per_host[host] >= MAX_PER_HOST
             if full or not self._admit(host):

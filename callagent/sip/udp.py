@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
+import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import cast
 
 from callagent.log import get_logger
@@ -13,6 +16,8 @@ log = get_logger(__name__)
 
 _RECEIVE_BUFFER = 4 * 1024 * 1024
 _DISCARD = 9
+_spare: list[int] = []
+"""A descriptor that is there when no other is; used on the event loop only."""
 
 
 class Datagrams(asyncio.DatagramProtocol):
@@ -27,6 +32,7 @@ class Datagrams(asyncio.DatagramProtocol):
     async def open(cls, host: str, port: int, on_datagram: Callable[[bytes, tuple[str, int]], None]) -> Datagrams:
         """Port 0 takes any. Raises `OSError`."""
         loop = asyncio.get_running_loop()
+        _keep_spare()
         opened = cls(on_datagram)
         await loop.create_datagram_endpoint(lambda: opened, sock=await _bind(loop, host, port))
         return opened
@@ -80,11 +86,35 @@ async def _bind(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket
 
 
 def route_to(peer: str) -> str:
-    """The local address that packets to `peer` leave from; no packet is sent."""
+    """The local address that packets to `peer` leave from; no packet is sent. Raises `OSError` without a socket."""
     family = socket.AF_INET6 if ":" in peer else socket.AF_INET
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+    with _probe(family) as probe:
         try:
             probe.connect((peer, _DISCARD))
         except OSError:
             return "::1" if family == socket.AF_INET6 else "127.0.0.1"
         return str(probe.getsockname()[0])
+
+
+@contextlib.contextmanager
+def _probe(family: int) -> Iterator[socket.socket]:
+    """A socket for a moment. Where no descriptor is free a spare one is given up for it: also what refuses a call for
+    that reason has to know our address."""
+    try:
+        probe = socket.socket(family, socket.SOCK_DGRAM)
+    except OSError as error:
+        if error.errno not in (errno.EMFILE, errno.ENFILE) or not _spare:
+            raise
+        os.close(_spare.pop())
+        probe = socket.socket(family, socket.SOCK_DGRAM)
+    try:
+        yield probe
+    finally:
+        probe.close()
+        _keep_spare()
+
+
+def _keep_spare() -> None:
+    if not _spare:
+        with contextlib.suppress(OSError):
+            _spare.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))

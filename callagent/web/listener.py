@@ -67,14 +67,18 @@ class HttpListener:
         self._sockets.clear()
 
     async def _accept(self, listener: socket.socket) -> None:
+        failing = False
         while True:
             try:
                 accepted, address = await self._loop.sock_accept(listener)
             except OSError as error:
-                # Out of descriptors, or the peer has left already.
-                log.warning("http_not_accepted", error=str(error))
+                # Out of descriptors, or the peer has left already. One line until a connection is accepted again.
+                if not failing:
+                    log.warning("http_not_accepted", error=str(error))
+                failing = True
                 await asyncio.sleep(_ACCEPT_PAUSE)
                 continue
+            failing = False
             if (place := self._place_of(str(address[0]))) is None:
                 accepted.close()
             else:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import resource
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from callagent.records.json_lines import JsonLines
+from tests.end_to_end.scripted import until
 
 
 @pytest.fixture
@@ -30,10 +30,8 @@ async def test_lines_wait_while_the_disk_is_full(tmp_path: Path, small_files: in
     texts = [f"{number:0400}" for number in range(5)]
     for text in texts:
         lines.add(text)
-    while not path.exists() or path.stat().st_size != 2 * 401:
-        time.sleep(0.01)
+    await until(lambda: path.exists() and path.stat().st_size == 2 * 401, 60)
     resource.setrlimit(resource.RLIMIT_FSIZE, (small_files, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
-    while path.stat().st_size != 5 * 401:
-        time.sleep(0.01)
+    await until(lambda: path.stat().st_size == 5 * 401, 60)
     await lines.close()
     assert path.read_text().splitlines() == texts

@@ -10,6 +10,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
@@ -288,6 +289,25 @@ async def test_where_both_places_fail_memory_is_bounded_and_says_what_it_lost(tm
         store.fault = None
         await to.works()
     assert len(read_calls(store.path)) > 0
+
+
+async def test_memory_is_bounded_where_the_spool_stalls_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    goes_on = threading.Event()
+    monkeypatch.setattr(writer_module, "SPOOL_SECONDS", 0.01)
+    monkeypatch.setattr(writer_module, "_MAX_SPOOLING", 10)
+    monkeypatch.setattr(Spool, "append", lambda spool, entry: goes_on.wait() and 0)
+    async with writing(tmp_path) as (to, store):
+        to.backlog = Backlog(max_bytes=100_000)
+        store.fault = full
+        for number in range(400):
+            await to.metric("k1", number, "NUMBER", "x" * 1_000)
+        assert 50 <= len(to.backlog) <= 100
+        assert to.backlog.lost == 400 - len(to.backlog)
+        goes_on.set()
+        store.fault = None
+        await to.works()
 
 
 async def test_what_memory_could_not_hold_comes_back_from_the_spool(tmp_path: Path) -> None:
