@@ -31,8 +31,10 @@ log = get_logger(__name__)
 
 _CONTROL_BYTES = 64 * 1024
 _DESCRIPTORS = 3
-_FORK_SECONDS = 5.0
-"""A zygote that takes longer is stopped or stuck; it is killed and another one started."""
+_SILENT_SECONDS = 5.0
+"""A zygote that owes a worker and tells nothing for so long is stopped or stuck: it is killed and replaced."""
+_FORK_SECONDS = 15.0
+"""The longest that a call waits for its worker behind those of other calls; then that call fails alone."""
 _END_SECONDS = 3.0
 _SOCKET_BUFFER = 1024 * 1024
 _PASSED_ON = ("PATH", "HOME", "LANG", "TZ")
@@ -77,6 +79,7 @@ class ZygoteProcess:
         self._orders: deque[bytes] = deque()
         self._numbers = 0
         self._gone = asyncio.Event()
+        self._heard_at = self._loop.time()
         self.alive = True
         self.leases = 0
         """Calls that hold a worker of it; the pool counts."""
@@ -109,7 +112,7 @@ class ZygoteProcess:
     async def fork(self, private: str) -> WorkerProcess:
         """A worker that waits for `open` and writes to the folder `private` only.
 
-        Raises `WorkerDied` when the zygote is gone or does not answer.
+        Raises `WorkerDied` when the zygote is gone, does not answer, or has too many others to fork before.
         """
         if not self.alive:
             raise WorkerDied("the zygote has ended")
@@ -119,14 +122,27 @@ class ZygoteProcess:
         self._ends[number] = self._loop.create_future()
         self._tell(["fork", number, private])
         try:
-            async with asyncio.timeout(_FORK_SECONDS):
-                process: WorkerProcess = await forked
-                return process
-        except TimeoutError:
-            self.abandon()
-            raise WorkerDied(f"the zygote did not fork within {_FORK_SECONDS:g} s") from None
+            return await self._wait_forked(forked)
         finally:
             self._forks.pop(number, None)
+
+    async def _wait_forked(self, forked: asyncio.Future[WorkerProcess]) -> WorkerProcess:
+        """All running calls' workers end with the zygote: being slow is no reason to kill it, being silent is."""
+        began = self._loop.time()
+        while not forked.done():
+            now = self._loop.time()
+            if now >= began + _FORK_SECONDS:
+                raise WorkerDied(f"no worker within {_FORK_SECONDS:g} s: the machine has too much to do")
+            silent_at = max(began, self._heard_at) + _SILENT_SECONDS
+            if now >= silent_at:
+                forked.cancel()
+                self.abandon()
+                raise WorkerDied(f"the zygote did not fork within {_SILENT_SECONDS:g} s")
+            await asyncio.wait([forked], timeout=min(silent_at, began + _FORK_SECONDS) - now)
+            # A loop that stood still itself reads what has come meanwhile before it judges.
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        return forked.result()
 
     def kill(self, number: int) -> None:
         if self.alive:
@@ -200,6 +216,7 @@ class ZygoteProcess:
             return
         except OSError:
             data, descriptors = b"", []
+        self._heard_at = self._loop.time()
         match msgspec.msgpack.decode(data) if data else None:
             case ["ready", bool(threaded)] if not self._ready.done():
                 self._ready.set_result(threaded)
