@@ -13,6 +13,7 @@ from callagent.call_info import FRAME_BYTES, FRAME_SECONDS, RecordingWish
 from callagent.legs.leg import FrameSink, FrameSource, Media, MediaStatistics
 from callagent.log import Logger
 from callagent.records import StereoRecording
+from callagent.records.recording import CLOSE_SECONDS
 
 _SILENCE = bytes(FRAME_BYTES)
 _BEHIND = 0.5
@@ -128,10 +129,13 @@ class Tape:
     async def close(self) -> None:
         if (recording := self._recording) is None:
             return
-        await asyncio.to_thread(recording.close)
-        if recording.error is not None:
-            self._recorder.error("recording", recording.error, asyncio.get_running_loop().time())
-        if not recording.written:
+        # Not in a thread that others need: a disk that stalls holds only the recording's own.
+        ending = asyncio.wrap_future(recording.end())
+        _, late = await asyncio.wait({ending}, timeout=CLOSE_SECONDS)
+        error = recording.error or ("the disk has not taken all of it yet" if late else None)
+        if error is not None:
+            self._recorder.error("recording", error, asyncio.get_running_loop().time())
+        if not recording.written and not late:
             self._recorder.record.recording = None
 
     def _begin(self, folder: Path, place: str, now: float) -> StereoRecording | None:

@@ -6,9 +6,11 @@ about two seconds are held in memory; a thread of its own writes.
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 import wave
+from concurrent.futures import Future
 from pathlib import Path
 
 from callagent.call_info import FRAME_BYTES, FRAME_SECONDS, SAMPLE_RATE, RecordingWish
@@ -22,12 +24,13 @@ _AHEAD_FRAMES = _HOLD_FRAMES // 2
 """So far a side may run ahead of the clock when a stall ends and its frames come all at once; those beyond are left
 out. Further ahead it would push everything that the other side says from then on out of what is held."""
 _QUEUE_BOUND = 500
-_CLOSE_SECONDS = 5.0
+CLOSE_SECONDS = 5.0
+"""For the disk to take the rest."""
 _LONGEST_GAP_FRAMES = 50 * 60
 
 
 class StereoRecording:
-    """`left` and `right` may be called from any one thread each and never block; `close` waits for the disk."""
+    """`left` and `right` may be called from any one thread each and never block, nor does `end`."""
 
     def __init__(self, path: Path, started: float) -> None:
         """Begin a file at `path`; `started` is the monotonic second of its first sample. The thread opens it."""
@@ -43,8 +46,8 @@ class StereoRecording:
         """Frames that the disk was too slow for."""
         self.discarded = False
         self._paused = False
-        self._thread = threading.Thread(target=self._write, name="recording", daemon=True)
-        self._thread.start()
+        self._done: Future[None] = Future()
+        threading.Thread(target=self._write, name="recording", daemon=True).start()
 
     def left(self, pcm: bytes, now: float) -> None:
         """A frame of the caller, received at `now`."""
@@ -54,14 +57,22 @@ class StereoRecording:
         """A frame of the agent, sent at `now`."""
         self._put(1, pcm, now)
 
-    def close(self) -> None:
-        """Write the rest and close the file. Blocks for some seconds at most; call it from a thread."""
+    def end(self) -> Future[None]:
+        """Write the rest and close the file; what is returned is done then. Never blocks."""
         try:
-            self._frames.put(None, timeout=_CLOSE_SECONDS)
+            self._frames.put_nowait(None)
         except queue.Full:
             self.error = self.error or "the disk did not take what was still to be written"
-            return
-        self._thread.join(_CLOSE_SECONDS)
+            # Nobody records any more: there is room after this.
+            with contextlib.suppress(queue.Empty):
+                self._frames.get_nowait()
+            self._frames.put_nowait(None)
+        return self._done
+
+    def close(self) -> None:
+        """The same, and wait for it, for some seconds at most."""
+        with contextlib.suppress(TimeoutError):
+            self.end().result(CLOSE_SECONDS)
 
     def control(self, wish: RecordingWish) -> None:
         """While it pauses, the time passes as silence; what is discarded stays so."""
@@ -87,6 +98,12 @@ class StereoRecording:
             self.dropped += 1
 
     def _write(self) -> None:
+        try:
+            self._write_file()
+        finally:
+            self._done.set_result(None)
+
+    def _write_file(self) -> None:
         try:
             self._record()
         except OSError as error:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import wave
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -20,10 +22,15 @@ from callagent.agents.action import (
     ListenSettings,
     Say,
 )
+from callagent.call import media as media_module
+from callagent.call.media import Tape
+from callagent.call.record import Recorder
 from callagent.call.state import CallSettings
+from callagent.call_info import CallInfo
+from callagent.log import get_logger
 from callagent.records import CallRecord
 from tests.call.test_call import Scene
-from tests.fakes import FakeAgent, says
+from tests.fakes import FakeAgent, FakeMedia, says
 
 SECRET = Listen(ListenSettings(digits=DigitSettings(max_digits=4, is_pii=True)))
 GREETING = (Say("Hello."), Listen())
@@ -110,3 +117,29 @@ def test_a_paused_recording_goes_on_where_it_was_resumed(calls: dict[str, Record
 def test_a_discarded_recording_leaves_nothing(calls: dict[str, Recorded], scene: str) -> None:
     assert calls[scene].record.recording is None
     assert calls[scene].files == []
+
+
+async def test_recordings_on_a_disk_that_stalls_hold_up_nothing_but_themselves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(media_module, "CLOSE_SECONDS", 0.2)
+    tapes, recorders, pipes = [], [], []
+    for number in range(50):
+        info = CallInfo(f"c{number}", "inbound", "+15550100", "42", "sip", datetime.now(UTC))
+        recorders.append(Recorder(info, "p", "live", 0.0))
+        pipes.append(tmp_path / f"c{number}.wav")
+        # Opening a pipe that nobody reads waits, as a file system that has gone away does.
+        os.mkfifo(pipes[-1])
+        tapes.append(Tape(tmp_path, recorders[-1], get_logger(__name__)))
+        tapes[-1].over(FakeMedia(), asyncio.get_running_loop().time())
+    recordings = [tape._recording for tape in tapes]
+    await asyncio.gather(*(tape.close() for tape in tapes))
+    assert await asyncio.to_thread(lambda: "others have a thread") == "others have a thread"
+    assert [recorder.record.recording for recorder in recorders] == [str(pipe) for pipe in pipes]
+    assert all("has not taken all of it" in recorder.record.errors[0]["detail"] for recorder in recorders)
+    readers = [os.open(pipe, os.O_RDONLY | os.O_NONBLOCK) for pipe in pipes]
+    for recording in recordings:
+        assert recording is not None
+        await asyncio.wrap_future(recording._done)
+    for reader in readers:
+        os.close(reader)

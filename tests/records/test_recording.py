@@ -106,7 +106,7 @@ def test_a_full_disk_ends_the_recording_and_nobody_waits_for_it(tmp_path: Path) 
     recording.close()
     assert recording.error is not None
     assert "No space left" in recording.error
-    assert not recording._thread.is_alive()
+    assert recording._done.done()
 
 
 def test_a_folder_that_cannot_be_made_costs_the_recording_only(tmp_path: Path) -> None:
@@ -115,5 +115,5 @@ def test_a_folder_that_cannot_be_made_costs_the_recording_only(tmp_path: Path) -
     for n in range(1000):
         recording.left(frame(1), n * 0.02)
     recording.close()
-    assert (recording.written, recording._thread.is_alive()) == (False, False)
+    assert (recording.written, recording._done.done()) == (False, True)
     assert recording.error is not None
