@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import gc
+from time import monotonic
 
-_THRESHOLDS = (300, 1, 20_000)
+_NEVER = 1_000_000_000
+_THRESHOLDS = (300, 1, _NEVER)
 """No packet is sent while it runs. A collection of the middle generation looks at six hundred new objects; of two
-thousand it took up to 6 ms on a machine with other work. A full one was seen to take 90 ms beside 3,000 calls: there is
-one in twelve million objects. Ended calls need none: they leave no cycles."""
+thousand it took up to 6 ms on a machine with other work. A full one was seen to take 90 ms beside 3,000 calls: it waits
+for a moment without calls (`QuietCollections`). Ended calls need none: they leave no cycles."""
+QUIET_SECONDS = 3600.0
+"""From one full collection to the next, at least."""
 
 
 _M_ARENA_MAX = -8
@@ -29,3 +33,20 @@ def calm_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_THRESHOLDS)
+
+
+class QuietCollections:
+    """Full collections in moments without calls: cycles that libraries leave behind do not pile up for weeks."""
+
+    def __init__(self) -> None:
+        self._collected_at = monotonic()
+
+    def no_call_is_on(self) -> None:
+        """Collect now, unless the last time was less than `QUIET_SECONDS` ago; it takes some tens of milliseconds."""
+        if monotonic() - self._collected_at < QUIET_SECONDS:
+            return
+        # What was there at the last time may have become garbage since: it is looked at as well.
+        gc.unfreeze()
+        gc.collect()
+        gc.freeze()
+        self._collected_at = monotonic()

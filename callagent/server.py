@@ -19,7 +19,7 @@ from callagent.agents.action import AgentProject, Handoff
 from callagent.call import Call, CallServices, CallSettings, Event
 from callagent.call_info import NO_HEADERS, CallInfo, EndReason
 from callagent.call_speech import CallSpeech
-from callagent.collector import calm_collector, share_arenas
+from callagent.collector import QuietCollections, calm_collector, share_arenas
 from callagent.config import Config, override
 from callagent.descriptors import calls_that_fit, room_for_call
 from callagent.errors import UserError
@@ -128,6 +128,7 @@ class Server:
         """Ends the calls of a killed server."""
         self._signalling: Signalling | None = None
         self._watchdog = Watchdog()
+        self._collections = QuietCollections()
         limits, shared = config.limits, {trunk.name for trunk in config.sip.trunks if trunk.shared_caller}
         self._callers = CallerLimits(limits.caller_calls, limits.caller_calls_per_minute, shared)
         self._limit_lines = RateLimit(1 / SECONDS_BETWEEN_LINES, 1)
@@ -343,6 +344,8 @@ class Server:
         finally:
             self._callers.ended(call.leg.info)
             del self._calls[call.leg.info.call_id]
+            if not self._calls:
+                self._collections.no_call_is_on()
 
     def _refuse(self, leg: CallLeg, reason: EndReason = EndReason.REJECTED) -> None:
         call_id = leg.info.call_id
