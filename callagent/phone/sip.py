@@ -17,6 +17,9 @@ from callagent.rtp import PortsExhausted, Pump, RtpPorts
 from callagent.sip import Uri, UserAgentSettings, transport_of
 
 ANSWER_SECONDS = 30.0
+_REMEDIES = {
+    486: "; a number may make so many calls at once and per minute (limits.caller_calls…): --caller calls from another"
+}
 _PORTS = (30000, 39999)
 
 
@@ -107,7 +110,7 @@ async def _answered(leg: SipLeg, target: str) -> Media:
         async with asyncio.timeout(ANSWER_SECONDS):
             return await leg.answer()
     except LegGone as gone:
-        raise UserError(f"{target} did not answer: {gone}") from None
+        raise UserError(f"{target} did not answer: {gone}{_REMEDIES.get(gone.status, '')}") from None
     except TimeoutError:
         raise UserError(f"{target} did not answer within {ANSWER_SECONDS:.0f} s; is the server running?") from None
 

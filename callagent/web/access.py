@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_network
 from time import monotonic
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
@@ -138,9 +138,31 @@ def _refuse_foreign(request: web.Request, public_url: str) -> None:
     if site is None and origin is not None:
         # A proxy may put its own name for us into Host; what browsers call us is in the settings.
         ours = {request.host.lower(), urlsplit(public_url).netloc.lower()} - {""}
-        site = "same-origin" if urlsplit(origin).netloc.lower() in ours else "cross-site"
+        site = "same-origin" if _split(origin).netloc.lower() in ours else "cross-site"
     if site not in (None, "none", "same-origin"):
         raise web.HTTPForbidden(text=_FOREIGN)
+
+
+def drops_secure_cookies(request: web.Request) -> bool:
+    """Whether the request comes from a page over plain HTTP, where browsers take no cookie that is for HTTPS alone.
+
+    They do from the machine itself, whose traffic nobody reads (Secure Contexts, section 3.1).
+    """
+    origin = _split(request.headers.get("Origin", ""))
+    host = origin.hostname or ""
+    if origin.scheme != "http" or host == "localhost" or host.endswith(".localhost"):
+        return False
+    try:
+        return not plain_address(host).is_loopback
+    except ValueError:
+        return True
+
+
+def _split(origin: str) -> SplitResult:
+    try:
+        return urlsplit(origin)
+    except ValueError:
+        return urlsplit("")
 
 
 def _turn_away(request: web.Request) -> web.StreamResponse:

@@ -11,7 +11,7 @@ from typing import Final
 from aiohttp import web
 
 from callagent.log import get_logger
-from callagent.web.access import LOGIN_PATH, SESSION_COOKIE, Access
+from callagent.web.access import LOGIN_PATH, SESSION_COOKIE, Access, drops_secure_cookies
 from callagent.web.accounts import SESSION_SECONDS, password_fits
 from callagent.web.body import read_text
 from callagent.web.identity import LOCAL, identity_of
@@ -66,6 +66,7 @@ class Pages:
         return web.FileResponse(STATIC / page, headers={"Cache-Control": "no-cache"})
 
     async def log_in(self, request: web.Request) -> web.Response:
+        self._expect_that_cookies_are_kept(request)
         name, password = await _texts(request, "name", "password")
         address, began = self._access.client_address(request), monotonic()
         if not self._accounts.attempt(address, began):
@@ -81,6 +82,7 @@ class Pages:
 
     async def follow_link(self, request: web.Request) -> web.Response:
         """The page sends what stood behind the `#` of the link: it is in no request line, log or Referer."""
+        self._expect_that_cookies_are_kept(request)
         (link,) = await _texts(request, "link")
         local = self._access.local
         if local is None or not local.take_link(link, monotonic()):
@@ -95,6 +97,12 @@ class Pages:
         if local is None or identity_of(request).name != LOCAL.name:
             raise web.HTTPForbidden(text="links are for servers without [[users]]")
         return web.json_response({"link": local.make_link(monotonic())})
+
+    def _expect_that_cookies_are_kept(self, request: web.Request) -> None:
+        if self._access.secure and drops_secure_cookies(request):
+            raise web.HTTPForbidden(
+                text=f"log in over HTTPS, at {self._access.public_url}, or on the server's own machine"
+            )
 
     def _begin_session(self, cookie: str, name: str) -> web.Response:
         log.info("logged_in", account=name)

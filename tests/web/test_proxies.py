@@ -168,6 +168,23 @@ async def test_a_browser_is_let_in_behind_a_proxy_whose_name_for_us_nobody_has_s
             assert "http.public_url" in await answer.text()
 
 
+async def test_a_browser_that_would_not_keep_the_session_is_told_where_it_would(tmp_path: Path) -> None:
+    """With an HTTPS `public_url` the cookie is for HTTPS alone: over plain HTTP browsers drop it without a word."""
+    sent = {"name": "ann", "password": "correct horse"}
+    async with server(tmp_path, ANN) as served, client() as session:
+        at = served.url.replace("127.0.0.1", "10.0.0.5")
+        async with session.post(
+            served.url + "/api/login", json=sent, headers={"Origin": at, "Host": at.partition("//")[2]}
+        ) as answer:
+            assert (answer.status, answer.cookies) == (403, {})
+            assert PUBLIC_URL in await answer.text()
+        async with session.post(served.url + "/api/login", json=sent, headers={"Origin": "http://["}) as answer:
+            assert answer.status == 403
+        for near in (served.url, served.url.replace("127.0.0.1", "localhost")):
+            page = {"Origin": near, "Host": near.partition("//")[2]}
+            await logged_in(session, served.url + "/api/login", sent, page)
+
+
 async def logged_in(session: aiohttp.ClientSession, url: str, sent: Any, headers: dict[str, str]) -> str:
     async with session.post(url, json=sent, headers=headers) as answer:
         assert answer.status == 200, await answer.text()

@@ -14,7 +14,7 @@ _CHAIN = 20
 _NOT_PERMITTED = "Permission denied"
 _REMEDY = (
     "callagent: project code connects to the TCP ports of limits.function_network, starts the programs of "
-    "limits.function_programs, and writes to tempfile.gettempdir() only"
+    "limits.function_programs, reads the project's folder and Python's, and writes to tempfile.gettempdir() only"
 )
 
 
