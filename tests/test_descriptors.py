@@ -6,8 +6,10 @@ import asyncio
 import os
 import resource
 import socket
+import ssl
 import subprocess
 import sys
+import time
 from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,8 +17,10 @@ from pathlib import Path
 import pytest
 
 from callagent.descriptors import OWN, PER_CALL, RESERVE
+from tests.end_to_end.baresip import free_port
 from tests.end_to_end.scripted import MILL, scripts, talker, until
 from tests.end_to_end.server_process import serve
+from tests.sip.test_connections import make_certificate
 
 RAISE = """
 import resource, sys
@@ -94,3 +98,39 @@ async def test_strangers_to_a_wildcard_socket_are_answered_while_no_descriptor_i
         assert events["no_free_file_descriptors"] < 10
         assert events["http_not_accepted"] == 1
         assert "Traceback" not in server.errors.read_text()
+
+
+def processor_seconds(pid: int) -> float:
+    """Of all its threads so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@pytest.mark.end_to_end
+def test_connections_wait_while_no_descriptor_is_free_and_are_served_afterwards(tmp_path: Path) -> None:
+    ports = dict(zip(("tcp", "tls", "http"), (free_port(socket.SOCK_STREAM) for _ in range(3)), strict=True))
+    certificate, key = make_certificate(tmp_path, "server")
+    settings = {f"SIP__LISTEN_{kind.upper()}": f"127.0.0.1:{ports[kind]}" for kind in ("tcp", "tls")}
+    settings |= {"SIP__CERTIFICATE": str(certificate), "SIP__KEY": str(key), **scripts(tmp_path, [], [])}
+    with ExitStack() as stack:
+        server = stack.enter_context(serve(tmp_path, "--http", f"127.0.0.1:{ports['http']}", project=MILL, **settings))
+        pid = server.process.pid
+        soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (len(os.listdir(f"/proc/{pid}/fd")), hard))
+        # The kernel takes them; the server cannot yet.
+        peers = {kind: stack.enter_context(socket.create_connection(("127.0.0.1", ports[kind]), 60)) for kind in ports}
+        request = OPTIONS.format(host="127.0.0.1", port=5060, number=1).replace("\n", "\r\n")
+        peers["tcp"].sendall(request.replace("/UDP", "/TCP").encode())
+        peers["http"].sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        before = processor_seconds(pid)
+        time.sleep(2)
+        assert processor_seconds(pid) - before < 0.5, "it spins"
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (soft, hard))
+        context = ssl.create_default_context(cafile=certificate)
+        context.check_hostname = False
+        peers["tls"] = stack.enter_context(context.wrap_socket(peers["tls"]))
+        peers["tls"].sendall(request.replace("/UDP", "/TLS").encode())
+        for kind, status in (("tcp", b"SIP/2.0 200 OK"), ("tls", b"SIP/2.0 200 OK"), ("http", b"HTTP/1.1 200 OK")):
+            assert peers[kind].recv(65535).startswith(status), kind
+        events = Counter(line["event"] for line in server.log())
+    assert (events["sip_not_accepted"], events["http_not_accepted"]) == (2, 1)

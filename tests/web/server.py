@@ -38,6 +38,7 @@ class Server:
     accepts: bool = True
     drains: bool = False
     outside: Outside = field(default_factory=Outside)
+    still: Callable[[], list[str]] = list
 
     def take(self, leg: CarrierLeg) -> None:
         self.legs.append(leg)
@@ -52,7 +53,9 @@ async def serve(api_url: str = "http://127.0.0.1:9", public_path: str = "") -> A
     listening = socket.create_server(("127.0.0.1", 0), backlog=128)
     server.url = f"http://127.0.0.1:{listening.getsockname()[1]}"
     admits, drains, metrics = (lambda: server.admits), (lambda: server.drains), (lambda: "calls_active 0\n")
-    hooks = ServerHooks(server.take, admits, drains, metrics, lambda info: server.accepts, server.outside)
+    hooks = ServerHooks(
+        server.take, admits, drains, metrics, lambda info: server.accepts, server.outside, still=lambda: server.still()
+    )
     app = make_app(
         TwilioSettings(ACCOUNT_SID, AUTH_TOKEN, server.url + public_path, api_url), hooks, access=access_of()
     )

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import threading
+
 import aiohttp
 import pytest
 
 from callagent.carriers import TwilioSettings
+from callagent.rtp import Pump
+from callagent.watchdog import Watchdog
 from callagent.web import ServerHooks, make_app
 from tests.web.entry import HEADERS
-from tests.web.server import serve
+from tests.web.server import serve, until
 
 HOOKS = ServerHooks(lambda leg: None, lambda: True, lambda: False, lambda: "")
 
@@ -26,6 +31,40 @@ async def test_health_and_readiness() -> None:
         server.drains = True
         assert (await get(server.url + "/health"))[0] == 200
         assert (await get(server.url + "/ready"))[0] == 503
+
+
+async def test_a_sending_clock_that_stands_still_is_not_healthy() -> None:
+    went_on = threading.Event()
+
+    class Stuck:
+        """A sender that does not come back."""
+
+        def send(self, due: float, skipped: int) -> None:
+            went_on.wait(60)
+
+        def fail(self, error: Exception) -> None:
+            raise error
+
+    async with serve() as server:
+        pump, watchdog = Pump(), Watchdog()
+        watchdog.watch("sending clock", lambda: pump.moved_at, lambda: pump.thread)
+        server.still = lambda: watchdog.still
+        pump.start()
+        watchdog.start()
+        try:
+            assert (await get(server.url + "/health"))[0] == 200
+            handle = pump.add(Stuck())
+            await until(lambda: watchdog.still)
+            status, body = await get(server.url + "/health")
+            assert (status, json.loads(body)) == (503, {"status": "stands still", "threads": ["sending clock"]})
+            went_on.set()
+            pump.remove(handle)
+            await until(lambda: not watchdog.still)
+            assert (await get(server.url + "/health"))[0] == 200
+        finally:
+            went_on.set()
+            watchdog.stop()
+            pump.stop()
 
 
 async def test_metrics_are_plain_text() -> None:
