@@ -392,7 +392,7 @@ class Call:
         self._depart(leaving)
 
     def _say_goodbye(self, reason: EndReason) -> None:
-        """The caller may be speaking: the floor is taken for the server's closing line, which is heard to its end."""
+        """Whoever is speaking: the floor is taken for the server's closing line, which is heard to its end."""
         self._replies.cut()
         self._taker.seize_floor()
         self._taker.say(closing_line(self._sounding.language), interruptible=False)

@@ -68,6 +68,7 @@ class RecordWriter:
         self._spool = spool
         self._redaction = redaction
         self._thread = _Thread("spool")
+        self._heart = _Thread("heartbeat")
         self._spooling = 0
         self._spool_stalls = False
         """Whether the spool has kept somebody waiting, and has not moved since: nobody waits for it."""
@@ -324,7 +325,7 @@ class RecordWriter:
         while True:
             # Where it cannot be left, the calls' own instants are the last that is known.
             with suppress(OSError):
-                await asyncio.to_thread(heartbeat.beat, self.store.path, self.store.owner)
+                await self._heart.run(partial(heartbeat.beat, self.store.path, self.store.owner))
             await asyncio.sleep(heartbeat.BEAT_SECONDS)
 
     # The end ----------------------------------------------------------------------------------------------------------
@@ -350,6 +351,7 @@ class RecordWriter:
         for task in self._tasks:
             task.cancel()
         self._thread.close(self._spool.close)
+        self._heart.close(lambda: None)
 
     def _run(self, work: Any) -> asyncio.Task[Any]:
         task = asyncio.create_task(work)

@@ -100,7 +100,7 @@ class Moderator:
             self._floor.input(Input.DEADLINE)
 
     def seize_floor(self) -> None:
-        if not self.agent_has_the_floor:
+        if not self.agent_has_the_floor or not self.agent.idle:
             self._floor.input(Input.KEYED)
 
     def press(self, digit: str) -> None:

@@ -128,7 +128,7 @@ class TurnTaker:
         self._agent.function_ended(number)
 
     def seize_floor(self) -> None:
-        """End the caller's turn whatever it has come to, so that what is said next is heard."""
+        """End the caller's turn, and the agent's words, whatever they have come to: what is said next is heard."""
         self._moderator.seize_floor()
 
     def stop_waiting(self) -> None:

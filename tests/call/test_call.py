@@ -489,6 +489,20 @@ def test_a_server_that_stops_says_so_to_the_end_before_it_hangs_up(at: float) ->
     assert (last.text, last.heard, last.interrupted) == (CLOSING_LINE, CLOSING_LINE, False)
 
 
+def test_a_server_that_stops_cuts_a_long_answer_for_its_closing_line() -> None:
+    words = " ".join(f"word{number}" for number in range(400))
+    scene = Scene(FakeAgent([says(Say(words, interruptible=False), Listen())]), ["where is it"])
+    scene.caller_speaks(2.0, lasting=1.0)
+    scene.at(10.0, lambda leg: scene.call.close_down())
+    record = scene.play()
+    assert record.end_reason == "server_shutdown"
+    assert record.total_duration < 20.0
+    *_, answer, last = [spoken for turn in record.turns for spoken in turn.spoken]
+    assert (last.text, last.heard, last.interrupted) == (CLOSING_LINE, CLOSING_LINE, False)
+    assert answer.interrupted
+    assert 0 < len(answer.heard or "") < len(words)
+
+
 def test_a_call_ends_when_its_time_is_up() -> None:
     scene = Scene(FakeAgent([says(Say("Hm."), Listen()) for _ in range(20)]))
     record = scene.play(longest_call=30.0)
