@@ -87,6 +87,18 @@ def _python_paths(closed: Collection[str]) -> Iterator[Path]:
         path = Path(entry).resolve()
         if path != _PACKAGE.parent or path.name in ("site-packages", "dist-packages"):
             yield from open_parts(path, closed)
+    for path in _editable_packages():
+        yield from open_parts(path, closed)
+
+
+def _editable_packages() -> Iterator[Path]:
+    """Packages that `pip install -e` has left in their own folders, where setuptools does so without `sys.path`."""
+    for name, module in tuple(sys.modules.items()):
+        if name.startswith("__editable__") and name.endswith("_finder"):
+            for place in getattr(module, "MAPPING", {}).values():
+                path = Path(place)
+                # A module stands there without its ending.
+                yield path if path.exists() else path.with_suffix(".py")
 
 
 def open_parts(folder: Path, closed: Collection[str]) -> list[Path]:

@@ -17,6 +17,7 @@ import textwrap
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,7 +27,7 @@ from callagent.errors import ConfigError, WorkerDied
 from callagent.local_server import LocalServer
 from callagent.models import open_model
 from callagent.projects import flow_settings, open_project, worker_settings
-from callagent.workers.access import open_parts
+from callagent.workers.access import common_grants, open_parts
 from callagent.workers.confinement import what_is_open
 from callagent.workers.landlock import describe_gaps, landlock_version
 from callagent.workers.private_folder import PrivateFolders, remove_abandoned, remove_tree
@@ -456,6 +457,18 @@ def test_a_folder_is_opened_but_for_what_is_closed_in_it(tmp_path: Path) -> None
     assert found == {"flows", "var/keep", "variable"}
     assert open_parts(tmp_path / "flows", closed) == [tmp_path / "flows"]
     assert open_parts(tmp_path / "secret" / "x", closed) == []
+
+
+def test_packages_that_are_installed_in_place_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As setuptools does: a module that `site` imports tells where they are, and nothing beside them is opened."""
+    for name in ("mylib/__init__.py", "single.py", ".env", "project/project.yaml"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
+    mapping = {"mylib": str(tmp_path / "mylib"), "single": str(tmp_path / "single")}
+    monkeypatch.setitem(sys.modules, "__editable___mylib_1_0_finder", SimpleNamespace(MAPPING=mapping))  # type: ignore[arg-type]
+    granted = {grant.path for grant in common_grants(tmp_path / "project", WorkerSettings())}
+    inside = {path for path in granted if Path(path).is_relative_to(tmp_path)}
+    assert inside == {str(tmp_path / name) for name in ("mylib", "single.py", "project")}
 
 
 def test_other_projects_are_closed_wherever_they_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
