@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict, deque
+from collections import Counter, OrderedDict
 from collections.abc import Container
 
 from callagent.call_info import CallInfo
 from callagent.phone_numbers import caller_key
 
 MAX_CALLERS = 10_000
-"""Numbers that are remembered for a minute; beyond, the one that has not called for longest is forgotten."""
+"""Numbers that are remembered, each for a minute; beyond, the one that has not called for longest is forgotten."""
 MINUTE = 60.0
 
 
@@ -22,7 +22,8 @@ class CallerLimits:
         self._per_minute = per_minute
         self._shared = shared
         self._live: Counter[str] = Counter()
-        self._recent: OrderedDict[str, deque[float]] = OrderedDict()
+        self._recent: OrderedDict[str, tuple[float, ...]] = OrderedDict()
+        """When each number's newest calls began, that of the longest silence first."""
 
     def admit(self, info: CallInfo, now: float) -> str | None:
         """Count a call that comes in; or the limit that it is over, as the settings name it."""
@@ -31,14 +32,19 @@ class CallerLimits:
         caller = self._number(info)
         if caller is None:
             return None
-        times = self._recent.pop(caller, None) or deque(maxlen=self._per_minute)
-        self._recent[caller] = times
-        if len(times) == self._per_minute and now - times[0] < MINUTE:
-            return "caller_calls_per_minute"
-        times.append(now)
-        if len(self._recent) > MAX_CALLERS:
+        self._forget(now - MINUTE)
+        times = self._recent.pop(caller, ())
+        exceeded = len(times) == self._per_minute and now - times[0] < MINUTE
+        self._recent[caller] = times if exceeded else (*times, now)[-self._per_minute :]
+        return "caller_calls_per_minute" if exceeded else None
+
+    def _forget(self, before: float) -> None:
+        """Numbers that have not called since, and those beyond the bound."""
+        while self._recent:
+            newest = next(iter(self._recent.values()))[-1]
+            if newest > before and len(self._recent) < MAX_CALLERS:
+                return
             self._recent.popitem(last=False)
-        return None
 
     def over_at_once(self, info: CallInfo) -> str | None:
         """The limit that one more call of this caller would be over; None: it fits."""

@@ -66,6 +66,13 @@ def test_numbers_of_countries_that_there_are_not_are_counted_too() -> None:
     assert [limits.admit(info, 0.0) for _ in range(2)] == [None, "caller_calls_per_minute"]
 
 
+def test_numbers_are_forgotten_after_a_minute() -> None:
+    limits = CallerLimits(1, 6)
+    for number in range(5000):
+        assert limits.admit(replace(CALL, caller=f"+4420{number:08d}"), float(number)) is None
+    assert len(limits._recent) <= 60
+
+
 def test_what_is_remembered_of_callers_is_bounded() -> None:
     limits = CallerLimits(1, 1)
     for number in range(MAX_CALLERS + 100):

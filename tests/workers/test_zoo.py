@@ -102,7 +102,7 @@ async def test_the_call_survives(name: str, tmp_path: Path) -> None:
     pool = zoo_pool(tmp_path)
     lease, other = await pool.lease({}), await pool.lease({})
     try:
-        await call(lease, "remember", {"value": "before"})
+        assert (await call(lease, "remember", {"value": "before"}))["error"] is None
         await call(other, "remember", {"value": "other"})
         outcome = await _outcome(lease, name, Messages())
         if name not in EITHER:
