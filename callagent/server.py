@@ -217,13 +217,19 @@ class Server:
 
     def admit(self) -> bool:
         """Whether one more call fits."""
-        fits = not self._draining and len(self._calls) < self._config.limits.calls
-        if fits and not room_for_call():
-            # Asked for each call and each probe of a peer.
-            if self._limit_lines.take("file_descriptors", asyncio.get_running_loop().time()):
-                log.warning("no_free_file_descriptors", calls=len(self._calls))
+        # Asked for each call and each probe of a peer: the log has a line now and then, and the metrics count none.
+        if self._draining:
             return False
-        return fits
+        now, calls = asyncio.get_running_loop().time(), len(self._calls)
+        if calls >= self._config.limits.calls:
+            if self._limit_lines.take("calls", now):
+                log.warning("limit_reached", limit="calls", calls=calls)
+            return False
+        if not room_for_call():
+            if self._limit_lines.take("file_descriptors", now):
+                log.warning("no_free_file_descriptors", calls=calls)
+            return False
+        return True
 
     def _busy(self) -> int | None:
         return None if self.admit() else RETRY_AFTER_SECONDS

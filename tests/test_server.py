@@ -130,6 +130,9 @@ async def test_one_call_more_than_the_limit_is_sent_elsewhere(tmp_path: Path) ->
         async with talker(server.sip, "+15550102") as caller:
             await caller.listen(1)
         assert len(await asyncio.to_thread(server.wait_for_records, 2)) == 2
+        assert {"limit": "calls", "calls": 1}.items() <= next(
+            line.items() for line in server.log() if line["event"] == "limit_reached"
+        )
 
 
 async def test_each_number_has_its_project_and_others_are_refused(tmp_path: Path) -> None:
