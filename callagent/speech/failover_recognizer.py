@@ -16,8 +16,9 @@ from callagent.speech.protocol import Recognizer, RecognizerSettings, Recognizer
 
 log = get_logger(__name__)
 
-FINAL_SECONDS = 2.0
-"""From `finish()` to the final transcript."""
+FINAL_SECONDS = 4.0
+"""Time to wait after `finish()` for a final transcript where nobody else can be asked: on a busy machine a late one is
+worth more than the guess so far, and the caller hears a word of patience meanwhile."""
 SPARED_SECONDS = 1.25
 """The same where another recogniser may be asked, less than 2 s after the end of speech: the caller is not to wait
 longer than 1.5 s beyond what an answer takes."""
@@ -101,6 +102,8 @@ class FailoverStream:
         self._hearing: _Utterance | None = None
         self._owed: deque[_Utterance] = deque()
         self._deadline: asyncio.TimerHandle | None = None
+        self._awaited: tuple[int, int | None] | None = None
+        """What the deadline is for: the number of an utterance, and who owes its transcript."""
         self._closed = False
         self._choose()
 
@@ -255,13 +258,16 @@ class FailoverStream:
         self._on_transcript(replace(transcript, utterance=number))
 
     def _arm(self) -> None:
-        """One deadline: of the oldest utterance that is finished."""
+        """Run one deadline: of the oldest finished utterance at the member that listens. Later ones do not delay it."""
+        oldest = next((utterance.number for utterance in self._owed if utterance.finished), None)
+        patient = self._place is None or self._lineup.is_patient(self._lineup.members[self._place])
+        awaited = None if oldest is None or patient else (oldest, self._place)
+        if awaited == self._awaited:
+            return
+        self._awaited = awaited
         if self._deadline is not None:
             self._deadline.cancel()
-            self._deadline = None
-        waits = any(utterance.finished for utterance in self._owed)
-        if self._place is not None and waits and not self._lineup.is_patient(self._lineup.members[self._place]):
-            self._deadline = self._loop.call_later(self._allowed, self._miss)
+        self._deadline = None if awaited is None else self._loop.call_later(self._allowed, self._miss)
 
     @property
     def _allowed(self) -> float:
@@ -269,7 +275,7 @@ class FailoverStream:
         return FINAL_SECONDS if self._place == len(self._lineup.members) - 1 else SPARED_SECONDS
 
     def _miss(self) -> None:
-        self._deadline = None
+        self._deadline = self._awaited = None
         self._switch(ProviderTimeout(f"no final transcript within {self._allowed:g} s"))
 
     def _tell(self, transcript: Transcript) -> None:

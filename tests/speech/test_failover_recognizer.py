@@ -188,7 +188,7 @@ def test_a_refused_key_is_not_tried_again() -> None:
 def test_where_all_fail_what_was_understood_stands() -> None:
     caller, delays = talk(Recogniser("a", deaf=True), Recogniser("b", deaf=True), utterances=2)
     assert caller.finals == [Transcript("b?", True, 1), Transcript("b?", True, 2)]
-    assert delays[0] == pytest.approx(3.3, abs=0.1)
+    assert delays[0] == pytest.approx(5.3, abs=0.1)
 
 
 def test_where_nobody_can_be_opened_every_utterance_is_answered_empty() -> None:
