@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import threading
@@ -76,7 +77,7 @@ def test_fifteen_hundred_invites_in_a_minute(tmp_path: Path) -> None:
     waits = sorted(at - monitor.sent[number] for number, at in monitor.answered.items())
     print(  # noqa: T201
         f"{CALLS} calls in {took:.0f} s; {len(monitor.sent)} probes, {len(lost)} lost, answered within "
-        f"{1000 * waits[len(waits) // 2]:.0f} ms (p50), {1000 * waits[-1]:.0f} ms (max)"
+        f"{1000 * waits[len(waits) // 2]:.0f} ms (p50), {1000 * waits[-1]:.0f} ms (max); load {os.getloadavg()[0]:.0f}"
     )
     assert not lost
     assert len({record["id"] for record in records}) == CALLS
