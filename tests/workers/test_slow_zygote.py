@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from callagent.errors import WorkerDied
-from callagent.workers import zygote_process
+from callagent.workers import zygote, zygote_process
 from callagent.workers.output import OutputReader
 from callagent.workers.private_folder import PrivateFolder
 from callagent.workers.process_pool import ProcessPool
@@ -150,3 +150,17 @@ async def test_a_worker_whose_descriptors_did_not_arrive_fails_alone(peer: Peer,
     peer.forked(2)
     release(await second)
     assert peer.zygote.alive
+
+
+def test_a_kernel_that_lists_no_children_is_asked_for_all_processes() -> None:
+    processes = [subprocess.Popen(["sleep", "600"]) for _ in range(2)]
+    try:
+        processes[0].kill()
+        os.waitid(os.P_PID, processes[0].pid, os.WEXITED | os.WNOWAIT)
+        listed, found = set(zygote._children()), set(zygote._children_of(os.getpid()))
+        assert {process.pid for process in processes} <= found
+        assert listed == found
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
