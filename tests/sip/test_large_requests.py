@@ -31,6 +31,7 @@ from callagent.sip import (
 from callagent.sip.call import SipCall
 from callagent.sip.responses import respond_to
 from callagent.sip.transaction_layer import TCP_MEMORY_SECONDS
+from tests.end_to_end.baresip import free_port
 from tests.sip.pair import PHONE, SERVER
 
 LARGE = {"X-Context": "c" * 1300}
@@ -195,10 +196,11 @@ class Peer:
 
 
 @asynccontextmanager
-async def pair() -> AsyncIterator[tuple[Endpoint, Peer]]:
+async def pair(port: int = 0) -> AsyncIterator[tuple[Endpoint, Peer]]:
+    """A phone and a peer, which listens on UDP `port`."""
     peer = Peer()
     phone = await Endpoint.open("127.0.0.1", 0, SETTINGS, limits=StreamLimits(trial=0.3))
-    peer.endpoint = await Endpoint.open("127.0.0.1", 0, SETTINGS, peer.take)
+    peer.endpoint = await Endpoint.open("127.0.0.1", port, SETTINGS, peer.take)
     try:
         yield phone, peer
     finally:
@@ -247,7 +249,7 @@ async def test_calls_reach_a_peer_whose_tcp_port_is_closed_by_udp() -> None:
 
 
 async def test_calls_reach_a_peer_whose_tcp_port_drops_everything_by_udp_soon() -> None:
-    async with pair() as (phone, peer):
+    async with pair(free_port(socket.SOCK_DGRAM, socket.SOCK_STREAM)) as (phone, peer):
         host, port = peer.endpoint.local_address
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as deaf:
             deaf.bind((host, port))
@@ -269,9 +271,7 @@ async def test_calls_reach_a_peer_whose_tcp_port_drops_everything_by_udp_soon() 
 @pytest.mark.skipif(shutil.which("sipp") is None, reason="sipp is not installed")
 @pytest.mark.parametrize(("mode", "transport"), [("t1", "TCP"), ("u1", "UDP")])
 async def test_sipp_takes_a_large_call_by_what_it_listens_on(tmp_path: Path, mode: str, transport: str) -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port(socket.SOCK_DGRAM, socket.SOCK_STREAM)
     command = ("sipp", "-sn", "uas", "-i", "127.0.0.1", "-p", str(port), "-t", mode, "-m", "1", "-trace_msg")
     sipp = await asyncio.create_subprocess_exec(
         *command, "-message_file", str(tmp_path / "messages"), cwd=tmp_path,
