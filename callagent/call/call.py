@@ -246,12 +246,8 @@ class Call:
                 self._recorder.hung_up(event)
                 self._lost_in_transfer(", ".join(causes) or "hung up")
                 self._end(EndReason.HANDOFF if self._state is CallState.BRIDGED else reason)
-            case EndAsked(reason=reason, after_words=True) if self._state is CallState.TALKING:
-                self._say_goodbye(reason)
-            case EndAsked(reason=reason) if not event.after_words or self._state is not CallState.LEAVING:
-                self._end(reason)
             case EndAsked():
-                """Its last words are being said already."""
+                self._end_asked(event)
             case LegFailed(reason=reason, detail=detail):
                 self._recorder.error("leg", detail, now)
                 self._lost_in_transfer(detail)
@@ -275,10 +271,7 @@ class Call:
                     # Nobody knows what was said: the agent asks again at once.
                     self._taker.stop_waiting()
             case TokensRefused(detail=detail):
-                self._log.warning("limit_reached", limit="model_tokens")
-                self._recorder.limit_reached("model_tokens", detail, now)
-                self._outages.give_up("model_tokens")
-                self._fall_back()
+                self._tokens_refused(detail)
             case SpeechMade(text=text, asked=asked, answered=answered):
                 self._recorder.speech_made(text, asked, answered)
             case PartiesJoined():
@@ -290,6 +283,20 @@ class Call:
                 pass
             case _:
                 self._turn(event)
+
+    def _end_asked(self, event: EndAsked) -> None:
+        """End the call. With `after_words`, first say the closing line; a call that is leaving says its own already."""
+        if event.after_words and self._state is CallState.TALKING:
+            self._say_goodbye(event.reason)
+        elif not event.after_words or self._state is not CallState.LEAVING:
+            self._end(event.reason)
+
+    def _tokens_refused(self, detail: str) -> None:
+        """The call has used its model tokens: send the caller to the fallback target, or end the call."""
+        self._log.warning("limit_reached", limit="model_tokens")
+        self._recorder.limit_reached("model_tokens", detail, self._loop.time())
+        self._outages.give_up("model_tokens")
+        self._fall_back()
 
     def _turn(self, event: TurnEvent) -> None:
         """What the turn-taker tells."""

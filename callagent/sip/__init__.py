@@ -1,5 +1,6 @@
 """SIP signalling: a user agent without I/O, and its endpoint on UDP."""
 
+from callagent.sip.accepting import accept_connections
 from callagent.sip.address import Address
 from callagent.sip.authenticator import Account, DigestSettings
 from callagent.sip.certificate import certificate_end
@@ -98,6 +99,7 @@ __all__ = [
     "UserAgent",
     "UserAgentSettings",
     "Way",
+    "accept_connections",
     "certificate_end",
     "escape_user",
     "host_reference",

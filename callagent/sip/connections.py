@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from callagent.log import get_logger
+from callagent.sip.accepting import accept_connections
 from callagent.sip.framing import Framer
 from callagent.sip.tls import TlsContexts
 from callagent.sip.transaction_layer import Hop
@@ -21,7 +22,6 @@ MAX_CONNECTIONS = 2000
 MAX_PER_HOST = 1200
 MAX_UNSENT = 256 * 1024
 """Octets that a peer may leave unread before its connection is cut."""
-_ACCEPT_PAUSE = 0.1
 
 Key = tuple[str, str, int]
 
@@ -209,18 +209,7 @@ class Connections:
         task.add_done_callback(self._tasks.discard)
 
     async def _accept(self, listener: socket.socket, transport: str) -> None:
-        failing = False
-        while True:
-            try:
-                accepted, address = await self._loop.sock_accept(listener)
-            except OSError as error:
-                # Out of descriptors, or the peer has left already. One line until a connection is accepted again.
-                if not failing:
-                    log.warning("sip_not_accepted", error=str(error))
-                failing = True
-                await asyncio.sleep(_ACCEPT_PAUSE)
-                continue
-            failing = False
+        async for accepted, address in accept_connections(listener, "sip_not_accepted"):
             host = str(address[0])
             full = len(self._open) + len(self._tasks) >= MAX_CONNECTIONS or self._per_host[host] >= MAX_PER_HOST
             if full or not self._admit(host):

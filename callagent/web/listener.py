@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from callagent.log import get_logger
-from callagent.sip import TlsContexts
+from callagent.sip import TlsContexts, accept_connections
 from callagent.web.connection import HttpConnection, Place, Places
 
 log = get_logger(__name__)
@@ -17,7 +17,6 @@ log = get_logger(__name__)
 HANDSHAKE_SECONDS: Final = 10.0
 """For the TLS handshake."""
 _BACKLOG: Final = 512
-_ACCEPT_PAUSE: Final = 0.1
 
 
 class HttpListener:
@@ -67,18 +66,7 @@ class HttpListener:
         self._sockets.clear()
 
     async def _accept(self, listener: socket.socket) -> None:
-        failing = False
-        while True:
-            try:
-                accepted, address = await self._loop.sock_accept(listener)
-            except OSError as error:
-                # Out of descriptors, or the peer has left already. One line until a connection is accepted again.
-                if not failing:
-                    log.warning("http_not_accepted", error=str(error))
-                failing = True
-                await asyncio.sleep(_ACCEPT_PAUSE)
-                continue
-            failing = False
+        async for accepted, address in accept_connections(listener, "http_not_accepted"):
             if (place := self._place_of(str(address[0]))) is None:
                 accepted.close()
             else:
