@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 import sipmessage
 from hypothesis import given, settings
@@ -12,6 +10,7 @@ from hypothesis import strategies as st
 from callagent.sip import Headers, MalformedMessage, Request, parse_message
 from callagent.sip.headers import MAX_HEADERS
 from callagent.sip.message import MAX_DATAGRAM, MAX_VIAS, CSeq
+from tests.processor_time import processor_seconds
 
 INVITE = (
     b"INVITE sip:agent@192.0.2.2 SIP/2.0\r\n"
@@ -74,13 +73,15 @@ def test_what_is_too_large_or_not_valid_is_refused(data: bytes) -> None:
 def test_no_field_takes_long_to_read(field: bytes, piece: bytes) -> None:
     line = field + b": " + (piece * 8000)[:8000]
     data = INVITE.replace(b"\r\n" + field + b":", b"\r\n" + line + b"\r\nX-Old:", 1)
-    start = time.process_time()
-    for one in (data, with_header(line)):
-        try:
-            parse_message(one)
-        except MalformedMessage:
-            pass
-    assert time.process_time() - start < 0.5
+
+    def work() -> None:
+        for one in (data, with_header(line)):
+            try:
+                parse_message(one)
+            except MalformedMessage:
+                pass
+
+    assert processor_seconds(work, 0.5) < 0.5
 
 
 def test_nobody_can_smuggle_a_field() -> None:

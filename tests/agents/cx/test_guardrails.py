@@ -62,9 +62,9 @@ async def test_filters(kind: str, banned: str, said: str, stops: bool, tmp_path:
 async def test_a_filter_that_takes_too_long_lets_pass_and_holds_nothing_up(tmp_path: Path) -> None:
     own = {"bannedContents": ["^(a+)+$"], "matchType": "REGEXP_MATCH"}
     async with driven(app_with(tmp_path, {"contentFilter": own}), {"text": "Yes?"}) as agent:
-        began = time.process_time()
+        began = time.thread_time()
         assert words(await agent.says("a" * 40 + "b")) == ["Yes?"]
-        assert time.process_time() - began < 2.0
+        assert time.thread_time() - began < 2.0
 
 
 BANS = {"contentFilter": {"bannedContents": ["bad"]}}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from itertools import pairwise
 from typing import Any
 
@@ -23,6 +22,7 @@ from callagent.models.functiongemma import (
     parse_output,
     render_prompt,
 )
+from tests.processor_time import processor_seconds
 
 CONTROL = {*FUNCTIONGEMMA.control, *GEMMA4.control}
 TEXTS = st.text().filter(lambda text: not any(token in text for token in CONTROL))
@@ -134,34 +134,33 @@ START, END, ESCAPE = FUNCTIONGEMMA.start_call, FUNCTIONGEMMA.end_call, FUNCTIONG
 def test_a_megabyte_of_hostile_text_is_read_in_linear_time(unit: str, prefix: str) -> None:
     def seconds(size: int) -> float:
         text = (prefix + unit * (size // len(unit) + 1))[:size]
-        started = time.process_time()
-        parse_output(text)
-        return time.process_time() - started
+        return processor_seconds(lambda: parse_output(text), 1.0)
 
-    # Processor time, and against a small text: a busy machine does not make linear work quadratic.
-    small, large = min(seconds(1 << 16) for _ in range(2)), seconds(1 << 20)
-    assert large < max(1.0, 64 * small)
+    # Against a small text: a slow machine does not make linear work quadratic.
+    assert seconds(1 << 20) < max(1.0, 64 * seconds(1 << 16))
 
 
 @pytest.mark.parametrize("unit", ["[", "{a:", "9", f"{ESCAPE}", "call:f", "call:f{}", " "])
 def test_strict_parser_reads_a_megabyte_in_linear_time(unit: str) -> None:
     text = f"call:f{{a:{unit * ((1 << 20) // len(unit))}"
-    started = time.process_time()
-    with pytest.raises(ValueError, match="at position"):
-        parse_expression(text)
-    assert time.process_time() - started < 1.0
+
+    def work() -> None:
+        with pytest.raises(ValueError, match="at position"):
+            parse_expression(text)
+
+    assert processor_seconds(work, 1.0) < 1.0
 
 
 @pytest.mark.parametrize("unit", ["<start_function_cal", f"{START}call:f{{a:{ESCAPE}b"])
 def test_single_characters_are_read_in_linear_time(unit: str) -> None:
-    def seconds(size: int) -> float:
-        parser, started = StreamParser(), time.process_time()
+    def work(size: int) -> None:
+        parser = StreamParser()
         for char in (unit * (size // len(unit) + 1))[:size]:
             parser.feed(char)
         parser.finish()
-        return time.process_time() - started
 
-    assert seconds(1 << 16) < 64 * min(seconds(1 << 12) for _ in range(3))
+    small = processor_seconds(lambda: work(1 << 12))
+    assert processor_seconds(lambda: work(1 << 16), 64 * small) < 64 * small
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, {1: 2}, object(), {"a": {1, 2}}, b"x"])
