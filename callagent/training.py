@@ -22,8 +22,8 @@ from callagent.config import Config
 from callagent.errors import UserError
 from callagent.models import Message, open_model
 from callagent.models.functiongemma import TrainingRow, split_rows, training_row
-from callagent.projects import flow_settings, open_project
 from callagent.records import read_records
+from callagent.server import flow_settings, open_project
 
 _REDACTED = re.compile(r"\[(?!(?:true|false|null)\])[A-Za-z][\w -]*\]")
 """Nobody says or writes brackets: they stand for what was taken out, by kind or by the entity's name."""

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from callagent.agents.action import AgentProject
-from callagent.agents.adk import TreeSettings, adk_runtime, load_adk_project
+from callagent.agents.adk import adk_runtime, load_adk_project
 from callagent.agents.cx import cx_runtime, load_cx_app
 from callagent.agents.flows import load_flow_project, project_runtime
+from callagent.agents.tree import TreeSettings
 from callagent.call import Call, CallServices, CallSettings
 from callagent.models import Delta, FailoverModel, LanguageModel, Message, ModelSettings, Tool
 from callagent.turns import Ears, TurnSettings, TurnTaker

@@ -23,6 +23,7 @@ from callagent.errors import ProviderError, ProviderRefused
 from callagent.legs.leg import TransferTarget
 from callagent.models import Delta, FailoverModel, Message, ModelSettings, Tool
 from callagent.records import CallRecord
+from callagent.server.targets import TargetRefused
 from callagent.speech import (
     ApologisingVoice,
     CachedVoice,
@@ -36,7 +37,6 @@ from callagent.speech import (
     WatchedRecognizer,
     WordTime,
 )
-from callagent.targets import TargetRefused
 from callagent.turns import Ears, TurnSettings, TurnTaker
 from tests.call.test_call import MemoryStore
 from tests.fakes import FakeAgent, FakeLeg, FakeMedia, FakeProject, LoudnessActivity

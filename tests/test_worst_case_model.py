@@ -8,8 +8,8 @@ from typing import Any
 from callagent.agents.action import Handoff, HandoffFailed, HangUp
 from callagent.call import Call, CallServices, CallSettings
 from callagent.config import Target
+from callagent.server.targets import TargetRefused, resolve_target
 from callagent.speech.scripted import ScriptedRecognizer, ScriptedVoice
-from callagent.targets import TargetRefused, resolve_target
 from callagent.turns import Ears, TurnSettings, TurnTaker
 from tests.agents.flows.support import Driven, driven, function, of, write_project
 from tests.call.test_call import MemoryStore

@@ -18,8 +18,8 @@ from itertools import count, cycle
 from typing import Any
 
 from callagent.call_info import FRAME_BYTES, FRAME_SECONDS, SAMPLE_RATE
-from callagent.collector import calm_collector
 from callagent.rtp import Pump, RtpParameters, RtpPorts, RtpSession, open_codec
+from callagent.server import calm_collector
 from callagent.speech.decimator import Decimator, prepare_decimators
 
 _SWITCH_INTERVAL = 0.0002

@@ -88,7 +88,7 @@ def read_utterances(path: Path) -> tuple[date, list[Utterance]]:
 def bench_models(config: Config, options: argparse.Namespace) -> int:
     """Measure and print."""
     from callagent.config import override
-    from callagent.projects import open_language_model
+    from callagent.server import open_language_model
 
     if options.model:
         config = override(config, {"model.name": options.model})

@@ -9,7 +9,7 @@ import argparse
 import asyncio
 import json
 
-from callagent.collector import calm_collector
+from callagent.server import calm_collector
 from callagent.sip import CallAnswered, CallEnded, Endpoint, EndpointCall, Event, Negotiation, UserAgentSettings
 
 _PATIENCE = 20.0

@@ -10,9 +10,9 @@ import struct
 import sys
 
 from callagent.call_info import FRAME_SAMPLES, EndReason
-from callagent.collector import calm_collector
 from callagent.legs import LegGone, SipLeg, SipLegs
 from callagent.rtp import Pump, RtpPorts
+from callagent.server import calm_collector
 from callagent.sip import UserAgentSettings
 
 _FRAME = struct.pack("<h", 1000) * FRAME_SAMPLES

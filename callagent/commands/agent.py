@@ -37,7 +37,7 @@ def add_check(commands: Commands) -> None:
 
 
 def _check(options: argparse.Namespace) -> int:
-    from callagent.projects import check
+    from callagent.server import check
 
     log_to_stderr()
     return check(options.project, as_json=options.json)
@@ -72,7 +72,7 @@ def add_chat(commands: Commands) -> None:
 
 
 def _chat(options: argparse.Namespace) -> int:
-    from callagent.projects import chat
+    from callagent.server import chat
 
     log_to_stderr()
     return chat(config_of(options), options)

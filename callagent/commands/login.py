@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import ssl
 
     from callagent.commands.common import Commands
-    from callagent.local_server import LocalServer
+    from callagent.server import LocalServer
 
 _LINK_EXAMPLES = """\
   callagent login-link                            of the server that listens where the settings say
@@ -31,7 +31,7 @@ def add_login_link(commands: Commands) -> None:
 
 def _login_link(options: argparse.Namespace) -> int:
     from callagent.config import override
-    from callagent.local_server import find_server
+    from callagent.server import find_server
 
     config = config_of(options)
     listen = (override(config, {"http.listen": options.http}) if options.http else config).http.listen

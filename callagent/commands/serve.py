@@ -43,8 +43,8 @@ def add(commands: Commands) -> None:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    from callagent import server
     from callagent.config import override
+    from callagent.server import run
 
     changes: dict[str, object] = {}
     for name in ("sip", "http"):
@@ -54,4 +54,4 @@ def _serve(options: argparse.Namespace) -> int:
         changes["model.name"] = options.model
     if options.log_level:
         changes["log.level"] = options.log_level
-    return server.run(override(config_of(options), changes), options.project)
+    return run(override(config_of(options), changes), options.project)

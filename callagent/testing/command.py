@@ -16,7 +16,7 @@ from callagent.agents.cx import CxProject, is_cx_app
 from callagent.agents.flows import FlowProject, FlowSettings, TestCase, load_test_cases
 from callagent.config import Config, override
 from callagent.errors import UserError
-from callagent.projects import flow_settings, instant, open_language_model, open_project
+from callagent.server import flow_settings, instant, open_language_model, open_project
 from callagent.testing.app_suite import AppCast, run_app_suite
 from callagent.testing.caller import read_caller_file
 from callagent.testing.execute import Execution, execute

@@ -33,8 +33,8 @@ from callagent.errors import ProviderError, WorkerError
 from callagent.legs.leg import TransferOutcome, TransferStatus, TransferTarget
 from callagent.records import CallRecord, format_call
 from callagent.records.metrics import Metrics
+from callagent.server.targets import TargetRefused
 from callagent.speech.scripted import ScriptedRecognizer, ScriptedVoice
-from callagent.targets import TargetRefused
 from callagent.turns import Ears, TurnSettings, TurnTaker
 from tests.fakes import FakeAgent, FakeLeg, FakeProject, LoudnessActivity, says
 from tests.virtual_time import run

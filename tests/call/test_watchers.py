@@ -17,8 +17,8 @@ from callagent.call.state import CallServices, CallSettings
 from callagent.call_info import FRAME_BYTES
 from callagent.legs.leg import MediaStatistics, TransferOutcome, TransferStatus, TransferTarget
 from callagent.records import CallRecord, StereoRecording
+from callagent.server.targets import TargetRefused
 from callagent.speech.scripted import ScriptedRecognizer, ScriptedVoice
-from callagent.targets import TargetRefused
 from callagent.turns import Ears, TurnSettings, TurnTaker
 from tests.call.test_call import GOODBYE, MemoryStore
 from tests.fakes import FakeAgent, FakeLeg, FakeProject, LoudnessActivity

@@ -22,7 +22,7 @@ from callagent.records import CallRecord, RecordWriter, Redaction, Spool, Store,
 from callagent.records import writer as writer_module
 from callagent.records.backlog import Backlog, Entry, EntryKind
 from callagent.records.framing import frame, header, read_frames
-from callagent.recovery import Recovery
+from callagent.server.recovery import Recovery
 from tests.end_to_end.scripted import until
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from callagent.carriers import TwilioSettings
 from callagent.rtp import Pump
-from callagent.watchdog import Watchdog
+from callagent.server.watchdog import Watchdog
 from callagent.web import ServerHooks, make_app
 from tests.web.entry import HEADERS
 from tests.web.server import serve, until

@@ -24,9 +24,9 @@ import pytest
 
 from callagent.config import Config, closed_paths, override
 from callagent.errors import ConfigError, WorkerDied
-from callagent.local_server import LocalServer
 from callagent.models import open_model
-from callagent.projects import flow_settings, open_project, worker_settings
+from callagent.server.local_server import LocalServer
+from callagent.server.projects import flow_settings, open_project, worker_settings
 from callagent.workers.access import common_grants, open_parts
 from callagent.workers.confinement import what_is_open
 from callagent.workers.landlock import describe_gaps, landlock_version

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from callagent.agents.light_front import light_front
+from callagent import lazy_exports
 
 if TYPE_CHECKING:
     from callagent.agents.adk.adk_project import AdkProject, adk_runtime, load_adk_project
@@ -15,23 +15,20 @@ if TYPE_CHECKING:
     from callagent.agents.adk.config import is_adk_project
     from callagent.agents.adk.editor_schema import agent_config_schema
     from callagent.agents.adk.trace import record_trace
-    from callagent.agents.tree.settings import TreeSettings
 
 _MODULES = {
-    "AdkProject": "adk.adk_project",
-    "TreeSettings": "tree.settings",
-    "adk_runtime": "adk.adk_project",
-    "agent_config_schema": "adk.editor_schema",
-    "check_adk_imports": "adk.check",
-    "check_adk_project": "adk.check",
-    "is_adk_project": "adk.config",
-    "load_adk_project": "adk.adk_project",
-    "record_trace": "adk.trace",
+    "AdkProject": "adk_project",
+    "adk_runtime": "adk_project",
+    "agent_config_schema": "editor_schema",
+    "check_adk_imports": "check",
+    "check_adk_project": "check",
+    "is_adk_project": "config",
+    "load_adk_project": "adk_project",
+    "record_trace": "trace",
 }
 
 __all__ = [
     "AdkProject",
-    "TreeSettings",
     "adk_runtime",
     "agent_config_schema",
     "check_adk_imports",
@@ -41,4 +38,4 @@ __all__ = [
     "record_trace",
 ]
 
-__getattr__ = light_front(__name__, _MODULES)
+__getattr__ = lazy_exports(__name__, _MODULES)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from callagent.agents.light_front import light_front
+from callagent import lazy_exports
 
 if TYPE_CHECKING:
     from callagent.agents.cx.check import check_cx_app, check_cx_imports
@@ -19,37 +19,35 @@ if TYPE_CHECKING:
     from callagent.agents.cx.session import CxSession, InputRefused, NotFound, Speak, event_words, whole_turns
     from callagent.agents.cx.spoken_session import TOOL_ANSWERS, SpokenProject, SpokenSession
     from callagent.agents.cx.tool_tests import read_tool_tests, run_tool_tests
-    from callagent.agents.tree.settings import TreeSettings
 
 _MODULES = {
-    "CxProject": "cx.cx_project",
-    "CxSession": "cx.session",
-    "Evaluations": "cx.evaluations",
-    "Golden": "cx.goldens",
-    "InputRefused": "cx.session",
-    "Judge": "cx.goldens",
-    "Simulation": "cx.evaluations",
-    "Speak": "cx.session",
-    "NotFound": "cx.session",
-    "SpokenProject": "cx.spoken_session",
-    "SpokenSession": "cx.spoken_session",
-    "TOOL_ANSWERS": "cx.spoken_session",
-    "TreeSettings": "tree.settings",
-    "UnknownDeployment": "cx.cx_project",
-    "call_failures": "cx.goldens",
-    "check_cx_app": "cx.check",
-    "check_cx_imports": "cx.check",
-    "cx_runtime": "cx.cx_project",
-    "event_words": "cx.session",
-    "is_cx_app": "cx.files",
-    "load_cx_app": "cx.cx_project",
-    "read_cx_app": "cx.load",
-    "read_evaluations": "cx.evaluations",
-    "read_goldens": "cx.goldens",
-    "read_tool_tests": "cx.tool_tests",
-    "run_goldens": "cx.goldens",
-    "run_tool_tests": "cx.tool_tests",
-    "whole_turns": "cx.session",
+    "CxProject": "cx_project",
+    "CxSession": "session",
+    "Evaluations": "evaluations",
+    "Golden": "goldens",
+    "InputRefused": "session",
+    "Judge": "goldens",
+    "Simulation": "evaluations",
+    "Speak": "session",
+    "NotFound": "session",
+    "SpokenProject": "spoken_session",
+    "SpokenSession": "spoken_session",
+    "TOOL_ANSWERS": "spoken_session",
+    "UnknownDeployment": "cx_project",
+    "call_failures": "goldens",
+    "check_cx_app": "check",
+    "check_cx_imports": "check",
+    "cx_runtime": "cx_project",
+    "event_words": "session",
+    "is_cx_app": "files",
+    "load_cx_app": "cx_project",
+    "read_cx_app": "load",
+    "read_evaluations": "evaluations",
+    "read_goldens": "goldens",
+    "read_tool_tests": "tool_tests",
+    "run_goldens": "goldens",
+    "run_tool_tests": "tool_tests",
+    "whole_turns": "session",
 }
 
 __all__ = [
@@ -65,7 +63,6 @@ __all__ = [
     "Speak",
     "SpokenProject",
     "SpokenSession",
-    "TreeSettings",
     "UnknownDeployment",
     "call_failures",
     "check_cx_app",
@@ -83,4 +80,4 @@ __all__ = [
     "whole_turns",
 ]
 
-__getattr__ = light_front(__name__, _MODULES)
+__getattr__ = lazy_exports(__name__, _MODULES)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from callagent.agents.light_front import light_front
+from callagent import lazy_exports
 
 if TYPE_CHECKING:
     from callagent.agents.flows.check import check_imports, check_project
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
     from callagent.agents.flows.test_cases import TestCase, load_test_cases
 
 _MODULES = {
-    "FileMemory": "flows.memory",
-    "FlowProject": "flows.flow_project",
-    "FlowSettings": "flows.settings",
-    "MessageRules": "flows.messages",
-    "MessageSender": "flows.messages",
-    "OptOuts": "flows.opt_outs",
-    "Outside": "flows.outside",
-    "RealTimeConfiguration": "flows.real_time",
-    "TestCase": "flows.test_cases",
-    "check_imports": "flows.check",
-    "check_project": "flows.check",
-    "is_flow_project": "flows.load",
-    "load_flow_project": "flows.flow_project",
-    "load_project": "flows.load",
-    "load_test_cases": "flows.test_cases",
-    "project_runtime": "flows.flow_project",
+    "FileMemory": "memory",
+    "FlowProject": "flow_project",
+    "FlowSettings": "settings",
+    "MessageRules": "messages",
+    "MessageSender": "messages",
+    "OptOuts": "opt_outs",
+    "Outside": "outside",
+    "RealTimeConfiguration": "real_time",
+    "TestCase": "test_cases",
+    "check_imports": "check",
+    "check_project": "check",
+    "is_flow_project": "load",
+    "load_flow_project": "flow_project",
+    "load_project": "load",
+    "load_test_cases": "test_cases",
+    "project_runtime": "flow_project",
 }
 
 __all__ = [
@@ -59,4 +59,4 @@ __all__ = [
     "project_runtime",
 ]
 
-__getattr__ = light_front(__name__, _MODULES)
+__getattr__ = lazy_exports(__name__, _MODULES)

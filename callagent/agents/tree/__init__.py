@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from callagent.agents.light_front import light_front
+from callagent import lazy_exports
 
 if TYPE_CHECKING:
     from callagent.agents.tree.conversation import Conversation
@@ -26,31 +26,31 @@ if TYPE_CHECKING:
     from callagent.agents.tree.worker_code import WorkerCode
 
 _MODULES = {
-    "Actions": "tree.event",
-    "CodeAnswer": "tree.project_code",
-    "CodeCall": "tree.project_code",
-    "CodeNode": "tree.node",
-    "Conversation": "tree.conversation",
-    "Event": "tree.event",
-    "LlmNode": "tree.node",
-    "LoopNode": "tree.node",
-    "ModelRequest": "tree.request",
-    "Node": "tree.node",
-    "ParallelNode": "tree.node",
-    "Point": "tree.node",
-    "ProjectCode": "tree.project_code",
-    "RunFailed": "tree.failure",
-    "Scene": "tree.project_code",
-    "SequentialNode": "tree.node",
-    "SharedState": "tree.state",
-    "State": "tree.state",
-    "Tool": "tree.tool",
-    "ToolKind": "tree.tool",
-    "TreeAgent": "tree.tree_agent",
-    "TreeSettings": "tree.settings",
-    "WorkerCode": "tree.worker_code",
-    "phone_tool": "tree.phone",
-    "tree_places": "tree.places",
+    "Actions": "event",
+    "CodeAnswer": "project_code",
+    "CodeCall": "project_code",
+    "CodeNode": "node",
+    "Conversation": "conversation",
+    "Event": "event",
+    "LlmNode": "node",
+    "LoopNode": "node",
+    "ModelRequest": "request",
+    "Node": "node",
+    "ParallelNode": "node",
+    "Point": "node",
+    "ProjectCode": "project_code",
+    "RunFailed": "failure",
+    "Scene": "project_code",
+    "SequentialNode": "node",
+    "SharedState": "state",
+    "State": "state",
+    "Tool": "tool",
+    "ToolKind": "tool",
+    "TreeAgent": "tree_agent",
+    "TreeSettings": "settings",
+    "WorkerCode": "worker_code",
+    "phone_tool": "phone",
+    "tree_places": "places",
 }
 
 __all__ = [
@@ -81,4 +81,4 @@ __all__ = [
     "tree_places",
 ]
 
-__getattr__ = light_front(__name__, _MODULES)
+__getattr__ = lazy_exports(__name__, _MODULES)

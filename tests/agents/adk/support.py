@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from callagent.agents.action import Agent
-from callagent.agents.adk import TreeSettings, adk_runtime, load_adk_project
+from callagent.agents.adk import adk_runtime, load_adk_project
+from callagent.agents.tree import TreeSettings
 from callagent.workers.in_process import InProcessPool
 from callagent.workers.protocol import ProjectRuntime, WorkerPool
 from tests.agents.driving import DrivenAgent

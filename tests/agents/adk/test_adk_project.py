@@ -22,8 +22,8 @@ from callagent.agents.action import (
     Say,
     StepEntered,
 )
-from callagent.agents.adk import TreeSettings, adk_runtime, check_adk_imports, load_adk_project
-from callagent.agents.tree import LlmNode
+from callagent.agents.adk import adk_runtime, check_adk_imports, load_adk_project
+from callagent.agents.tree import LlmNode, TreeSettings
 from callagent.call_info import EndReason
 from callagent.errors import ProjectError
 from callagent.models.scripted import ScriptedModel

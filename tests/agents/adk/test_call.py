@@ -6,7 +6,8 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from callagent.agents.adk import TreeSettings, adk_runtime, load_adk_project
+from callagent.agents.adk import adk_runtime, load_adk_project
+from callagent.agents.tree import TreeSettings
 from callagent.call import Call, CallServices, CallSettings
 from callagent.legs.leg import TransferTarget
 from callagent.models.scripted import ScriptedModel

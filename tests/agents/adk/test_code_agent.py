@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from callagent.agents.action import FunctionEnded
-from callagent.agents.adk import TreeSettings
+from callagent.agents.tree import TreeSettings
 from callagent.workers import ProcessPool
 from callagent.workers.in_process import InProcessPool
 from tests.agents.adk.support import PROJECTS, driven, write_project

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from callagent.agents.action import FunctionEnded
-from callagent.agents.adk import TreeSettings
+from callagent.agents.tree import TreeSettings
 from callagent.workers import ProcessPool
 from tests.agents.adk.support import Driven, driven, write_project
 from tests.agents.driving import words

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from callagent.agents.action import FunctionEnded
-from callagent.agents.adk import TreeSettings, adk_runtime, check_adk_imports, check_adk_project, load_adk_project
+from callagent.agents.adk import adk_runtime, check_adk_imports, check_adk_project, load_adk_project
+from callagent.agents.tree import TreeSettings
 from callagent.workers import ProcessPool, ProjectRuntime, WorkerSettings, find_programs
 from callagent.workers.in_process import InProcessPool
 from callagent.workers.landlock import landlock_version

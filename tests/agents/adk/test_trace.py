@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from callagent.agents.adk import TreeSettings, adk_runtime, load_adk_project, record_trace
+from callagent.agents.adk import adk_runtime, load_adk_project, record_trace
 from callagent.agents.adk.trace import script_entries
+from callagent.agents.tree import TreeSettings
 from callagent.models.scripted import ScriptedModel
 from callagent.workers.in_process import InProcessPool
 from tests.agents.adk.random_conversations import TREES, conversations

@@ -9,8 +9,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from callagent.agents.cx import TreeSettings, cx_runtime, load_cx_app
+from callagent.agents.cx import cx_runtime, load_cx_app
 from callagent.agents.cx.cx_agent import CxAgent
+from callagent.agents.tree import TreeSettings
 from callagent.workers.in_process import InProcessPool
 from callagent.workers.protocol import ProjectRuntime, WorkerPool
 from tests.agents.driving import DrivenAgent

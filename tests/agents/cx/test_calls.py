@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from callagent.agents.action import Handoff, HangUp, Listen
-from callagent.agents.cx import TreeSettings, check_cx_app
+from callagent.agents.cx import check_cx_app
+from callagent.agents.tree import TreeSettings
 from callagent.agents.tree.content import responses
 from callagent.workers import ProcessPool
 from tests.agents.cx.support import driven, write_app

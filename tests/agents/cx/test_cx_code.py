@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from callagent.agents.action import DigitSettings, FunctionEnded, Handoff, HangUp, Listen, Say
-from callagent.agents.cx import TreeSettings
+from callagent.agents.tree import TreeSettings
 from callagent.workers import ProcessPool
 from tests.agents.cx.support import GREETING, driven, write_app
 from tests.agents.driving import results, words

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from callagent.agents.action import FunctionEnded, Listen
-from callagent.agents.cx import TreeSettings
+from callagent.agents.tree import TreeSettings
 from callagent.workers import ProcessPool
 from callagent.workers.landlock import landlock_version
 from tests.agents.cx.support import driven, write_app

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from callagent.agents.cx import TreeSettings, check_cx_app
+from callagent.agents.cx import check_cx_app
+from callagent.agents.tree import TreeSettings
 from callagent.config import load_config
-from callagent.projects import flow_settings
+from callagent.server.projects import flow_settings
 from callagent.workers import ProcessPool
 from tests.agents.cx.support import driven, write_app
 

@@ -18,10 +18,11 @@ from typing import Any
 import jwt
 import pytest
 
-from callagent.agents.cx import TreeSettings, check_cx_app, check_cx_imports, cx_runtime, load_cx_app
+from callagent.agents.cx import check_cx_app, check_cx_imports, cx_runtime, load_cx_app
 from callagent.agents.cx.runtime.authentication import Authentication, SecretMissing
 from callagent.agents.cx.runtime.http import Requests
 from callagent.agents.cx.runtime.remote import _headers
+from callagent.agents.tree import TreeSettings
 from callagent.workers import ProcessPool
 from callagent.workers.in_process import InProcessPool
 from tests.agents.cx.support import driven, write_app

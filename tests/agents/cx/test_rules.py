@@ -11,7 +11,7 @@ import pytest
 
 from callagent.agents.cx import check_cx_app, check_cx_imports, cx_runtime
 from callagent.agents.cx.rules import Rule
-from callagent.projects import check
+from callagent.server.projects import check
 from callagent.workers import ProcessPool
 from tests.agents.cx.support import write_app
 from tests.end_to_end.baresip import free_port

@@ -9,7 +9,7 @@ import pytest
 
 PROGRAM = """
 import gc, sys, weakref
-from callagent import collector
+from callagent.server import process_tuning
 
 class Cycle:
     def __init__(self):
@@ -22,13 +22,13 @@ def make(count):
 full = []
 gc.callbacks.append(lambda phase, info: full.append(info) if info["generation"] == 2 and phase == "stop" else None)
 old = Cycle()
-collector.calm_collector()
+process_tuning.calm_collector()
 full.clear()
 make(200_000)
 print(len(full))
 
-collector.QUIET_SECONDS = float(sys.argv[1])
-collections = collector.QuietCollections()
+process_tuning.QUIET_SECONDS = float(sys.argv[1])
+collections = process_tuning.QuietCollections()
 frozen = weakref.ref(old)
 del old
 collections.no_call_is_on()

@@ -14,30 +14,30 @@ from typing import Any
 
 from callagent import log as logs
 from callagent import phone_numbers
-from callagent.admission import CallerLimits
 from callagent.agents.action import AgentProject, Handoff
 from callagent.call import Call, CallServices, CallSettings, Event
 from callagent.call_info import NO_HEADERS, CallInfo, EndReason
-from callagent.call_speech import CallSpeech
-from callagent.collector import QuietCollections, calm_collector, share_arenas
 from callagent.config import Config, override
-from callagent.descriptors import calls_that_fit, room_for_call
 from callagent.errors import UserError
-from callagent.http_side import open_http
 from callagent.legs.leg import CallLeg, TransferTarget
 from callagent.models import MeteredModel, lineup_of
-from callagent.observation import Observation, redaction_of
-from callagent.outbound import place_call
-from callagent.projects import open_language_model
 from callagent.provider_metrics import provider_metrics
 from callagent.records import RecordWriter, Spool, Store, spool_folder, warn_of_one_disk
-from callagent.recovery import Recovery
-from callagent.routing import Route, Router
-from callagent.signalling import Signalling, SignallingLimits
+from callagent.server.admission import CallerLimits
+from callagent.server.descriptors import calls_that_fit, room_for_call
+from callagent.server.http_listener import open_http
+from callagent.server.observers import Observation, redaction_of
+from callagent.server.outbound import place_call
+from callagent.server.process_tuning import QuietCollections, calm_collector, share_arenas
+from callagent.server.projects import open_language_model
+from callagent.server.recovery import Recovery
+from callagent.server.routing import Route, Router
+from callagent.server.sip_listener import Signalling, SignallingLimits
+from callagent.server.speech import CallSpeech
+from callagent.server.targets import resolve_target
+from callagent.server.watchdog import Watchdog
 from callagent.sip import RateLimit
-from callagent.targets import resolve_target
 from callagent.turns import TurnTaker
-from callagent.watchdog import Watchdog
 from callagent.web import ServerHooks
 from callagent.web.control import Controls, Dial, DialRefused
 from callagent.web.hooks import TurnWatcher

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 from callagent.carriers import TwilioSettings
 from callagent.config import Config
 from callagent.errors import UserError
-from callagent.local_server import LocalServer
 from callagent.log import get_logger
-from callagent.signalling import warn_of_end
+from callagent.server.local_server import LocalServer
+from callagent.server.sip_listener import warn_of_end
 from callagent.sip import TlsContexts, TlsSettings
 from callagent.web import ServerHooks, make_app
 

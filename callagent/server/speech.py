@@ -15,6 +15,8 @@ from callagent.call_info import FRAME_BYTES
 from callagent.config import SpeechSettings
 from callagent.errors import ProviderError
 from callagent.log import get_logger
+from callagent.server.speech_options import check_languages, longest_final, open_sounds, speech_options
+from callagent.server.whole_utterances import WholeUtterances
 from callagent.speech import (
     ApologisingVoice,
     FailoverRecognizer,
@@ -31,9 +33,7 @@ from callagent.speech import (
     open_voice_activity,
     speakable,
 )
-from callagent.speech_options import check_languages, longest_final, open_sounds, speech_options
 from callagent.turns import Ears, TurnEvent, TurnModel, TurnSettings, TurnTaker
-from callagent.utterances import WholeUtterances
 
 log = get_logger(__name__)
 

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from callagent.admission import MAX_CALLERS, CallerLimits
 from callagent.call_info import CallInfo
+from callagent.server.admission import MAX_CALLERS, CallerLimits
 
 CALL = CallInfo("c", "inbound", "+442079460000", "agent", "sip", datetime(2026, 1, 1, tzinfo=UTC), trunk="carrier")
 

@@ -17,13 +17,13 @@ from pathlib import Path
 import pytest
 
 from callagent.errors import UserError
-from callagent.local_server import LocalServer, find_server
+from callagent.server.local_server import LocalServer, find_server
 from callagent.web.local_login import LINK_SECONDS, LocalLogin
 from tests.end_to_end.scripted import scripts
 from tests.end_to_end.server_process import ServerProcess, run_command, serve
 from tests.web.proxies import make_certificate
 
-MILL = Path(__file__).parent / "projects" / "mill"
+MILL = Path(__file__).parents[1] / "projects" / "mill"
 
 
 # Links ----------------------------------------------------------------------------------------------------------------
@@ -110,7 +110,7 @@ def test_a_file_that_is_no_token_file_is_named() -> None:
 def test_another_users_file_is_no_file() -> None:
     script = (
         "import os\n"
-        "from callagent.local_server import find_server\n"
+        "from callagent.server.local_server import find_server\n"
         "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
         "print(find_server('127.0.0.1:8080'))"
     )

@@ -13,7 +13,7 @@ from callagent.config import SipSettings, Trunk, load_config
 from callagent.errors import ConfigError, UserError
 from callagent.legs import SipLeg, TransferTarget
 from callagent.legs.leg import TooManyCalls
-from callagent.signalling import Signalling, SignallingLimits
+from callagent.server.sip_listener import Signalling, SignallingLimits
 from callagent.sip import CallAnswered, CallEnded, Credentials, Endpoint, Event, Negotiation, TlsSettings
 from callagent.sip import UserAgentSettings as Settings
 from tests.sip.test_connections import make_certificate

@@ -13,14 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from callagent.agents.action import AgentProject
-from callagent.agents.adk import (
-    TreeSettings,
-    adk_runtime,
-    check_adk_imports,
-    check_adk_project,
-    is_adk_project,
-    load_adk_project,
-)
+from callagent.agents.adk import adk_runtime, check_adk_imports, check_adk_project, is_adk_project, load_adk_project
 from callagent.agents.cx import check_cx_app, check_cx_imports, cx_runtime, is_cx_app, load_cx_app
 from callagent.agents.finding import CheckReport, Finding
 from callagent.agents.flows import (
@@ -34,6 +27,7 @@ from callagent.agents.flows import (
     load_flow_project,
     project_runtime,
 )
+from callagent.agents.tree import TreeSettings
 from callagent.config import (
     Config,
     ModelFallback,
@@ -45,7 +39,6 @@ from callagent.config import (
 )
 from callagent.errors import ConfigError, ProjectError, UserError, WorkerError
 from callagent.log import get_logger
-from callagent.messaging import message_rules, message_senders
 from callagent.models import (
     REMOTE,
     AnswerTimeouts,
@@ -57,6 +50,7 @@ from callagent.models import (
     open_embedder,
     open_model,
 )
+from callagent.server.messaging import message_rules, message_senders
 from callagent.workers import ProcessPool, ProjectRuntime, WorkerPool, WorkerSettings, find_programs
 
 if TYPE_CHECKING:

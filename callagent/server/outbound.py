@@ -10,7 +10,7 @@ from callagent.agents.action import Handoff
 from callagent.config import Config, Trunk
 from callagent.legs import SipLeg, SipLegs
 from callagent.rtp import PortsExhausted
-from callagent.targets import resolve_target
+from callagent.server.targets import resolve_target
 from callagent.web.control import Dial, DialRefused
 
 

@@ -12,10 +12,10 @@ from callagent.config import Config, FunctionGemmaSettings, ModelFallback, Model
 from callagent.errors import ConfigError, ProjectError, UserError
 from callagent.models import FailoverModel, NamedModels, open_model
 from callagent.models.rules import RulesModel
-from callagent.projects import check, flow_settings, open_language_model, open_project
+from callagent.server.projects import check, flow_settings, open_language_model, open_project
 from tests.agents.flows.support import call_info, function, write_project
 
-MILL = Path(__file__).parent / "projects" / "mill"
+MILL = Path(__file__).parents[1] / "projects" / "mill"
 
 
 async def opened(path: Path) -> str:

@@ -6,7 +6,7 @@ import pytest
 
 from callagent.config import Config, SipSettings, Target, Trunk
 from callagent.errors import CallagentError
-from callagent.outbound import _way
+from callagent.server.outbound import _way
 from callagent.web.control import Dial
 
 CONFIG = Config(

@@ -11,7 +11,7 @@ from callagent.agents.action import AgentProject
 from callagent.agents.flows import OptOuts, Outside
 from callagent.config import Config, Number
 from callagent.models import LanguageModel
-from callagent.projects import flow_settings, open_project
+from callagent.server.projects import flow_settings, open_project
 
 
 @dataclass(frozen=True, slots=True)
