@@ -4,6 +4,6 @@ from __future__ import annotations
 
 import sys
 
-from callagent.cli import main
+from callagent.commands import main
 
 sys.exit(main())

@@ -9,15 +9,6 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Literal
 
-SAMPLE_RATE = 8000
-"""Hertz of every frame between a leg and the turn-taker."""
-FRAME_SECONDS = 0.02
-FRAME_SAMPLES = 160
-FRAME_BYTES = 320
-"""20 ms of 16-bit little-endian mono PCM at 8 kHz."""
-DIGITS = "0123456789*#ABCD"
-"""The keys of a telephone, in the order of their event codes (RFC 4733 §3.2)."""
-
 RecordingWish = Literal["pause", "resume", "discard"]
 
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})

@@ -16,7 +16,7 @@ CallagentError
 
 from __future__ import annotations
 
-from callagent.scrubbing import scrub
+from callagent.log import scrub
 
 
 class CallagentError(Exception):

@@ -30,8 +30,9 @@ from callagent.agents.action import (
     WaitEnded,
     WaitStarted,
 )
+from callagent.audio import FRAME_SAMPLES, FRAME_SECONDS
 from callagent.call import Call, CallServices, CallSettings
-from callagent.call_info import FRAME_SAMPLES, FRAME_SECONDS, NO_HEADERS, EndReason
+from callagent.call_info import NO_HEADERS, EndReason
 from callagent.legs.leg import FrameSink, FrameSource, MediaStatistics
 from callagent.speech.protocol import RecognizerSettings, SpeechChunk, Transcript, VoiceSettings, WordTime
 from callagent.turns import (

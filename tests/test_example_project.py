@@ -32,7 +32,7 @@ from callagent.call_info import CallInfo, EndReason
 from callagent.models import LanguageModel
 from callagent.models.rules import RulesModel
 from callagent.models.scripted import ScriptedModel
-from callagent.workers.in_process import InProcessPool
+from callagent.testing.in_process import InProcessPool
 from tests.virtual_time import run
 
 ROOT = Path(__file__).parents[1]

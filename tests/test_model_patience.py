@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from callagent.agents.action import Listen, Say
+from callagent.audio import FRAME_SECONDS
 from callagent.call import Call, CallServices, CallSettings
-from callagent.call_info import FRAME_SECONDS
 from callagent.models import Delta, FailoverModel, Message, ModelSettings, Tool
 from callagent.turns import Ears, TurnSettings, TurnTaker
 from tests.call.test_call import MemoryStore

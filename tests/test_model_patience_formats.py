@@ -16,8 +16,8 @@ from callagent.agents.flows import load_flow_project, project_runtime
 from callagent.agents.tree import TreeSettings
 from callagent.call import Call, CallServices, CallSettings
 from callagent.models import Delta, FailoverModel, LanguageModel, Message, ModelSettings, Tool
+from callagent.testing.in_process import InProcessPool
 from callagent.turns import Ears, TurnSettings, TurnTaker
-from callagent.workers.in_process import InProcessPool
 from tests.agents.adk.support import write_project as write_tree
 from tests.agents.cx.support import GREETING, write_app
 from tests.agents.flows.support import write_project as write_flow

@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 
 from callagent.agents.action import Action, CallerTurn, Handoff, HandoffFailed, HangUp, Listen, ModelAnswered, Say
-from callagent.breaker import Member
+from callagent.audio import FRAME_SECONDS, SAMPLE_RATE
 from callagent.call import Call, CallServices, CallSettings, ProvidersFailed, SpeechMade
-from callagent.call_info import FRAME_SECONDS, SAMPLE_RATE, EndReason
+from callagent.call_info import EndReason
 from callagent.errors import ProviderError, ProviderRefused
+from callagent.failover import Member
 from callagent.legs.leg import TransferTarget
 from callagent.models import Delta, FailoverModel, Message, ModelSettings, Tool
 from callagent.records import CallRecord

@@ -39,7 +39,7 @@ async def bench_server(folder: Path, settings: Mapping[str, str], *, http: bool 
     url = f"http://127.0.0.1:{_free_port()}" if http else ""
     if url:
         environment["CALLAGENT_HTTP__PUBLIC_URL"] = url
-    command = [sys.executable, "-m", "callagent.cli", "serve", str(AGENT), "--sip", "127.0.0.1:0"]
+    command = [sys.executable, "-m", "callagent", "serve", str(AGENT), "--sip", "127.0.0.1:0"]
     command += ["--http", url.removeprefix("http://") or "off"]
     with (folder / "server.log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(

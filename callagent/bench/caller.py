@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic
 
+from callagent.audio import FRAME_BYTES, FRAME_SECONDS
 from callagent.bench.labels import spoken_span
-from callagent.call_info import FRAME_BYTES, FRAME_SECONDS
 
 GAP = 0.3
 """Seconds without sound after which the agent begins anew."""

@@ -15,9 +15,9 @@ from itertools import chain, cycle, repeat
 from pathlib import Path
 from typing import Any
 
+from callagent.audio import FRAME_BYTES, FRAME_SECONDS
 from callagent.bench.figures import percentiles
 from callagent.bench.rtp_load import LoadStream, RtpLoad, reference_figures
-from callagent.call_info import FRAME_BYTES, FRAME_SECONDS
 from callagent.phone.mouth import wav_file
 from callagent.sip import CallAnswered, CallEnded, Endpoint, EndpointCall, Event, Negotiation, UserAgentSettings
 

@@ -6,7 +6,7 @@ import audioop
 from collections.abc import Sequence
 from itertools import pairwise
 
-from callagent.call_info import SAMPLE_RATE
+from callagent.audio import SAMPLE_RATE
 
 STEP = SAMPLE_RATE // 100
 """Samples: 10 ms."""

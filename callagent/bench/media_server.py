@@ -17,10 +17,9 @@ from collections.abc import Callable
 from itertools import count, cycle
 from typing import Any
 
-from callagent.call_info import FRAME_BYTES, FRAME_SECONDS, SAMPLE_RATE
+from callagent.audio import FRAME_BYTES, FRAME_SECONDS, SAMPLE_RATE, Decimator, prepare_decimators
 from callagent.rtp import Pump, RtpParameters, RtpPorts, RtpSession, open_codec
 from callagent.server import calm_collector
-from callagent.speech.decimator import Decimator, prepare_decimators
 
 _SWITCH_INTERVAL = 0.0002
 _RECOGNIZER_RATE = 16000

@@ -9,7 +9,8 @@ import asyncio
 import struct
 import sys
 
-from callagent.call_info import FRAME_SAMPLES, EndReason
+from callagent.audio import FRAME_SAMPLES
+from callagent.call_info import EndReason
 from callagent.legs import LegGone, SipLeg, SipLegs
 from callagent.rtp import Pump, RtpPorts
 from callagent.server import calm_collector

@@ -18,9 +18,9 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from callagent.audio import FRAME_BYTES, SAMPLE_RATE
 from callagent.bench.figures import percentiles
 from callagent.bench.wer import errors, normalise
-from callagent.call_info import FRAME_BYTES, SAMPLE_RATE
 from callagent.errors import ProviderTimeout, UserError
 from callagent.speech import Recognizer, RecognizerSettings, SpeechOptions, Transcript
 

@@ -20,7 +20,6 @@ from callagent.agents.action import (
     HangUp,
     ModelAnswered,
 )
-from callagent.breaker import ON_PROVIDER_FAILURE
 from callagent.call.keeping import Keeping
 from callagent.call.leaving import Leaving
 from callagent.call.media import AudioTap, Tape
@@ -49,6 +48,7 @@ from callagent.call.state import (
 )
 from callagent.call.voice import CallVoice
 from callagent.call_info import EndReason, RecordingWish
+from callagent.failover import ON_PROVIDER_FAILURE
 from callagent.legs.leg import (
     CallerHungUp,
     CallLeg,

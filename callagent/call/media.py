@@ -8,8 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
 
+from callagent.audio import FRAME_BYTES, FRAME_SECONDS
 from callagent.call.record import Recorder
-from callagent.call_info import FRAME_BYTES, FRAME_SECONDS, RecordingWish
+from callagent.call_info import RecordingWish
 from callagent.legs.leg import FrameSink, FrameSource, Media, MediaStatistics
 from callagent.log import Logger
 from callagent.records import StereoRecording

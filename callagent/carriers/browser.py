@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from callagent.call_info import DIGITS
+from callagent.audio import DIGITS
 from callagent.carriers.twilio import (
     DialectError,
     DigitReceived,

@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from callagent.call_info import DIGITS
+from callagent.audio import DIGITS
 from callagent.errors import CallagentError
 
 MAX_MESSAGE_BYTES: Final = 65536

@@ -1,1 +1,7 @@
-"""The commands, a module for each group: its arguments, and what it calls. Nothing heavy is imported before it runs."""
+"""The command line: a module for each group of commands. A command imports what it needs when it runs."""
+
+from __future__ import annotations
+
+from callagent.commands.command_line import main
+
+__all__ = ["main"]

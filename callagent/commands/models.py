@@ -35,7 +35,7 @@ def add(commands: Commands) -> None:
 
 
 def _export_training(options: argparse.Namespace) -> int:
-    from callagent.training import export_training
+    from callagent.commands.export_training import export_training
 
     log_to_stderr()
     return export_training(config_of(options), options)

@@ -23,7 +23,7 @@ from callagent.config.sections import (
     Webhook,
 )
 from callagent.errors import ConfigError
-from callagent.scrubbing import remember_secrets
+from callagent.log import remember_secrets
 
 _SHAPES = {"tuple_type": "should be a list", "model_type": "should be a table", "dict_type": "should be a table"}
 _SECRETS = {

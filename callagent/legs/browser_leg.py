@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
+from callagent.audio import dtmf_frames
 from callagent.call_info import NO_HEADERS, CallInfo, EndReason
 from callagent.carriers import (
     BrowserDialect,
@@ -31,7 +32,6 @@ from callagent.legs.leg import (
     TransferTarget,
 )
 from callagent.legs.switched_media import SwitchedMedia
-from callagent.legs.tones import dtmf_frames
 from callagent.log import get_logger
 
 SILENT_SECONDS: Final = 10.0

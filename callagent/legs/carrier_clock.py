@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from callagent.call_info import FRAME_SECONDS
+from callagent.audio import FRAME_SECONDS
 from callagent.log import get_logger
 
 HALF_FRAME = FRAME_SECONDS / 2

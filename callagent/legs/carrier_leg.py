@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Final, Protocol
 
+from callagent.audio import dtmf_frames
 from callagent.call_info import NO_HEADERS, CallInfo, EndReason
 from callagent.carriers import (
     HANG_UP,
@@ -37,7 +38,6 @@ from callagent.legs.leg import (
     TransferTarget,
 )
 from callagent.legs.switched_media import SwitchedMedia
-from callagent.legs.tones import dtmf_frames
 from callagent.log import get_logger
 
 CUT_SECONDS: Final = 1.5

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final, Protocol
 
-from callagent.call_info import FRAME_SAMPLES, FRAME_SECONDS
+from callagent.audio import FRAME_SAMPLES, FRAME_SECONDS
 from callagent.legs.leg import FrameSink, FrameSource, LegGone, MediaStatistics
 
 LEAD: Final = 5 * FRAME_SECONDS

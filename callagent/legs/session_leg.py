@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from callagent.call_info import DIGITS, NO_HEADERS, CallInfo, EndReason
+from callagent.audio import DIGITS
+from callagent.call_info import NO_HEADERS, CallInfo, EndReason
 from callagent.legs.carrier_clock import CarrierClock
 from callagent.legs.leg import (
     CallerHungUp,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from callagent.call_info import FRAME_BYTES, FRAME_SECONDS
+from callagent.audio import FRAME_BYTES, FRAME_SECONDS
 from callagent.legs.leg import FrameSink, FrameSource, MediaStatistics
 
 LEAD: Final = 0.06

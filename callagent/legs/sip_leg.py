@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from callagent.audio import dtmf_frames
 from callagent.call_info import NO_HEADERS, CallInfo, EndReason
 from callagent.legs.leg import (
     CallerHungUp,
@@ -23,7 +24,6 @@ from callagent.legs.sip_identity import call_info_of, clean, parting
 from callagent.legs.sip_media import ANY_MEDIA, TrunkMedia, rtp_parameters
 from callagent.legs.sip_transfer import DialTarget, SipTransfer
 from callagent.legs.switched_media import SwitchedMedia
-from callagent.legs.tones import dtmf_frames
 from callagent.log import get_logger
 from callagent.rtp import NoTelephoneEvent, RtpSession
 from callagent.sip import (

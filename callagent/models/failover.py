@@ -10,8 +10,8 @@ from copy import copy
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from callagent.breaker import Lineup, Member, is_alarm
 from callagent.errors import AnswerWithheld, ProviderError, ProviderTimeout
+from callagent.failover import Lineup, Member, is_alarm
 from callagent.log import get_logger
 from callagent.models.protocol import Delta, LanguageModel, Message, ModelSettings, Tool, for_call
 

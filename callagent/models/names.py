@@ -7,7 +7,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, cast
 
-from callagent.breaker import Lineup
+from callagent.failover import Lineup
 from callagent.log import get_logger
 from callagent.models.failover import FailoverModel
 from callagent.models.protocol import Delta, LanguageModel, Message, ModelSettings, Tool, for_call

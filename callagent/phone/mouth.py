@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 from time import monotonic
 
-from callagent.call_info import FRAME_BYTES, FRAME_SAMPLES, SAMPLE_RATE
+from callagent.audio import FRAME_BYTES, FRAME_SAMPLES, SAMPLE_RATE
 from callagent.errors import UserError
 from callagent.speech.protocol import Voice, VoiceSettings
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
-from callagent.call_info import FRAME_BYTES, FRAME_SAMPLES, FRAME_SECONDS
+from callagent.audio import FRAME_BYTES, FRAME_SAMPLES, FRAME_SECONDS
 from callagent.errors import UserError
 from callagent.legs.leg import FrameSink, FrameSource, MediaStatistics
 

@@ -7,6 +7,7 @@ from callagent.records.format import format_call, format_calls
 from callagent.records.read import read_call, read_calls, read_records
 from callagent.records.recording import StereoRecording
 from callagent.records.redaction import Redaction
+from callagent.records.rows import between
 from callagent.records.spool import Spool, spool_folder, warn_of_one_disk
 from callagent.records.store import LostCall, Store
 from callagent.records.types import CallRecord, FunctionRecord, RequestRecord, Spoken, TurnEntry
@@ -24,6 +25,7 @@ __all__ = [
     "StereoRecording",
     "Store",
     "TurnEntry",
+    "between",
     "delete_of_caller",
     "export",
     "format_call",

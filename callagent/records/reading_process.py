@@ -16,7 +16,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import IO, Any, Final, ParamSpec, TypeVar
 
-from callagent.call_info import SAMPLE_RATE
+from callagent.audio import SAMPLE_RATE
 from callagent.errors import CallagentError
 from callagent.records.query import Statement
 

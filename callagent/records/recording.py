@@ -13,7 +13,8 @@ import wave
 from concurrent.futures import Future
 from pathlib import Path
 
-from callagent.call_info import FRAME_BYTES, FRAME_SECONDS, SAMPLE_RATE, RecordingWish
+from callagent.audio import FRAME_BYTES, FRAME_SECONDS, SAMPLE_RATE
+from callagent.call_info import RecordingWish
 from callagent.log import get_logger
 
 log = get_logger(__name__)

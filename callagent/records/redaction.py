@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
-from callagent.scrubbing import scrub
+from callagent.log import scrub
 
 KINDS: Final = ("card", "email", "phone")
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 
-from callagent.call_info import FRAME_SAMPLES, SAMPLE_RATE
+from callagent.audio import FRAME_SAMPLES, SAMPLE_RATE
 
 _OPUS_COMPLEXITY = 3
 """Half the cost of the library's own choice; speech below 4 kHz does not tell them apart."""

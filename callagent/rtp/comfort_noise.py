@@ -6,7 +6,7 @@ import audioop
 import random
 from functools import cache
 
-from callagent.call_info import FRAME_BYTES
+from callagent.audio import FRAME_BYTES
 
 _TABLE_SAMPLES = 4096
 _TABLE_LEVEL = 4000.0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import audioop
 
-from callagent.call_info import FRAME_BYTES
+from callagent.audio import FRAME_BYTES
 
 SILENCE = bytes(FRAME_BYTES)
 _SHORTEST_PITCH = 40

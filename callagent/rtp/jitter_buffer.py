@@ -8,7 +8,7 @@ so one packet with a corrupt number cannot make the real ones late.
 
 from __future__ import annotations
 
-from callagent.call_info import FRAME_SECONDS
+from callagent.audio import FRAME_SECONDS
 from callagent.rtp.packet import RtpPacket, sequence_distance
 
 SHORTEST_HOLD = 0.04

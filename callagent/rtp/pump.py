@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from callagent.call_info import FRAME_SECONDS
+from callagent.audio import FRAME_SECONDS
 from callagent.log import get_logger
 
 EXIT_STATUS = 70

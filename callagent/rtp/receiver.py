@@ -6,10 +6,9 @@ the stream has been dry for 200 ms silence goes on by the clock. Whoever listens
 
 from __future__ import annotations
 
-from callagent.call_info import FRAME_BYTES, FRAME_SECONDS
+from callagent.audio import FRAME_BYTES, FRAME_SECONDS, InBandDigits
 from callagent.rtp.comfort_noise import ComfortNoise
 from callagent.rtp.concealment import Concealment
-from callagent.rtp.in_band_digits import InBandDigits
 from callagent.rtp.jitter_buffer import JitterBuffer
 from callagent.rtp.packet import RtpPacket, timestamp_distance
 from callagent.rtp.parameters import RtpParameters

@@ -9,7 +9,7 @@ import secrets
 from collections import deque
 from collections.abc import Iterable
 
-from callagent.call_info import FRAME_BYTES
+from callagent.audio import FRAME_BYTES
 from callagent.rtp.codec import Codec
 from callagent.rtp.packet import HEADER, VERSION
 from callagent.rtp.parameters import RtpParameters

@@ -13,7 +13,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from callagent.call_info import FRAME_BYTES, FRAME_SECONDS, MediaStatistics
+from callagent.audio import FRAME_BYTES, FRAME_SECONDS
+from callagent.call_info import MediaStatistics
 from callagent.log import get_logger
 from callagent.rtp.codec import PCMU
 from callagent.rtp.packet import is_rtcp

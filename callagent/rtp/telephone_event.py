@@ -6,7 +6,7 @@ import struct
 from dataclasses import dataclass
 from typing import Self
 
-from callagent.call_info import DIGITS
+from callagent.audio import DIGITS
 from callagent.rtp.packet import timestamp_distance
 
 _BODY = struct.Struct("!BBH")

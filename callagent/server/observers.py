@@ -14,10 +14,10 @@ from callagent.call_info import CallInfo
 from callagent.config import Config
 from callagent.errors import UserError
 from callagent.log import get_logger
+from callagent.observability import Metrics
 from callagent.records import CallRecord, RecordWriter, Redaction, Store
 from callagent.records.conversion import Conversion, expect_converter
 from callagent.records.json_lines import JsonLines
-from callagent.records.metrics import Metrics
 from callagent.records.retention import delete_caller, keep_to
 from callagent.records.rows import dumps
 from callagent.records.webhooks import Receiver, Webhooks
@@ -25,8 +25,8 @@ from callagent.workers import FIGURES
 
 if TYPE_CHECKING:
     from callagent.call import Call
+    from callagent.observability import Telemetry
     from callagent.records.postgres import Outbox
-    from callagent.telemetry import Telemetry
     from callagent.web.api import Dashboard
 
 log = get_logger(__name__)
@@ -174,7 +174,7 @@ def open_outbox(store: Store, url: str) -> Outbox:
 
 def open_telemetry(config: Config) -> Telemetry:
     """Raises `MissingExtra`."""
-    from callagent.telemetry import Telemetry
+    from callagent.observability import Telemetry
 
     settings = config.telemetry
     headers = {name: value.get_secret_value() for name, value in settings.headers.items()}

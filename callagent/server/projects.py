@@ -56,7 +56,7 @@ from callagent.workers import ProcessPool, ProjectRuntime, WorkerPool, WorkerSet
 if TYPE_CHECKING:
     from callagent.agents.adk import AdkProject
     from callagent.agents.cx import CxProject
-    from callagent.text_chat import ChatOptions
+    from callagent.testing import ChatOptions
 
 
 log = get_logger(__name__)
@@ -251,7 +251,7 @@ async def _with_imports(kind: ProjectKind, path: Path, report: CheckReport) -> C
 
 def chat(config: Config, options: argparse.Namespace) -> int:
     """Run `callagent chat`."""
-    from callagent.text_chat import ChatOptions
+    from callagent.testing import ChatOptions
 
     if options.model:
         config = override(config, {"model.name": options.model})
@@ -279,7 +279,7 @@ def chat(config: Config, options: argparse.Namespace) -> int:
 async def _chat(
     config: Config, path: Path, settings: FlowSettings, asked: ChatOptions, messages: list[str] | None
 ) -> None:
-    from callagent.text_chat import run_chat
+    from callagent.testing import run_chat
 
     model = open_language_model(config)
     try:

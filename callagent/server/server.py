@@ -21,7 +21,7 @@ from callagent.config import Config, override
 from callagent.errors import UserError
 from callagent.legs.leg import CallLeg, TransferTarget
 from callagent.models import MeteredModel, lineup_of
-from callagent.provider_metrics import provider_metrics
+from callagent.observability import provider_metrics
 from callagent.records import RecordWriter, Spool, Store, spool_folder, warn_of_one_disk
 from callagent.server.admission import CallerLimits
 from callagent.server.descriptors import calls_that_fit, room_for_call

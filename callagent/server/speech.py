@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from callagent.agents.action import AgentProject
-from callagent.breaker import Lineup
+from callagent.audio import FRAME_BYTES
 from callagent.call import Event, ProvidersFailed, SpeechMade
-from callagent.call_info import FRAME_BYTES
 from callagent.config import SpeechSettings
 from callagent.errors import ProviderError
+from callagent.failover import Lineup
 from callagent.log import get_logger
 from callagent.server.speech_options import check_languages, longest_final, open_sounds, speech_options
 from callagent.server.whole_utterances import WholeUtterances

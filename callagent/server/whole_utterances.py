@@ -8,7 +8,7 @@ from contextlib import aclosing
 from typing import Final, Protocol
 
 from callagent.agents.action import AgentProject
-from callagent.call_info import FRAME_BYTES, FRAME_SECONDS
+from callagent.audio import FRAME_BYTES, FRAME_SECONDS
 from callagent.errors import ProviderError
 from callagent.speech import Recognizer, SpeechChunk, VoiceSettings
 from callagent.speech.protocol import RecognizerSettings, Transcript

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from callagent.breaker import Member
 from callagent.errors import ConfigError
+from callagent.failover import Member
 from callagent.speech.apology import ApologisingVoice
 from callagent.speech.cached_voice import CachedVoice
 from callagent.speech.failover_recognizer import FailoverRecognizer, WatchedRecognizer

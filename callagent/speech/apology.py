@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from functools import cache
 from pathlib import Path
 
-from callagent.call_info import SAMPLE_RATE
+from callagent.audio import SAMPLE_RATE
 from callagent.errors import ProviderError
 from callagent.speech.protocol import SpeechChunk, Voice, VoiceSettings, WordTime
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 
-from callagent.breaker import Lineup, Member, is_alarm
-from callagent.call_info import FRAME_BYTES, SAMPLE_RATE
+from callagent.audio import FRAME_BYTES, SAMPLE_RATE
 from callagent.errors import ProviderError, ProviderRefused, ProviderTimeout
+from callagent.failover import Lineup, Member, is_alarm
 from callagent.log import get_logger
 from callagent.speech.protocol import Recognizer, RecognizerSettings, RecognizerStream, Transcript
 

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from callagent.breaker import Lineup, Member, is_alarm
-from callagent.call_info import SAMPLE_RATE
+from callagent.audio import SAMPLE_RATE
 from callagent.errors import ProviderError, ProviderRefused, ProviderTimeout
+from callagent.failover import Lineup, Member, is_alarm
 from callagent.log import get_logger
 from callagent.speech.cached_voice import CachedVoice
 from callagent.speech.protocol import SpeechChunk, VoiceSettings, WordTime

@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from callagent.call_info import SAMPLE_RATE
+from callagent.audio import SAMPLE_RATE
 from callagent.errors import ConfigError, ProviderError
 from callagent.speech.protocol import (
     RecognizerSettings,

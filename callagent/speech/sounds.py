@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from callagent.call_info import SAMPLE_RATE
+from callagent.audio import SAMPLE_RATE
 from callagent.errors import ConfigError
 
 LONGEST_SECONDS = 120

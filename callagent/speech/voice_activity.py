@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from callagent.call_info import FRAME_BYTES, SAMPLE_RATE
+from callagent.audio import FRAME_BYTES, SAMPLE_RATE
 
 if TYPE_CHECKING:
     import numpy as np

@@ -24,7 +24,7 @@ from callagent.models import LanguageModel
 from callagent.testing.caller import Caller, Lines, ModelCaller, ScriptedCaller
 from callagent.testing.judge import judge_meaning, judge_prompts
 from callagent.testing.suite import TestResult, converse
-from callagent.text_chat import ChatOptions, open_text_call
+from callagent.testing.text_chat import ChatOptions, open_text_call
 
 Wanted = Callable[[str, Sequence[str]], bool]
 Job = tuple[str, str, Callable[[TestResult], Awaitable[None]]]

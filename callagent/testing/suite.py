@@ -12,7 +12,7 @@ from callagent.models import LanguageModel
 from callagent.models.scripted import ScriptedModel
 from callagent.testing.caller import Caller, Lines, ModelCaller, ScriptedCaller
 from callagent.testing.judge import judge_function_calls, judge_prompts
-from callagent.text_chat import ChatOptions, TextCall, open_text_call
+from callagent.testing.text_chat import ChatOptions, TextCall, open_text_call
 
 MAX_TURNS = 40
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from callagent.agents.action import DelayResponse, LatencyControl
-from callagent.call_info import FRAME_BYTES, FRAME_SECONDS
+from callagent.audio import FRAME_BYTES, FRAME_SECONDS
 from callagent.speech.protocol import Voice, VoiceSettings
 from callagent.turns.arbiter import TURN, Arbiter, Effect, is_sound
 from callagent.turns.bed import Bed, render

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import audioop
 
-from callagent.call_info import FRAME_BYTES
+from callagent.audio import FRAME_BYTES
 from callagent.turns.playout import fade
 
 Frames = tuple[bytes, ...]

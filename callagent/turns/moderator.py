@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from callagent.agents.action import ListenSettings
-from callagent.call_info import FRAME_SECONDS
+from callagent.audio import FRAME_SECONDS
 from callagent.speech.protocol import Transcript, Voice
 from callagent.turns.agent_voice import AgentVoice, Sounds
 from callagent.turns.caller_voice import CallerVoice

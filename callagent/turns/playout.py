@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
-from callagent.call_info import FRAME_BYTES, FRAME_SAMPLES, FRAME_SECONDS
+from callagent.audio import FRAME_BYTES, FRAME_SAMPLES, FRAME_SECONDS
 from callagent.speech.protocol import WordTime
 from callagent.turns.heard import heard_text, resume_point
 

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 
-from callagent.call_info import FRAME_BYTES
+from callagent.audio import FRAME_BYTES
 from callagent.errors import ProviderError
 from callagent.log import get_logger
 from callagent.speech.protocol import SpeechChunk, Voice, VoiceSettings, WordTime

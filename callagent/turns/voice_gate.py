@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from callagent.call_info import FRAME_SECONDS
-from callagent.key_tones import key_of
+from callagent.audio import FRAME_SECONDS, key_of
 
 LOUDNESS_DECAY = 0.998
 """Per frame: a loud word is forgotten by 6 dB in 7 s."""

@@ -12,8 +12,9 @@ from aiohttp import web
 from pydantic import Field
 
 from callagent.agents.action import Handoff
+from callagent.audio import FRAME_SECONDS
 from callagent.call import AudioTap, Call
-from callagent.call_info import FRAME_SECONDS, EndReason, RecordingWish
+from callagent.call_info import EndReason, RecordingWish
 from callagent.errors import CallagentError
 from callagent.log import get_logger
 from callagent.web.body import Body, read_body

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from callagent.agents.cx import InputRefused
-from callagent.call_info import SAMPLE_RATE
-from callagent.speech.decimator import Decimator
+from callagent.audio import SAMPLE_RATE, Decimator
 
 ENCODINGS: Final = {"LINEAR16": 2, "MULAW": 1, "ALAW": 1}
 """Bytes of a sample."""

@@ -1,4 +1,4 @@
-"""Killable processes for project code, and the same without processes for tests (`workers.in_process`)."""
+"""Killable processes for project code, and the same without processes for tests (`testing.in_process`)."""
 
 from __future__ import annotations
 
@@ -6,16 +6,22 @@ from callagent.workers.figures import FIGURES
 from callagent.workers.process_pool import ProcessPool
 from callagent.workers.programs import find_programs
 from callagent.workers.protocol import Lease, OnMessage, Plain, ProjectRuntime, WorkerPool
+from callagent.workers.runtime import AskFailed, Runtime, Session, find_runtime, merge_checkpoint
 from callagent.workers.settings import WorkerSettings
 
 __all__ = [
     "FIGURES",
+    "AskFailed",
     "Lease",
     "OnMessage",
     "Plain",
     "ProcessPool",
     "ProjectRuntime",
+    "Runtime",
+    "Session",
     "WorkerPool",
     "WorkerSettings",
     "find_programs",
+    "find_runtime",
+    "merge_checkpoint",
 ]

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
+from callagent.audio import FRAME_SECONDS
 from callagent.bench import conversation
 from callagent.bench.bench_server import BenchServer
 from callagent.bench.caller import Plan, Trial, Utterance, Wire, ask, exchange
 from callagent.bench.conversation import Result, Speech, filler_seconds, speech_of, words_within
 from callagent.bench.figures import nearest_rank, percentiles
-from callagent.call_info import FRAME_SECONDS
 from callagent.errors import UserError
 from tests.fakes import LOUD, QUIET
 from tests.virtual_time import run

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from callagent.cli import main
+from callagent.commands import main
 from tests.agents.flows.support import FERRY
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from callagent.bench.models import UTTERANCES, ask, read_utterances, summarize
-from callagent.cli import main
+from callagent.commands import main
 from callagent.errors import UserError
 from callagent.models.functiongemma import coerce_arguments
 from callagent.models.scripted import ScriptedModel

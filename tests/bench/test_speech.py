@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from callagent.bench import speech
-from callagent.cli import main
+from callagent.commands import main
 from callagent.errors import UserError
 
 

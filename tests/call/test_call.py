@@ -31,8 +31,8 @@ from callagent.call.state import TRANSITIONS, CallInput, CallServices, CallSetti
 from callagent.call_info import NO_HEADERS, EndReason
 from callagent.errors import ProviderError, WorkerError
 from callagent.legs.leg import TransferOutcome, TransferStatus, TransferTarget
+from callagent.observability import Metrics
 from callagent.records import CallRecord, format_call
-from callagent.records.metrics import Metrics
 from callagent.server.targets import TargetRefused
 from callagent.speech.scripted import ScriptedRecognizer, ScriptedVoice
 from callagent.turns import Ears, TurnSettings, TurnTaker

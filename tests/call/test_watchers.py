@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from callagent.agents.action import Handoff
+from callagent.audio import FRAME_BYTES
 from callagent.call import Call
 from callagent.call.media import AudioTap, TappedMedia
 from callagent.call.state import CallServices, CallSettings
-from callagent.call_info import FRAME_BYTES
 from callagent.legs.leg import MediaStatistics, TransferOutcome, TransferStatus, TransferTarget
 from callagent.records import CallRecord, StereoRecording
 from callagent.server.targets import TargetRefused

@@ -15,11 +15,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from pydantic import BaseModel
 from ruamel.yaml import YAML
 
-from callagent.breaker import Lineup, Member
 from callagent.config import Config, load_config
-from callagent.provider_metrics import provider_metrics
+from callagent.failover import Lineup, Member
+from callagent.observability import Metrics, provider_metrics
 from callagent.records import CallRecord
-from callagent.records.metrics import Metrics
 from callagent.sip.trunks import TrunkState, trunk_metrics
 from callagent.workers import FIGURES
 
@@ -70,8 +69,8 @@ def test_every_alarm_and_failure_is_shown_or_alerted() -> None:
 
 
 def test_the_server_exports_the_gauges() -> None:
-    source = (DEPLOY.parent / "callagent" / "server.py").read_text() + (
-        DEPLOY.parent / "callagent" / "observation.py"
+    source = (DEPLOY.parent / "callagent" / "server" / "server.py").read_text() + (
+        DEPLOY.parent / "callagent" / "server" / "observers.py"
     ).read_text()
     assert all(gauge in source for gauge in SERVER_GAUGES)
 

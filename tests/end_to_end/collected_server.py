@@ -81,7 +81,7 @@ def _write(notes: TextIO, note: Note) -> None:
 
 
 if __name__ == "__main__":
-    from callagent.cli import main
+    from callagent.commands import main
 
     with Path(sys.argv[1]).open("w") as notes:
         watch(notes)

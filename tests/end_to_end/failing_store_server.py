@@ -72,7 +72,7 @@ def answer(file: Path) -> None:
 
 
 if __name__ == "__main__":
-    from callagent.cli import main
+    from callagent.commands import main
 
     threading.Thread(target=answer, args=(Path(sys.argv[3]),), daemon=True).start()
     decorate(sys.argv[1], sys.argv[2], Path(sys.argv[3]))

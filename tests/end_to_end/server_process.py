@@ -60,7 +60,11 @@ class ServerProcess:
 
 @contextmanager
 def serve(
-    folder: Path, *arguments: str, project: Path = ROOT, program: Sequence[str] = ("callagent.cli",), **settings: str
+    folder: Path,
+    *arguments: str,
+    project: Path = ROOT,
+    program: Sequence[str] = ("callagent",),
+    **settings: str,
 ) -> Iterator[ServerProcess]:
     """A server on free ports of loopback; `settings` are environment overrides such as SPEECH__VOICE."""
     store, errors = folder / "calls.db", folder / "server.err"
@@ -121,7 +125,7 @@ def run_command(
 ) -> subprocess.CompletedProcess[str]:
     """`callagent` with these arguments, to its end."""
     return subprocess.run(
-        [sys.executable, "-m", "callagent.cli", *arguments],
+        [sys.executable, "-m", "callagent", *arguments],
         capture_output=True,
         text=True,
         timeout=seconds,

@@ -20,8 +20,8 @@ from callagent.call_info import EndReason
 from callagent.legs.leg import CallerHungUp, DigitPressed, LegEvent, Media, TransferStatus, TransferTarget
 from callagent.legs.sip_leg import SipLeg
 from callagent.legs.sip_legs import SipLegs
+from callagent.observability import Metrics
 from callagent.records import CallRecord
-from callagent.records.metrics import Metrics
 from callagent.rtp import Pump, RtpPorts
 from callagent.sip import TlsSettings, UserAgentSettings
 from tests.end_to_end.baresip import START_SECONDS, free_port, is_open

@@ -139,8 +139,9 @@ async def test_a_thousand_calls_leave_a_thousand_records_and_no_dialog(tmp_path:
         await asyncio.sleep(FORGOTTEN)
         sys.stderr.write(f"\n{link.lost} of {link.lost + link.passed} lost; ends {callers.ends}\n")
         assert link.lost > 0.25 * (link.lost + link.passed)
-        assert len(seen) == CALLS
-        assert len(records) == len({record["id"] for record in records}) == CALLS
+        # All seven INVITEs that Timer B leaves time for are lost once in about five thousand calls (0.3 ** 7).
+        assert CALLS - 5 <= len(seen) <= CALLS
+        assert len(records) == len({record["id"] for record in records}) == len(seen)
         assert not any(record["in_progress"] for record in records)
         assert {answer_to_bye(server, dialog) for dialog in callers.dialogs} == {"481"}
         assert len(callers.dialogs) > 0.7 * CALLS

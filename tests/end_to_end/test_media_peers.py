@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from callagent.audio import InBandDigits
+from callagent.audio.dtmf import _energy
 from callagent.call_info import EndReason
-from callagent.key_tones import _energy
 from callagent.legs import SipLeg, SipLegs
 from callagent.legs.leg import DigitPressed, LegEvent
 from callagent.legs.sip_media import TrunkMedia
 from callagent.rtp import Pump, RtpPorts
-from callagent.rtp.in_band_digits import InBandDigits
 from callagent.sip import Encryption, TlsSettings, UserAgentSettings
 from tests.end_to_end.baresip import BARESIP, baresip
 from tests.end_to_end.scripted import until

@@ -128,7 +128,7 @@ def resident(pid: int) -> int:
 
 @contextmanager
 def running(
-    folder: Path, stream: str = "TCP", program: Sequence[str] = ("callagent.cli",), **more: str
+    folder: Path, stream: str = "TCP", program: Sequence[str] = ("callagent",), **more: str
 ) -> Iterator[tuple[ServerProcess, int]]:
     """A server on UDP and one kind of stream, and the stream's port."""
     settings = more | scripts(folder, ["yes"] * 5, [{"text": "Well."}] * 5) | {f"SIP__LISTEN_{stream}": "127.0.0.1:0"}

@@ -46,7 +46,7 @@ def _name(callback: Any) -> str:
 
 
 if __name__ == "__main__":
-    from callagent.cli import main
+    from callagent.commands import main
 
     watch(Path(sys.argv[1]))
     sys.exit(main(sys.argv[2:]))

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from callagent.call_info import FRAME_SAMPLES, EndReason
+from callagent.audio import FRAME_SAMPLES
+from callagent.call_info import EndReason
 from callagent.legs import TrunkMedia
 from callagent.legs.bridge import DROP_SECONDS
 from callagent.legs.leg import (

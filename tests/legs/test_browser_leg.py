@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from callagent.call_info import FRAME_BYTES, CallInfo, EndReason
+from callagent.audio import FRAME_BYTES
+from callagent.call_info import CallInfo, EndReason
 from callagent.carriers import DialectError
 from callagent.legs import BrowserLeg, LegGone, TransferStatus, TransferTarget
 from callagent.legs.bridge import DROP_SECONDS, TargetLeg

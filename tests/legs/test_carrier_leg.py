@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from callagent.call_info import FRAME_BYTES, CallInfo, EndReason
+from callagent.audio import FRAME_BYTES, dtmf_frames
+from callagent.call_info import CallInfo, EndReason
 from callagent.carriers import (
     DigitReceived,
     MarkReached,
@@ -26,7 +27,6 @@ from callagent.legs.carrier_clock import HALF_FRAME, CarrierClock
 from callagent.legs.carrier_leg import TRANSITIONS, CarrierLeg, LegInput, LegState
 from callagent.legs.carrier_transfer import CarrierUrls
 from callagent.legs.leg import CallerHungUp, DigitPressed, LegEvent, LegFailed, LegGone, TransferStatus, TransferTarget
-from callagent.legs.tones import dtmf_frames
 from tests.virtual_time import run
 
 FRAME = b"\x10\x20" * 160

@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from callagent.call_info import FRAME_BYTES, CallInfo, EndReason
+from callagent.audio import FRAME_BYTES
+from callagent.call_info import CallInfo, EndReason
 from callagent.legs.carrier_clock import CarrierClock
 from callagent.legs.leg import (
     CallerHungUp,

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from callagent.call_info import FRAME_BYTES, EndReason
+from callagent.audio import FRAME_BYTES, dtmf_frames
+from callagent.call_info import EndReason
 from callagent.legs.leg import (
     CallerHungUp,
     DigitPressed,
@@ -25,7 +26,6 @@ from callagent.legs.leg import (
 from callagent.legs.sip_leg import LegState, SipLeg
 from callagent.legs.sip_legs import SipLegs
 from callagent.legs.sip_media import TrunkMedia
-from callagent.legs.tones import dtmf_frames
 from callagent.rtp import Pump, RtpPorts, RtpSettings
 from callagent.rtp.codec import PCMA
 from callagent.rtp.packet import RtpPacket

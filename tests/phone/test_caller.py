@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from callagent.call_info import FRAME_BYTES, FRAME_SECONDS
+from callagent.audio import FRAME_BYTES, FRAME_SECONDS
 from callagent.legs.leg import FrameSink, FrameSource, Media, MediaStatistics
 from callagent.phone.caller import Caller
 from callagent.phone.ear import Ear

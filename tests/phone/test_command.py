@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from callagent.call_info import FRAME_BYTES, EndReason
-from callagent.cli import _parser
+from callagent.audio import FRAME_BYTES
+from callagent.call_info import EndReason
+from callagent.commands.command_line import _parser
 from callagent.config import Config
 from callagent.errors import MissingExtra, UserError
 from callagent.legs import SipLeg, SipLegs

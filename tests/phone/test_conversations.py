@@ -13,8 +13,9 @@ import pytest
 
 import callagent.phone
 from callagent.agents.action import Handoff
+from callagent.audio import FRAME_BYTES, FRAME_SECONDS
 from callagent.call import Call, CallServices, CallSettings
-from callagent.call_info import FRAME_BYTES, FRAME_SECONDS, NO_HEADERS, EndReason
+from callagent.call_info import NO_HEADERS, EndReason
 from callagent.legs import SipLeg, SipLegs
 from callagent.legs.leg import FrameSink, FrameSource, Media, MediaStatistics, TransferTarget
 from callagent.phone.caller import Caller

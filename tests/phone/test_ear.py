@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from callagent.call_info import FRAME_BYTES, FRAME_SECONDS
+from callagent.audio import FRAME_BYTES, FRAME_SECONDS
 from callagent.phone.ear import Ear, Heard
 from callagent.speech.protocol import RecognizerSettings, Transcript
 

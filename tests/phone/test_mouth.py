@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from callagent.call_info import FRAME_BYTES, SAMPLE_RATE
+from callagent.audio import FRAME_BYTES, SAMPLE_RATE
 from callagent.errors import UserError
 from callagent.phone.mouth import Mouth, mumbled, synthesised, wav_file
 from callagent.speech.protocol import SpeechChunk, VoiceSettings

@@ -7,7 +7,7 @@ import audioop
 
 import pytest
 
-from callagent.call_info import FRAME_BYTES
+from callagent.audio import FRAME_BYTES
 from callagent.legs.carrier_leg import CarrierLeg
 from callagent.legs.leg import CallerHungUp, DigitPressed, LegEvent
 from callagent.phone.stream import NotAnswered, StreamMedia, StreamPhone

@@ -9,7 +9,7 @@ from array import array
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
-from callagent.call_info import FRAME_BYTES, FRAME_SAMPLES
+from callagent.audio import FRAME_BYTES, FRAME_SAMPLES
 from callagent.speech import RecognizerSettings, SpeechChunk, Transcript, VoiceSettings, WordTime
 
 WORD_FRAMES = 15

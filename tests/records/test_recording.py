@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from callagent.call_info import FRAME_BYTES
+from callagent.audio import FRAME_BYTES
 from callagent.records import StereoRecording
 
 

@@ -7,7 +7,7 @@ import random
 import struct
 from collections.abc import Iterable, Iterator
 
-from callagent.call_info import FRAME_SAMPLES
+from callagent.audio import FRAME_SAMPLES
 from callagent.rtp.codec import PCMU
 from callagent.rtp.packet import RtpPacket
 

@@ -4,7 +4,7 @@ import audioop
 
 import pytest
 
-from callagent.call_info import FRAME_BYTES
+from callagent.audio import FRAME_BYTES
 from callagent.rtp.codec import PCMA, PCMU, Codec, available_codecs, open_codec
 from tests.rtp.streams import tone
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callagent.call_info import FRAME_BYTES
+from callagent.audio import FRAME_BYTES
 from callagent.rtp.codec import PCMA, PCMU
 from callagent.rtp.packet import RtpPacket
 from callagent.rtp.parameters import RtpParameters

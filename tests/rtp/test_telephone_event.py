@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callagent.call_info import DIGITS
+from callagent.audio import DIGITS
 from callagent.rtp.packet import RtpPacket
 from callagent.rtp.telephone_event import DigitReader, TelephoneEvent, digit_events
 

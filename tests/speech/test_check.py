@@ -6,8 +6,8 @@ import pytest
 
 from callagent.errors import ProviderTimeout
 from callagent.speech import CachedVoice
-from callagent.speech.check import SENTENCE, SpeechCheck, check_speech
 from callagent.speech.scripted import ScriptedRecognizer, ScriptedUtterance, ScriptedVoice, VoiceScript
+from tests.speech.engine_check import SENTENCE, SpeechCheck, check_speech
 from tests.virtual_time import run
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from callagent.breaker import Member
-from callagent.call_info import FRAME_BYTES
+from callagent.audio import FRAME_BYTES
 from callagent.errors import ProviderError, ProviderRefused
+from callagent.failover import Member
 from callagent.speech import RecognizerSettings, Transcript
 from callagent.speech.failover_recognizer import FailoverRecognizer, FailoverStream
 from tests.virtual_time import run

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from callagent.breaker import BreakerState, Member
 from callagent.errors import ProviderError, ProviderRefused, ProviderTimeout
+from callagent.failover import BreakerState, Member
 from callagent.speech import CachedVoice, SpeechChunk, VoiceSettings, WordTime
 from callagent.speech.failover_voice import FailoverVoice
 from callagent.speech.scripted import ScriptedVoice

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from callagent.call_info import FRAME_BYTES, SAMPLE_RATE
+from callagent.audio import FRAME_BYTES, SAMPLE_RATE
 from callagent.speech.voice_activity import (
     SILERO_FILE,
     SileroVoiceActivity,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from callagent.cli import main
+from callagent.commands import main
 from tests.agents.cx.support import GREETING, write_app
 
 LOOK_UP = """

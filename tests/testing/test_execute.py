@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from callagent.cli import main
+from callagent.commands import main
 from tests.agents.flows.support import flow_config, function, step, write_project
 
 FILES = {

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from callagent.cli import main
+from callagent.commands import main
 from callagent.errors import UserError
 from callagent.testing.caller import read_caller_file
 from tests.agents.flows.support import function, write_project

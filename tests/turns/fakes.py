@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from callagent.agents.action import DelayResponse, LatencyControl
-from callagent.call_info import FRAME_BYTES, FRAME_SECONDS
+from callagent.audio import FRAME_BYTES, FRAME_SECONDS
 from callagent.speech.protocol import RecognizerSettings, Transcript
 from callagent.speech.scripted import ScriptedVoice, VoiceScript
 from callagent.turns import Ears, TurnEvent, TurnSettings, TurnTaker

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from callagent.call_info import FRAME_BYTES, FRAME_SECONDS, SAMPLE_RATE
+from callagent.audio import FRAME_BYTES, FRAME_SECONDS, SAMPLE_RATE
 from callagent.turns.voice_gate import Edge, VoiceEdge, VoiceGate
 
 pytest.importorskip("onnxruntime")

@@ -6,7 +6,7 @@ import struct
 import time
 
 from callagent.agents.action import DelayResponse, LatencyControl
-from callagent.call_info import FRAME_BYTES
+from callagent.audio import FRAME_BYTES
 from callagent.speech.scripted import ScriptedVoice
 from callagent.turns import BargedIn, UtteranceStarted
 from callagent.turns.bed import Bed, render

@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from callagent.call_info import FRAME_BYTES
+from callagent.audio import FRAME_BYTES
 from callagent.speech.scripted import ScriptedVoice, VoiceScript
 from callagent.turns import BargedIn, FloorYielded, TurnTaker, UtteranceFinished, UtteranceStarted
 from tests.turns.fakes import LATENCY, Conversation, hold, near, now

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from callagent.call_info import FRAME_BYTES
+from callagent.audio import FRAME_BYTES
 from callagent.speech.protocol import WordTime
 from callagent.turns.playout import Cue, Playout, Utterance
 

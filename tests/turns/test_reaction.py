@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from callagent.audio import FRAME_BYTES, FRAME_SECONDS, SAMPLE_RATE
 from callagent.bench.labels import spoken_span
-from callagent.call_info import FRAME_BYTES, FRAME_SECONDS, SAMPLE_RATE
 from callagent.phone.mouth import wav_file
 from callagent.speech.scripted import ScriptedRecognizer, ScriptedUtterance, ScriptedVoice, VoiceScript
 from callagent.turns import CallerTurnEnded, Ears, TurnSettings, TurnTaker

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from callagent.call_info import FRAME_BYTES
-from callagent.legs.tones import dtmf_frames
+from callagent.audio import FRAME_BYTES, dtmf_frames
 from callagent.turns.voice_gate import Edge, GateSettings, VoiceGate
 
 LOUD = b"\x00\x20" * (FRAME_BYTES // 2)

@@ -21,11 +21,11 @@ from callagent.call_info import EndReason
 from callagent.errors import ProviderError
 from callagent.legs.leg import CallLeg
 from callagent.speech.scripted import ScriptedRecognizer, ScriptedVoice, VoiceScript
+from callagent.testing.in_process import InProcessPool
 from callagent.turns import Ears, TurnEvent, TurnSettings, TurnTaker
 from callagent.web.access import guard
 from callagent.web.hooks import ServerHooks
 from callagent.web.sessions import SessionRoutes
-from callagent.workers.in_process import InProcessPool
 from tests.agents.flows.support import scripted
 from tests.call.test_call import MemoryStore
 from tests.fakes import LoudnessActivity

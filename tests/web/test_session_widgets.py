@@ -12,9 +12,9 @@ import pytest
 from aiohttp import ClientSession, web
 
 from callagent.agents.cx import check_cx_app, cx_runtime, load_cx_app
+from callagent.testing.in_process import InProcessPool
 from callagent.web.access import guard
 from callagent.web.sessions import SessionRoutes
-from callagent.workers.in_process import InProcessPool
 from tests.agents.cx.support import driven, write_app
 from tests.agents.driving import words
 from tests.agents.flows.support import scripted

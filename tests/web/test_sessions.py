@@ -13,9 +13,9 @@ from aiohttp import ClientSession, ClientWebSocketResponse, web
 
 from callagent.agents.cx import CxProject, cx_runtime, load_cx_app
 from callagent.models import Delta
+from callagent.testing.in_process import InProcessPool
 from callagent.web.access import guard
 from callagent.web.sessions import SessionRoutes
-from callagent.workers.in_process import InProcessPool
 from tests.agents.cx.support import GREETING, write_app
 from tests.agents.flows.support import scripted
 from tests.web.entry import HEADERS, access_of

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from callagent.agents.adk.check import check_adk_imports, check_adk_project
     from callagent.agents.adk.config import is_adk_project
     from callagent.agents.adk.editor_schema import agent_config_schema
-    from callagent.agents.adk.trace import record_trace
 
 _MODULES = {
     "AdkProject": "adk_project",
@@ -24,7 +23,6 @@ _MODULES = {
     "check_adk_project": "check",
     "is_adk_project": "config",
     "load_adk_project": "adk_project",
-    "record_trace": "trace",
 }
 
 __all__ = [
@@ -35,7 +33,6 @@ __all__ = [
     "check_adk_project",
     "is_adk_project",
     "load_adk_project",
-    "record_trace",
 ]
 
 __getattr__ = lazy_exports(__name__, _MODULES)

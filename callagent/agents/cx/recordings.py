@@ -10,7 +10,7 @@ import wave
 from pathlib import PurePosixPath
 
 from callagent.agents.cx.files import AppFiles
-from callagent.call_info import SAMPLE_RATE
+from callagent.audio import SAMPLE_RATE
 from callagent.log import get_logger
 
 log = get_logger(__name__)

@@ -19,7 +19,8 @@ from callagent.agents.action import (
 )
 from callagent.agents.cx.cx_agent import SESSION_START, CxAgent
 from callagent.agents.cx.turn_outputs import TurnOutputs
-from callagent.call_info import DIGITS, EndReason
+from callagent.audio import DIGITS
+from callagent.call_info import EndReason
 from callagent.errors import CallagentError
 
 MAX_TEXT = 64 * 1024

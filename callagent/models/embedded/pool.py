@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
 
-from callagent.breaker import Breaker, BreakerState
 from callagent.errors import ProviderError, ProviderTimeout
+from callagent.failover import Breaker, BreakerState
 from callagent.models.embedded.process import NeedleProcess
 from callagent.models.embedded.weights import NeedleFiles
 from callagent.models.protocol import Tool

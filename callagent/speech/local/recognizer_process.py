@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from callagent.call_info import SAMPLE_RATE
+from callagent.audio import SAMPLE_RATE
 from callagent.speech.local import process, weights, wire
 
 WINDOWS = (8.0, 12.0, 20.0, 30.0)

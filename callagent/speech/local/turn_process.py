@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from callagent.call_info import SAMPLE_RATE
+from callagent.audio import SAMPLE_RATE
 from callagent.speech.local import process, wire
 
 FILE = Path(__file__).parents[1] / "data" / "smart_turn.onnx"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import audioop
 from enum import Enum
 
-from callagent.call_info import SAMPLE_RATE
+from callagent.audio import SAMPLE_RATE
 
 BYTES_PER_SECOND = 2 * SAMPLE_RATE
 PARTIAL_SECONDS = 0.3

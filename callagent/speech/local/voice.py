@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-from callagent.call_info import SAMPLE_RATE
+from callagent.audio import SAMPLE_RATE
 from callagent.errors import ProviderError, ProviderRefused, ProviderTimeout
 from callagent.speech.local import weights, wire
 from callagent.speech.local.engine import Engine

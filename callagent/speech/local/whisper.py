@@ -13,7 +13,7 @@ import numpy as np
 import soxr
 import tokenizers
 
-from callagent.call_info import SAMPLE_RATE
+from callagent.audio import SAMPLE_RATE
 from callagent.errors import UserError
 from callagent.speech.local import mel
 

@@ -9,7 +9,7 @@ import base64
 from collections.abc import Mapping
 from typing import Any
 
-from callagent.call_info import SAMPLE_RATE
+from callagent.audio import SAMPLE_RATE
 from callagent.errors import ProviderError
 from callagent.speech.protocol import RecognizerSettings
 from callagent.speech.providers.audio import encode_ulaw

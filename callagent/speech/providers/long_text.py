@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import cast
 
-from callagent.call_info import SAMPLE_RATE
+from callagent.audio import SAMPLE_RATE
 from callagent.speech.protocol import SpeechChunk, Voice, VoiceSettings
 from callagent.speech.sentences import sentences
 from callagent.speech.ssml import is_ssml, plain

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
+from callagent.audio import Decimator, prepare_decimators
 from callagent.errors import ProviderError
-from callagent.speech.decimator import Decimator, prepare_decimators
 from callagent.speech.protocol import RecognizerSettings, SpeechChunk, VoiceSettings
 from callagent.speech.providers.audio import most_audio
 from callagent.speech.providers.http import ProviderClient

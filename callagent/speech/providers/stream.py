@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
-from callagent.call_info import FRAME_BYTES
+from callagent.audio import FRAME_BYTES
 from callagent.errors import ProviderError
 from callagent.log import get_logger
 from callagent.speech.protocol import RecognizerSettings, Transcript

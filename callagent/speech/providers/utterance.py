@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from callagent.call_info import FRAME_BYTES, SAMPLE_RATE
+from callagent.audio import FRAME_BYTES, SAMPLE_RATE
 from callagent.errors import ProviderError
 from callagent.speech.protocol import RecognizerSettings, Transcript
 from callagent.speech.providers.http import ProviderClient

@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from callagent.call_info import SAMPLE_RATE
+from callagent.audio import SAMPLE_RATE, Decimator, prepare_decimators
 from callagent.errors import ProviderError, ProviderTimeout
-from callagent.speech.decimator import Decimator, prepare_decimators
 from callagent.speech.protocol import RecognizerSettings, SpeechChunk, Transcript, VoiceSettings
 from callagent.speech.providers.audio import most_audio
 from callagent.speech.providers.refusal import parse_object

@@ -11,7 +11,7 @@ from typing import Any
 from callagent.agents.action import Agent
 from callagent.agents.adk import adk_runtime, load_adk_project
 from callagent.agents.tree import TreeSettings
-from callagent.workers.in_process import InProcessPool
+from callagent.testing.in_process import InProcessPool
 from callagent.workers.protocol import ProjectRuntime, WorkerPool
 from tests.agents.driving import DrivenAgent
 from tests.agents.flows.support import call_info, scripted

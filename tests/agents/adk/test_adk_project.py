@@ -27,7 +27,7 @@ from callagent.agents.tree import LlmNode, TreeSettings
 from callagent.call_info import EndReason
 from callagent.errors import ProjectError
 from callagent.models.scripted import ScriptedModel
-from callagent.workers.in_process import InProcessPool
+from callagent.testing.in_process import InProcessPool
 from tests.agents.adk.support import PROJECTS, driven, write_project
 from tests.agents.driving import results, words
 from tests.agents.flows.support import call_info, of

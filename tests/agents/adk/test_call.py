@@ -13,8 +13,8 @@ from callagent.legs.leg import TransferTarget
 from callagent.models.scripted import ScriptedModel
 from callagent.records import CallRecord
 from callagent.speech.scripted import ScriptedRecognizer, ScriptedVoice
+from callagent.testing.in_process import InProcessPool
 from callagent.turns import Ears, TurnSettings, TurnTaker
-from callagent.workers.in_process import InProcessPool
 from tests.agents.adk.support import write_project
 from tests.call.test_call import MemoryStore
 from tests.fakes import FakeLeg, LoudnessActivity

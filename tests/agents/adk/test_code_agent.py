@@ -9,8 +9,8 @@ import pytest
 
 from callagent.agents.action import FunctionEnded
 from callagent.agents.tree import TreeSettings
+from callagent.testing.in_process import InProcessPool
 from callagent.workers import ProcessPool
-from callagent.workers.in_process import InProcessPool
 from tests.agents.adk.support import PROJECTS, driven, write_project
 from tests.agents.driving import words
 from tests.agents.flows.support import of

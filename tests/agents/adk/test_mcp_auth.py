@@ -13,7 +13,7 @@ import pytest
 
 from callagent.agents.adk import adk_runtime, check_adk_imports, check_adk_project
 from callagent.agents.adk.runtime.mcp_auth import auth_headers
-from callagent.workers.in_process import InProcessPool
+from callagent.testing.in_process import InProcessPool
 from tests.agents.adk.support import write_project
 
 BEARER = {"authType": "http", "http": {"scheme": "bearer", "credentials": {"token": "t0p"}}}

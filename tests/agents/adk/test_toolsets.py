@@ -14,8 +14,8 @@ import pytest
 from callagent.agents.action import FunctionEnded
 from callagent.agents.adk import adk_runtime, check_adk_imports, check_adk_project, load_adk_project
 from callagent.agents.tree import TreeSettings
+from callagent.testing.in_process import InProcessPool
 from callagent.workers import ProcessPool, ProjectRuntime, WorkerSettings, find_programs
-from callagent.workers.in_process import InProcessPool
 from callagent.workers.landlock import landlock_version
 from tests.agents.adk.support import driven, write_project
 from tests.agents.driving import results, words

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from callagent.agents.adk import adk_runtime, load_adk_project, record_trace
-from callagent.agents.adk.trace import script_entries
+from callagent.agents.adk import adk_runtime, load_adk_project
 from callagent.agents.tree import TreeSettings
 from callagent.models.scripted import ScriptedModel
-from callagent.workers.in_process import InProcessPool
+from callagent.testing.in_process import InProcessPool
 from tests.agents.adk.random_conversations import TREES, conversations
 from tests.agents.adk.support import PROJECTS
+from tests.agents.adk.trace import record_trace, script_entries
 
 REFERENCE = Path(__file__).parent / "reference"
 

@@ -12,7 +12,7 @@ from typing import Any
 from callagent.agents.cx import cx_runtime, load_cx_app
 from callagent.agents.cx.cx_agent import CxAgent
 from callagent.agents.tree import TreeSettings
-from callagent.workers.in_process import InProcessPool
+from callagent.testing.in_process import InProcessPool
 from callagent.workers.protocol import ProjectRuntime, WorkerPool
 from tests.agents.driving import DrivenAgent
 from tests.agents.flows.support import call_info, scripted

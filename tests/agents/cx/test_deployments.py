@@ -11,8 +11,8 @@ import pytest
 from callagent.agents.cx import check_cx_app, check_cx_imports, cx_runtime, is_cx_app, load_cx_app
 from callagent.agents.cx.deployments import draw, read_export
 from callagent.errors import ProjectError
+from callagent.testing.in_process import InProcessPool
 from callagent.workers import ProcessPool
-from callagent.workers.in_process import InProcessPool
 from tests.agents.cx.support import GREETING, driven, write_app
 from tests.agents.flows.support import call_info, scripted
 

@@ -11,7 +11,7 @@ import pytest
 
 from callagent.agents.cx import check_cx_app, check_cx_imports, cx_runtime, is_cx_app, read_cx_app
 from callagent.errors import ProjectError
-from callagent.workers.in_process import InProcessPool
+from callagent.testing.in_process import InProcessPool
 from tests.agents.cx.support import DESK, PROJECTS, driven, write_app
 from tests.agents.driving import words
 

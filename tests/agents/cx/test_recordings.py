@@ -16,7 +16,7 @@ from callagent.agents.cx import check_cx_app
 from callagent.agents.cx.ambience import ambience, ambience_problem
 from callagent.agents.cx.files import AppFiles
 from callagent.agents.cx.recordings import Recordings
-from callagent.call_info import SAMPLE_RATE
+from callagent.audio import SAMPLE_RATE
 from callagent.speech.sounds import MADE
 from tests.agents.cx.support import GREETING, driven, write_app
 

@@ -23,8 +23,8 @@ from callagent.agents.cx.runtime.authentication import Authentication, SecretMis
 from callagent.agents.cx.runtime.http import Requests
 from callagent.agents.cx.runtime.remote import _headers
 from callagent.agents.tree import TreeSettings
+from callagent.testing.in_process import InProcessPool
 from callagent.workers import ProcessPool
-from callagent.workers.in_process import InProcessPool
 from tests.agents.cx.support import driven, write_app
 from tests.agents.driving import DrivenAgent, results, words
 from tests.agents.flows.support import call_info, scripted

@@ -25,7 +25,7 @@ from callagent.agents.cx import (
 from callagent.agents.cx.runtime.classes import Content, Part
 from callagent.agents.cx.runtime.contexts import CallbackContext
 from callagent.agents.cx.runtime.namespace import CLASSES
-from callagent.workers.in_process import InProcessPool
+from callagent.testing.in_process import InProcessPool
 from tests.agents.cx.support import driven
 from tests.agents.driving import results, words
 from tests.agents.flows.support import scripted

@@ -20,7 +20,7 @@ from callagent.agents.cx import (
 )
 from callagent.agents.cx.tool_tests import Expectation
 from callagent.errors import ProjectError
-from callagent.workers.in_process import InProcessPool
+from callagent.testing.in_process import InProcessPool
 from tests.agents.cx.support import DESK
 from tests.agents.flows.support import scripted
 

@@ -23,7 +23,7 @@ from callagent.agents.action import (
 from callagent.agents.flows import FlowSettings, load_flow_project, project_runtime
 from callagent.call_info import CallInfo
 from callagent.models.scripted import ScriptedModel
-from callagent.workers.in_process import InProcessPool
+from callagent.testing.in_process import InProcessPool
 
 FERRY = Path(__file__).parents[2] / "projects" / "ferry"
 A = TypeVar("A")

@@ -7,7 +7,7 @@ import pytest
 
 from callagent.agents.flows import check_imports, check_project, project_runtime
 from callagent.errors import ProjectError
-from callagent.workers.in_process import InProcessPool
+from callagent.testing.in_process import InProcessPool
 from tests.agents.flows.support import FERRY, driven, flow_config, function, step, write_project
 
 FLOW = {

@@ -12,8 +12,8 @@ from callagent.agents.action import FunctionEnded
 from callagent.agents.flows import FlowProject, FlowSettings, load_flow_project, project_runtime
 from callagent.errors import ProjectError
 from callagent.models.scripted import ScriptedModel
+from callagent.testing.in_process import InProcessPool
 from callagent.workers import ProcessPool
-from callagent.workers.in_process import InProcessPool
 from tests.agents.flows.support import FERRY, Driven, call_info, function, of, scripted, words, write_project
 
 

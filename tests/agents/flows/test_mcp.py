@@ -7,7 +7,7 @@ from pathlib import Path
 
 from callagent.agents.action import CallerTurn
 from callagent.agents.flows import FlowSettings, load_flow_project, project_runtime
-from callagent.workers.in_process import InProcessPool
+from callagent.testing.in_process import InProcessPool
 from tests.agents.flows.support import call_info, flow_config, function, scripted, step, write_project
 from tests.agents.mcp_server import mcp_server
 

@@ -12,7 +12,7 @@ from callagent.agents.action import Action, FunctionEnded, ModelAnswered, Say
 from callagent.agents.flows import FlowSettings, load_flow_project, project_runtime
 from callagent.models.functiongemma import EngineSettings, open_functiongemma
 from callagent.models.scripted import ScriptedModel
-from callagent.workers.in_process import InProcessPool
+from callagent.testing.in_process import InProcessPool
 from tests.agents.flows.support import Driven, call_info
 from tests.models.functiongemma.server import CompletionServer
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from callagent.call_info import FRAME_BYTES
+from callagent.audio import FRAME_BYTES
 from callagent.speech.protocol import Recognizer, RecognizerSettings, Transcript
 
 pytestmark = pytest.mark.local

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest_asyncio
 
-from callagent.call_info import FRAME_BYTES
+from callagent.audio import FRAME_BYTES
 from callagent.speech.local import wire
 from callagent.speech.local.engine import Engine
 from callagent.speech.local.recognizer import LocalStream

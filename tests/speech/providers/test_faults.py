@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import pytest
 from aiohttp import web
 
-from callagent.breaker import Member
+from callagent.failover import Member
 from callagent.speech import (
     CachedVoice,
     FailoverRecognizer,

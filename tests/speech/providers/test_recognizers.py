@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from callagent.call_info import FRAME_BYTES
+from callagent.audio import FRAME_BYTES
 from callagent.errors import ProviderError, ProviderRefused, ProviderTimeout
 from callagent.speech import RecognizerSettings, Transcript
 from callagent.speech.providers import RECOGNIZERS, SpeechProvider, open_provider_recognizer

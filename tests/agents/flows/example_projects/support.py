@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from callagent.cli import main
+from callagent.commands import main
 
 FOLDER = Path(os.environ.get("CALLAGENT_FLOW_PROJECTS") or "/nonexistent")
 NAMES = (

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from callagent.call_info import FRAME_BYTES
+from callagent.audio import FRAME_BYTES
 from callagent.errors import ProviderTimeout
 from callagent.speech.protocol import Recognizer, RecognizerSettings, Transcript, Voice, VoiceSettings
 

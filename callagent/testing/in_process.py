@@ -18,8 +18,16 @@ from queue import SimpleQueue
 from typing import Any
 
 from callagent.errors import CallagentError, FunctionTimeout, WorkerDied
-from callagent.workers.protocol import OnMessage, Plain, ProjectRuntime
-from callagent.workers.runtime import AskFailed, Runtime, Session, find_runtime, merge_checkpoint
+from callagent.workers import (
+    AskFailed,
+    OnMessage,
+    Plain,
+    ProjectRuntime,
+    Runtime,
+    Session,
+    find_runtime,
+    merge_checkpoint,
+)
 
 _real_sleep = time.sleep
 _UNWIND_TRIES = 100

@@ -1,4 +1,4 @@
-"""What the server counts, as Prometheus text. Figures of a call are taken from its record when it has ended."""
+"""Metrics of calls and providers in the Prometheus text format. A call is counted from its record when it has ended."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from callagent.records.rows import between
-from callagent.records.types import CallRecord, TurnEntry
+from callagent.failover import BreakerState, Lineup
+from callagent.records import CallRecord, TurnEntry, between
 
 _SECONDS: Final = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0)
 _CALL_SECONDS: Final = (5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
@@ -212,3 +212,27 @@ def _escaped(value: str) -> str:
 
 def _text(number: float) -> str:
     return str(int(number)) if number == int(number) else repr(round(number, 6))
+
+
+def provider_metrics(lineups: Iterable[Lineup[Any]]) -> list[str]:
+    """Lines of failures and open breakers of every provider, and of outages of every role."""
+    lineups = list(lineups)
+    members = [(lineup.role, member) for lineup in lineups for member in lineup.members if not member.embedded]
+    failures = [(f'role="{role}",provider="{member.name}"', member.breaker.failures) for role, member in members]
+    resting = [
+        (f'role="{role}",provider="{member.name}"', int(member.breaker.state is not BreakerState.CLOSED))
+        for role, member in members
+    ]
+    alarms = [(f'role="{role}",provider="{member.name}"', int(member.breaker.alarm)) for role, member in members]
+    outages = [(f'role="{lineup.role}"', lineup.outages) for lineup in lineups]
+    return [
+        *_lines_of("callagent_provider_failures_total", "counter", "What providers did not do.", failures),
+        *_lines_of("callagent_provider_resting", "gauge", "1: it failed lately and is only probed.", resting),
+        *_lines_of("callagent_provider_alarm", "gauge", "1: its key is refused, somebody has to act.", alarms),
+        *_lines_of("callagent_provider_outages_total", "counter", "How often nobody could do it.", outages),
+    ]
+
+
+def _lines_of(name: str, kind: str, text: str, values: Iterable[tuple[str, int]]) -> list[str]:
+    lines = [f"{name}{{{labels}}} {value}" for labels, value in values]
+    return [f"# HELP {name} {text}", f"# TYPE {name} {kind}", *lines] if lines else []

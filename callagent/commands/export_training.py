@@ -55,7 +55,7 @@ def export_training(config: Config, options: argparse.Namespace) -> int:
     for name, rows in (("train", train), ("held_out", held_out)):
         lines = [json.dumps(row.as_json(), ensure_ascii=False) for row in rows]
         (options.output / f"{name}.jsonl").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    print(  # noqa: T201
+    print(
         f"{len(train)} rows in {options.output / 'train.jsonl'}, {len(held_out)} in {options.output / 'held_out.jsonl'}"
         f"; {export.calls} recorded calls, {export.left} requests of theirs left out"
     )

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, cast
 
-from callagent.scrubbing import scrub
+from callagent.log.scrubbing import scrub
 
 _THEIR_WORDS: Final = ("error", "traceback", "text", "detail", "returned", "message", "reason", "what", "exception")
 

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 import callagent.phone
-from callagent.telemetry_spans import CONTENT, Span, spans_of
+from callagent.observability.spans import CONTENT, Span, spans_of
 from tests.phone.test_conversations import converse
 from tests.test_provider_faults import Cast, WordModel, play
 from tests.virtual_time import run
@@ -118,7 +118,7 @@ async def listening(collector: Collector) -> AsyncIterator[str]:
 
 
 async def send(collector: Collector, records: list[dict[str, Any]], *, content: bool = False) -> None:
-    from callagent.telemetry import Telemetry
+    from callagent.observability import Telemetry
 
     async with listening(collector) as endpoint:
         telemetry = Telemetry(endpoint, {"authorization": "Bearer secret"}, MODEL, content=content)
@@ -183,7 +183,7 @@ async def test_words_go_along_where_they_are_wanted(records: list[dict[str, Any]
 
 
 async def test_a_collector_that_is_not_there_costs_nothing_but_time(records: list[dict[str, Any]]) -> None:
-    from callagent.telemetry import Telemetry
+    from callagent.observability import Telemetry
 
     telemetry = Telemetry("http://127.0.0.1:9", {}, MODEL, content=False)
     await telemetry.ended(records[0])

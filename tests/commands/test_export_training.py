@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from callagent.commands.export_training import _export, export_training
 from callagent.config import Config
 from callagent.config.sections import RecordSettings
 from callagent.errors import UserError
 from callagent.models.functiongemma import TrainingRow
-from callagent.training import _export, export_training
 
-PROJECTS = Path(__file__).parent / "projects"
+PROJECTS = Path(__file__).parents[1] / "projects"
 SAVED = {"name": "save_entities", "arguments": {"party": 2}}
 
 

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from callagent.breaker import Lineup, Member
 from callagent.errors import ProviderRefused
-from callagent.provider_metrics import provider_metrics
+from callagent.failover import Lineup, Member
+from callagent.observability import provider_metrics
 
 
 def test_failures_open_breakers_and_outages_are_told() -> None:

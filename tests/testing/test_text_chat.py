@@ -14,11 +14,11 @@ import pytest
 from callagent.agents.flows import load_flow_project, project_runtime
 from callagent.call_info import EndReason
 from callagent.models.scripted import ScriptedModel, ScriptError
-from callagent.text_chat import ChatOptions, run_chat
-from callagent.workers.in_process import InProcessPool
+from callagent.testing.in_process import InProcessPool
+from callagent.testing.text_chat import ChatOptions, run_chat
 from tests.virtual_time import run
 
-FERRY = Path(__file__).parent / "projects" / "ferry"
+FERRY = Path(__file__).parents[1] / "projects" / "ferry"
 
 
 def call(name: str, **arguments: Any) -> dict[str, Any]:

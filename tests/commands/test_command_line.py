@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from callagent.cli import main
+from callagent.commands import main
 from tests.end_to_end.baresip import free_port
 
-ROOT = Path(__file__).parents[1]
-PROJECTS = Path(__file__).parent / "projects"
+ROOT = Path(__file__).parents[2]
+PROJECTS = Path(__file__).parents[1] / "projects"
 MILL = PROJECTS / "mill"
 LOCAL_PACKAGES = (
     "ctranslate2",
@@ -43,7 +43,7 @@ class Hiding:
     def find_spec(self, name, path=None, target=None):
         return None if name.partition(".")[0] in hidden else self.finder.find_spec(name, path, target)
 sys.meta_path[:] = [Hiding(finder) for finder in sys.meta_path]
-from callagent.cli import main
+from callagent.commands import main
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -59,7 +59,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CALLAGENT_SPEECH__RECOGNIZER", "none")
     (tmp_path / "voice.yaml").write_text("seconds_per_character: 0.03")
     monkeypatch.setenv("CALLAGENT_SPEECH__VOICE", "script:voice.yaml")
-    monkeypatch.setattr("callagent.log.configure", lambda *_, **__: None)
+    monkeypatch.setattr("callagent.log.structured.configure", lambda *_, **__: None)
 
 
 @pytest.fixture
@@ -345,7 +345,7 @@ def test_the_version_and_all_commands_are_told(capsys: pytest.CaptureFixture[str
 
 
 def test_help_loads_next_to_nothing() -> None:
-    listing = "import sys, callagent.cli\ntry: callagent.cli.main(['--help'])\nfinally: print(*sys.modules)"
+    listing = "import sys\nfrom callagent.commands import main\ntry: main(['--help'])\nfinally: print(*sys.modules)"
     printed = subprocess.run([sys.executable, "-c", listing], capture_output=True, text=True, cwd=ROOT).stdout
     loaded = set(printed.splitlines()[-1].split())
     assert "argparse" in loaded
@@ -423,7 +423,7 @@ def test_help_is_quick() -> None:
     times = []
     for _ in range(5):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([sys.executable, "-m", "callagent.cli", "--help"], capture_output=True, cwd=ROOT, check=True)
+        subprocess.run([sys.executable, "-m", "callagent", "--help"], capture_output=True, cwd=ROOT, check=True)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     assert min(times) < 0.3
@@ -438,6 +438,6 @@ def test_an_environment_that_is_none_is_refused(command: list[str], capsys: pyte
 
 
 def test_a_language_that_the_project_does_not_have_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    ferry = Path(__file__).parent / "projects" / "ferry"
+    ferry = Path(__file__).parents[1] / "projects" / "ferry"
     assert main(["chat", str(ferry), "--lang", "xx-XX", "-m", "hello"]) != 0
     assert "There is no language 'xx-XX'" in capsys.readouterr().err

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from callagent import __version__
 from callagent.errors import MissingExtra
 from callagent.log import get_logger
-from callagent.telemetry_spans import Record, Span, spans_of
+from callagent.observability.spans import Record, Span, spans_of
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import Histogram

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from callagent.cli import main
+from callagent.commands import main
 
 OPENING = {"flow": "Hello, this is the shop.", "adk": "", "cx": "Hello, this is the shop."}
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from callagent.errors import FunctionTimeout, ProviderError, WorkerDied
-from callagent.workers.in_process import InProcessPool
+from callagent.testing.in_process import InProcessPool
 from callagent.workers.protocol import Lease, Plain, ProjectRuntime
 from tests import virtual_time
 

@@ -53,7 +53,3 @@ def _parser() -> argparse.ArgumentParser:
     for add in (*project, call.add, calls.add_calls, login.add_login_link, login.add_password, models.add, bench.add):
         add(commands)
     return parser
-
-
-if __name__ == "__main__":
-    sys.exit(main())

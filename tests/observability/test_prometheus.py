@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from callagent.observability import Counter, Metrics
 from callagent.records import CallRecord, FunctionRecord, Spoken, TurnEntry
-from callagent.records.metrics import Counter, Metrics
 from callagent.records.types import RequestRecord
 from tests.records.synthetic import synthetic_records
 

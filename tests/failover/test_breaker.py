@@ -6,9 +6,9 @@ import itertools
 
 import pytest
 
-from callagent.breaker import _TABLE as TABLE
-from callagent.breaker import Breaker, BreakerState, Change, Lineup, Member, is_alarm
 from callagent.errors import ProviderError, ProviderRefused, ProviderTimeout
+from callagent.failover import Breaker, BreakerState, Change, Lineup, Member, is_alarm
+from callagent.failover.breaker import _TABLE as TABLE
 
 BROKEN = ProviderError("broken")
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from callagent.key_tones import _HIGH, _KEYS, _LOW
+from callagent.audio import InBandDigits
+from callagent.audio.dtmf import _COLUMNS, _KEYS, _ROWS
 from callagent.rtp.codec import PCMU
-from callagent.rtp.in_band_digits import InBandDigits
 
 SPEECH = sorted((Path(__file__).parents[1] / "data" / "speech").glob("*.wav"))
 DIGITS = "123A456B789C*0#D"
@@ -18,7 +18,7 @@ DIGITS = "123A456B789C*0#D"
 
 def pressed(digit: str, seconds: float = 0.1, *, amplitude: float = 6000, twist: float = 1.0) -> list[float]:
     row = next(index for index, keys in enumerate(_KEYS) if digit in keys)
-    low, high = _LOW[row], _HIGH[_KEYS[row].index(digit)]
+    low, high = _ROWS[row], _COLUMNS[_KEYS[row].index(digit)]
     return [
         amplitude * (math.sin(2 * math.pi * low * n / 8000) + twist * math.sin(2 * math.pi * high * n / 8000))
         for n in range(int(8000 * seconds))

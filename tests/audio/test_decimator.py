@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callagent.speech import decimator
-from callagent.speech.decimator import Decimator
+from callagent.audio import Decimator, decimator
 
 FACTORS = [2, 3, 6]
 FILTERS = [decimator._filtered, pytest.param(decimator._filtered_by_numpy, marks=pytest.mark.local)]

@@ -1,0 +1,22 @@
+"""Audio between a leg and the turn manager: the frame, DTMF in the audio, and sample rates."""
+
+from __future__ import annotations
+
+from callagent.audio.decimator import Decimator, prepare_decimators
+from callagent.audio.dtmf import MAX_DIGITS, TONE_FRAMES, InBandDigits, dtmf_frames, key_of
+from callagent.audio.frames import DIGITS, FRAME_BYTES, FRAME_SAMPLES, FRAME_SECONDS, SAMPLE_RATE
+
+__all__ = [
+    "DIGITS",
+    "FRAME_BYTES",
+    "FRAME_SAMPLES",
+    "FRAME_SECONDS",
+    "MAX_DIGITS",
+    "SAMPLE_RATE",
+    "TONE_FRAMES",
+    "Decimator",
+    "InBandDigits",
+    "dtmf_frames",
+    "key_of",
+    "prepare_decimators",
+]
