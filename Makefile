@@ -20,6 +20,7 @@ serve: setup ## the server with the example agent, on loopback
 
 test: setup ## lint, types and tests
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/pytest -m 'not acceptance' -n 3 --dist loadfile
 
