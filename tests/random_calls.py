@@ -37,13 +37,13 @@ from callagent.legs.leg import FrameSink, FrameSource, MediaStatistics
 from callagent.speech.protocol import RecognizerSettings, SpeechChunk, Transcript, VoiceSettings, WordTime
 from callagent.turns import (
     BargedIn,
-    Ears,
+    CallerInput,
     FloorState,
     PlayoutPaused,
     TurnEvent,
+    TurnManager,
     TurnReopened,
     TurnSettings,
-    TurnTaker,
     UtteranceKind,
     UtteranceStarted,
 )
@@ -281,16 +281,16 @@ class RandomCall:
         leg: Any = FakeLeg()
         leg.media = self.wire
 
-        def make_taker(emit: Callable[[TurnEvent], None]) -> TurnTaker:
+        def make_turn_manager(emit: Callable[[TurnEvent], None]) -> TurnManager:
             def noted(event: TurnEvent) -> None:
                 self._note(event)
                 emit(event)
 
-            return TurnTaker(Ears(self.ear, LoudnessActivity()), self.voice, noted, TurnSettings())
+            return TurnManager(CallerInput(self.ear, LoudnessActivity()), self.voice, noted, TurnSettings())
 
         services = CallServices(MemoryStore(), lambda handoff: None)  # type: ignore[arg-type, return-value]
         project: Any = FakeProject(self.agent)  # type: ignore[arg-type]
-        self.call = Call(leg, project, make_taker, services, CallSettings())
+        self.call = Call(leg, project, make_turn_manager, services, CallSettings())
         self.wire.on_heard = self._heard
         caller = loop.create_task(self._caller(leg, seconds))
         await self.call.run()

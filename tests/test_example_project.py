@@ -33,7 +33,7 @@ from callagent.models import LanguageModel
 from callagent.models.rules import RulesModel
 from callagent.models.scripted import ScriptedModel
 from callagent.testing.in_process import InProcessPool
-from tests.virtual_time import run
+from callagent.testing.virtual_time import run
 
 ROOT = Path(__file__).parents[1]
 SATURDAY = datetime(2026, 11, 21, 12, tzinfo=UTC)

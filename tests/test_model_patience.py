@@ -16,7 +16,8 @@ from callagent.agents.action import Listen, Say
 from callagent.audio import FRAME_SECONDS
 from callagent.call import Call, CallServices, CallSettings
 from callagent.models import Delta, FailoverModel, Message, ModelSettings, Tool
-from callagent.turns import Ears, TurnSettings, TurnTaker
+from callagent.testing.virtual_time import run
+from callagent.turns import CallerInput, TurnManager, TurnSettings
 from tests.call.test_call import MemoryStore
 from tests.fakes import FakeLeg, FakeProject, LoudnessActivity
 from tests.test_provider_faults import (
@@ -29,7 +30,6 @@ from tests.test_provider_faults import (
     WordVoice,
     resolve,
 )
-from tests.virtual_time import run
 
 MAX_SILENCE = 3.0
 FIRST_SENTENCE = ANSWERS[0].split()[:5]
@@ -63,14 +63,17 @@ async def play(agent: ModelAgent, *, filler_after: float = 1.2, hang_up: float =
     media.speech = [SPEECH[0]]
     asyncio.get_running_loop().call_later(hang_up, leg.hangs_up)
 
-    def make_taker(emit: Any) -> TurnTaker:
-        return TurnTaker(
-            Ears(WordRecognizer(), LoudnessActivity()), WordVoice(), emit, TurnSettings(final_wait=5.0, no_input=60.0)
+    def make_turn_manager(emit: Any) -> TurnManager:
+        return TurnManager(
+            CallerInput(WordRecognizer(), LoudnessActivity()),
+            WordVoice(),
+            emit,
+            TurnSettings(final_wait=5.0, no_input=60.0),
         )
 
     settings = CallSettings(filler_after=filler_after)
     services = CallServices(MemoryStore(), resolve, lambda provider, name: False)  # type: ignore[arg-type]
-    record = await Call(leg, FakeProject(agent), make_taker, services, settings).run()
+    record = await Call(leg, FakeProject(agent), make_turn_manager, services, settings).run()
     return Trial(record, leg, media.levels, agent)
 
 

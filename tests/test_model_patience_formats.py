@@ -17,7 +17,8 @@ from callagent.agents.tree import TreeSettings
 from callagent.call import Call, CallServices, CallSettings
 from callagent.models import Delta, FailoverModel, LanguageModel, Message, ModelSettings, Tool
 from callagent.testing.in_process import InProcessPool
-from callagent.turns import Ears, TurnSettings, TurnTaker
+from callagent.testing.virtual_time import run
+from callagent.turns import CallerInput, TurnManager, TurnSettings
 from tests.agents.adk.support import write_project as write_tree
 from tests.agents.cx.support import GREETING, write_app
 from tests.agents.flows.support import write_project as write_flow
@@ -34,7 +35,6 @@ from tests.test_provider_faults import (
     WordVoice,
     resolve,
 )
-from tests.virtual_time import run
 
 FIRST, SECOND = (sentence + "." for sentence in ANSWERS[0].rstrip(".").split(". "))
 BEGUN = SECOND.split()[:2]
@@ -84,13 +84,13 @@ async def play(
     media.speech = list(SPEECH)
     asyncio.get_running_loop().call_later(26.0, leg.hangs_up)
 
-    def make_taker(emit: Any) -> TurnTaker:
+    def make_turn_manager(emit: Any) -> TurnManager:
         settings = TurnSettings(final_wait=5.0, no_input=60.0)
-        return TurnTaker(Ears(WordRecognizer(), LoudnessActivity()), WordVoice(), emit, settings)
+        return TurnManager(CallerInput(WordRecognizer(), LoudnessActivity()), WordVoice(), emit, settings)
 
     project = make_project(folder, FailoverModel([("openai/model", model)]))
     services = CallServices(MemoryStore(), resolve, lambda provider, name: False)  # type: ignore[arg-type]
-    record = await Call(leg, project, make_taker, services, CallSettings(filler_after=1.2)).run()
+    record = await Call(leg, project, make_turn_manager, services, CallSettings(filler_after=1.2)).run()
     return Trial(record, leg, media.levels, ModelAgent())
 
 

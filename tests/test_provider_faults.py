@@ -38,10 +38,10 @@ from callagent.speech import (
     WatchedRecognizer,
     WordTime,
 )
-from callagent.turns import Ears, TurnSettings, TurnTaker
+from callagent.testing.virtual_time import run
+from callagent.turns import CallerInput, TurnManager, TurnSettings
 from tests.call.test_call import MemoryStore
 from tests.fakes import FakeAgent, FakeLeg, FakeMedia, FakeProject, LoudnessActivity
-from tests.virtual_time import run
 
 FAULTS = ("refuse", "401", "429", "500", "black hole", "drip", "cut", "garbage")
 ROLES = ("recognizer", "model", "voice")
@@ -270,18 +270,18 @@ async def play(cast: Cast) -> Trial:
     agent = ModelAgent(greeting=(Say("Hello."), Listen()), model=model)
     asyncio.get_running_loop().call_later(45.0, leg.hangs_up)
 
-    def make_taker(emit: Any) -> TurnTaker:
-        ears = Ears(
+    def make_turn_manager(emit: Any) -> TurnManager:
+        ears = CallerInput(
             WatchedRecognizer(recognizer, lambda: emit(ProvidersFailed("recognizer"))),
             LoudnessActivity(),
         )
         own = ApologisingVoice(voice, lambda: emit(ProvidersFailed("voice")))
         timed = TimedVoice(own, lambda text, asked, answered: emit(SpeechMade(text, asked, answered)))
-        return TurnTaker(ears, timed, emit, TurnSettings(final_wait=5.0))
+        return TurnManager(ears, timed, emit, TurnSettings(final_wait=5.0))
 
     settings = CallSettings(fallback=cast.fallback, filler_after=1.2)
     services = CallServices(MemoryStore(), resolve, lambda provider, name: False)  # type: ignore[arg-type]
-    record = await Call(leg, FakeProject(agent), make_taker, services, settings).run()
+    record = await Call(leg, FakeProject(agent), make_turn_manager, services, settings).run()
     lineups = (recognizer.lineup, model.lineup, voice.lineup)
     failures = {lineup.role: sum(member.breaker.failures for member in lineup.members) for lineup in lineups}
     return Trial(record, leg, media.levels, agent, failures)

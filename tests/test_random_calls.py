@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
+from callagent.testing.virtual_time import run
 from tests.random_calls import RandomCall
-from tests.virtual_time import run
 
 
 def play(seeds: range) -> Counter[str]:

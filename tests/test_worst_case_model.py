@@ -10,11 +10,11 @@ from callagent.call import Call, CallServices, CallSettings
 from callagent.config import Target
 from callagent.server.targets import TargetRefused, resolve_target
 from callagent.speech.scripted import ScriptedRecognizer, ScriptedVoice
-from callagent.turns import Ears, TurnSettings, TurnTaker
+from callagent.testing.virtual_time import run
+from callagent.turns import CallerInput, TurnManager, TurnSettings
 from tests.agents.flows.support import Driven, driven, function, of, write_project
 from tests.call.test_call import MemoryStore
 from tests.fakes import FakeAgent, FakeLeg, FakeProject, LoudnessActivity
-from tests.virtual_time import run
 
 TARGETS = (Target(name="Front Desk", uri="sip:desk@pbx.example"), Target(prefix="+4420"), Target(prefix="+1"))
 EVERYWHERE = (TARGETS[0], *(Target(prefix=f"+{digit}") for digit in range(1, 10)))
@@ -102,14 +102,16 @@ def play(handoffs: list[Handoff]) -> tuple[FakeLeg, int]:
 
     agent = FakeAgent([next_wish] * (len(handoffs) + 1), greeting=[next(wishes)])
 
-    def make_taker(emit: Any) -> TurnTaker:
-        return TurnTaker(Ears(ScriptedRecognizer([]), LoudnessActivity()), ScriptedVoice(), emit, TurnSettings())
+    def make_turn_manager(emit: Any) -> TurnManager:
+        return TurnManager(
+            CallerInput(ScriptedRecognizer([]), LoudnessActivity()), ScriptedVoice(), emit, TurnSettings()
+        )
 
     async def scene() -> FakeLeg:
         leg = FakeLeg()
         services = CallServices(MemoryStore(), lambda handoff: resolve_target(handoff, TARGETS))  # type: ignore[arg-type]
         await Call(
-            leg, FakeProject(agent), make_taker, services, CallSettings(longest_call=100_000, transfers=100_000)
+            leg, FakeProject(agent), make_turn_manager, services, CallSettings(longest_call=100_000, transfers=100_000)
         ).run()
         return leg
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from callagent.call.call import Call
-from callagent.call.media import AudioTap
+from callagent.call.recording_tap import AudioTap
 from callagent.call.state import CallServices, CallSettings, CallState, Event, ProvidersFailed, SpeechMade
 
 __all__ = [

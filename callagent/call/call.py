@@ -20,14 +20,13 @@ from callagent.agents.action import (
     HangUp,
     ModelAnswered,
 )
-from callagent.call.keeping import Keeping
-from callagent.call.leaving import Leaving
-from callagent.call.media import AudioTap, Tape
-from callagent.call.outage import Outages, closing_line, last_words, word_of_patience
-from callagent.call.performer import Performer
-from callagent.call.record import Recorder
+from callagent.call.actions import AgentActions
+from callagent.call.fallback import Fallback, closing_line, last_words, word_of_patience
+from callagent.call.media_timeout import MediaTimeout
+from callagent.call.persistence import Persistence
+from callagent.call.recorder import Recorder
+from callagent.call.recording_tap import AudioTap, RecordingTap
 from callagent.call.reply import Replies, opening
-from callagent.call.silence import SilentCaller
 from callagent.call.state import (
     TRANSITIONS,
     Acted,
@@ -46,7 +45,8 @@ from callagent.call.state import (
     TokensRefused,
     TransferEnded,
 )
-from callagent.call.voice import CallVoice
+from callagent.call.transfer import Transfer
+from callagent.call.voice import SpeechSettings
 from callagent.call_info import EndReason, RecordingWish
 from callagent.failover import ON_PROVIDER_FAILURE
 from callagent.legs.leg import (
@@ -72,8 +72,8 @@ from callagent.turns import (
     NoInput,
     PartialHeard,
     TurnEvent,
+    TurnManager,
     TurnReopened,
-    TurnTaker,
     UtteranceKind,
     UtteranceStarted,
 )
@@ -88,7 +88,7 @@ class Call:
         self,
         leg: CallLeg,
         project: AgentProject,
-        make_taker: Callable[[Callable[[Event], None]], TurnTaker],
+        make_turn_manager: Callable[[Callable[[Event], None]], TurnManager],
         services: CallServices,
         settings: CallSettings,
     ) -> None:
@@ -97,27 +97,27 @@ class Call:
         self._settings = settings
         self._loop = asyncio.get_running_loop()
         self._inbox: asyncio.Queue[Event] = asyncio.Queue()
-        self._taker = make_taker(self._inbox.put_nowait)
+        self._taker = make_turn_manager(self._inbox.put_nowait)
         self._state = CallState.STARTING
         self._end_reason = EndReason.ERROR
         self._agent: Agent | None = None
         self._audio: SwitchedMedia | None = None
         self._replies = Replies(self._inbox.put_nowait)
-        self._outages = Outages(settings.fallback)
+        self._outages = Fallback(settings.fallback)
         self._reopened = False
         self._signalling = services.signalling
         self.partial = ""
         """What the caller says just now, for who watches."""
         self._log = log.bind(call=leg.info.call_id)
         self._recorder = Recorder(leg.info, project.name, settings.environment, self._loop.time())
-        self._sounding = CallVoice(self._taker, services.has_voice, self._recorder, settings.language)
-        self._tape = Tape(settings.recordings, self._recorder, self._log)
-        self._performer = Performer(leg, self._taker, self._recorder, self._sounding, self._tape)
-        self._leaving = Leaving(
+        self._sounding = SpeechSettings(self._taker, services.has_voice, self._recorder, settings.language)
+        self._tape = RecordingTap(settings.recordings, self._recorder, self._log)
+        self._performer = AgentActions(leg, self._taker, self._recorder, self._sounding, self._tape)
+        self._leaving = Transfer(
             leg, services.resolve_target, self._recorder, self._inbox.put_nowait, self._log, settings.transfers
         )
-        self._silence = SilentCaller(leg)
-        self._keeping = Keeping(services.store, self._recorder, settings, self._log)
+        self._silence = MediaTimeout(leg)
+        self._keeping = Persistence(services.store, self._recorder, settings, self._log)
 
     @property
     def state(self) -> CallState:

@@ -7,18 +7,18 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from callagent.agents.action import SetBackground, SetLanguage, SetThinkingSound, SetVoice
-from callagent.call.record import Recorder
+from callagent.call.recorder import Recorder
 from callagent.speech.protocol import VoiceSettings
-from callagent.turns import TurnTaker
+from callagent.turns import TurnManager
 
 SoundAction = SetBackground | SetLanguage | SetThinkingSound | SetVoice
 
 
-class CallVoice:
+class SpeechSettings:
     """One call's; changes count from the next utterance on."""
 
     def __init__(
-        self, taker: TurnTaker, has_voice: Callable[[str, str], bool], recorder: Recorder, language: str
+        self, taker: TurnManager, has_voice: Callable[[str, str], bool], recorder: Recorder, language: str
     ) -> None:
         self._taker = taker
         self._has_voice = has_voice

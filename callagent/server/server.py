@@ -37,7 +37,7 @@ from callagent.server.speech import CallSpeech
 from callagent.server.targets import resolve_target
 from callagent.server.watchdog import Watchdog
 from callagent.sip import RateLimit
-from callagent.turns import TurnTaker
+from callagent.turns import TurnManager
 from callagent.web import ServerHooks
 from callagent.web.control import Controls, Dial, DialRefused
 from callagent.web.hooks import TurnWatcher
@@ -334,10 +334,10 @@ class Server:
             language=config.speech.language,
         )
 
-        def make_taker(emit: Callable[[Event], None]) -> TurnTaker:
+        def make_turn_manager(emit: Callable[[Event], None]) -> TurnManager:
             return self._speech.turn_taker(route.project, emit, watcher)
 
-        return Call(leg, route.project, make_taker, self._services, settings)
+        return Call(leg, route.project, make_turn_manager, self._services, settings)
 
     async def _run_call(self, call: Call) -> None:
         try:

@@ -33,7 +33,7 @@ from callagent.speech import (
     open_voice_activity,
     speakable,
 )
-from callagent.turns import Ears, TurnEvent, TurnModel, TurnSettings, TurnTaker
+from callagent.turns import CallerInput, TurnEvent, TurnManager, TurnModel, TurnSettings
 
 log = get_logger(__name__)
 
@@ -86,13 +86,13 @@ class CallSpeech:
         project: AgentProject,
         emit: Callable[[Event], None],
         watcher: Callable[[TurnEvent], None] | None = None,
-    ) -> TurnTaker:
+    ) -> TurnManager:
         """For one call. `watcher` is told of its turns before the call is."""
         recognizer = self.recognizer
         if isinstance(recognizer, FailoverRecognizer):
             recognizer = WatchedRecognizer(recognizer, lambda: emit(ProvidersFailed("recognizer")))
         settings = self.settings
-        ears = Ears(recognizer, open_voice_activity(), language=settings.language, turn_model=self.turn_model)
+        ears = CallerInput(recognizer, open_voice_activity(), language=settings.language, turn_model=self.turn_model)
         times = TurnSettings(
             endpointing=settings.endpointing, no_input=settings.no_input, final_wait=longest_final(settings)
         )
@@ -102,7 +102,7 @@ class CallSpeech:
         voice = ApologisingVoice(spoken, lambda: None if mute else emit(ProvidersFailed("voice")))
         timed = TimedVoice(voice, lambda text, asked, answered: emit(SpeechMade(text, asked, answered)))
         told = emit if watcher is None else _in_order(watcher, emit)
-        return TurnTaker(ears, timed, told, times, self.sounds)
+        return TurnManager(ears, timed, told, times, self.sounds)
 
     def utterances(self) -> WholeUtterances:
         """What is said and heard outside of calls."""

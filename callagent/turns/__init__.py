@@ -1,6 +1,6 @@
 """The turn-taker: everything between a leg's media and the call.
 
-    taker = TurnTaker(Ears(recognizer, voice_activity), voice, inbox.put_nowait, TurnSettings())
+    taker = TurnManager(CallerInput(recognizer, voice_activity), voice, inbox.put_nowait, TurnSettings())
     async with taker:                                   # opens the recogniser's stream; closes all it started
         taker.start(await leg.answer())                 # media.start(taker.on_frame, taker.next_frame)
         match item:                                     # of the call's one inbox
@@ -19,6 +19,7 @@ The agent has the floor when the taker is made and after `CallerTurnEnded` and `
 `FloorYielded`, `BargedIn` and `TurnReopened`. What a reply says while the caller has the floor is dropped.
 """
 
+from callagent.turns.endpointing import TurnModel
 from callagent.turns.events import (
     BargedIn,
     CallerTurnEnded,
@@ -34,18 +35,17 @@ from callagent.turns.events import (
     UtteranceStarted,
 )
 from callagent.turns.floor import FloorState
-from callagent.turns.listener import Ears
-from callagent.turns.patience import TurnModel
+from callagent.turns.listener import CallerInput
 from callagent.turns.playout import Utterance, UtteranceKind
-from callagent.turns.record import Span, TurnRecord
 from callagent.turns.settings import TurnSettings
-from callagent.turns.turn_taker import TurnTaker
-from callagent.turns.voice_gate import VoiceActivity
+from callagent.turns.turn_manager import TurnManager
+from callagent.turns.turn_timings import Span, TurnTimings
+from callagent.turns.voice_activity_gate import VoiceActivity
 
 __all__ = [
     "BargedIn",
+    "CallerInput",
     "CallerTurnEnded",
-    "Ears",
     "FloorState",
     "FloorYielded",
     "NoInput",
@@ -55,11 +55,11 @@ __all__ = [
     "Span",
     "SpeechFailed",
     "TurnEvent",
+    "TurnManager",
     "TurnModel",
-    "TurnRecord",
     "TurnReopened",
     "TurnSettings",
-    "TurnTaker",
+    "TurnTimings",
     "Utterance",
     "UtteranceFinished",
     "UtteranceKind",

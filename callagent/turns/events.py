@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from callagent.turns.playout import Utterance
-from callagent.turns.record import TurnRecord
+from callagent.turns.turn_timings import TurnTimings
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class CallerTurnEnded:
     """What is new since the turn that was reopened; `text` when none was."""
     is_pii: bool
     """The digits are to be kept out of log, transcript and record."""
-    record: TurnRecord
+    record: TurnTimings
     """Being filled until the caller's next turn ends."""
 
 
@@ -46,7 +46,7 @@ class FloorYielded:
 class NoInput:
     """The caller stayed silent; the agent has the floor."""
 
-    record: TurnRecord
+    record: TurnTimings
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,19 +6,19 @@ from dataclasses import dataclass, field
 
 from callagent.agents.action import ListenSettings
 from callagent.speech.protocol import Recognizer, RecognizerSettings, RecognizerStream, Transcript
-from callagent.turns.patience import TurnModel
+from callagent.turns.endpointing import TurnModel
 from callagent.turns.settings import ACKNOWLEDGEMENTS
-from callagent.turns.voice_gate import GateSettings, VoiceActivity
+from callagent.turns.voice_activity_gate import VoiceActivity, VoiceActivitySettings
 
 
 @dataclass(frozen=True, slots=True)
-class Ears:
+class CallerInput:
     """What a call listens with. No recogniser: it takes key presses only."""
 
     recognizer: Recognizer | None
     voice_activity: VoiceActivity
     """This call's own."""
-    gate: GateSettings = field(default_factory=GateSettings)
+    gate: VoiceActivitySettings = field(default_factory=VoiceActivitySettings)
     turn_model: TurnModel | None = None
     """Hears whether the caller has finished; None: silence and words alone tell."""
     language: str = "en-US"

@@ -10,8 +10,9 @@ from dataclasses import replace
 from callagent.agents.action import ListenSettings
 from callagent.audio import FRAME_SECONDS
 from callagent.speech.protocol import Transcript, Voice
-from callagent.turns.agent_voice import AgentVoice, Sounds
-from callagent.turns.caller_voice import CallerVoice
+from callagent.turns.agent_speech import AgentSpeech, Sounds
+from callagent.turns.caller_speech import CallerSpeech
+from callagent.turns.endpointing import Endpointing
 from callagent.turns.events import (
     BargedIn,
     CallerTurnEnded,
@@ -27,12 +28,11 @@ from callagent.turns.events import (
     UtteranceStarted,
 )
 from callagent.turns.floor import AGENT_HAS_THE_FLOOR, Effect, FloorState, Input
-from callagent.turns.patience import Patience
 from callagent.turns.playout import Utterance, UtteranceKind
-from callagent.turns.record import Span, TurnRecord
 from callagent.turns.settings import TurnSettings
-from callagent.turns.timed_floor import TimedFloor
-from callagent.turns.voice_gate import Edge, VoiceEdge
+from callagent.turns.timed_floor import FloorClock
+from callagent.turns.turn_timings import Span, TurnTimings
+from callagent.turns.voice_activity_gate import Edge, VoiceEdge
 
 MOST_WRITTEN = 20
 """Texts waiting for the end of what may not be interrupted; what comes then is dropped."""
@@ -43,7 +43,7 @@ class Moderator:
 
     def __init__(
         self,
-        caller: CallerVoice,
+        caller: CallerSpeech,
         voice: Voice,
         emit: Callable[[TurnEvent], None],
         settings: TurnSettings,
@@ -51,14 +51,14 @@ class Moderator:
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._caller = caller
-        self.agent = AgentVoice(voice, settings.voice_wait, self, sounds)
+        self.agent = AgentSpeech(voice, settings.voice_wait, self, sounds)
         self._emit = emit
         self._settings = settings
-        self._floor = TimedFloor(settings.times(ListenSettings()), self._do, self._entered)
-        self._patience = Patience(caller.turn_model, settings.patience(), self._reconsider)
+        self._floor = FloorClock(settings.times(ListenSettings()), self._do, self._entered)
+        self._patience = Endpointing(caller.turn_model, settings.patience(), self._reconsider)
         self.clear_wire: Callable[[], float] = _nothing
         """Drops what the wire has taken and not played; the seconds dropped."""
-        self.record = TurnRecord()
+        self.record = TurnTimings()
         """Of the present turn."""
         self._agent_done = False
         """The agent has asked to listen: when all is heard the caller has the floor."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from callagent.agents.action import ListenSettings
+from callagent.turns.endpointing import EndpointingSettings
 from callagent.turns.floor import FloorTimes
-from callagent.turns.patience import PatienceSettings
 
 INTER_DIGIT = 2.0
 """Where the agent gives 0, its format's word for "the default"."""
@@ -49,8 +49,8 @@ class TurnSettings:
     """False: greeting and disclaimer are not interruptible."""
     acknowledgements: frozenset[str] = ACKNOWLEDGEMENTS
 
-    def patience(self) -> PatienceSettings:
-        return PatienceSettings(self.endpointing, self.finished, self.unfinished, self.turn_threshold)
+    def patience(self) -> EndpointingSettings:
+        return EndpointingSettings(self.endpointing, self.finished, self.unfinished, self.turn_threshold)
 
     def times(self, listen: ListenSettings) -> FloorTimes:
         """The floor's times in a turn taken as `listen` says."""

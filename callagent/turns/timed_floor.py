@@ -12,7 +12,7 @@ from callagent.turns.floor import Effect, Floor, FloorState, FloorTimes, Input
 log = get_logger(__name__)
 
 
-class TimedFloor:
+class FloorClock:
     """Gives the machine what happens and the passing of time, and has its effects done."""
 
     def __init__(

@@ -21,8 +21,8 @@ from callagent.bench.caller import Plan, Trial, Utterance, Wire, ask, exchange
 from callagent.bench.conversation import Result, Speech, filler_seconds, speech_of, words_within
 from callagent.bench.figures import nearest_rank, percentiles
 from callagent.errors import UserError
+from callagent.testing.virtual_time import run
 from tests.fakes import LOUD, QUIET
-from tests.virtual_time import run
 
 QUESTION = Utterance((LOUD,) * 50, 0.1, 0.9)
 INTERRUPTION = Utterance((LOUD,) * 75, 0.25, 1.31)

@@ -35,9 +35,9 @@ from callagent.observability import Metrics
 from callagent.records import CallRecord, format_call
 from callagent.server.targets import TargetRefused
 from callagent.speech.scripted import ScriptedRecognizer, ScriptedVoice
-from callagent.turns import Ears, TurnSettings, TurnTaker
+from callagent.testing.virtual_time import run
+from callagent.turns import CallerInput, TurnManager, TurnSettings
 from tests.fakes import FakeAgent, FakeLeg, FakeProject, LoudnessActivity, says
-from tests.virtual_time import run
 
 
 @dataclass
@@ -97,13 +97,13 @@ class Scene:
             loop.call_later(seconds, what, self.leg)
         self.voice = ScriptedVoice()
 
-        def make_taker(emit: Any) -> TurnTaker:
-            ears = Ears(ScriptedRecognizer(list(self.words)), LoudnessActivity())
-            return TurnTaker(ears, self.voice, emit, TurnSettings())
+        def make_turn_manager(emit: Any) -> TurnManager:
+            ears = CallerInput(ScriptedRecognizer(list(self.words)), LoudnessActivity())
+            return TurnManager(ears, self.voice, emit, TurnSettings())
 
         services = CallServices(self.store, self._resolve, lambda provider, name: provider == "elevenlabs")  # type: ignore[arg-type]
         project = FakeProject(self.agent, failure=self.failure)
-        self.call = Call(self.leg, project, make_taker, services, settings)
+        self.call = Call(self.leg, project, make_turn_manager, services, settings)
         return await self.call.run()
 
     def _resolve(self, handoff: Handoff) -> TransferTarget:

@@ -22,9 +22,9 @@ from callagent.agents.action import (
     ListenSettings,
     Say,
 )
-from callagent.call import media as media_module
-from callagent.call.media import Tape
-from callagent.call.record import Recorder
+from callagent.call import recording_tap as media_module
+from callagent.call.recorder import Recorder
+from callagent.call.recording_tap import RecordingTap
 from callagent.call.state import CallSettings
 from callagent.call_info import CallInfo
 from callagent.log import get_logger
@@ -130,7 +130,7 @@ async def test_recordings_on_a_disk_that_stalls_hold_up_nothing_but_themselves(
         pipes.append(tmp_path / f"c{number}.wav")
         # Opening a pipe that nobody reads waits, as a file system that has gone away does.
         os.mkfifo(pipes[-1])
-        tapes.append(Tape(tmp_path, recorders[-1], get_logger(__name__)))
+        tapes.append(RecordingTap(tmp_path, recorders[-1], get_logger(__name__)))
         tapes[-1].over(FakeMedia(), asyncio.get_running_loop().time())
     recordings = [tape._recording for tape in tapes]
     await asyncio.gather(*(tape.close() for tape in tapes))

@@ -13,17 +13,17 @@ import pytest
 from callagent.agents.action import Handoff
 from callagent.audio import FRAME_BYTES
 from callagent.call import Call
-from callagent.call.media import AudioTap, TappedMedia
+from callagent.call.recording_tap import AudioTap, TappedMedia
 from callagent.call.state import CallServices, CallSettings
 from callagent.legs.leg import MediaStatistics, TransferOutcome, TransferStatus, TransferTarget
 from callagent.records import CallRecord, StereoRecording
 from callagent.server.targets import TargetRefused
 from callagent.speech.scripted import ScriptedRecognizer, ScriptedVoice
-from callagent.turns import Ears, TurnSettings, TurnTaker
+from callagent.testing.virtual_time import run
+from callagent.turns import CallerInput, TurnManager, TurnSettings
 from tests.call.test_call import GOODBYE, MemoryStore
 from tests.fakes import FakeAgent, FakeLeg, FakeProject, LoudnessActivity
 from tests.records.test_recording import frame, levels
-from tests.virtual_time import run
 
 
 def play(agent: FakeAgent, leg: Callable[[], FakeLeg], after: Callable[[Call], None], at: float = 2.0) -> CallRecord:
@@ -32,12 +32,14 @@ def play(agent: FakeAgent, leg: Callable[[], FakeLeg], after: Callable[[Call], N
             raise TargetRefused("not a target")
         return TransferTarget("support", "sip:support@192.0.2.1", handoff.method)
 
-    def make_taker(emit: Any) -> TurnTaker:
-        return TurnTaker(Ears(ScriptedRecognizer([]), LoudnessActivity()), ScriptedVoice(), emit, TurnSettings())
+    def make_turn_manager(emit: Any) -> TurnManager:
+        return TurnManager(
+            CallerInput(ScriptedRecognizer([]), LoudnessActivity()), ScriptedVoice(), emit, TurnSettings()
+        )
 
     async def scene() -> CallRecord:
         services = CallServices(MemoryStore(), resolve, signalling=lambda call_id: [{"line": "INVITE"}])  # type: ignore[arg-type]
-        call = Call(leg(), FakeProject(agent), make_taker, services, CallSettings())
+        call = Call(leg(), FakeProject(agent), make_turn_manager, services, CallSettings())
         asyncio.get_running_loop().call_later(at, after, call)
         return await call.run()
 

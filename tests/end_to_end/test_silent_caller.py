@@ -21,7 +21,7 @@ from callagent.rtp.codec import PCMA
 from callagent.rtp.packet import RtpPacket
 from callagent.sip import CallEnded, Endpoint, Event, UserAgentSettings
 from callagent.speech.scripted import ScriptedRecognizer, ScriptedVoice, VoiceScript
-from callagent.turns import Ears, TurnSettings, TurnTaker
+from callagent.turns import CallerInput, TurnManager, TurnSettings
 from tests.call.test_call import MemoryStore
 from tests.fakes import FakeAgent, FakeProject, LoudnessActivity
 
@@ -70,15 +70,15 @@ def prompting() -> FakeAgent:
 
 
 async def converse(leg: SipLeg, agent: FakeAgent, voice: ScriptedVoice) -> CallRecord:
-    def make_taker(emit: Any) -> TurnTaker:
+    def make_turn_manager(emit: Any) -> TurnManager:
         settings = TurnSettings(no_input=0.4)
-        return TurnTaker(Ears(ScriptedRecognizer([]), LoudnessActivity()), voice, emit, settings)
+        return TurnManager(CallerInput(ScriptedRecognizer([]), LoudnessActivity()), voice, emit, settings)
 
     def nowhere(handoff: Any) -> Any:
         raise AssertionError(handoff)
 
     services = CallServices(MemoryStore(), nowhere)  # type: ignore[arg-type]
-    return await Call(leg, FakeProject(agent), make_taker, services, CallSettings()).run()
+    return await Call(leg, FakeProject(agent), make_turn_manager, services, CallSettings()).run()
 
 
 @pytest.mark.parametrize("packets", [0, 20])

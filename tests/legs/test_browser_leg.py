@@ -29,7 +29,7 @@ from callagent.legs.leg import (
     PartiesJoined,
 )
 from callagent.legs.switched_media import SwitchedMedia
-from tests.virtual_time import run
+from callagent.testing.virtual_time import run
 
 INFO = CallInfo("c1", "inbound", "ann", None, "browser", datetime(2026, 1, 1, tzinfo=UTC))
 

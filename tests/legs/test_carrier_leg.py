@@ -27,7 +27,7 @@ from callagent.legs.carrier_clock import HALF_FRAME, CarrierClock
 from callagent.legs.carrier_leg import TRANSITIONS, CarrierLeg, LegInput, LegState
 from callagent.legs.carrier_transfer import CarrierUrls
 from callagent.legs.leg import CallerHungUp, DigitPressed, LegEvent, LegFailed, LegGone, TransferStatus, TransferTarget
-from tests.virtual_time import run
+from callagent.testing.virtual_time import run
 
 FRAME = b"\x10\x20" * 160
 ULAW = audioop.lin2ulaw(FRAME, 2)

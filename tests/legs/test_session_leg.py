@@ -22,7 +22,7 @@ from callagent.legs.leg import (
 )
 from callagent.legs.session_leg import SessionLeg
 from callagent.legs.session_media import LEAD, MESSAGE_FRAMES, MOST_WAITING, AudioTooEarly
-from tests.virtual_time import run
+from callagent.testing.virtual_time import run
 
 INFO = CallInfo("c1", "inbound", "ann", None, "session", datetime(2026, 1, 1, tzinfo=UTC))
 LOUD = b"\x40\x1f" * (FRAME_BYTES // 2)

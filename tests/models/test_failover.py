@@ -11,7 +11,7 @@ import pytest
 from callagent.errors import AnswerWithheld, ProviderError, ProviderRefused, ProviderTimeout
 from callagent.models import Delta, Message, ModelSettings, Tool, ToolCall
 from callagent.models.failover import FailoverModel
-from tests.virtual_time import run
+from callagent.testing.virtual_time import run
 
 
 @dataclass

@@ -9,7 +9,7 @@ import pytest
 from callagent.errors import ProviderError, ProviderRefused, ProviderTimeout
 from callagent.models.protocol import Delta, LanguageModel, ModelSettings, ToolCall, for_call
 from callagent.models.scripted import ScriptedModel, ScriptError
-from tests.virtual_time import run
+from callagent.testing.virtual_time import run
 
 BOOK = {"type": "function", "function": {"name": "book", "description": "Book a table", "parameters": {}}}
 MESSAGES = [

@@ -13,9 +13,9 @@ from aiohttp import web
 
 import callagent.phone
 from callagent.observability.spans import CONTENT, Span, spans_of
+from callagent.testing.virtual_time import run
 from tests.phone.test_conversations import converse
 from tests.test_provider_faults import Cast, WordModel, play
-from tests.virtual_time import run
 
 pytest.importorskip("opentelemetry.sdk")
 MODEL = "openai/gpt-4.1-mini"

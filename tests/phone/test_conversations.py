@@ -27,14 +27,14 @@ from callagent.phone.sip import dial_sip
 from callagent.records import CallRecord
 from callagent.rtp import Pump, RtpPorts
 from callagent.sip import UserAgentSettings
-from callagent.turns import Ears, TurnSettings, TurnTaker
+from callagent.testing.virtual_time import run
+from callagent.turns import CallerInput, TurnManager, TurnSettings
 from tests.call.test_call import MemoryStore
 from tests.fakes import FakeLeg, FakeProject
 from tests.own_time import own_time
 from tests.phone.desk import Desk
 from tests.phone.word_audio import LevelActivity, Vocabulary, WordEars, WordVoice
 from tests.rtp.test_ports import free_range
-from tests.virtual_time import run
 
 SCRIPTS = sorted((Path(callagent.phone.__file__).parent / "conversations").glob("*.yaml"))
 QUIET = bytes(FRAME_BYTES)
@@ -132,11 +132,13 @@ async def converse(script: Path) -> tuple[Figures, CallRecord, list[str]]:
     loop = asyncio.get_running_loop()
     leg, vocabulary = WiredLeg(), Vocabulary()
 
-    def make_taker(emit: Any) -> TurnTaker:
-        return TurnTaker(Ears(WordEars(vocabulary), LevelActivity()), WordVoice(vocabulary), emit, TurnSettings())
+    def make_turn_manager(emit: Any) -> TurnManager:
+        return TurnManager(
+            CallerInput(WordEars(vocabulary), LevelActivity()), WordVoice(vocabulary), emit, TurnSettings()
+        )
 
     services = CallServices(MemoryStore(), resolve)  # type: ignore[arg-type]
-    call = asyncio.create_task(Call(leg, FakeProject(Desk()), make_taker, services, CallSettings()).run())
+    call = asyncio.create_task(Call(leg, FakeProject(Desk()), make_turn_manager, services, CallSettings()).run())
     wire, mouth = Wire(leg), Mouth(loop.time)
     while "answer" not in leg.did:
         await asyncio.sleep(0.01)
@@ -185,12 +187,16 @@ async def desk(vocabulary: Vocabulary) -> AsyncIterator[str]:
     pump.start()
     calls: set[asyncio.Task[CallRecord]] = set()
 
-    def make_taker(emit: Any) -> TurnTaker:
-        return TurnTaker(Ears(WordEars(vocabulary), LevelActivity()), WordVoice(vocabulary), emit, TurnSettings())
+    def make_turn_manager(emit: Any) -> TurnManager:
+        return TurnManager(
+            CallerInput(WordEars(vocabulary), LevelActivity()), WordVoice(vocabulary), emit, TurnSettings()
+        )
 
     def take(leg: SipLeg) -> None:
         services = CallServices(MemoryStore(), resolve)  # type: ignore[arg-type]
-        calls.add(asyncio.create_task(Call(leg, FakeProject(Desk()), make_taker, services, CallSettings()).run()))
+        calls.add(
+            asyncio.create_task(Call(leg, FakeProject(Desk()), make_turn_manager, services, CallSettings()).run())
+        )
 
     legs = SipLegs(RtpPorts("127.0.0.1", *free_range(40)), pump, take)
     host, port = await legs.open("127.0.0.1", 0, UserAgentSettings(admit=lambda source: "test"))

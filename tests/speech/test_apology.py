@@ -9,8 +9,8 @@ from callagent.speech import ApologisingVoice, SpeechChunk, VoiceSettings
 from callagent.speech.absent import NoVoice
 from callagent.speech.apology import RECORDING
 from callagent.speech.scripted import ScriptedVoice, VoiceScript
+from callagent.testing.virtual_time import run
 from callagent.turns.heard import heard_text
-from tests.virtual_time import run
 
 
 async def said(voice: ApologisingVoice, text: str) -> tuple[list[SpeechChunk], bool]:

@@ -7,7 +7,7 @@ import pytest
 from callagent.errors import ProviderError
 from callagent.speech import CachedVoice, SpeechChunk, VoiceSettings
 from callagent.speech.scripted import ScriptedVoice, VoiceScript
-from tests.virtual_time import run
+from callagent.testing.virtual_time import run
 
 SETTINGS = VoiceSettings()
 

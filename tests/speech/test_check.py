@@ -7,8 +7,8 @@ import pytest
 from callagent.errors import ProviderTimeout
 from callagent.speech import CachedVoice
 from callagent.speech.scripted import ScriptedRecognizer, ScriptedUtterance, ScriptedVoice, VoiceScript
+from callagent.testing.virtual_time import run
 from tests.speech.engine_check import SENTENCE, SpeechCheck, check_speech
-from tests.virtual_time import run
 
 
 def test_the_figures_are_of_the_engines() -> None:

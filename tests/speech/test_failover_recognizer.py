@@ -13,7 +13,7 @@ from callagent.errors import ProviderError, ProviderRefused
 from callagent.failover import Member
 from callagent.speech import RecognizerSettings, Transcript
 from callagent.speech.failover_recognizer import FailoverRecognizer, FailoverStream
-from tests.virtual_time import run
+from callagent.testing.virtual_time import run
 
 FRAME = b"\1\0" * 160
 SILENCE = bytes(FRAME_BYTES)

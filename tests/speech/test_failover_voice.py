@@ -14,7 +14,7 @@ from callagent.speech import CachedVoice, SpeechChunk, VoiceSettings, WordTime
 from callagent.speech.failover_voice import FailoverVoice
 from callagent.speech.scripted import ScriptedVoice
 from callagent.speech.voice_names import VoiceNames
-from tests.virtual_time import run
+from callagent.testing.virtual_time import run
 
 TEXT = "one two three four five six"
 WORD_BYTES = 16000 * 2 // 5

@@ -23,7 +23,7 @@ from callagent.speech import (
 )
 from callagent.speech.local import weights
 from callagent.speech.voice_store import VoiceStore
-from tests.virtual_time import run
+from callagent.testing.virtual_time import run
 
 
 def test_the_front_door_is_sorted_and_complete() -> None:

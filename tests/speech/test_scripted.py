@@ -10,7 +10,7 @@ import pytest
 from callagent.errors import ConfigError, ProviderError
 from callagent.speech.protocol import RecognizerSettings, SpeechChunk, Transcript, VoiceSettings
 from callagent.speech.scripted import ScriptedRecognizer, ScriptedUtterance, ScriptedVoice, VoiceScript
-from tests.virtual_time import run
+from callagent.testing.virtual_time import run
 
 SETTINGS = RecognizerSettings()
 Heard = list[tuple[float, Transcript]]

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from callagent.errors import FunctionTimeout, ProviderError, WorkerDied
+from callagent.testing import virtual_time
 from callagent.testing.in_process import InProcessPool
 from callagent.workers.protocol import Lease, Plain, ProjectRuntime
-from tests import virtual_time
 
 
 def pool(name: str = "Echo") -> InProcessPool:

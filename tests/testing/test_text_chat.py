@@ -16,7 +16,7 @@ from callagent.call_info import EndReason
 from callagent.models.scripted import ScriptedModel, ScriptError
 from callagent.testing.in_process import InProcessPool
 from callagent.testing.text_chat import ChatOptions, run_chat
-from tests.virtual_time import run
+from callagent.testing.virtual_time import run
 
 FERRY = Path(__file__).parents[1] / "projects" / "ferry"
 

@@ -14,8 +14,8 @@ from callagent.agents.action import DelayResponse, LatencyControl
 from callagent.audio import FRAME_BYTES, FRAME_SECONDS
 from callagent.speech.protocol import RecognizerSettings, Transcript
 from callagent.speech.scripted import ScriptedVoice, VoiceScript
-from callagent.turns import Ears, TurnEvent, TurnSettings, TurnTaker
-from tests.virtual_time import run
+from callagent.testing.virtual_time import run
+from callagent.turns import CallerInput, TurnEvent, TurnManager, TurnSettings
 
 LOUD = struct.pack("<h", 8000) * (FRAME_BYTES // 2)
 SILENT = bytes(FRAME_BYTES)
@@ -120,12 +120,12 @@ class Conversation:
         self.wire = Wire()
         self.events: list[TurnEvent] = []
         self.told_at: list[float] = []
-        self.ears = Ears(self.ear, LoudnessActivity())
+        self.ears = CallerInput(self.ear, LoudnessActivity())
         self.sounds: Callable[[str], bytes | None] = lambda name: None
 
-    async def begin(self, settings: TurnSettings = TurnSettings(allow_on_first_turn=True)) -> TurnTaker:  # noqa: B008
+    async def begin(self, settings: TurnSettings = TurnSettings(allow_on_first_turn=True)) -> TurnManager:  # noqa: B008
         self.taker = await self._stack.enter_async_context(
-            TurnTaker(self.ears, self.voice, self._emit, settings, self.sounds)
+            TurnManager(self.ears, self.voice, self._emit, settings, self.sounds)
         )
         self.taker.start(self.wire)
         pump = asyncio.get_running_loop().create_task(self.wire.run())

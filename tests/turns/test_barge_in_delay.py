@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from callagent.audio import FRAME_BYTES, FRAME_SECONDS, SAMPLE_RATE
-from callagent.turns.voice_gate import Edge, VoiceEdge, VoiceGate
+from callagent.turns.voice_activity_gate import Edge, VoiceActivityGate, VoiceEdge
 
 pytest.importorskip("onnxruntime")
 pytestmark = pytest.mark.local
@@ -22,10 +22,10 @@ LINE_NOISE = 20
 """Of 32768: -64 dBFS."""
 
 
-def new_gate() -> VoiceGate:
+def new_gate() -> VoiceActivityGate:
     from callagent.speech.voice_activity import SileroVoiceActivity
 
-    return VoiceGate(SileroVoiceActivity())
+    return VoiceActivityGate(SileroVoiceActivity())
 
 
 def told(samples: list[float]) -> list[tuple[VoiceEdge, float]]:

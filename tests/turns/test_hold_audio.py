@@ -9,7 +9,7 @@ import pytest
 
 from callagent.audio import FRAME_BYTES
 from callagent.speech.scripted import ScriptedVoice, VoiceScript
-from callagent.turns import BargedIn, FloorYielded, TurnTaker, UtteranceFinished, UtteranceStarted
+from callagent.turns import BargedIn, FloorYielded, TurnManager, UtteranceFinished, UtteranceStarted
 from tests.turns.fakes import LATENCY, Conversation, hold, near, now
 
 LEVEL = 3000
@@ -25,7 +25,7 @@ def is_music(frame: bytes | None) -> bool:
     return frame is not None and struct.unpack("<h", frame[:2])[0] == LEVEL
 
 
-async def begin(call: Conversation) -> TurnTaker:
+async def begin(call: Conversation) -> TurnManager:
     """A voice that needs 0.3 s to begin, and ten characters a second."""
     call.voice = ScriptedVoice(VoiceScript(seconds_per_character=0.1, delay=0.3))
     return await call.begin()

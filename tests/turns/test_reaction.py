@@ -18,8 +18,8 @@ from callagent.audio import FRAME_BYTES, FRAME_SECONDS, SAMPLE_RATE
 from callagent.bench.labels import spoken_span
 from callagent.phone.mouth import wav_file
 from callagent.speech.scripted import ScriptedRecognizer, ScriptedUtterance, ScriptedVoice, VoiceScript
-from callagent.turns import CallerTurnEnded, Ears, TurnSettings, TurnTaker
-from tests.virtual_time import run
+from callagent.testing.virtual_time import run
+from callagent.turns import CallerInput, CallerTurnEnded, TurnManager, TurnSettings
 
 pytest.importorskip("onnxruntime")
 pytestmark = pytest.mark.local
@@ -72,7 +72,7 @@ async def trial(path: Path, seed: int, *, speaking: bool) -> tuple[float, float]
     line = Line(wav_file(path), random.Random(seed))
     recognizer = ScriptedRecognizer([ScriptedUtterance("stop it please", TRANSCRIPTION, ("stop",))] * 4)
     loop = asyncio.get_running_loop()
-    taker: TurnTaker
+    taker: TurnManager
 
     def heard(event: object) -> None:
         if isinstance(event, CallerTurnEnded):
@@ -80,7 +80,7 @@ async def trial(path: Path, seed: int, *, speaking: bool) -> tuple[float, float]
 
     voice = ScriptedVoice(VoiceScript(seconds_per_character=0.05, delay=VOICE))
     settings = TurnSettings(endpointing=ENDPOINTING, allow_on_first_turn=True)
-    async with TurnTaker(Ears(recognizer, SileroVoiceActivity()), voice, heard, settings) as taker:
+    async with TurnManager(CallerInput(recognizer, SileroVoiceActivity()), voice, heard, settings) as taker:
         taker.start(line)
         if speaking:
             taker.say(" ".join(["This goes on and on."] * 20))

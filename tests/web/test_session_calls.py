@@ -22,7 +22,7 @@ from callagent.errors import ProviderError
 from callagent.legs.leg import CallLeg
 from callagent.speech.scripted import ScriptedRecognizer, ScriptedVoice, VoiceScript
 from callagent.testing.in_process import InProcessPool
-from callagent.turns import Ears, TurnEvent, TurnSettings, TurnTaker
+from callagent.turns import CallerInput, TurnEvent, TurnManager, TurnSettings
 from callagent.web.access import guard
 from callagent.web.hooks import ServerHooks
 from callagent.web.sessions import SessionRoutes
@@ -63,17 +63,17 @@ class Served:
         self.routes = SessionRoutes(lambda: [project], hooks)
 
     def hold(self, leg: CallLeg, project: AgentProject, watcher: Callable[[TurnEvent], None]) -> asyncio.Task[None]:
-        def make_taker(emit: Any) -> TurnTaker:
+        def make_turn_manager(emit: Any) -> TurnManager:
             def tell(event: TurnEvent) -> None:
                 watcher(event)
                 emit(event)
 
-            ears = Ears(ScriptedRecognizer(list(self.heard)), LoudnessActivity())
+            ears = CallerInput(ScriptedRecognizer(list(self.heard)), LoudnessActivity())
             voice = ScriptedVoice(VoiceScript(seconds_per_character=0.01))
-            return TurnTaker(ears, voice, tell, TurnSettings(endpointing=0.2))
+            return TurnManager(ears, voice, tell, TurnSettings(endpointing=0.2))
 
         services = CallServices(self.store, lambda handoff: pytest.fail("nobody is called"))  # type: ignore[arg-type]
-        call = Call(leg, project, make_taker, services, CallSettings())
+        call = Call(leg, project, make_turn_manager, services, CallSettings())
         self.calls.append(call)
 
         async def run() -> None:

@@ -28,10 +28,10 @@ from callagent.call_info import EndReason
 from callagent.errors import ProjectError
 from callagent.models.scripted import ScriptedModel
 from callagent.testing.in_process import InProcessPool
+from callagent.testing.virtual_time import run
 from tests.agents.adk.support import PROJECTS, driven, write_project
 from tests.agents.driving import results, words
 from tests.agents.flows.support import call_info, of
-from tests.virtual_time import run
 
 DESK = PROJECTS / "adk_desk"
 PHONE = """

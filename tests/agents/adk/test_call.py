@@ -14,11 +14,11 @@ from callagent.models.scripted import ScriptedModel
 from callagent.records import CallRecord
 from callagent.speech.scripted import ScriptedRecognizer, ScriptedVoice
 from callagent.testing.in_process import InProcessPool
-from callagent.turns import Ears, TurnSettings, TurnTaker
+from callagent.testing.virtual_time import run
+from callagent.turns import CallerInput, TurnManager, TurnSettings
 from tests.agents.adk.support import write_project
 from tests.call.test_call import MemoryStore
 from tests.fakes import FakeLeg, LoudnessActivity
-from tests.virtual_time import run
 
 FILES = {
     "root_agent.yaml": """
@@ -60,16 +60,16 @@ def play(project: Path) -> tuple[CallRecord, FakeLeg, list[TransferTarget]]:
         for at, key in ((9.0, "1"), (9.5, "2"), (10.0, "3"), (10.5, "#")):
             loop.call_later(at, leg.presses, key)
 
-        def make_taker(emit: Any) -> TurnTaker:
-            ears = Ears(ScriptedRecognizer(["my account", "a person please"]), LoudnessActivity())
-            return TurnTaker(ears, ScriptedVoice(), emit, TurnSettings())
+        def make_turn_manager(emit: Any) -> TurnManager:
+            ears = CallerInput(ScriptedRecognizer(["my account", "a person please"]), LoudnessActivity())
+            return TurnManager(ears, ScriptedVoice(), emit, TurnSettings())
 
         services = CallServices(MemoryStore(), resolve, lambda provider, name: False)  # type: ignore[arg-type]
         settings = TreeSettings(greeting="Good morning.")
         loaded = load_adk_project(
             project, ScriptedModel.from_entries(*SCRIPT), InProcessPool(adk_runtime(project)), settings
         )
-        record = await Call(leg, loaded, make_taker, services, CallSettings()).run()
+        record = await Call(leg, loaded, make_turn_manager, services, CallSettings()).run()
         return record, leg, targets
 
     return run(scene())

@@ -15,6 +15,7 @@ from callagent.agents.action import (
     HangUp,
 )
 from callagent.call_info import EndReason
+from callagent.testing.virtual_time import run
 from tests.agents.flows.support import (
     FERRY,
     driven,
@@ -24,7 +25,6 @@ from tests.agents.flows.support import (
     words,
     write_project,
 )
-from tests.virtual_time import run
 
 
 def call(name: str, **arguments: Any) -> dict[str, Any]:

@@ -11,8 +11,8 @@ from callagent.agents.action import LimitReached
 from callagent.agents.flows import FlowSettings
 from callagent.agents.flows.messages import MAX_MESSAGES, MessageFailed, MessageRules, Outbox, OutgoingMessage
 from callagent.call_info import EndReason
+from callagent.testing.virtual_time import run
 from tests.agents.flows.support import call_info, driven, function, of, words, write_project
-from tests.virtual_time import run
 
 TEMPLATES = """\
 sms_templates:

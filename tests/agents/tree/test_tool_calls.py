@@ -7,10 +7,10 @@ import pytest
 
 from callagent.agents.action import FunctionEnded
 from callagent.agents.tree.tool_calls import as_result, parse_arguments
+from callagent.testing.virtual_time import run
 from tests.agents.driving import words
 from tests.agents.flows.support import of
 from tests.agents.tree.support import Functions, code_tool, driven, llm
-from tests.virtual_time import run
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ class VoiceEdge:
 
 
 @dataclass(frozen=True, slots=True)
-class GateSettings:
+class VoiceActivitySettings:
     """Seconds, and probabilities.
 
     Chosen with Silero's detector on 276 labelled telephone recordings: from the first sound to BARGED 90 ms in the
@@ -71,10 +71,12 @@ class GateSettings:
     """Seconds above the afterglow that are speech; a shorter sound is a stop's release, a breath or a click."""
 
 
-class VoiceGate:
+class VoiceActivityGate:
     """Hysteresis over frames of 20 ms. Gaps of up to two frames do not start the count of `min_speech` anew."""
 
-    def __init__(self, voice_activity: VoiceActivity, settings: GateSettings = GateSettings()) -> None:
+    def __init__(
+        self, voice_activity: VoiceActivity, settings: VoiceActivitySettings = VoiceActivitySettings()
+    ) -> None:
         self._voice_activity = voice_activity
         self._settings = settings
         self.speaking = False

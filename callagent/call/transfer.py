@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from callagent.agents.action import Handoff, HandoffFailed, HangUp
-from callagent.call.outage import Outages
-from callagent.call.record import Recorder
+from callagent.call.fallback import Fallback
+from callagent.call.recorder import Recorder
 from callagent.call.state import LastWordsPlayed, TransferEnded
 from callagent.call_info import EndReason
 from callagent.errors import CallagentError
@@ -22,7 +22,7 @@ MAX_REFUSED = 10
 """Transfers beyond the limit that an agent is refused before its part of the call is over."""
 
 
-class Leaving:
+class Transfer:
     """One call's, one step at a time; each ends with an event in the call's inbox."""
 
     def __init__(
@@ -115,7 +115,7 @@ class Leaving:
         self._recorder.transfer(target, outcome, asyncio.get_running_loop().time())
         self._recorder.handoff(handoff.destination, handoff.reason, outcome.status.value)
 
-    def outcome(self, handoff: Handoff, outcome: TransferOutcome, outages: Outages) -> EndReason | HandoffFailed:
+    def outcome(self, handoff: Handoff, outcome: TransferOutcome, outages: Fallback) -> EndReason | HandoffFailed:
         """What follows for the call."""
         if outcome.limit:
             self._recorder.limit_reached(outcome.limit, outcome.detail, asyncio.get_running_loop().time())

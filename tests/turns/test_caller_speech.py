@@ -3,15 +3,7 @@ from __future__ import annotations
 import asyncio
 
 from callagent.agents.action import DigitSettings, ListenSettings
-from callagent.turns import (
-    BargedIn,
-    CallerTurnEnded,
-    Ears,
-    FloorState,
-    FloorYielded,
-    NoInput,
-    PlayoutPaused,
-)
+from callagent.turns import BargedIn, CallerInput, CallerTurnEnded, FloorState, FloorYielded, NoInput, PlayoutPaused
 from tests.turns.fakes import QUESTION, Conversation, LoudnessActivity, hold, near
 
 
@@ -104,7 +96,7 @@ def test_without_speech_the_first_key_is_waited_for_as_long_as_the_agent_says() 
 
 def test_without_a_recogniser_keys_still_count_and_speech_does_not() -> None:
     async def scenario(call: Conversation) -> None:
-        call.ears = Ears(None, LoudnessActivity())
+        call.ears = CallerInput(None, LoudnessActivity())
         taker = await call.begin()
         taker.say(QUESTION)
         taker.listen(ListenSettings(digits=DigitSettings(max_digits=1)))

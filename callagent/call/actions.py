@@ -22,21 +22,23 @@ from callagent.agents.action import (
     WaitEnded,
     WaitStarted,
 )
-from callagent.call.media import Tape
-from callagent.call.record import Recorder
-from callagent.call.voice import CallVoice
+from callagent.call.recorder import Recorder
+from callagent.call.recording_tap import RecordingTap
+from callagent.call.voice import SpeechSettings
 from callagent.errors import CallagentError
 from callagent.legs.leg import CallLeg
 from callagent.log import get_logger
-from callagent.turns import TurnTaker
+from callagent.turns import TurnManager
 
 log = get_logger(__name__)
 
 
-class Performer:
+class AgentActions:
     """One call's."""
 
-    def __init__(self, leg: CallLeg, taker: TurnTaker, recorder: Recorder, voice: CallVoice, tape: Tape) -> None:
+    def __init__(
+        self, leg: CallLeg, taker: TurnManager, recorder: Recorder, voice: SpeechSettings, tape: RecordingTap
+    ) -> None:
         self._leg = leg
         self._taker = taker
         self._recorder = recorder

@@ -3,9 +3,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from callagent.agents.action import ModelAnswered, StepEntered
-from callagent.call.record import Recorder
+from callagent.call.recorder import Recorder
 from callagent.call_info import CallInfo
-from callagent.turns import TurnRecord
+from callagent.turns import TurnTimings
 
 INFO = CallInfo("1", "inbound", "+15550100", "42", "sip", datetime(2026, 3, 2, tzinfo=UTC))
 SAVED = {"name": "save_entities", "arguments": {"pin": "1234"}}
@@ -26,6 +26,6 @@ def test_a_request_to_the_model_is_kept_with_its_place_its_tokens_and_its_calls(
 
 def test_of_hidden_key_presses_the_models_arguments_are_not_kept() -> None:
     kept = recorder()
-    kept.caller_turn(TurnRecord(), "", "1234", hidden=True, now=101.0)
+    kept.caller_turn(TurnTimings(), "", "1234", hidden=True, now=101.0)
     kept.did(ModelAnswered(101.0, None, 101.5, calls=[SAVED]), 101.5)
     assert kept.record.turns[1].requests[0].calls == [{"name": "save_entities"}]

@@ -69,7 +69,7 @@ def _primary(language: str) -> str:
     return language.partition("-")[0].lower()
 
 
-class Outages:
+class Fallback:
     """One call's count of providers' outages."""
 
     def __init__(self, fallback: str = "") -> None:

@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 
 from callagent.audio import FRAME_BYTES, dtmf_frames
-from callagent.turns.voice_gate import Edge, GateSettings, VoiceGate
+from callagent.turns.voice_activity_gate import Edge, VoiceActivityGate, VoiceActivitySettings
 
 LOUD = b"\x00\x20" * (FRAME_BYTES // 2)
-SETTINGS = GateSettings(
+SETTINGS = VoiceActivitySettings(
     start_threshold=0.5, stop_threshold=0.3, min_speech=0.08, hangover=0.2, barge_evidence=5.3, loud_level=20000
 )
 
@@ -24,7 +24,7 @@ class Scripted:
 def edges(*probabilities: float, frame: bytes = LOUD) -> list[tuple[Edge, float, float]]:
     """Frames from 0 s on: what edge, when it says it was, when it was told."""
     activity = Scripted()
-    gate = VoiceGate(activity, SETTINGS)
+    gate = VoiceActivityGate(activity, SETTINGS)
     told = []
     for number, probability in enumerate(probabilities, 1):
         activity.probability = probability
@@ -75,7 +75,7 @@ def test_a_loud_frame_is_speech_sooner() -> None:
 def test_a_key_press_is_no_speech_and_what_follows_it_is(frame: bytes, silent: int) -> None:
     key = next(dtmf_frames("5"))
     activity, told = Scripted(), []
-    gate = VoiceGate(activity, SETTINGS)
+    gate = VoiceActivityGate(activity, SETTINGS)
     activity.probability = 0.9
     for number, one in enumerate([key] * 10 + [frame] * 25, 1):
         told += [(edge.edge, round(edge.at / 0.02)) for edge in gate.feed(one, number * 0.02)]
@@ -85,7 +85,7 @@ def test_a_key_press_is_no_speech_and_what_follows_it_is(frame: bytes, silent: i
 @pytest.mark.parametrize(("burst", "ended"), [(1, 0.2), (2, 0.28)])
 def test_a_stops_release_in_the_afterglow_is_not_where_speech_ends(burst: int, ended: float) -> None:
     activity, afterglow = Scripted(), b"\x40\x00" * (FRAME_BYTES // 2)
-    gate, told = VoiceGate(activity, SETTINGS), []
+    gate, told = VoiceActivityGate(activity, SETTINGS), []
     frames = [LOUD] * 10 + [afterglow] * 2 + [LOUD] * burst + [afterglow] * 3
     for number, frame in enumerate(frames + [afterglow] * 20, 1):
         activity.probability = 0.9 if number <= len(frames) else 0.0

@@ -10,7 +10,7 @@ PROMPTED_SILENCES = 3
 """Silent turns in a row for which missing media does not end the call: the agent prompts the caller after each."""
 
 
-class SilentCaller:
+class MediaTimeout:
     """Tells the leg when missing media may end the call.
 
     Many phones send nothing at all while they are muted, which on the wire looks like a caller who has vanished. As

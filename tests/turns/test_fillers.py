@@ -3,14 +3,16 @@ from __future__ import annotations
 import pytest
 
 from callagent.agents.action import DelayResponse, LatencyControl
-from callagent.turns.arbiter import DISTANCE, TRANSITIONS, TURN, Arbiter, Effect, Input, WaitState
+from callagent.turns.fillers import DISTANCE, TRANSITIONS, TURN, Effect, FillerSchedule, Input, WaitState
 
 FIRST, SECOND = DelayResponse("One moment.", 2.0), DelayResponse("[Ring]", 3.0)
 PHRASE = DelayResponse("Let me think.", 1.0)
 
 
-def waiting(*responses: DelayResponse, delay: float = 0.0, silence: float = 0.0, started: float = 0.0) -> Arbiter:
-    arbiter = Arbiter()
+def waiting(
+    *responses: DelayResponse, delay: float = 0.0, silence: float = 0.0, started: float = 0.0
+) -> FillerSchedule:
+    arbiter = FillerSchedule()
     arbiter.begin(1, LatencyControl(delay, silence, responses), started)
     return arbiter
 
@@ -54,7 +56,7 @@ def test_two_waits_never_speak_at_once_and_keep_their_distance() -> None:
 
 
 def test_a_functions_response_goes_before_a_phrase_that_was_due_earlier() -> None:
-    arbiter = Arbiter()
+    arbiter = FillerSchedule()
     arbiter.begin(-1, LatencyControl(1.0, 0.0, (PHRASE,)), 0.0)
     arbiter.begin(1, LatencyControl(2.0, 0.0, (FIRST,)), 0.0)
     # Words were being said until now: both are due.
@@ -91,7 +93,7 @@ def test_a_wait_that_begins_while_an_old_response_ends_has_its_turn_after_it() -
 
 
 def test_the_turn_itself_is_a_wait_with_a_sound_and_no_words() -> None:
-    arbiter = Arbiter()
+    arbiter = FillerSchedule()
     assert not arbiter.wants_sound
     arbiter.begin(TURN, None, 0.0)
     assert (arbiter.wants_sound, arbiter.deadline) == (True, None)
@@ -113,7 +115,7 @@ def test_a_cut_forgets_all() -> None:
 
 
 def test_an_end_of_nothing_and_an_empty_list_are_harmless() -> None:
-    arbiter = Arbiter()
+    arbiter = FillerSchedule()
     assert (arbiter.end(7), arbiter.answer()) == (None, None)
     arbiter.heard(None, 1.0)
     arbiter.begin(1, LatencyControl(0.0, 1.0, ()), 0.0)

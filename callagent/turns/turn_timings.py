@@ -15,7 +15,7 @@ class Span:
 
 
 @dataclass(slots=True)
-class TurnRecord:
+class TurnTimings:
     """The caller's utterance and the agent's reply. None: it did not happen (yet)."""
 
     speech_started: float | None = None

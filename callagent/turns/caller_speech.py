@@ -7,20 +7,20 @@ from collections import deque
 
 from callagent.agents.action import ListenSettings
 from callagent.turns.digits import DigitCollector
-from callagent.turns.listener import Ears, Listener
-from callagent.turns.record import TurnRecord
-from callagent.turns.voice_gate import Edge, VoiceEdge, VoiceGate
+from callagent.turns.listener import CallerInput, Listener
+from callagent.turns.turn_timings import TurnTimings
+from callagent.turns.voice_activity_gate import Edge, VoiceActivityGate, VoiceEdge
 
 MOST_EARLY_KEYS = 32
 RECENT_FRAMES = 400
 """8 s: as much as a turn model hears."""
 
 
-class CallerVoice:
+class CallerSpeech:
     """Joins gate, listener and digit collector. No clock, no timers."""
 
-    def __init__(self, ears: Ears, acknowledgements: frozenset[str]) -> None:
-        self._gate = VoiceGate(ears.voice_activity, ears.gate)
+    def __init__(self, ears: CallerInput, acknowledgements: frozenset[str]) -> None:
+        self._gate = VoiceActivityGate(ears.voice_activity, ears.gate)
         self.listener = Listener(acknowledgements, ears.language)
         self.turn_model = ears.turn_model
         self.settings = ListenSettings()
@@ -121,10 +121,10 @@ class CallerVoice:
 
     # the turn
 
-    def end_turn(self, now: float) -> TurnRecord:
+    def end_turn(self, now: float) -> TurnTimings:
         """The instants of the turn that ends now."""
         spoke = self._turn_started is not None
-        record = TurnRecord(
+        record = TurnTimings(
             speech_started=self._turn_started,
             speech_ended=self.last_ended if spoke and not self._gate.speaking else None,
             transcript_ready=self.listener.ready,

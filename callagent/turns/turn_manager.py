@@ -9,15 +9,15 @@ from typing import Protocol, Self
 from callagent.agents.action import LatencyControl, ListenSettings
 from callagent.log import get_logger
 from callagent.speech.protocol import Voice, VoiceSettings
-from callagent.turns.agent_voice import Sounds
-from callagent.turns.caller_voice import CallerVoice
+from callagent.turns.agent_speech import Sounds
+from callagent.turns.caller_speech import CallerSpeech
 from callagent.turns.events import TurnEvent
 from callagent.turns.floor import FloorState
-from callagent.turns.listener import Ears
+from callagent.turns.listener import CallerInput
 from callagent.turns.moderator import Moderator
 from callagent.turns.playout import Utterance, UtteranceKind
-from callagent.turns.record import TurnRecord
 from callagent.turns.settings import TurnSettings
+from callagent.turns.turn_timings import TurnTimings
 
 log = get_logger(__name__)
 
@@ -34,19 +34,19 @@ class WireMedia(Protocol):
         """Seconds taken and not yet played."""
 
 
-class TurnTaker:
+class TurnManager:
     """One call's turn-taker. Made, used and closed on the event loop; only `next_frame` is for the pump thread."""
 
     def __init__(
         self,
-        ears: Ears,
+        ears: CallerInput,
         voice: Voice,
         emit: Callable[[TurnEvent], None],
         settings: TurnSettings = TurnSettings(),  # noqa: B008
         sounds: Sounds = lambda name: None,
     ) -> None:
         self._recognizer = ears.recognizer
-        self._caller = CallerVoice(ears, settings.acknowledgements)
+        self._caller = CallerSpeech(ears, settings.acknowledgements)
         self._moderator = Moderator(self._caller, voice, emit, settings, sounds)
         self._agent = self._moderator.agent
 
@@ -156,7 +156,7 @@ class TurnTaker:
         await self._agent.played_out()
 
     @property
-    def record(self) -> TurnRecord:
+    def record(self) -> TurnTimings:
         """Of the present turn; the call adds what it knows."""
         return self._moderator.record
 

@@ -99,7 +99,7 @@ class _Schedule:
         self.due = max(self.due, now + self._delay)
 
 
-class Arbiter:
+class FillerSchedule:
     """One call's. No clock, no I/O; ask `due` at `deadline` when nothing is being said."""
 
     def __init__(self) -> None:

@@ -48,7 +48,7 @@ class _Loop:
         return frame if position else fade(frame, rising=True)
 
 
-class Bed:
+class BackgroundAudio:
     """One call's. `under` is for the pump thread, the rest for the event loop."""
 
     def __init__(self) -> None:

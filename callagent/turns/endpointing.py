@@ -35,7 +35,7 @@ class TurnModel(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class PatienceSettings:
+class EndpointingSettings:
     """Seconds of silence."""
 
     normal: float = 0.5
@@ -47,7 +47,7 @@ class PatienceSettings:
     """Of the model's probability."""
 
 
-def patience(settings: PatienceSettings, text: str, digits: int, opinion: float | None) -> float:
+def patience(settings: EndpointingSettings, text: str, digits: int, opinion: float | None) -> float:
     """Seconds of silence that end a turn in which `text` was said; `digits`: how many are asked for, 0 where none."""
     if _sounds_unfinished(text) or 0 < spoken_digits(text) < digits:
         return max(settings.normal, settings.unfinished)
@@ -81,10 +81,10 @@ def _sounds_unfinished(text: str) -> bool:
     return last.endswith((",", "…", "...", "-")) or last.strip(_EDGES) in _UNFINISHED
 
 
-class Patience:
+class Endpointing:
     """One call's: asks the turn model once in each silence, and says how long this one may last."""
 
-    def __init__(self, model: TurnModel | None, settings: PatienceSettings, changed: Callable[[], None]) -> None:
+    def __init__(self, model: TurnModel | None, settings: EndpointingSettings, changed: Callable[[], None]) -> None:
         self._model = model
         self._settings = settings
         self._changed = changed
@@ -112,7 +112,7 @@ class Patience:
 
     def seconds(self, listen: ListenSettings, text: str) -> float:
         default = self._settings
-        settings = PatienceSettings(
+        settings = EndpointingSettings(
             normal=default.normal if listen.endpointing is None else listen.endpointing,
             finished=default.finished,
             unfinished=default.unfinished if listen.unfinished is None else listen.unfinished,

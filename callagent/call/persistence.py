@@ -8,14 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 from callagent.agents.action import Agent
-from callagent.call.record import Recorder
+from callagent.call.recorder import Recorder
 from callagent.call.state import END_FUNCTION_ATTEMPTS, CallSettings
 from callagent.call_info import EndReason
 from callagent.log import Logger
 from callagent.records import RecordWriter
 
 
-class Keeping:
+class Persistence:
     """One call's ties to the store."""
 
     def __init__(self, store: RecordWriter, recorder: Recorder, settings: CallSettings, log: Logger) -> None:

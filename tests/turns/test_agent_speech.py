@@ -13,7 +13,7 @@ from callagent.turns import (
     UtteranceFinished,
     UtteranceStarted,
 )
-from callagent.turns.agent_voice import AgentVoice
+from callagent.turns.agent_speech import AgentSpeech
 from callagent.turns.playout import Utterance, UtteranceKind
 from tests.turns.fakes import LATENCY, SLOW, Conversation, hold, near
 
@@ -47,7 +47,7 @@ class Told:
 
 async def test_a_pump_thread_takes_the_frames_and_the_loop_is_told() -> None:
     told, sent, stop = Told(), [], threading.Event()
-    agent = AgentVoice(ScriptedVoice(VoiceScript(seconds_per_character=0.02)), 5.0, told)
+    agent = AgentSpeech(ScriptedVoice(VoiceScript(seconds_per_character=0.02)), 5.0, told)
 
     def pump() -> None:
         while not stop.is_set():
@@ -86,8 +86,8 @@ async def test_a_pump_that_outlives_the_loop_is_told_nothing() -> None:
     told = Told()
     loop = asyncio.new_event_loop()
 
-    async def make() -> AgentVoice:
-        agent = AgentVoice(ScriptedVoice(), 5.0, told)
+    async def make() -> AgentSpeech:
+        agent = AgentSpeech(ScriptedVoice(), 5.0, told)
         agent.say("late", interruptible=True, kind=UtteranceKind.SPEECH)
         await asyncio.sleep(0.01)
         return agent

@@ -9,7 +9,7 @@ from pathlib import Path
 from time import monotonic
 
 from callagent.audio import FRAME_BYTES, FRAME_SECONDS
-from callagent.call.record import Recorder
+from callagent.call.recorder import Recorder
 from callagent.call_info import RecordingWish
 from callagent.legs.leg import FrameSink, FrameSource, Media, MediaStatistics
 from callagent.log import Logger
@@ -94,7 +94,7 @@ def _next(frames: deque[bytes]) -> bytes:
     return frames.popleft() if frames else _SILENCE
 
 
-class Tape:
+class RecordingTap:
     """Who hears one call besides its parties: its recording, where calls are recorded, and people who listen in."""
 
     def __init__(self, folder: Path | None, recorder: Recorder, log: Logger) -> None:

@@ -9,7 +9,7 @@ from callagent.agents.action import DelayResponse, LatencyControl
 from callagent.audio import FRAME_BYTES
 from callagent.speech.scripted import ScriptedVoice
 from callagent.turns import BargedIn, UtteranceStarted
-from callagent.turns.bed import Bed, render
+from callagent.turns.background_audio import BackgroundAudio, render
 from tests.turns.fakes import QUESTION, SLOW, Conversation, Wire, hold, near
 
 STEADY = struct.pack("<h", 1000) * 1600
@@ -29,7 +29,7 @@ def test_a_sound_is_made_as_loud_as_it_is_to_be() -> None:
 
 
 def test_the_background_is_under_the_words_and_between_them() -> None:
-    bed = Bed()
+    bed = BackgroundAudio()
     bed.set_background(render(STEADY, -40.0))
     assert bed.under(None) is not None
     assert level(bed.under(None)) == 327
@@ -40,7 +40,7 @@ def test_the_background_is_under_the_words_and_between_them() -> None:
 
 
 def test_the_thinking_sound_is_never_under_words_and_fades_within_a_frame() -> None:
-    bed = Bed()
+    bed = BackgroundAudio()
     bed.set_thinking(render(STEADY, -40.0))
     assert bed.under(None) is None
     bed.think(True)
@@ -57,7 +57,7 @@ def test_the_thinking_sound_is_never_under_words_and_fades_within_a_frame() -> N
 
 
 def test_mixing_costs_the_media_path_next_to_nothing() -> None:
-    bed = Bed()
+    bed = BackgroundAudio()
     bed.set_background(render(STEADY, -40.0))
     bed.set_thinking(render(STEADY, -40.0))
     bed.think(True)

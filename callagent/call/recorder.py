@@ -28,8 +28,8 @@ from callagent.turns import (
     Span,
     SpeechFailed,
     TurnEvent,
-    TurnRecord,
     TurnReopened,
+    TurnTimings,
     Utterance,
     UtteranceFinished,
     UtteranceKind,
@@ -65,7 +65,7 @@ class Recorder:
             started_at=_iso(info.started),
         )
         self._turn = TurnEntry(number=0)
-        self._instants: list[tuple[TurnEntry, TurnRecord]] = []
+        self._instants: list[tuple[TurnEntry, TurnTimings]] = []
         self._utterances: dict[int, tuple[TurnEntry, Spoken]] = {}
         self._made: dict[str, tuple[float, float]] = {}
         """Words of the present turn -> when the voice was asked for them, and when it began to answer."""
@@ -112,7 +112,7 @@ class Recorder:
     def answered(self, now: float) -> None:
         self.record.answered_at = self._datetime(now)
 
-    def caller_turn(self, record: TurnRecord, text: str, digits: str, *, hidden: bool, now: float) -> None:
+    def caller_turn(self, record: TurnTimings, text: str, digits: str, *, hidden: bool, now: float) -> None:
         """A new turn begins with what the caller did; all empty: silence."""
         self._turn = TurnEntry(
             number=len(self.record.turns),
@@ -284,7 +284,7 @@ class Recorder:
             if pause["ended_at"] is None:
                 pause.update(ended_at=self._at(at), resumed=resumed)
 
-    def _instants_of(self, instants: TurnRecord) -> dict[str, float | None]:
+    def _instants_of(self, instants: TurnTimings) -> dict[str, float | None]:
         names = (
             *("speech_started", "speech_ended", "transcript_ready", "turn_ended", "first_token"),
             *("voice_asked", "voice_answered"),
@@ -299,7 +299,7 @@ class Recorder:
         return _iso(self._started + timedelta(seconds=now - self._began))
 
 
-def _latency_of(instants: TurnRecord) -> dict[str, float | None]:
+def _latency_of(instants: TurnTimings) -> dict[str, float | None]:
     stages: dict[str, Any] = {
         "response": instants.response_delay,
         "endpointing": instants.endpointing_delay,

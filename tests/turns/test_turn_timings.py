@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from callagent.turns import TurnRecord
+from callagent.turns import TurnTimings
 
 
 def test_delays_are_derived_from_the_instants() -> None:
-    record = TurnRecord(
+    record = TurnTimings(
         speech_ended=10.0,
         transcript_ready=10.6,
         turn_ended=10.7,
@@ -21,6 +21,6 @@ def test_delays_are_derived_from_the_instants() -> None:
 
 
 def test_a_delay_of_what_did_not_happen_is_none() -> None:
-    record = TurnRecord(first_audio=1.0)
+    record = TurnTimings(first_audio=1.0)
     assert record.response_delay is None
     assert record.barge_in_reaction is None

@@ -7,13 +7,7 @@ import pytest
 
 from callagent.agents.action import DigitSettings, ListenSettings
 from callagent.speech.scripted import ScriptedVoice, VoiceScript
-from callagent.turns import (
-    CallerTurnEnded,
-    FloorState,
-    FloorYielded,
-    NoInput,
-    TurnTaker,
-)
+from callagent.turns import CallerTurnEnded, FloorState, FloorYielded, NoInput, TurnManager
 from tests.turns.fakes import LATENCY, SLOW, Conversation, Wire, hold, near, now
 
 
@@ -159,7 +153,7 @@ def test_whatever_happens_the_agent_is_silent_in_the_callers_turn_and_the_call_g
     """A minute of speech, noise, keys, words, fillers and slow answers at random; then silence."""
     chance = random.Random(seed)
 
-    async def agent(call: Conversation, taker: TurnTaker) -> None:
+    async def agent(call: Conversation, taker: TurnManager) -> None:
         answered = -1
         while True:
             turns = len(call.of(CallerTurnEnded) + call.of(NoInput))
@@ -175,7 +169,7 @@ def test_whatever_happens_the_agent_is_silent_in_the_callers_turn_and_the_call_g
                 taker.listen(ListenSettings(digits=digits if chance.random() < 0.4 else None))
             await asyncio.sleep(0.02)
 
-    async def caller(call: Conversation, taker: TurnTaker) -> None:
+    async def caller(call: Conversation, taker: TurnManager) -> None:
         while now() < 60:
             await asyncio.sleep(chance.expovariate(1))
             call.ear.finals = [chance.choice(["", "okay", "four people"])]

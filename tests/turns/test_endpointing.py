@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 
 from callagent.agents.action import DigitSettings, ListenSettings
-from callagent.turns import CallerTurnEnded, Ears
-from callagent.turns.patience import PatienceSettings, patience, spoken_digits
+from callagent.turns import CallerInput, CallerTurnEnded
+from callagent.turns.endpointing import EndpointingSettings, patience, spoken_digits
 from tests.turns.fakes import Conversation, hold, near, now
 
-SETTINGS = PatienceSettings(normal=0.5, finished=0.35, unfinished=1.2)
+SETTINGS = EndpointingSettings(normal=0.5, finished=0.35, unfinished=1.2)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ class Model:
 def test_a_turn_model_shortens_or_lengthens_the_silence(opinion: float | None, waited: float) -> None:
     async def scenario(call: Conversation) -> None:
         model = Model(opinion)
-        call.ears = Ears(call.ear, call.ears.voice_activity, turn_model=model)
+        call.ears = CallerInput(call.ear, call.ears.voice_activity, turn_model=model)
         taker = await call.begin()
         taker.listen()
         call.ear.finals = ["a table for four"]
@@ -148,7 +148,7 @@ def test_a_turn_model_shortens_or_lengthens_the_silence(opinion: float | None, w
 
 def test_a_model_that_is_slow_is_overtaken_by_the_silence() -> None:
     async def scenario(call: Conversation) -> None:
-        call.ears = Ears(call.ear, call.ears.voice_activity, turn_model=Model(0.1, seconds=5.0))
+        call.ears = CallerInput(call.ear, call.ears.voice_activity, turn_model=Model(0.1, seconds=5.0))
         taker = await call.begin()
         taker.listen()
         call.ear.finals = ["a table for four"]

@@ -10,13 +10,13 @@ from typing import Protocol
 from callagent.agents.action import DelayResponse, LatencyControl
 from callagent.audio import FRAME_BYTES, FRAME_SECONDS
 from callagent.speech.protocol import Voice, VoiceSettings
-from callagent.turns.arbiter import TURN, Arbiter, Effect, is_sound
-from callagent.turns.bed import Bed, render
+from callagent.turns.background_audio import BackgroundAudio, render
+from callagent.turns.fillers import TURN, Effect, FillerSchedule, is_sound
 from callagent.turns.playout import Cue, Playout, Utterance, UtteranceKind
 from callagent.turns.speaker import Speaker
 
 
-class AgentVoiceListener(Protocol):
+class AgentSpeechListener(Protocol):
     """Who is told of what the caller hears."""
 
     def utterance_started(self, utterance: Utterance, at: float) -> None: ...
@@ -36,11 +36,11 @@ Sounds = Callable[[str], bytes | None]
 """A sound by its name, as PCM; None: there is none of that name."""
 
 
-class AgentVoice:
+class AgentSpeech:
     """Joins playout, speaker, arbiter and bed; tells `told` on the loop."""
 
     def __init__(
-        self, voice: Voice, voice_wait: float, told: AgentVoiceListener, sounds: Sounds = lambda name: None
+        self, voice: Voice, voice_wait: float, told: AgentSpeechListener, sounds: Sounds = lambda name: None
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._told = told
@@ -59,10 +59,10 @@ class AgentVoice:
         self._idle = asyncio.Event()
         self._idle.set()
         self._sounds = sounds
-        self._bed = Bed()
+        self._bed = BackgroundAudio()
         self._without_words = 0
         """Frames of the bed alone that were taken last. The pump's."""
-        self._arbiter = Arbiter()
+        self._arbiter = FillerSchedule()
         self._filler_timer: asyncio.TimerHandle | None = None
         self._filler_said: Utterance | None = None
         self._cancellable: list[Utterance] = []
