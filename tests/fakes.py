@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from callagent.agents.action import Action, Agent, AgentRecord, CallerTurn, HandoffFailed, Listen, MetricWriter, Say
+from callagent.agents import Action, Agent, AgentRecord, CallerTurn, HandoffFailed, Listen, MetricWriter, Say
 from callagent.audio import FRAME_SAMPLES, FRAME_SECONDS
 from callagent.call_info import NO_HEADERS, CallInfo, EndReason
 from callagent.legs.leg import (

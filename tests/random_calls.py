@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from callagent.agents.action import (
+from callagent.agents import (
     Action,
     AgentRecord,
     CallerTurn,

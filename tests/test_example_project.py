@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from callagent.agents.action import (
+from callagent.agents import (
     Action,
     Agent,
     AgentRecord,

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from callagent.agents.action import Listen, Say
+from callagent.agents import Listen, Say
 from callagent.audio import FRAME_SECONDS
 from callagent.call import Call, CallServices, CallSettings
 from callagent.models import Delta, FailoverModel, Message, ModelSettings, Tool

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from callagent.agents.action import AgentProject
+from callagent.agents import AgentProject
 from callagent.agents.adk import adk_runtime, load_adk_project
 from callagent.agents.cx import cx_runtime, load_cx_app
 from callagent.agents.flows import load_flow_project, project_runtime

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from callagent.agents.action import Action, CallerTurn, Handoff, HandoffFailed, HangUp, Listen, ModelAnswered, Say
+from callagent.agents import Action, CallerTurn, Handoff, HandoffFailed, HangUp, Listen, ModelAnswered, Say
 from callagent.audio import FRAME_SECONDS, SAMPLE_RATE
 from callagent.call import Call, CallServices, CallSettings, ProvidersFailed, SpeechMade
 from callagent.call_info import EndReason

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from callagent.agents.action import Handoff, HandoffFailed, HangUp
+from callagent.agents import Handoff, HandoffFailed, HangUp
 from callagent.call import Call, CallServices, CallSettings
 from callagent.config import Target
 from callagent.server.targets import TargetRefused, resolve_target

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from callagent.agents.action import Agent, CallerTurn
+from callagent.agents import Agent, CallerTurn
 from callagent.agents.adk import adk_runtime, load_adk_project
 from callagent.agents.cx import cx_runtime, load_cx_app
 from callagent.bench.figures import percentiles

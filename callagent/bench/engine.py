@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from callagent.agents.action import CallerTurn
+from callagent.agents import CallerTurn
 from callagent.agents.flows import FlowProject, FlowSettings, load_flow_project, project_runtime
 from callagent.bench.callbacks import measure_callbacks
 from callagent.bench.figures import percentiles

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from callagent.agents.action import (
+from callagent.agents import (
     Action,
     ControlRecording,
     FunctionEnded,

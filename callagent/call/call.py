@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 
-from callagent.agents.action import (
+from callagent.agents import (
     Action,
     Agent,
     AgentProject,

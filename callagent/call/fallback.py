@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import cycle, islice
 from typing import Final
 
-from callagent.agents.action import DelayResponse, Handoff, HangUp, LatencyControl
+from callagent.agents import DelayResponse, Handoff, HangUp, LatencyControl
 from callagent.call_info import EndReason
 
 MOST_FAILURES: Final = {"recognizer": 2, "model": 2, "voice": 1}

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
-from callagent.agents.action import Agent
+from callagent.agents import Agent
 from callagent.call.recorder import Recorder
 from callagent.call.state import END_FUNCTION_ATTEMPTS, CallSettings
 from callagent.call_info import EndReason

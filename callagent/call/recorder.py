@@ -6,14 +6,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from callagent.agents.action import (
-    AgentRecord,
-    FunctionEnded,
-    FunctionStarted,
-    MetricWritten,
-    ModelAnswered,
-    StepEntered,
-)
+from callagent.agents import AgentRecord, FunctionEnded, FunctionStarted, MetricWritten, ModelAnswered, StepEntered
 from callagent.call_info import CallInfo, EndReason
 from callagent.legs.leg import CallerHungUp, MediaStatistics, TransferOutcome, TransferTarget
 from callagent.records import CallRecord, FunctionRecord, RequestRecord, Spoken, TurnEntry

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import cast
 
-from callagent.agents.action import Action
+from callagent.agents import Action
 from callagent.call.state import ANSWERING, Acted, AnswerDue, Event, ReplyDone
 from callagent.errors import CallagentError
 from callagent.log import get_logger

@@ -8,7 +8,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from callagent.agents.action import Action, Handoff, HangUp, Listen, Say
+from callagent.agents import Action, Handoff, HangUp, Listen, Say
 from callagent.call_info import EndReason
 from callagent.legs.leg import LegEvent, TransferOutcome, TransferTarget
 from callagent.records import RecordWriter

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from callagent.agents.action import Handoff, HandoffFailed, HangUp
+from callagent.agents import Handoff, HandoffFailed, HangUp
 from callagent.call.fallback import Fallback
 from callagent.call.recorder import Recorder
 from callagent.call.state import LastWordsPlayed, TransferEnded

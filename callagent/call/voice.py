@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
-from callagent.agents.action import SetBackground, SetLanguage, SetThinkingSound, SetVoice
+from callagent.agents import SetBackground, SetLanguage, SetThinkingSound, SetVoice
 from callagent.call.recorder import Recorder
 from callagent.speech.protocol import VoiceSettings
 from callagent.turns import TurnManager

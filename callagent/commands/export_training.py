@@ -16,8 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from callagent.agents.action import AgentProject
-from callagent.agents.place import Place
+from callagent.agents import AgentProject, PromptPosition
 from callagent.config import Config
 from callagent.errors import UserError
 from callagent.models import Message, open_model
@@ -65,7 +64,7 @@ def export_training(config: Config, options: argparse.Namespace) -> int:
 async def _export(config: Config, path: Path, records: Iterable[dict[str, Any]]) -> Export:
     project = await open_project(path, open_model("rules"), config, flow_settings(config, "sandbox"))
     try:
-        export = Export(list(example_rows(await project.places())))
+        export = Export(list(example_rows(await project.prompt_positions())))
         for record in records:
             if record["project_id"] == project.name:
                 export.calls += 1
@@ -76,11 +75,11 @@ async def _export(config: Config, path: Path, records: Iterable[dict[str, Any]])
     return export
 
 
-def example_rows(places: Iterable[Place]) -> Iterator[TrainingRow]:
+def example_rows(places: Iterable[PromptPosition]) -> Iterator[TrainingRow]:
     """What the project itself says of its functions: its example queries, and functions without parameters."""
     for place in places:
         for query in place.queries:
-            yield training_row(_messages(place, query.said), place.tools, query.calls, query.source)
+            yield training_row(_messages(place, query.utterance), place.tools, query.calls, query.source)
         for function in (tool["function"] for tool in place.tools):
             if function.get("description") and not (function.get("parameters") or {}).get("properties"):
                 call = {"name": function["name"], "arguments": {}}
@@ -97,7 +96,7 @@ async def _take_call(export: Export, record: Mapping[str, Any], project: AgentPr
         example = _Example(turn["user_input"], list(turn["functions"]), state, source)
         if example.said and not _REDACTED.search(example.said):
             for request in requests:
-                row = example.take(request, await project.places(at, state))
+                row = example.take(request, await project.prompt_positions(at, state))
                 if row is None:
                     break
                 export.rows.append(row)
@@ -119,7 +118,7 @@ class _Example:
     source: str
     talk: list[Message] = field(default_factory=list)
 
-    def take(self, request: Mapping[str, Any], places: Sequence[Place]) -> TrainingRow | None:
+    def take(self, request: Mapping[str, Any], places: Sequence[PromptPosition]) -> TrainingRow | None:
         calls, place = request["calls"], _place_of(request, places)
         results = None if _REDACTED.search(json.dumps(calls)) else self._results(calls)
         if request["error"] or place is None or results is None:
@@ -157,7 +156,7 @@ def _change(state: dict[str, Any], function: Mapping[str, Any]) -> None:
         state.pop(name, None)
 
 
-def _place_of(request: Mapping[str, Any], places: Sequence[Place]) -> Place | None:
+def _place_of(request: Mapping[str, Any], places: Sequence[PromptPosition]) -> PromptPosition | None:
     """Where the model was asked; of several, the first that knows the function it called first."""
     here = [place for place in places if (place.flow, place.step) == (request["flow"], request["step"])]
     first = [str(call["name"]) for call in request["calls"]][:1]
@@ -177,7 +176,7 @@ def _told(result: Any) -> str:
     return "" if result is None else result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
 
 
-def _messages(place: Place, said: str) -> list[Message]:
+def _messages(place: PromptPosition, said: str) -> list[Message]:
     return [{"role": "system", "content": place.instructions}, {"role": "user", "content": said}]
 
 
@@ -192,5 +191,5 @@ def _answered(number: int, calls: Sequence[Mapping[str, Any]], results: Sequence
     return [{"role": "assistant", "content": "", "tool_calls": made}, *answers]
 
 
-def _offered(place: Place) -> set[str]:
+def _offered(place: PromptPosition) -> set[str]:
     return {str(tool["function"]["name"]) for tool in place.tools}

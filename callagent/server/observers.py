@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from callagent.agents.action import AgentProject
+from callagent.agents import AgentProject
 from callagent.call_info import CallInfo
 from callagent.config import Config
 from callagent.errors import UserError

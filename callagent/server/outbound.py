@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from callagent.agents.action import Handoff
+from callagent.agents import Handoff
 from callagent.config import Config, Trunk
 from callagent.legs import SipLeg, SipLegs
 from callagent.rtp import PortsExhausted

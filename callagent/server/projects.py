@@ -12,10 +12,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from callagent.agents.action import AgentProject
+from callagent.agents import AgentProject, CheckReport, Finding
 from callagent.agents.adk import adk_runtime, check_adk_imports, check_adk_project, is_adk_project, load_adk_project
 from callagent.agents.cx import check_cx_app, check_cx_imports, cx_runtime, is_cx_app, load_cx_app
-from callagent.agents.finding import CheckReport, Finding
 from callagent.agents.flows import (
     FileMemory,
     FlowProject,

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from callagent.agents.action import Agent, AgentProject, AgentRecord, ResumableProject
+from callagent.agents import Agent, AgentProject, AgentRecord, ResumableProject
 from callagent.call.state import END_FUNCTION_ATTEMPTS
 from callagent.call_info import CallInfo, EndReason
 from callagent.log import get_logger

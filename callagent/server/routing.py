@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from callagent.agents.action import AgentProject
+from callagent.agents import AgentProject
 from callagent.agents.flows import OptOuts, Outside
 from callagent.config import Config, Number
 from callagent.models import LanguageModel

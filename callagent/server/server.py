@@ -14,7 +14,7 @@ from typing import Any
 
 from callagent import log as logs
 from callagent import phone_numbers
-from callagent.agents.action import AgentProject, Handoff
+from callagent.agents import AgentProject, Handoff
 from callagent.call import Call, CallServices, CallSettings, Event
 from callagent.call_info import NO_HEADERS, CallInfo, EndReason
 from callagent.config import Config, override

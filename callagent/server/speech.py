@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from callagent.agents.action import AgentProject
+from callagent.agents import AgentProject
 from callagent.audio import FRAME_BYTES
 from callagent.call import Event, ProvidersFailed, SpeechMade
 from callagent.config import SpeechSettings

@@ -10,7 +10,7 @@ import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 
-from callagent.agents.action import Handoff
+from callagent.agents import Handoff
 from callagent.config import Target
 from callagent.errors import CallagentError
 from callagent.legs.leg import TransferTarget

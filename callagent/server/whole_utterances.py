@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from typing import Final, Protocol
 
-from callagent.agents.action import AgentProject
+from callagent.agents import AgentProject
 from callagent.audio import FRAME_BYTES, FRAME_SECONDS
 from callagent.errors import ProviderError
 from callagent.speech import Recognizer, SpeechChunk, VoiceSettings

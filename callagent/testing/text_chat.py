@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TextIO, cast
 
-from callagent.agents.action import (
+from callagent.agents import (
     Action,
     Agent,
     AgentProject,

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from callagent.agents.action import DelayResponse, LatencyControl
+from callagent.agents import DelayResponse, LatencyControl
 from callagent.audio import FRAME_BYTES, FRAME_SECONDS
 from callagent.speech.protocol import Voice, VoiceSettings
 from callagent.turns.background_audio import BackgroundAudio, render

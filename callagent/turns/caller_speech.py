@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 
-from callagent.agents.action import ListenSettings
+from callagent.agents import ListenSettings
 from callagent.turns.digits import DigitCollector
 from callagent.turns.listener import CallerInput, Listener
 from callagent.turns.turn_timings import TurnTimings

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from callagent.agents.action import DigitSettings
+from callagent.agents import DigitSettings
 
 MOST_DIGITS = 64
 """Bound where the agent set none."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from callagent.agents.action import ListenSettings
+from callagent.agents import ListenSettings
 
 _UNFINISHED = frozenset(
     {"a", "about", "also", "an", "and", "at", "because", "but", "by", "er", "erm", "for", "from", "i'd", "i'm", "if"}

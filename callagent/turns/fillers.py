@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from enum import Enum, auto
 
-from callagent.agents.action import DelayResponse, LatencyControl
+from callagent.agents import DelayResponse, LatencyControl
 
 DISTANCE = 1.0
 """Seconds of silence at least between the responses of two waits."""

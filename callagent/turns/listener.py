@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from callagent.agents.action import ListenSettings
+from callagent.agents import ListenSettings
 from callagent.speech.protocol import Recognizer, RecognizerSettings, RecognizerStream, Transcript
 from callagent.turns.endpointing import TurnModel
 from callagent.turns.settings import ACKNOWLEDGEMENTS

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 
-from callagent.agents.action import ListenSettings
+from callagent.agents import ListenSettings
 from callagent.audio import FRAME_SECONDS
 from callagent.speech.protocol import Transcript, Voice
 from callagent.turns.agent_speech import AgentSpeech, Sounds

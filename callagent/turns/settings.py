@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from callagent.agents.action import ListenSettings
+from callagent.agents import ListenSettings
 from callagent.turns.endpointing import EndpointingSettings
 from callagent.turns.floor import FloorTimes
 

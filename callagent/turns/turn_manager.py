@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Protocol, Self
 
-from callagent.agents.action import LatencyControl, ListenSettings
+from callagent.agents import LatencyControl, ListenSettings
 from callagent.log import get_logger
 from callagent.speech.protocol import Voice, VoiceSettings
 from callagent.turns.agent_speech import Sounds

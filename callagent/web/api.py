@@ -12,7 +12,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from callagent import __version__
-from callagent.agents.action import AgentProject
+from callagent.agents import AgentProject
 from callagent.agents.flows import FlowProject
 from callagent.call import Call
 from callagent.log import get_logger

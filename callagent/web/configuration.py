@@ -15,7 +15,7 @@ from jsonschema import Draft7Validator, SchemaError
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
-from callagent.agents.action import AgentProject
+from callagent.agents import AgentProject
 from callagent.agents.flows import FlowProject, RealTimeConfiguration
 from callagent.log import get_logger
 from callagent.web.body import read_json

@@ -11,7 +11,7 @@ from typing import Annotated, Final
 from aiohttp import web
 from pydantic import Field
 
-from callagent.agents.action import Handoff
+from callagent.agents import Handoff
 from callagent.audio import FRAME_SECONDS
 from callagent.call import AudioTap, Call
 from callagent.call_info import EndReason, RecordingWish

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from callagent.agents.action import AgentProject
+from callagent.agents import AgentProject
 from callagent.agents.flows import Outside
 from callagent.call_info import CallInfo
 from callagent.legs.bridge import Dial

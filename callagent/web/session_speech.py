@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from callagent.agents.action import Say
+from callagent.agents import Say
 from callagent.agents.cx import CxProject, InputRefused, Speak
 from callagent.web.hooks import Utterances
 from callagent.web.session_audio import AudioForm, Inward, Outward, decoded

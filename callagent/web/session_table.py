@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from callagent.agents.action import AgentProject
+from callagent.agents import AgentProject
 from callagent.agents.cx import CxProject, CxSession, InputRefused, NotFound, UnknownDeployment
 from callagent.call_info import CallInfo
 from callagent.errors import CallagentError

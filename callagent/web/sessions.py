@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from callagent.agents.action import AgentProject
+from callagent.agents import AgentProject
 from callagent.agents.cx import InputRefused, Speak, whole_turns
 from callagent.call_info import EndReason
 from callagent.errors import ProviderError

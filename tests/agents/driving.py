@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
-from callagent.agents.action import Action, Agent, CallerTurn, FunctionEnded, HandoffFailed, Say
+from callagent.agents import Action, Agent, CallerTurn, FunctionEnded, HandoffFailed, Say
 from callagent.models.scripted import ScriptedModel
 
 A = TypeVar("A", bound=Agent)

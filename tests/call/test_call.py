@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from callagent.agents.action import (
+from callagent.agents import (
     Action,
     CallerTurn,
     DelayResponse,

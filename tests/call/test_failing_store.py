@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from callagent.agents.action import Action, AgentRecord, CallerTurn, HangUp, Listen, Say
+from callagent.agents import Action, AgentRecord, CallerTurn, HangUp, Listen, Say
 from callagent.call_info import NO_HEADERS, EndReason
 from callagent.records import CallRecord
 from tests.call.test_call import MemoryStore, Scene

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from callagent.agents.action import Action, Handoff, HandoffFailed, HangUp, LimitReached, Listen, Say
+from callagent.agents import Action, Handoff, HandoffFailed, HangUp, LimitReached, Listen, Say
 from callagent.call_info import EndReason
 from callagent.errors import ProviderError
 from callagent.legs.leg import TransferOutcome, TransferStatus

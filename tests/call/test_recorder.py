@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from callagent.agents.action import ModelAnswered, StepEntered
+from callagent.agents import ModelAnswered, StepEntered
 from callagent.call.recorder import Recorder
 from callagent.call_info import CallInfo
 from callagent.turns import TurnTimings

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from callagent.agents.action import (
+from callagent.agents import (
     Action,
     AgentRecord,
     ControlRecording,

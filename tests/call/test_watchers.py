@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from callagent.agents.action import Handoff
+from callagent.agents import Handoff
 from callagent.audio import FRAME_BYTES
 from callagent.call import Call
 from callagent.call.recording_tap import AudioTap, TappedMedia

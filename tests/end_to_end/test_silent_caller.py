@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from callagent.agents.action import Action, CallerTurn, HandoffFailed, HangUp, Listen, Say
+from callagent.agents import Action, CallerTurn, HandoffFailed, HangUp, Listen, Say
 from callagent.call import Call
 from callagent.call.state import CallServices, CallSettings
 from callagent.call_info import EndReason

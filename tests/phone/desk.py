@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from callagent.agents.action import (
+from callagent.agents import (
     Action,
     CallerTurn,
     DelayResponse,

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import callagent.phone
-from callagent.agents.action import Handoff
+from callagent.agents import Handoff
 from callagent.audio import FRAME_BYTES, FRAME_SECONDS
 from callagent.call import Call, CallServices, CallSettings
 from callagent.call_info import NO_HEADERS, EndReason

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from callagent.agents.action import Handoff
+from callagent.agents import Handoff
 from callagent.config import SipSettings, Target
 from callagent.phone_numbers import e164
 from callagent.server.targets import TargetRefused, resolve_target

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from callagent.agents.action import DelayResponse, LatencyControl
+from callagent.agents import DelayResponse, LatencyControl
 from callagent.audio import FRAME_BYTES, FRAME_SECONDS
 from callagent.speech.protocol import RecognizerSettings, Transcript
 from callagent.speech.scripted import ScriptedVoice, VoiceScript

@@ -5,7 +5,7 @@ import audioop
 import struct
 import time
 
-from callagent.agents.action import DelayResponse, LatencyControl
+from callagent.agents import DelayResponse, LatencyControl
 from callagent.audio import FRAME_BYTES
 from callagent.speech.scripted import ScriptedVoice
 from callagent.turns import BargedIn, UtteranceStarted

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 
-from callagent.agents.action import DigitSettings, ListenSettings
+from callagent.agents import DigitSettings, ListenSettings
 from callagent.turns import BargedIn, CallerInput, CallerTurnEnded, FloorState, FloorYielded, NoInput, PlayoutPaused
 from tests.turns.fakes import QUESTION, Conversation, LoudnessActivity, hold, near
 

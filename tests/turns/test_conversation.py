@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from callagent.agents.action import DigitSettings, ListenSettings
+from callagent.agents import DigitSettings, ListenSettings
 from callagent.speech.scripted import ScriptedVoice
 from callagent.turns import (
     BargedIn,

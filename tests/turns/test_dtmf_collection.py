@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from callagent.agents.action import DigitSettings
+from callagent.agents import DigitSettings
 from callagent.turns.digits import MOST_DIGITS, DigitCollector
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from callagent.agents.action import DigitSettings, ListenSettings
+from callagent.agents import DigitSettings, ListenSettings
 from callagent.turns import CallerInput, CallerTurnEnded
 from callagent.turns.endpointing import EndpointingSettings, patience, spoken_digits
 from tests.turns.fakes import Conversation, hold, near, now

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from callagent.agents.action import DelayResponse, LatencyControl
+from callagent.agents import DelayResponse, LatencyControl
 from callagent.turns.fillers import DISTANCE, TRANSITIONS, TURN, Effect, FillerSchedule, Input, WaitState
 
 FIRST, SECOND = DelayResponse("One moment.", 2.0), DelayResponse("[Ring]", 3.0)

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from callagent.agents.action import DigitSettings, ListenSettings
+from callagent.agents import DigitSettings, ListenSettings
 from callagent.speech.scripted import ScriptedVoice, VoiceScript
 from callagent.turns import CallerTurnEnded, FloorState, FloorYielded, NoInput, TurnManager
 from tests.turns.fakes import LATENCY, SLOW, Conversation, Wire, hold, near, now

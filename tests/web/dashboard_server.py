@@ -12,7 +12,7 @@ from typing import Any
 
 from aiohttp import web
 
-from callagent.agents.action import Handoff
+from callagent.agents import Handoff
 from callagent.call import AudioTap, CallState
 from callagent.call_info import EndReason, RecordingWish
 from callagent.carriers import TwilioSettings

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession, ClientWebSocketResponse, web
 
-from callagent.agents.action import AgentProject
+from callagent.agents import AgentProject
 from callagent.agents.cx import CxProject, cx_runtime, load_cx_app
 from callagent.call import Call, CallServices, CallSettings
 from callagent.call_info import EndReason

@@ -8,11 +8,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from callagent.agents.action import MetricWriter
 from callagent.agents.adk.config import AgentConfig, load_config
 from callagent.agents.adk.tree import build_tree
-from callagent.agents.finding import Findings
-from callagent.agents.place import Place
+from callagent.agents.kernel import Findings, PromptPosition
+from callagent.agents.protocol import MetricWriter
 from callagent.agents.tree import (
     Conversation,
     ModelRequest,
@@ -34,7 +33,7 @@ RUNTIME = "callagent.agents.adk.runtime:AdkRuntime"
 
 
 class AdkProject:
-    """Implements `agents.action.AgentProject`. It closes the pool, which serves it alone; the model is shared."""
+    """Implements `agents.protocol.AgentProject`. It closes the pool, which serves it alone; the model is shared."""
 
     def __init__(
         self, path: Path, config: AgentConfig, model: LanguageModel, pool: WorkerPool, settings: TreeSettings
@@ -61,7 +60,9 @@ class AdkProject:
         """The format has no rules of pronunciation."""
         return text
 
-    async def places(self, at: datetime | None = None, state: Mapping[str, Any] | None = None) -> list[Place]:
+    async def prompt_positions(
+        self, at: datetime | None = None, state: Mapping[str, Any] | None = None
+    ) -> list[PromptPosition]:
         return list(tree_places(await self.prepare(), state or {}))
 
     async def open(self, info: CallInfo, write_metric: MetricWriter) -> TreeAgent:

@@ -8,7 +8,7 @@ from pathlib import Path
 from callagent.agents.adk.config import AgentConfig, load_config
 from callagent.agents.adk.fields import EFFECTIVE, HEEDED_BY, snake_case
 from callagent.agents.adk.names import MCP_TOOLSETS, MCP_WITHOUT_EFFECT
-from callagent.agents.finding import CheckReport, Findings
+from callagent.agents.kernel import CheckReport, Findings
 from callagent.agents.tree.describe import describe
 from callagent.workers.protocol import WorkerPool
 

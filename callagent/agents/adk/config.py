@@ -18,8 +18,7 @@ from callagent.agents.adk.fields import (
     suggest,
 )
 from callagent.agents.adk.names import PHONE, phone_problems, reference_problem
-from callagent.agents.finding import Findings
-from callagent.agents.flows.documents import Document, Path_, type_name
+from callagent.agents.kernel import Document, DocumentPath, Findings, type_name
 
 ROOT_FILE = "root_agent.yaml"
 _AGENT_TOOL = ("agent", "skip_summarization", "include_plugins")
@@ -54,7 +53,7 @@ class AgentConfig:
     agent_class: str
     data: Mapping[str, Any]
     """The file's keys, as read."""
-    lines: Mapping[Path_, int]
+    lines: Mapping[DocumentPath, int]
     children: tuple[AgentConfig | str, ...] = ()
     """Agents of files, and dotted paths."""
     code: Mapping[str, tuple[CodeReference, ...]] = field(default_factory=dict)
@@ -156,7 +155,7 @@ class _AgentReader:
             tools=tuple(self._tools()) if self._kind == "llm" or self._has_tools() else (),
         )
 
-    def _error(self, path: Path_, message: str) -> None:
+    def _error(self, path: DocumentPath, message: str) -> None:
         key = ".".join(str(part) for part in path)
         place = f"'{key}': " if key else ""
         self._loader.findings.error(self._document.file, self._document.line(path), f"{place}{message}.")
@@ -199,7 +198,7 @@ class _AgentReader:
                 found.append(reference)
         return found
 
-    def _reference(self, item: Any, path: Path_) -> AgentConfig | str | None:
+    def _reference(self, item: Any, path: DocumentPath) -> AgentConfig | str | None:
         if not isinstance(item, dict):
             self._error(path, f"a map with 'config_path' or 'code' is needed but got {type_name(item)}")
             return None
@@ -214,7 +213,7 @@ class _AgentReader:
             return self._dotted(code, (*path, "code"))
         return self._file(file, (*path, "config_path"))
 
-    def _file(self, reference: Any, path: Path_) -> AgentConfig | None:
+    def _file(self, reference: Any, path: DocumentPath) -> AgentConfig | None:
         if not isinstance(reference, str):
             self._error(path, f"a path is needed but got {type_name(reference)}")
             return None
@@ -227,12 +226,12 @@ class _AgentReader:
     def _codes(self, key: str) -> list[CodeReference]:
         value = self._data.get(key)
         if isinstance(value, dict):
-            items: list[tuple[Any, Path_]] = [(value, (key,))]
+            items: list[tuple[Any, DocumentPath]] = [(value, (key,))]
         else:
             items = [(item, (key, index)) for index, item in enumerate(_list(value))]
         return [found for item, path in items if (found := self._code(item, path))]
 
-    def _code(self, item: Any, path: Path_) -> CodeReference | None:
+    def _code(self, item: Any, path: DocumentPath) -> CodeReference | None:
         """`{name}`, in older files with `args`: a list of `{name, value}`, the name may be missing."""
         if not isinstance(item, dict):
             self._error(path, f"a map with 'name' is needed but got {type_name(item)}")
@@ -247,7 +246,7 @@ class _AgentReader:
         name = self._dotted(item.get("name"), (*path, "name"))
         return None if name is None else CodeReference(name, tuple((each.get("name"), each["value"]) for each in args))
 
-    def _dotted(self, name: Any, path: Path_) -> str | None:
+    def _dotted(self, name: Any, path: DocumentPath) -> str | None:
         if not isinstance(name, str):
             self._error(path, f"a dotted path is needed but got {type_name(name)}")
             return None
@@ -270,7 +269,7 @@ class _AgentReader:
                 found.append(tool)
         return found
 
-    def _tool(self, item: Any, path: Path_) -> ToolConfig | None:
+    def _tool(self, item: Any, path: DocumentPath) -> ToolConfig | None:
         if not isinstance(item, dict):
             self._error(path, f"a map with 'name' is needed but got {type_name(item)}")
             return None
@@ -293,7 +292,7 @@ class _AgentReader:
             self._dotted((args or {}).get("func"), (*path, "args", "func"))
         return ToolConfig(name, args, agent, self._document.line(path))
 
-    def _arguments(self, args: Any, path: Path_) -> Mapping[str, Any] | None:
+    def _arguments(self, args: Any, path: DocumentPath) -> Mapping[str, Any] | None:
         """A map, or as in older files a list of `{name, value}`."""
         if args is None or isinstance(args, dict):
             return args
@@ -302,7 +301,7 @@ class _AgentReader:
         self._error(path, "a map is needed, or a list of maps with 'name' and 'value'")
         return None
 
-    def _tool_agent(self, args: Mapping[str, Any] | None, path: Path_) -> AgentConfig | str | None:
+    def _tool_agent(self, args: Mapping[str, Any] | None, path: DocumentPath) -> AgentConfig | str | None:
         agent = (args or {}).get("agent")
         place = (*path, "args", "agent")
         for key in args or ():

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from callagent.agents.finding import Findings
-from callagent.agents.flows.documents import Document, Path_, yaml_problem
+from callagent.agents.kernel import Document, DocumentPath, Findings, yaml_problem
 
 _DEEPEST = 50
 """Levels of a file; an alias may point at what holds it."""
@@ -25,7 +24,7 @@ def parse_yaml(text: str, file: str, findings: Findings) -> Document | None:
     except (YAMLError, ValueError) as error:
         findings.error(file, *yaml_problem(error))
         return None
-    lines: dict[Path_, int] = {(): 1}
+    lines: dict[DocumentPath, int] = {(): 1}
     if node is not None:
         _note_lines(node, (), lines)
     return Document(file, data, lines, findings)
@@ -45,11 +44,11 @@ def _keep_letters(node: Any, depth: int) -> None:
         node.ctag = Tag(suffix="tag:yaml.org,2002:str")
 
 
-def _note_lines(node: Any, path: Path_, lines: dict[Path_, int]) -> None:
+def _note_lines(node: Any, path: DocumentPath, lines: dict[DocumentPath, int]) -> None:
     if not isinstance(node.value, list) or len(path) > _DEEPEST:
         return
     for index, item in enumerate(node.value):
         key, value = item if isinstance(item, tuple) else (None, item)
-        place: Path_ = (*path, index if key is None else str(key.value))
+        place: DocumentPath = (*path, index if key is None else str(key.value))
         lines[place] = (value if key is None else key).start_mark.line + 1
         _note_lines(value, place, lines)

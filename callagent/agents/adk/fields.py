@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from callagent.agents.flows.documents import type_name
+from callagent.agents.kernel import type_name
 
 Check = Callable[[Any], str]
 _CLASSES = {

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
-from callagent.agents.action import SetBackground
+from callagent.agents.actions import SetBackground
 
 LOUDNESS = -40.0
 """Decibels of full scale at a `volumeGainDb` of 0."""

@@ -18,7 +18,7 @@ from callagent.agents.cx.load import AppReader
 from callagent.agents.cx.python_check import PythonChecker
 from callagent.agents.cx.rules import Rule
 from callagent.agents.cx.transfer_rules import expression_of
-from callagent.agents.finding import CheckReport, Findings
+from callagent.agents.kernel import CheckReport, Findings
 from callagent.errors import ProjectError
 from callagent.workers.protocol import WorkerPool
 

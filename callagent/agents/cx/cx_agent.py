@@ -6,15 +6,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from callagent.agents.action import (
-    Action,
-    AgentRecord,
-    CallerTurn,
-    Handoff,
-    HandoffFailed,
-    HangUp,
-    Listen,
-)
+from callagent.agents.actions import Action, Handoff, HangUp, Listen
 from callagent.agents.cx.ambience import ambience
 from callagent.agents.cx.app import CxApp
 from callagent.agents.cx.cx_code import CxCode
@@ -23,6 +15,7 @@ from callagent.agents.cx.held_words import HeldWords
 from callagent.agents.cx.spans import Spans
 from callagent.agents.cx.stage import MarkedOutbox, Stage
 from callagent.agents.cx.telephony import LIVE_AGENT, as_bool
+from callagent.agents.protocol import AgentRecord, CallerTurn, HandoffFailed
 from callagent.agents.tree import Conversation, ModelRequest, TreeAgent, TreeSettings
 from callagent.agents.tree.content import Content, calls, responses, text_content
 from callagent.agents.tree.outbox import Outbox
@@ -73,7 +66,7 @@ def call_settings(app: CxApp) -> CallSettings:
 
 
 class CxAgent(TreeAgent):
-    """Implements `agents.action.Agent`."""
+    """Implements `agents.protocol.Agent`."""
 
     nested = True
 

@@ -11,14 +11,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
-from callagent.agents.action import MetricWriter
 from callagent.agents.cx.cx_agent import CxAgent
 from callagent.agents.cx.cx_version import CxVersion, OpenOptions
 from callagent.agents.cx.deployments import Exported, draw, read_export
 from callagent.agents.cx.files import app_folder
 from callagent.agents.cx.goldens import Mocks
 from callagent.agents.cx.instruction import render
-from callagent.agents.place import Place
+from callagent.agents.kernel import PromptPosition
+from callagent.agents.protocol import MetricWriter
 from callagent.agents.tree import LlmNode, TreeSettings, tree_places
 from callagent.call_info import CallInfo
 from callagent.errors import ProjectError
@@ -33,7 +33,7 @@ class UnknownDeployment(ProjectError):
 
 
 class CxProject:
-    """Implements `agents.action.AgentProject`. It closes the pool, which serves it alone; the model is shared.
+    """Implements `agents.protocol.AgentProject`. It closes the pool, which serves it alone; the model is shared.
 
     Where traffic is split, each call gets one of several versions; elsewhere the first stands for all.
     """
@@ -88,7 +88,9 @@ class CxProject:
         """The format has no rules of pronunciation."""
         return text
 
-    async def places(self, at: datetime | None = None, state: Mapping[str, Any] | None = None) -> list[Place]:
+    async def prompt_positions(
+        self, at: datetime | None = None, state: Mapping[str, Any] | None = None
+    ) -> list[PromptPosition]:
         variables = {**self.app.variables, **(state or {})}
         root = await self._first.prepare()
         return list(tree_places(root, variables, lambda node: render(self.app, node.name, variables)))
@@ -130,7 +132,7 @@ class CxProject:
 
 
 class CxTwin:
-    """Implements `agents.action.AgentProject` for tests; the project itself is closed by who opened it."""
+    """Implements `agents.protocol.AgentProject` for tests; the project itself is closed by who opened it."""
 
     def __init__(self, project: CxProject, variables: Mapping[str, Any], mocks: Mocks | None) -> None:
         self.name = project.name
@@ -144,8 +146,10 @@ class CxTwin:
     def pronounce(self, text: str, language: str | None) -> str:
         return self._project.pronounce(text, language)
 
-    async def places(self, at: datetime | None = None, state: Mapping[str, Any] | None = None) -> list[Place]:
-        return await self._project.places(at, {**self._variables, **(state or {})})
+    async def prompt_positions(
+        self, at: datetime | None = None, state: Mapping[str, Any] | None = None
+    ) -> list[PromptPosition]:
+        return await self._project.prompt_positions(at, {**self._variables, **(state or {})})
 
     async def open(self, info: CallInfo, write_metric: MetricWriter) -> CxAgent:
         return await self._project.open_with(

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypedDict, Unpack
 
-from callagent.agents.action import MetricWriter
 from callagent.agents.cx.app import CxApp
 from callagent.agents.cx.cx_agent import CxAgent, call_settings
 from callagent.agents.cx.cx_code import CxCode
@@ -23,6 +22,7 @@ from callagent.agents.cx.stage import Stage
 from callagent.agents.cx.telephony import read_uui
 from callagent.agents.cx.tree import app_tools, build_tree
 from callagent.agents.cx.widgets import widgets_of
+from callagent.agents.protocol import MetricWriter
 from callagent.agents.tree import (
     Conversation,
     LlmNode,

@@ -18,7 +18,7 @@ from callagent.agents.cx.app import CxApp
 from callagent.agents.cx.files import APP_FILES, AppFiles, is_app_folder, read_files
 from callagent.agents.cx.load import AppReader
 from callagent.agents.cx.rules import Rule
-from callagent.agents.finding import Findings
+from callagent.agents.kernel import Findings
 from callagent.errors import ProjectError
 
 FOLDER = "deployments"

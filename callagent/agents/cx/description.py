@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from callagent.agents.cx.rules import Rule
-from callagent.agents.finding import Finding
+from callagent.agents.kernel import Finding
 from callagent.agents.tree.describe import Described, describe
 from callagent.errors import WorkerError
 from callagent.workers.protocol import WorkerPool

@@ -11,7 +11,7 @@ from typing import Any
 from callagent.agents.cx.app import Code
 from callagent.agents.cx.files import AppFiles
 from callagent.agents.cx.rules import Rule
-from callagent.agents.finding import Findings
+from callagent.agents.kernel import Findings
 from callagent.errors import ProjectError
 
 

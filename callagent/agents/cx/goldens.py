@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from callagent.agents.action import Action, CallerTurn, FunctionEnded, FunctionStarted, Handoff, HangUp, Say
+from callagent.agents.actions import Action, FunctionEnded, FunctionStarted, Handoff, HangUp, Say
 from callagent.agents.cx.tool_tests import read_yaml_file
+from callagent.agents.protocol import CallerTurn
 from callagent.errors import ProjectError
 
 if TYPE_CHECKING:

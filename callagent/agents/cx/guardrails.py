@@ -12,7 +12,7 @@ from typing import Any
 
 from callagent.agents.cx.app import AgentConfig, Code, CxApp, GuardrailConfig
 from callagent.agents.cx.policies import Policy, policy_of
-from callagent.agents.flows.patterns import Pattern
+from callagent.agents.kernel import Pattern
 
 MODEL_SAFETY = "modelSafety"
 HARMS = ("HATE_SPEECH", "DANGEROUS_CONTENT", "HARASSMENT", "SEXUALLY_EXPLICIT")

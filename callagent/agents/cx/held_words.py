@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from callagent.agents.action import Action, Say
+from callagent.agents.actions import Action, Say
 from callagent.agents.tree.outbox import Outbox
 
 

@@ -22,7 +22,7 @@ from callagent.agents.cx.file_reader import FileReader, parse_yaml
 from callagent.agents.cx.files import read_files
 from callagent.agents.cx.guardrails import bad_patterns
 from callagent.agents.cx.rules import Rule
-from callagent.agents.finding import Findings
+from callagent.agents.kernel import Findings
 from callagent.errors import ProjectError
 
 TOOL_KINDS = (

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from callagent.agents.cx.moments import Timestamp, duration, part_functions, timestamp
-from callagent.agents.flows.patterns import Pattern
+from callagent.agents.kernel import Pattern
 
 
 def _same(left: Any, right: Any) -> bool:

@@ -6,19 +6,10 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing
 from typing import Any, cast
 
-from callagent.agents.action import (
-    Action,
-    CallerTurn,
-    DigitSettings,
-    FunctionEnded,
-    Handoff,
-    HangUp,
-    Listen,
-    ModelAnswered,
-    Say,
-)
+from callagent.agents.actions import Action, DigitSettings, FunctionEnded, Handoff, HangUp, Listen, ModelAnswered, Say
 from callagent.agents.cx.cx_agent import SESSION_START, CxAgent
 from callagent.agents.cx.turn_outputs import TurnOutputs
+from callagent.agents.protocol import CallerTurn
 from callagent.audio import DIGITS
 from callagent.call_info import EndReason
 from callagent.errors import CallagentError

@@ -11,25 +11,21 @@ from contextlib import aclosing
 from datetime import datetime
 from typing import Any, Final, cast
 
-from callagent.agents.action import (
+from callagent.agents.actions import (
     Action,
-    AgentProject,
-    AgentRecord,
-    CallerTurn,
     FunctionEnded,
     Handoff,
-    HandoffFailed,
     HangUp,
     Listen,
     ListenSettings,
-    MetricWriter,
     ModelAnswered,
     Say,
 )
 from callagent.agents.cx.cx_agent import SESSION_START
 from callagent.agents.cx.session import CxSession, tool_answers
 from callagent.agents.cx.turn_outputs import TurnOutputs
-from callagent.agents.place import Place
+from callagent.agents.kernel import PromptPosition
+from callagent.agents.protocol import AgentProject, AgentRecord, CallerTurn, HandoffFailed, MetricWriter
 from callagent.call_info import NO_HEADERS, CallInfo, EndReason
 
 TOOL_ANSWERS: Final = "<context>tool responses</context>"
@@ -41,7 +37,7 @@ Outlet = Callable[[dict[str, Any]], None]
 
 
 class SpokenSession:
-    """Implements `agents.action.Agent`. Whoever opened the session closes it."""
+    """Implements `agents.protocol.Agent`. Whoever opened the session closes it."""
 
     def __init__(self, session: CxSession, put: Outlet) -> None:
         self._session = session
@@ -127,7 +123,7 @@ class SpokenSession:
 
 
 class SpokenProject:
-    """Implements `agents.action.AgentProject` for one session."""
+    """Implements `agents.protocol.AgentProject` for one session."""
 
     def __init__(self, project: AgentProject, agent: SpokenSession) -> None:
         self.name = project.name
@@ -140,8 +136,10 @@ class SpokenProject:
     def pronounce(self, text: str, language: str | None) -> str:
         return self._project.pronounce(text, language)
 
-    async def places(self, at: datetime | None = None, state: Mapping[str, Any] | None = None) -> list[Place]:
-        return await self._project.places(at, state)
+    async def prompt_positions(
+        self, at: datetime | None = None, state: Mapping[str, Any] | None = None
+    ) -> list[PromptPosition]:
+        return await self._project.prompt_positions(at, state)
 
     async def open(self, info: CallInfo, write_metric: MetricWriter) -> SpokenSession:
         return self._agent

@@ -9,10 +9,11 @@ from collections.abc import Callable, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
-from callagent.agents.action import Action, DigitSettings, Listen, ListenSettings, MetricWriter, MetricWritten, Say
+from callagent.agents.actions import Action, DigitSettings, Listen, ListenSettings, MetricWritten, Say
 from callagent.agents.cx.recordings import Recordings
 from callagent.agents.cx.spans import Spans
 from callagent.agents.cx.telephony import as_bool
+from callagent.agents.protocol import MetricWriter
 from callagent.agents.tree.outbox import Outbox
 from callagent.agents.tree.run import Ending
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from callagent.agents.action import Handoff, HangUp
+from callagent.agents.actions import Handoff, HangUp
 
 LIVE_AGENT = "live_agent"
 """The destination of an escalation that names no number: whoever takes the call after our BYE."""

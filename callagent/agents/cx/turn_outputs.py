@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from callagent.agents.action import FunctionEnded, ModelAnswered
+from callagent.agents.actions import FunctionEnded, ModelAnswered
 from callagent.agents.cx.cx_agent import CxAgent
 
 

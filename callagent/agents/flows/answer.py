@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from callagent.agents.action import ModelAnswered
+from callagent.agents.actions import ModelAnswered
 from callagent.agents.flows.filters import FilterHit, StreamFilter
 from callagent.agents.flows.output_checks import Finding, OutputChecks
-from callagent.agents.flows.sentences import SentenceSplitter
+from callagent.agents.kernel import SentenceSplitter
 from callagent.models.protocol import Delta, ToolCall, Usage
 
 

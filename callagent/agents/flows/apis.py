@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from callagent.agents.flows.documents import Reader
+from callagent.agents.kernel import Reader
 
 AUTH_TYPES = ("none", "basic", "apiKey", "oauth2", "oauth2_client_credentials", "jwt_client_assertion")
 METHODS = ("GET", "POST", "PATCH", "PUT", "DELETE")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from callagent.agents.action import SetBackground
-from callagent.agents.flows.documents import Reader
+from callagent.agents.actions import SetBackground
 from callagent.agents.flows.experimental import Experimental
+from callagent.agents.kernel import Reader
 
 PRESET_LOUDNESS, TRACK_LOUDNESS = -50.0, -40.0
 QUIETEST, LOUDEST = -70.0, -20.0

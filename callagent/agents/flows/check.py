@@ -8,21 +8,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from callagent.agents.finding import CheckReport, Finding, Findings
-from callagent.agents.flows.documents import read_text
 from callagent.agents.flows.fillers import filler_phrases
 from callagent.agents.flows.flow import Flow
 from callagent.agents.flows.functions import ProjectFunction
 from callagent.agents.flows.handoffs import find_handoff
 from callagent.agents.flows.load import load_project
 from callagent.agents.flows.names import clean_name
-from callagent.agents.flows.patterns import repeats_a_repeat
 from callagent.agents.flows.project import Project
 from callagent.agents.flows.real_time import check_real_time
 from callagent.agents.flows.references import find_references
 from callagent.agents.flows.steps import Step
 from callagent.agents.flows.test_cases import read_test_cases
 from callagent.agents.flows.without_effect import unknown_sections, without_effect
+from callagent.agents.kernel import CheckReport, Finding, Findings, read_text, repeats_a_repeat
 from callagent.errors import WorkerError
 from callagent.workers.protocol import WorkerPool
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from callagent.agents.action import Action, MetricWriter, MetricWritten
+from callagent.agents.actions import Action, MetricWritten
 from callagent.agents.flows.history import History
 from callagent.agents.flows.messages import Outbox, plain_list, queued_email, queued_message
 from callagent.agents.flows.outside import MAX_OF_A_CALL
@@ -18,7 +18,8 @@ from callagent.agents.flows.returns import Decision
 from callagent.agents.flows.settings import FlowSettings
 from callagent.agents.flows.transitions import Position
 from callagent.agents.flows.validation import EntityResult
-from callagent.agents.vault import Vault
+from callagent.agents.kernel import Vault
+from callagent.agents.protocol import MetricWriter
 from callagent.call_info import NO_HEADERS, CallInfo
 from callagent.log import get_logger
 

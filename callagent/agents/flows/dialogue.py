@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from callagent.agents.action import (
+from callagent.agents.actions import (
     Attach,
     ControlRecording,
     DelayResponse,

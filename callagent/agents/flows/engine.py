@@ -8,15 +8,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
-from callagent.agents.action import (
-    Action,
-    AgentRecord,
-    CallerTurn,
-    HandoffFailed,
-    HangUp,
-    LimitReached,
-    Say,
-)
+from callagent.agents.actions import Action, HangUp, LimitReached, Say
 from callagent.agents.flows.background import opening_background
 from callagent.agents.flows.conversation import Conversation
 from callagent.agents.flows.dialogue import Dialogue
@@ -29,6 +21,7 @@ from callagent.agents.flows.smart_vad import leaves_no_trace
 from callagent.agents.flows.transitions import Position
 from callagent.agents.flows.turn import Turn
 from callagent.agents.flows.voice import correct
+from callagent.agents.protocol import AgentRecord, CallerTurn, HandoffFailed
 from callagent.call_info import NO_HEADERS, EndReason
 from callagent.log import get_logger
 
@@ -39,7 +32,7 @@ Actions = AsyncGenerator[Action, None]
 
 
 class FlowAgent:
-    """Implements `agents.action.Agent`."""
+    """Implements `agents.protocol.Agent`."""
 
     def __init__(self, dialogue: Dialogue, memory: CallerMemory) -> None:
         self._memory = memory

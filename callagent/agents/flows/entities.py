@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from callagent.agents.flows.documents import Reader
-from callagent.agents.flows.patterns import Pattern
+from callagent.agents.kernel import Pattern, Reader
 
 _NUMBER = (int, float)
 CONFIG_TYPES: Mapping[str, Mapping[str, tuple[type, ...]]] = {

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from callagent.agents.action import DelayResponse, LatencyControl
-from callagent.agents.flows.documents import Reader
+from callagent.agents.actions import DelayResponse, LatencyControl
 from callagent.agents.flows.experimental import Experimental
+from callagent.agents.kernel import Reader
 
 INITIAL_INTERVAL, INTERVAL = 2.5, 5.0
 

@@ -10,7 +10,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from callagent.agents.action import Agent, AgentRecord, MetricWriter
 from callagent.agents.flows.conversation import Conversation
 from callagent.agents.flows.dialogue import Dialogue
 from callagent.agents.flows.engine import DEFAULT_HANGUP_UTTERANCE, FlowAgent
@@ -28,7 +27,8 @@ from callagent.agents.flows.runner import FunctionAnswer, FunctionRunner
 from callagent.agents.flows.settings import FlowSettings
 from callagent.agents.flows.transitions import Position
 from callagent.agents.flows.voice import pronounce
-from callagent.agents.place import Place
+from callagent.agents.kernel import PromptPosition
+from callagent.agents.protocol import Agent, AgentRecord, MetricWriter
 from callagent.call_info import CallInfo
 from callagent.errors import ProjectError
 from callagent.models.protocol import LanguageModel, for_call
@@ -38,7 +38,7 @@ RUNTIME = "callagent.agents.flows.runtime:FlowRuntime"
 
 
 class FlowProject:
-    """Implements `agents.action.AgentProject`. It closes the pool, which serves it alone; the model is shared."""
+    """Implements `agents.protocol.AgentProject`. It closes the pool, which serves it alone; the model is shared."""
 
     def __init__(self, project: Project, model: LanguageModel, pool: WorkerPool, settings: FlowSettings) -> None:
         self.name = project.name
@@ -91,7 +91,9 @@ class FlowProject:
         # What still holds a variable is only known in the call.
         return [text for text in resolved if "$" not in text and "{{" not in text]
 
-    async def places(self, at: datetime | None = None, state: Mapping[str, Any] | None = None) -> list[Place]:
+    async def prompt_positions(
+        self, at: datetime | None = None, state: Mapping[str, Any] | None = None
+    ) -> list[PromptPosition]:
         return list(flow_places(self.project, self._settings, at, state or {}))
 
     async def open(self, info: CallInfo, write_metric: MetricWriter) -> Agent:

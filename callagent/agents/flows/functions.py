@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from callagent.agents.action import DelayResponse, LatencyControl
-from callagent.agents.finding import Findings
-from callagent.agents.flows.documents import read_text
+from callagent.agents.actions import DelayResponse, LatencyControl
 from callagent.agents.flows.foot_guns import Remark, remarks
+from callagent.agents.kernel import Findings, read_text
 
 SCHEMA_TYPES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean"}
 _DECORATORS = ("func_description", "func_parameter", "func_latency_control")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from callagent.agents.flows.documents import Reader
+from callagent.agents.kernel import Reader
 
 METHODS = ("bye", "invite", "refer")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from callagent.agents.action import DigitSettings, ListenSettings
+from callagent.agents.actions import DigitSettings, ListenSettings
 from callagent.agents.flows.conversation import Conversation
 from callagent.agents.flows.steps import Biasing, DtmfConfig, Step, seconds
 

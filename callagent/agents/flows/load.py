@@ -7,10 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from callagent.agents.finding import Findings
 from callagent.agents.flows.apis import load_apis
 from callagent.agents.flows.background import load_background
-from callagent.agents.flows.documents import Document, Reader, read_text, read_yaml
 from callagent.agents.flows.entities import load_entities
 from callagent.agents.flows.experimental import Experimental
 from callagent.agents.flows.fillers import load_filler_phrases
@@ -45,6 +43,7 @@ from callagent.agents.flows.voice import (
     load_keyphrases,
     load_pronunciations,
 )
+from callagent.agents.kernel import Document, Findings, Reader, read_text, read_yaml
 
 _PARTS = ("project.yaml", "flows", "functions", "agent_settings", "topics")
 

@@ -6,10 +6,10 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from callagent.agents.flows.documents import Reader
 from callagent.agents.flows.functions import ProjectFunction
 from callagent.agents.flows.names import tool_name
 from callagent.agents.flows.secrets import answer_secrets
+from callagent.agents.kernel import Reader
 from callagent.errors import WorkerError
 from callagent.log import get_logger
 from callagent.workers.protocol import Lease

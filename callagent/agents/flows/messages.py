@@ -8,7 +8,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from callagent.agents.action import LimitReached
+from callagent.agents.actions import LimitReached
 from callagent.errors import CallagentError
 from callagent.log import get_logger
 from callagent.phone_numbers import comparable

@@ -15,13 +15,13 @@ from callagent.agents.flows.tools import build_tools
 from callagent.agents.flows.topics import Topic
 from callagent.agents.flows.transitions import Position
 from callagent.agents.flows.validation import validate
-from callagent.agents.place import Place, Query
+from callagent.agents.kernel import ExampleQuery, PromptPosition
 from callagent.call_info import CallInfo
 
 
 def flow_places(
     project: Project, settings: FlowSettings, at: datetime | None, state: Mapping[str, Any]
-) -> Iterator[Place]:
+) -> Iterator[PromptPosition]:
     """As a call sees them that takes place `at`; of its `state`, what has an entity's name was collected."""
     info = CallInfo("", "inbound", None, None, "text", at or datetime.now(UTC))
     conversation = Conversation.begin(info, project, replace(settings, at=at or settings.at), _no_metric)
@@ -44,16 +44,16 @@ async def _no_metric(name: str, value: Any) -> None:
     """Nothing runs here that could write one."""
 
 
-def _place(conversation: Conversation, topics: list[Topic]) -> Place:
+def _place(conversation: Conversation, topics: list[Topic]) -> PromptPosition:
     prompt, position = Prompt(conversation), conversation.position
     references = prompt.references(topics)
     collected = conversation.entities
     tools = build_tools(conversation.project, references, position.flow, prompt.step, collected, prompt.text)
     instructions = [message for message in prompt.messages(topics) if message["role"] == "system"]
-    return Place(position.flow, position.step, str(instructions[-1]["content"]), tuple(tools.schemas))
+    return PromptPosition(position.flow, position.step, str(instructions[-1]["content"]), tuple(tools.schemas))
 
 
-def _queries(topic: Topic, place: Place, prompt: Prompt) -> Iterator[Query]:
+def _queries(topic: Topic, place: PromptPosition, prompt: Prompt) -> Iterator[ExampleQuery]:
     """The topic's example queries: they lead to the one function that the topic names, or to none."""
     named = {reference.tool for reference in prompt.resolve(topic.actions).tools}
     functions = [tool["function"] for tool in place.tools if tool["function"]["name"] in named]
@@ -61,4 +61,4 @@ def _queries(topic: Topic, place: Place, prompt: Prompt) -> Iterator[Query]:
         # Which one, and with what, no file tells.
         return
     for said in topic.examples:
-        yield Query(said, tuple({"name": each["name"], "arguments": {}} for each in functions), topic.file)
+        yield ExampleQuery(said, tuple({"name": each["name"], "arguments": {}} for each in functions), topic.file)

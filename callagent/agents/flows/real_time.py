@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from callagent.agents.finding import Findings
+from callagent.agents.kernel import Findings
 from callagent.log import get_logger
 
 log = get_logger(__name__)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from callagent.agents.flows.documents import Reader
 from callagent.agents.flows.mcp import check_mcp
+from callagent.agents.kernel import Reader
 
 PRESETS = ("office-ambiance", "restaurant-ambiance", "whitenoise-subtle")
 

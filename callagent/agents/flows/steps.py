@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from callagent.agents.flows.documents import Reader
+from callagent.agents.kernel import Reader
 
 BIAS_KINDS = (
     "address", "alphanumeric", "name_spelling", "numeric", "party_size", "precise_date", "relative_date",

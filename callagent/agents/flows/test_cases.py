@@ -8,10 +8,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from callagent.agents.finding import Findings
-from callagent.agents.flows.documents import Reader, read_yaml
 from callagent.agents.flows.names import clean_name
 from callagent.agents.flows.project import Project
+from callagent.agents.kernel import Findings, Reader, read_yaml
 from callagent.errors import ProjectError
 
 FOLDER = "test_suite"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from callagent.agents.flows.documents import Reader
+from callagent.agents.kernel import Reader
 
 MAX_EXAMPLES = 20
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from callagent.agents.flows.documents import Reader
+from callagent.agents.kernel import Reader
 
 Translations = Mapping[str, Mapping[str, str]]
 """Key -> language -> text."""

@@ -9,7 +9,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
-from callagent.agents.action import Action, HangUp, Listen, Say, WaitEnded
+from callagent.agents.actions import Action, HangUp, Listen, Say, WaitEnded
 from callagent.agents.flows.answer import Answer
 from callagent.agents.flows.dialogue import Dialogue
 from callagent.agents.flows.functions import ProjectFunction

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from callagent.agents.flows.entities import Entity
-from callagent.agents.flows.patterns import Pattern
+from callagent.agents.kernel import Pattern
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from callagent.agents.flows.documents import Reader
+from callagent.agents.kernel import Reader
 
 
 @dataclass(frozen=True, slots=True)

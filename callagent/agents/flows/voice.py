@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from callagent.agents.action import SetBackground
-from callagent.agents.flows.documents import Reader
+from callagent.agents.actions import SetBackground
 from callagent.agents.flows.fillers import NO_FILLERS, FillerPhrases
-from callagent.agents.flows.patterns import Pattern, expand
+from callagent.agents.kernel import Pattern, Reader, expand
 
 _STYLES = {"swift": 0.4, "balanced": 0.7}
 """Legacy `interaction_style` -> seconds of silence that end the caller's turn."""

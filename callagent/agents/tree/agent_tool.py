@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from callagent.agents.action import Action, Say
+from callagent.agents.actions import Action, Say
 from callagent.agents.tree.content import calls, responses, text_content, texts
 from callagent.agents.tree.conversation import Conversation
 from callagent.agents.tree.event import USER

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 
+from callagent.agents.kernel import Vault
 from callagent.agents.tree.artifacts import Artifacts
 from callagent.agents.tree.content import Content, calls, parts, responses, text_content, texts
 from callagent.agents.tree.event import USER, Event
@@ -12,7 +13,6 @@ from callagent.agents.tree.keepsakes import Keepsakes
 from callagent.agents.tree.node import LlmNode, Node
 from callagent.agents.tree.state import TEMP, SharedState, State
 from callagent.agents.tree.transfer import keeps_conversation, transfer_targets
-from callagent.agents.vault import Vault
 
 
 class Conversation:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from callagent.agents.finding import Finding
+from callagent.agents.kernel import Finding
 from callagent.errors import ProjectError, WorkerError
 from callagent.log import get_logger
 from callagent.workers.protocol import WorkerPool

@@ -8,8 +8,8 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from callagent.agents.action import ModelAnswered, StepEntered
-from callagent.agents.flows.sentences import SentenceSplitter
+from callagent.agents.actions import ModelAnswered, StepEntered
+from callagent.agents.kernel import SentenceSplitter
 from callagent.agents.tree.content import Content, calls, responses
 from callagent.agents.tree.event import Actions, Event
 from callagent.agents.tree.failure import RunFailed

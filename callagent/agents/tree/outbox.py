@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-from callagent.agents.action import Action, FunctionEnded, FunctionStarted, Say
+from callagent.agents.actions import Action, FunctionEnded, FunctionStarted, Say
 
 _AHEAD = 8
 """Actions that the turn may be ahead of what was taken: words must not be made faster than they can be stopped."""

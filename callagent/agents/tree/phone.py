@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from callagent.agents.action import DigitSettings, Handoff, HangUp, Listen, ListenSettings
+from callagent.agents.actions import DigitSettings, Handoff, HangUp, Listen, ListenSettings
 from callagent.agents.tree.project_code import CodeAnswer
 from callagent.agents.tree.run import Run
 from callagent.agents.tree.tool import Tool, ToolKind

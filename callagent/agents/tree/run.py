@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from callagent.agents.action import Action, Handoff, HangUp, Listen, Say
+from callagent.agents.actions import Action, Handoff, HangUp, Listen, Say
 from callagent.agents.tree.content import Content, texts
 from callagent.agents.tree.conversation import Conversation
 from callagent.agents.tree.event import Actions, Event

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from callagent.agents.action import FunctionEnded, FunctionStarted, Listen
+from callagent.agents.actions import FunctionEnded, FunctionStarted, Listen
 from callagent.agents.tree.agent_tool import run_agent_tool
 from callagent.agents.tree.content import Part, response_part
 from callagent.agents.tree.event import USER, Actions, Event

@@ -7,18 +7,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from typing import Any
 
-from callagent.agents.action import (
-    Action,
-    AgentRecord,
-    CallerTurn,
-    FunctionEnded,
-    FunctionStarted,
-    Handoff,
-    HandoffFailed,
-    HangUp,
-    Listen,
-    Say,
-)
+from callagent.agents.actions import Action, FunctionEnded, FunctionStarted, Handoff, HangUp, Listen, Say
+from callagent.agents.protocol import AgentRecord, CallerTurn, HandoffFailed
 from callagent.agents.tree.content import Content, text_content
 from callagent.agents.tree.conversation import Conversation
 from callagent.agents.tree.event import Event
@@ -42,7 +32,7 @@ def _observe_nothing(request: ModelRequest) -> None:
 
 
 class TreeAgent:
-    """Implements `agents.action.Agent`."""
+    """Implements `agents.protocol.Agent`."""
 
     nested = False
     """As `Run` has it: whether agents that give the conversation away wait for the other's end."""

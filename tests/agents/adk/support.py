@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from callagent.agents.action import Agent
+from callagent.agents import Agent
 from callagent.agents.adk import adk_runtime, load_adk_project
 from callagent.agents.tree import TreeSettings
 from callagent.testing.in_process import InProcessPool

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from callagent.agents.action import (
+from callagent.agents import (
     CallerTurn,
     DigitSettings,
     FunctionEnded,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from callagent.agents.action import FunctionEnded
+from callagent.agents import FunctionEnded
 from callagent.agents.tree import TreeSettings
 from callagent.testing.in_process import InProcessPool
 from callagent.workers import ProcessPool

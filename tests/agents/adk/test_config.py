@@ -7,7 +7,7 @@ import pytest
 from callagent.agents.adk import check_adk_project, is_adk_project
 from callagent.agents.adk.config import AgentConfig, load_config
 from callagent.agents.adk.fields import HEEDED_BY, SAMPLING
-from callagent.agents.finding import Findings
+from callagent.agents.kernel import Findings
 from callagent.models import anthropic, gemini, openai
 from tests.agents.adk.support import PROJECTS, driven, write_project
 

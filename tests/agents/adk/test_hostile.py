@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from callagent.agents.action import FunctionEnded
+from callagent.agents import FunctionEnded
 from callagent.agents.tree import TreeSettings
 from callagent.workers import ProcessPool
 from tests.agents.adk.support import Driven, driven, write_project

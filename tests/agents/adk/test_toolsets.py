@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from callagent.agents.action import FunctionEnded
+from callagent.agents import FunctionEnded
 from callagent.agents.adk import adk_runtime, check_adk_imports, check_adk_project, load_adk_project
 from callagent.agents.tree import TreeSettings
 from callagent.testing.in_process import InProcessPool

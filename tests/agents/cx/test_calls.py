@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from callagent.agents.action import Handoff, HangUp, Listen
+from callagent.agents import Handoff, HangUp, Listen
 from callagent.agents.cx import check_cx_app
 from callagent.agents.tree import TreeSettings
 from callagent.agents.tree.content import responses

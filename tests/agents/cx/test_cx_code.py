@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from callagent.agents.action import DigitSettings, FunctionEnded, Handoff, HangUp, Listen, Say
+from callagent.agents import DigitSettings, FunctionEnded, Handoff, HangUp, Listen, Say
 from callagent.agents.tree import TreeSettings
 from callagent.workers import ProcessPool
 from tests.agents.cx.support import GREETING, driven, write_app

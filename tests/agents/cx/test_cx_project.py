@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from callagent.agents.action import Handoff, StepEntered
+from callagent.agents import Handoff, StepEntered
 from tests.agents.cx.support import DESK, driven
 from tests.agents.driving import results, words
 

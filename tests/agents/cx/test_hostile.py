@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from callagent.agents.action import FunctionEnded, Listen
+from callagent.agents import FunctionEnded, Listen
 from callagent.agents.tree import TreeSettings
 from callagent.workers import ProcessPool
 from callagent.workers.landlock import landlock_version

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from callagent.agents.action import Say, SetBackground
+from callagent.agents import Say, SetBackground
 from callagent.agents.cx import check_cx_app
 from callagent.agents.cx.ambience import ambience, ambience_problem
 from callagent.agents.cx.files import AppFiles

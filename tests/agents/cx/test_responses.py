@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from callagent.agents.action import Handoff, HangUp, Listen, Say
+from callagent.agents import Handoff, HangUp, Listen, Say
 from tests.agents.cx.support import driven, write_app
 from tests.agents.driving import results, words
 

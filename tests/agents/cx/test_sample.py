@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from callagent.agents.action import HangUp, Listen
+from callagent.agents import HangUp, Listen
 from callagent.agents.cx import (
     check_cx_app,
     cx_runtime,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from callagent.agents.action import Handoff, HangUp
+from callagent.agents import Handoff, HangUp
 from callagent.agents.cx.telephony import read_uui, session_end
 
 GATEWAY = {"PHONE_GATEWAY_TRANSFER": {"phoneNumber": "+4930123", "useOriginatingTrunk": True}}

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from callagent.agents.action import (
+from callagent.agents import (
     Action,
     Agent,
     CallerTurn,

@@ -8,14 +8,7 @@ from typing import Any
 
 import pytest
 
-from callagent.agents.action import (
-    FunctionEnded,
-    FunctionStarted,
-    Handoff,
-    HangUp,
-    Listen,
-    Say,
-)
+from callagent.agents import FunctionEnded, FunctionStarted, Handoff, HangUp, Listen, Say
 from callagent.agents.flows import FlowSettings
 from callagent.call_info import EndReason
 from tests.agents.flows.support import (

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from callagent.agents.action import ListenSettings, ModelAnswered, Say, WaitEnded, WaitStarted
+from callagent.agents import ListenSettings, ModelAnswered, Say, WaitEnded, WaitStarted
 from callagent.agents.flows import FlowSettings, check_project
 from callagent.agents.flows.experimental import Experimental
 from callagent.agents.flows.fillers import FillerPhrases, filler_phrases

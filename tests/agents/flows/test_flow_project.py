@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import callagent.agents.flows as front
-from callagent.agents.action import FunctionEnded
+from callagent.agents import FunctionEnded
 from callagent.agents.flows import FlowProject, FlowSettings, load_flow_project, project_runtime
 from callagent.errors import ProjectError
 from callagent.models.scripted import ScriptedModel

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from callagent.agents.action import DelayResponse, LatencyControl
-from callagent.agents.finding import Findings
+from callagent.agents import DelayResponse, LatencyControl
 from callagent.agents.flows.functions import Goto, Parameter, ProjectFunction, read_function
+from callagent.agents.kernel import Findings
 
 SLOW = """
 @func_description("Looks it up.")

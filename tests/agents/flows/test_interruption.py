@@ -8,12 +8,7 @@ from typing import Any
 
 import pytest
 
-from callagent.agents.action import (
-    CallerTurn,
-    FunctionEnded,
-    FunctionStarted,
-    HangUp,
-)
+from callagent.agents import CallerTurn, FunctionEnded, FunctionStarted, HangUp
 from callagent.call_info import EndReason
 from callagent.testing.virtual_time import run
 from tests.agents.flows.support import (

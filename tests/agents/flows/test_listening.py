@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from callagent.agents.action import DigitSettings
+from callagent.agents import DigitSettings
 from callagent.agents.flows import FlowSettings, load_project
 from callagent.agents.flows.conversation import Conversation
 from callagent.agents.flows.listening import interruptible, listen_settings

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from callagent.agents.finding import Findings
 from callagent.agents.flows import load_project
-from callagent.agents.flows.documents import parse_yaml
 from callagent.agents.flows.names import clean_name, tool_name
+from callagent.agents.kernel import Findings
+from callagent.agents.kernel.documents import parse_yaml
 from tests.agents.flows.support import FERRY, flow_config, function, step, write_project
 
 BASE = {"agent_settings/rules.txt": "Rules."}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from callagent.agents.action import CallerTurn
+from callagent.agents import CallerTurn
 from callagent.agents.flows import FlowSettings, load_flow_project, project_runtime
 from callagent.testing.in_process import InProcessPool
 from tests.agents.flows.support import call_info, flow_config, function, scripted, step, write_project

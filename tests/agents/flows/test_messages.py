@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from callagent.agents.action import LimitReached
+from callagent.agents import LimitReached
 from callagent.agents.flows import FlowSettings
 from callagent.agents.flows.messages import MAX_MESSAGES, MessageFailed, MessageRules, Outbox, OutgoingMessage
 from callagent.call_info import EndReason

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from callagent.agents.action import Handoff
+from callagent.agents import Handoff
 from callagent.agents.flows import FlowSettings, Outside
 from callagent.agents.flows.outside import LIFETIME, MAX_KEPT, MAX_OF_A_CALL, TooMany
 from tests.agents.flows.support import driven, function, functions, of, words, write_project

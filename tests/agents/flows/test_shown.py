@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from callagent.agents.action import Attach, ControlRecording, SetBackground
+from callagent.agents import Attach, ControlRecording, SetBackground
 from callagent.agents.flows import FlowSettings
 from tests.agents.flows.example_projects.support import Chat, call, chat, text
 from tests.agents.flows.support import driven, function, of, write_project

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from callagent.agents.action import CallerTurn, FunctionStarted
+from callagent.agents import CallerTurn, FunctionStarted
 from callagent.agents.flows import FlowSettings, load_project
 from callagent.agents.flows.conversation import Conversation
 from callagent.agents.flows.smart_vad import function_wait

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from callagent.agents.action import Handoff, Listen, SetLanguage, SetVoice
+from callagent.agents import Handoff, Listen, SetLanguage, SetVoice
 from callagent.agents.flows import FlowSettings
 from tests.agents.flows.support import (
     call_info,

@@ -5,14 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from callagent.agents.action import (
-    FunctionStarted,
-    Handoff,
-    HangUp,
-    Listen,
-    ModelAnswered,
-    Say,
-)
+from callagent.agents import FunctionStarted, Handoff, HangUp, Listen, ModelAnswered, Say
 from callagent.agents.flows import FlowSettings
 from callagent.call_info import EndReason
 from tests.agents.flows.support import (

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from callagent.agents.finding import Findings
-from callagent.agents.flows.documents import parse_yaml
 from callagent.agents.flows.voice import correct, load_corrections, load_pronunciations, pronounce, same_language
+from callagent.agents.kernel import Findings
+from callagent.agents.kernel.documents import parse_yaml
 
 
 def corrections(pattern: str, replacement: str, kind: str) -> str:

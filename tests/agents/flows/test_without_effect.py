@@ -8,8 +8,8 @@ import pytest
 
 from callagent.agents.flows import check_project
 from callagent.agents.flows.experimental import Experimental
-from callagent.agents.flows.patterns import repeats_a_repeat
 from callagent.agents.flows.without_effect import unknown_sections, without_effect
+from callagent.agents.kernel.patterns import repeats_a_repeat
 from tests.agents.flows.support import write_project
 
 DATA: dict[str, Any] = {

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from callagent.agents.action import Action, CallerTurn
+from callagent.agents import Action, CallerTurn
 from callagent.agents.tree import (
     CodeAnswer,
     CodeCall,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from callagent.agents.action import FunctionEnded
+from callagent.agents import FunctionEnded
 from callagent.agents.tree.tool_calls import as_result, parse_arguments
 from callagent.testing.virtual_time import run
 from tests.agents.driving import words

@@ -4,7 +4,7 @@ import json
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from callagent.agents.action import CallerTurn, Say
+from callagent.agents import CallerTurn, Say
 from callagent.agents.tree import CodeCall, Conversation, Scene, SharedState, State
 from callagent.agents.tree.worker_code import WorkerCode
 from callagent.errors import ProviderTimeout

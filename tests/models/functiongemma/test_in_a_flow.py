@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from callagent.agents.action import Action, FunctionEnded, ModelAnswered, Say
+from callagent.agents import Action, FunctionEnded, ModelAnswered, Say
 from callagent.agents.flows import FlowSettings, load_flow_project, project_runtime
 from callagent.models.functiongemma import EngineSettings, open_functiongemma
 from callagent.models.scripted import ScriptedModel

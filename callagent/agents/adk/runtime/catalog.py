@@ -30,8 +30,8 @@ from callagent.agents.adk.runtime.tools import (
     as_tool,
 )
 from callagent.agents.adk.runtime.toolsets import SetFailed
-from callagent.agents.finding import Findings
-from callagent.agents.flows.runtime.tracebacks import error_message, remedy_of
+from callagent.agents.kernel import Findings
+from callagent.agents.kernel.runtime import error_message, remedy_of
 
 _PLAIN_KEYS = (
     "instruction", "static_instruction", "model", "output_key", "include_contents", "disallow_transfer_to_parent",

@@ -21,7 +21,7 @@ from callagent.agents.adk.runtime.tools import (
     as_tool,
 )
 from callagent.agents.adk.runtime.toolsets import tools_of
-from callagent.agents.flows.runtime.tracebacks import error_message
+from callagent.agents.kernel.runtime import error_message
 from callagent.agents.mcp import list_all
 
 _POINTS = ("before_agent", "after_agent", "before_model", "after_model", "before_tool", "after_tool")

@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from callagent.agents.adk.names import absolute
-from callagent.agents.flows.runtime.importer import ModuleSpace
+from callagent.agents.kernel.runtime import ModuleSpace
 
 
 class PackageSpace(ModuleSpace):

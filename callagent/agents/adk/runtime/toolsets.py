@@ -7,7 +7,7 @@ import threading
 from typing import Any
 
 from callagent.agents.adk.runtime.tools import BaseTool, BaseToolset, as_tool
-from callagent.agents.flows.runtime.tracebacks import error_message
+from callagent.agents.kernel.runtime import error_message
 
 SECONDS = 60.0
 """For a set to say what is in it."""

@@ -27,7 +27,7 @@ from callagent.agents.cx.runtime.http import Requests
 from callagent.agents.cx.runtime.namespace import Namespaces, call_by_name
 from callagent.agents.cx.runtime.time_limit import time_limit
 from callagent.agents.cx.runtime.tools import AsyncTools, Toolbox, Tools, with_context
-from callagent.agents.flows.runtime.tracebacks import error_message, remedy_of
+from callagent.agents.kernel.runtime import error_message, remedy_of
 from callagent.agents.tree.runtime import LiveConversation, Subject, TreeSession, patience
 from callagent.workers.runtime import Channel
 

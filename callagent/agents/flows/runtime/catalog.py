@@ -15,8 +15,8 @@ from typing import Any, NoReturn
 
 from callagent.agents.flows.runtime.binding import JSON_TYPES, model_parameters, type_name
 from callagent.agents.flows.runtime.decorators import notes_of
-from callagent.agents.flows.runtime.importer import ModuleSpace
-from callagent.agents.flows.runtime.tracebacks import import_report
+from callagent.agents.flows.runtime.importer import FlowModules
+from callagent.agents.kernel.runtime import import_report
 
 _LIFECYCLE = {"start_function": "start", "end_function": "end"}
 
@@ -78,7 +78,7 @@ class Catalog:
 
     def __init__(self, root: Path, import_limit: float) -> None:
         self._root = root
-        self._space = ModuleSpace(root)
+        self._space = FlowModules(root)
         self._import_limit = import_limit
         self._files = {
             (file.kind if file.kind in ("flow", "step") else "global", file.flow, file.name): file

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from callagent.agents.flows.runtime.projection import project_or_note
 from callagent.agents.flows.runtime.state import State
-from callagent.agents.flows.runtime.tracebacks import error_message
+from callagent.agents.kernel.runtime import error_message, project_or_note
 
 KEY_LIMIT = 4 * 1024 * 1024
 TOTAL_LIMIT = 12 * 1024 * 1024

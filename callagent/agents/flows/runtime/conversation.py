@@ -18,9 +18,9 @@ from callagent.agents.flows.runtime.knowledge import KnowledgeBase
 from callagent.agents.flows.runtime.messages import HandoffConfig, MetricEvent, SMSTemplate, WebchatInterface
 from callagent.agents.flows.runtime.messaging import Messaging
 from callagent.agents.flows.runtime.metrics import Metrics
-from callagent.agents.flows.runtime.projection import project_or_note
 from callagent.agents.flows.runtime.state import Entities, ReadOnlyDict, State, Variant
 from callagent.agents.flows.runtime.voices import TTSVoice, VoiceWeighting, weights
+from callagent.agents.kernel.runtime import project_or_note
 
 
 class Conversation(Messaging):

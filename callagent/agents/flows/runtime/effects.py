@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from callagent.agents.flows.runtime.projection import project
+from callagent.agents.kernel.runtime import project
 
 EFFECTS_LIMIT = 1024 * 1024
 

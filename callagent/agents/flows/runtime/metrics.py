@@ -8,7 +8,7 @@ from typing import Any
 from callagent.agents.flows.runtime.effects import Effects
 from callagent.agents.flows.runtime.logs import ConversationLogger
 from callagent.agents.flows.runtime.messages import MetricEvent
-from callagent.agents.flows.runtime.projection import project_or_note
+from callagent.agents.kernel.runtime import project_or_note
 from callagent.workers.runtime import AskFailed, Channel
 
 NAME_LIMIT = 128

@@ -23,11 +23,10 @@ from callagent.agents.flows.runtime.failures import NotAvailable
 from callagent.agents.flows.runtime.flow import Flow
 from callagent.agents.flows.runtime.memory import Memory, VerifiedContext
 from callagent.agents.flows.runtime.metrics import Metrics
-from callagent.agents.flows.runtime.projection import TooLarge, project
 from callagent.agents.flows.runtime.remote import RemoteFunctions
 from callagent.agents.flows.runtime.state import State, Variant
-from callagent.agents.flows.runtime.tracebacks import error_report
 from callagent.agents.flows.runtime.utils import Secrets, Utils
+from callagent.agents.kernel.runtime import TooLarge, error_report, project
 from callagent.workers.runtime import AskFailed, Channel
 
 RETURN_LIMIT = 1024 * 1024

@@ -11,8 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
-from callagent.agents.flows.runtime.projection import project
-from callagent.agents.flows.runtime.tracebacks import error_report
+from callagent.agents.kernel.runtime import error_report, project
 from callagent.agents.tree.runtime.live import LiveConversation
 from callagent.workers.runtime import Channel
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callagent.agents.flows.sentences import MAX_SENTENCE, SentenceSplitter
+from callagent.agents.kernel.sentences import MAX_SENTENCE, SentenceSplitter
 
 
 def split(*pieces: str) -> list[str]:

@@ -8,7 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-_OURS = str(Path(__file__).parent)
+_OURS = str(Path(__file__).parents[2])
+"""The folder of the agents package: frames of its files are left out at the top of a traceback."""
 _TEXT_LIMIT = 8 * 1024
 _CHAIN = 20
 _NOT_PERMITTED = "Permission denied"

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from callagent.agents.finding import Findings
+from callagent.agents.kernel.findings import Findings
 
-Path_ = tuple[str | int, ...]
+DocumentPath = tuple[str | int, ...]
 TEXT = "\0text"
 _DEEPEST = 20
 """Levels of a document; an alias may point at what holds it."""
@@ -24,11 +24,11 @@ class Document:
 
     file: str
     data: Any
-    lines: Mapping[Path_, int]
+    lines: Mapping[DocumentPath, int]
     """Of each key; under `(*path, TEXT)` the line on which a text begins."""
     findings: Findings
 
-    def line(self, path: Path_ = ()) -> int:
+    def line(self, path: DocumentPath = ()) -> int:
         """The line of `path`, or of the nearest part of it that exists."""
         while path and path not in self.lines:
             path = path[:-1]
@@ -53,7 +53,7 @@ class Reader:
     """Typed access to one map of a document; what has the wrong type is reported and read as its default."""
 
     document: Document
-    path: Path_
+    path: DocumentPath
     _data: Mapping[str, Any] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -187,7 +187,7 @@ def parse_yaml(text: str, file: str, findings: Findings) -> Document | None:
     except (YAMLError, ValueError) as error:
         findings.unreadable(file, *yaml_problem(error))
         return None
-    lines: dict[Path_, int] = {(): 1}
+    lines: dict[DocumentPath, int] = {(): 1}
     if node is not None:
         _note_lines(node, (), lines)
     return Document(file, _stripped(data), lines, findings)
@@ -202,7 +202,7 @@ def yaml_problem(error: Any) -> tuple[int, str]:
     return (mark.line + 1 if mark else 1), f"Not valid YAML: {problem}."
 
 
-def _note_lines(node: Any, path: Path_, lines: dict[Path_, int]) -> None:
+def _note_lines(node: Any, path: DocumentPath, lines: dict[DocumentPath, int]) -> None:
     if not isinstance(node.value, list):
         is_block = getattr(node, "style", None) in ("|", ">")
         lines[(*path, TEXT)] = node.start_mark.line + (2 if is_block else 1)
@@ -211,7 +211,7 @@ def _note_lines(node: Any, path: Path_, lines: dict[Path_, int]) -> None:
         return
     for index, item in enumerate(node.value):
         key, value = item if isinstance(item, tuple) else (None, item)
-        place: Path_ = (*path, index if key is None else str(key.value))
+        place: DocumentPath = (*path, index if key is None else str(key.value))
         lines[place] = (value if key is None else key).start_mark.line + 1
         _note_lines(value, place, lines)
 
