@@ -30,10 +30,10 @@ from callagent.sip import (
     parse_message,
 )
 from callagent.sip.authenticator import Authenticator
-from callagent.sip.digest import authorize
-from callagent.sip.framing import Framer
-from callagent.sip.responses import respond_to
-from callagent.sip.sdp import SessionDescription
+from callagent.sip.message.digest import authorize
+from callagent.sip.message.message import respond_to
+from callagent.sip.sdp.session_description import SessionDescription
+from callagent.sip.transport.framing import Framer
 
 Target = Callable[[bytes], None]
 

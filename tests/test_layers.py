@@ -50,6 +50,12 @@ INNER_MAY_IMPORT: dict[str, set[str]] = {
     "models.functiongemma": set(),
     "models.rules": {"models.understanding"},
     "models.understanding": set(),
+    "sip.dialog": {"sip.message", "sip.transaction", "sip.transport"},
+    "sip.message": set(),
+    "sip.sdp": {"sip.message"},
+    "sip.transaction": {"sip.message", "sip.transport"},
+    "sip.transport": {"sip.message"},
+    "sip.trunk": {"sip.message", "sip.transport"},
     "speech.local": set(),
     "speech.providers": set(),
 }

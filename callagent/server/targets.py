@@ -15,7 +15,7 @@ from callagent.config import Target
 from callagent.errors import CallagentError
 from callagent.legs.leg import TransferTarget
 from callagent.phone_numbers import comparable, e164, surcharge_of
-from callagent.sip.headers import full_name
+from callagent.sip import full_name
 
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!%*_+`'~.-]{1,64}", re.ASCII)
 _TRANSFER_HEADERS = ("User-to-User", "Reason", "Diversion")

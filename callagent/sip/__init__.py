@@ -1,22 +1,15 @@
-"""SIP signalling: a user agent without I/O, and its endpoint on UDP."""
+"""SIP signalling: a user agent without I/O, and its endpoint on UDP, TCP and TLS."""
 
-from callagent.sip.accepting import accept_connections
-from callagent.sip.address import Address
 from callagent.sip.authenticator import Account, DigestSettings
-from callagent.sip.certificate import certificate_end
-from callagent.sip.connections import StreamLimits
-from callagent.sip.dialling import Way
-from callagent.sip.dialog import Dialog, transport_of
-from callagent.sip.digest import Credentials
-from callagent.sip.endpoint import Endpoint
-from callagent.sip.endpoint_call import EndpointCall
-from callagent.sip.events import (
+from callagent.sip.dialog import (
+    UNPROVEN,
     CallAnswered,
     CallClosed,
     CallConfirmed,
     CallEnded,
     CallReplaced,
     CallRinging,
+    Dialog,
     DigitReceived,
     EndCause,
     Event,
@@ -27,24 +20,45 @@ from callagent.sip.events import (
     TransferProgressed,
     TransferRequested,
     TransferState,
+    UserAgentSettings,
+    Way,
 )
-from callagent.sip.headers import Headers
-from callagent.sip.lookup import Lookup, LookupFailed
-from callagent.sip.media_policy import Encryption, MediaPolicy, NotAcceptable
-from callagent.sip.message import MalformedMessage, Request, Response, parse_message
-from callagent.sip.negotiation import FRAME_TIME, Agreement, Negotiation
-from callagent.sip.passport import Passport
-from callagent.sip.rate_limit import RateLimit
-from callagent.sip.reason import Reason, parse_reasons
-from callagent.sip.timers import TimerSettings
-from callagent.sip.tls import TlsContexts, TlsSettings
-from callagent.sip.trace import Trace, TracedMessage
-from callagent.sip.transaction_layer import Hop
-from callagent.sip.trunks import Trunks, TrunkSettings, trunk_metrics
-from callagent.sip.udp import route_to
-from callagent.sip.uri import Uri, escape_user, host_reference
+from callagent.sip.endpoint import Endpoint, EndpointCall
+from callagent.sip.message import (
+    Address,
+    Credentials,
+    Headers,
+    MalformedMessage,
+    Passport,
+    Reason,
+    Request,
+    Response,
+    Uri,
+    escape_user,
+    full_name,
+    host_reference,
+    parse_message,
+    parse_reasons,
+)
+from callagent.sip.sdp import FRAME_TIME, Agreement, Encryption, MediaPolicy, Negotiation, NotAcceptable
+from callagent.sip.transaction import TimerSettings
+from callagent.sip.transport import (
+    Hop,
+    Lookup,
+    LookupFailed,
+    RateLimit,
+    StreamLimits,
+    TlsContexts,
+    TlsSettings,
+    Trace,
+    TracedMessage,
+    accept_connections,
+    certificate_end,
+    route_to,
+    transport_of,
+)
+from callagent.sip.trunk import Trunks, TrunkSettings, trunk_metrics
 from callagent.sip.user_agent import UserAgent
-from callagent.sip.wire import UNPROVEN, UserAgentSettings
 
 __all__ = [
     "FRAME_TIME",
@@ -102,6 +116,7 @@ __all__ = [
     "accept_connections",
     "certificate_end",
     "escape_user",
+    "full_name",
     "host_reference",
     "parse_message",
     "parse_reasons",

@@ -12,9 +12,8 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from callagent.sip.digest import ALGORITHMS, Proof, parse_digest, write_digest
-from callagent.sip.message import Request
-from callagent.sip.transaction_layer import Hop
+from callagent.sip.message import ALGORITHMS, Proof, Request, parse_digest, write_digest
+from callagent.sip.transport import Hop
 
 NONCE_SECONDS = 60.0
 MAX_FAILURES = 5

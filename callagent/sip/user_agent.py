@@ -9,24 +9,39 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping
 
-from callagent.sip.address import Address
 from callagent.sip.authenticator import Authenticator
-from callagent.sip.call import NO_HEADERS, SipCall
-from callagent.sip.checks import refusal_of
-from callagent.sip.dialling import Way
-from callagent.sip.events import CallReplaced, Event, InviteReceived
-from callagent.sip.framing import MAX_STREAM_MESSAGE
-from callagent.sip.headers import Headers
-from callagent.sip.in_dialog import receive_in_dialog
-from callagent.sip.message import MAX_DATAGRAM, CSeq, MalformedMessage, Request, Response, parse_message
-from callagent.sip.multipart import unwrap_description
-from callagent.sip.rate_limit import RateLimit
-from callagent.sip.replaces import Replaces
-from callagent.sip.responses import copy_headers, reason_phrase
-from callagent.sip.transaction_layer import Hop, OnResponse, ServerTransaction, response_hop
-from callagent.sip.uri import Uri
-from callagent.sip.via import Via
-from callagent.sip.wire import EXTENSIONS, UNPROVEN, UserAgentSettings, Wire
+from callagent.sip.dialog import (
+    EXTENSIONS,
+    NO_HEADERS,
+    UNPROVEN,
+    CallReplaced,
+    Event,
+    InviteReceived,
+    Replaces,
+    SipCall,
+    UserAgentSettings,
+    Way,
+    Wire,
+    receive_in_dialog,
+)
+from callagent.sip.message import (
+    MAX_DATAGRAM,
+    Address,
+    CSeq,
+    Headers,
+    MalformedMessage,
+    Request,
+    Response,
+    Uri,
+    Via,
+    copy_headers,
+    parse_message,
+    reason_phrase,
+    unwrap_description,
+)
+from callagent.sip.request_validation import refusal_of
+from callagent.sip.transaction import OnResponse, ServerTransaction
+from callagent.sip.transport import MAX_STREAM_MESSAGE, Hop, RateLimit, response_hop
 
 _RETRY_AFTER = 10
 _UNPROVEN_RATE = 20.0

@@ -8,7 +8,7 @@ import pytest
 
 from callagent.legs.sip_identity import ATTESTATION, UNVERIFIED_ATTESTATION, call_info_of
 from callagent.sip import Request, parse_message
-from tests.sip.test_passport import CLAIMS, identity
+from tests.sip.message.test_passport import CLAIMS, identity
 
 
 def invite(**headers: str) -> Request:

@@ -14,9 +14,9 @@ from callagent.legs.sip_leg import SipLeg
 from callagent.legs.sip_legs import SipLegs
 from callagent.rtp import Pump, RtpPorts
 from callagent.sip import Dialog, UserAgentSettings
-from callagent.sip.call import SipCall
-from callagent.sip.responses import reason_phrase
-from callagent.sip.transaction_layer import ServerTransaction
+from callagent.sip.dialog.call import SipCall
+from callagent.sip.message.message import reason_phrase
+from callagent.sip.transaction.layer import ServerTransaction
 from tests.own_time import OwnTime, own_time
 
 NOTIFY_LIMIT, TRANSFER_LIMIT = 0.4, 0.8

@@ -20,7 +20,7 @@ from callagent.sip import (
     Way,
     parse_message,
 )
-from callagent.sip.call import SipCall
+from callagent.sip.dialog.call import SipCall
 
 PHONE = ("192.0.2.1", 5060)
 SERVER = ("192.0.2.2", 5060)

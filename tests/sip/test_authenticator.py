@@ -18,8 +18,8 @@ from callagent.sip import (
     Way,
     parse_message,
 )
-from callagent.sip.digest import Proof, parse_digest, write_digest
-from callagent.sip.responses import respond_to
+from callagent.sip.message.digest import Proof, parse_digest, write_digest
+from callagent.sip.message.message import respond_to
 from tests.sip.pair import PHONE, SERVER, Pair, settings
 
 DIGEST = DigestSettings("here", {"ann": Account("carrier", "secret")})

@@ -7,8 +7,8 @@ import random
 import pytest
 
 from callagent.sip import CallEnded, Event, InviteReceived, Negotiation, OfferReceived, TransferRequested, Uri
-from callagent.sip.call import SipCall
-from callagent.sip.call_states import CALL_TABLE, CallEffect, CallInput, CallState
+from callagent.sip.dialog.call import SipCall
+from callagent.sip.dialog.call_states import CALL_TABLE, CallEffect, CallInput, CallState
 from tests.sip.pair import PHONE, SERVER, Pair
 
 

@@ -1,0 +1,151 @@
+"""A dialog: what two user agents agreed on to speak to each other (RFC 3261 §12)."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass, field, replace
+
+from callagent.sip.message import Address, CSeq, Headers, Request, Response, Uri
+from callagent.sip.transport import Hop, default_port, hop_of
+
+
+@dataclass(slots=True)
+class Dialog:
+    call_id: str
+    local: Address
+    """With our tag; From of our requests."""
+    remote: Address
+    """With the peer's tag, which an RFC 2543 peer does not have."""
+    remote_target: Uri
+    """The peer's Contact; Request-URI of our requests."""
+    peer: Hop
+    """Where the peer's last request or response came from."""
+    route_set: tuple[Address, ...] = ()
+    local_cseq: int = 0
+    remote_cseq: int | None = None
+    local_contact: Address = field(default_factory=lambda: Address(Uri("sip")))
+    found: dict[Uri, Hop] = field(default_factory=dict)
+    """Where URIs of the route lead to that name a host, once somebody has looked them up."""
+
+    @classmethod
+    def of_server(cls, request: Request, tag: str, peer: Hop, contact: Address) -> Dialog:
+        """From a request that we answer (§12.1.1)."""
+        return cls(
+            call_id=request.call_id,
+            local=request.recipient.with_tag(tag),
+            remote=request.sender,
+            remote_target=_target(request, request.sender.uri),
+            peer=peer,
+            route_set=tuple(_record_route(request)),
+            local_cseq=0,
+            remote_cseq=request.cseq.number,
+            local_contact=contact,
+        )
+
+    @classmethod
+    def of_client(cls, request: Request, response: Response, peer: Hop, contact: Address) -> Dialog:
+        """From a response with a tag to our request (§12.1.2)."""
+        return cls(
+            call_id=request.call_id,
+            local=request.sender,
+            remote=response.recipient,
+            remote_target=_target(response, request.uri),
+            peer=peer,
+            route_set=tuple(reversed(_record_route(response))),
+            local_cseq=request.cseq.number,
+            local_contact=contact,
+        )
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return (self.call_id, self.local.tag or "", self.remote.tag or "")
+
+    def request(self, method: str, cseq: int | None = None) -> Request:
+        """The next request, without Via. An ACK takes the number of its INVITE (§13.2.2.4)."""
+        if cseq is None:
+            self.local_cseq += 1
+        uri, routes = self._route()
+        headers = Headers([("Max-Forwards", "70")])
+        for route in routes:
+            headers.add("Route", str(route))
+        headers.add("From", str(self.local))
+        headers.add("To", str(self.remote))
+        headers.add("Call-ID", self.call_id)
+        headers.add("CSeq", str(CSeq(self.local_cseq if cseq is None else cseq, method)))
+        if method not in ("ACK", "BYE"):
+            headers.add("Contact", str(self.local_contact))
+        return Request(headers, method=method, uri=uri)
+
+    def next_hop(self) -> Hop:
+        """The first route or the peer's Contact; for another transport, or a name that was not found, where the peer
+        last sent from."""
+        next_uri = self.next_uri()
+        hop = hop_of(next_uri) or self.found.get(next_uri)
+        if hop is None or hop.transport != self.peer.transport:
+            return self.peer if not self.peer.reliable else replace(self.peer, port=_port_of(next_uri, self.peer))
+        if hop.host == self.peer.host:
+            return replace(hop, connection=self.peer.connection, name=self.peer.name)
+        # A private address that speaks to us from a public one is behind a translator and cannot be sent to.
+        hidden = not self.route_set and is_private(hop.host) and not is_private(self.peer.host)
+        return self.peer if hidden else hop
+
+    def next_uri(self) -> Uri:
+        """What the next hop is found by (RFC 3261 §8.1.2)."""
+        uri, routes = self._route()
+        strict = bool(self.route_set) and not _is_loose(self.route_set[0])
+        return routes[0].uri if routes and not strict else uri
+
+    def name_to_find(self) -> Uri | None:
+        """A URI of a host name that nobody has looked up yet."""
+        uri = self.next_uri()
+        return uri if hop_of(uri) is None and uri not in self.found and uri.host else None
+
+    def is_in_order(self, request: Request) -> bool:
+        """Note the number of a request that came in; False when it is older than one before (§12.2.2)."""
+        number = request.cseq.number
+        if self.remote_cseq is not None and number < self.remote_cseq:
+            return False
+        self.remote_cseq = number
+        return True
+
+    def refresh_target(self, message: Request | Response) -> None:
+        """The peer moved: INVITE, UPDATE, SUBSCRIBE, NOTIFY and REFER and their 2xx say so (§12.2, RFC 3311)."""
+        self.remote_target = _target(message, self.remote_target)
+
+    def _route(self) -> tuple[Uri, list[Address]]:
+        """Request-URI and Route, also for a strict router as first hop (§12.2.1.1)."""
+        if not self.route_set:
+            return self.remote_target, []
+        first, *rest = self.route_set
+        if _is_loose(first):
+            return self.remote_target, [first, *rest]
+        return first.uri.without_headers(), [*rest, Address(self.remote_target)]
+
+
+def asks_for_sips(request: Request) -> bool:
+    """Whether the dialog of this request needs a sips Contact of ours (§12.1.1)."""
+    routes = _record_route(request)
+    nearest = routes[0].uri if routes else _target(request, request.uri)
+    return "sips" in (request.uri.scheme, nearest.scheme)
+
+
+def is_private(host: str) -> bool:
+    return ipaddress.ip_address(host).is_private
+
+
+def _port_of(uri: Uri, peer: Hop) -> int:
+    return uri.port or default_port(peer.transport)
+
+
+def _is_loose(route: Address) -> bool:
+    return "lr" in route.uri.parameters
+
+
+def _record_route(message: Request | Response) -> list[Address]:
+    return [route for value in message.headers.values("Record-Route") for route in Address.parse_list(value)]
+
+
+def _target(message: Request | Response, otherwise: Uri) -> Uri:
+    """The Contact's URI, for an in-dialog Request-URI; opaque schemes cannot be sent to."""
+    contacts = [contact.uri for contact in message.contacts if contact.uri.scheme in ("sip", "sips")]
+    return contacts[0].without_headers() if contacts else otherwise

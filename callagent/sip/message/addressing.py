@@ -1,0 +1,233 @@
+"""URIs, the addresses of From, To, Contact and Route, and Via (RFC 3261 §19.1, §20.10, §20.42)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+
+from callagent.sip.message.grammar import (
+    HOST,
+    PORT,
+    QUOTED_STRING,
+    TOKEN,
+    Parameters,
+    check_host,
+    escape,
+    is_token,
+    parse_port,
+    quote,
+    remember,
+    split_list,
+    unescape,
+    unquote,
+)
+
+_USER_MARKS = "-_.!~*'()&=+$,;?/#"
+_USER = r"(?:[A-Za-z0-9\-_.!~*'()&=+$,;?/#]|%[0-9A-Fa-f]{2})"
+_PARAMETER_TEXT = r"(?:[A-Za-z0-9\-_.!~*'()\[\]/:&+$=;]|%[0-9A-Fa-f]{2})"
+_HEADER_TEXT = r"(?:[A-Za-z0-9\-_.!~*'()\[\]/?:+$=&]|%[0-9A-Fa-f]{2})"
+_SIP = re.compile(
+    rf"((?ai:sips?)):(?:({_USER}++)(?::((?:[A-Za-z0-9\-_.!~*'()&=+$,]|%[0-9A-Fa-f]{{2}})*+))?@)?"
+    rf"({HOST})(?::({PORT}))?((?:;{_PARAMETER_TEXT}*+)?)(?:\?({_HEADER_TEXT}++))?"
+)
+_TEL = re.compile(rf"(\+?[0-9A-Fa-f*#\-.()]++)((?:;{_PARAMETER_TEXT}*+)?)")
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):([!#-;=?-~]+)")
+"""Any URI: visible ASCII without quotes and angle brackets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Uri:
+    scheme: str
+    host: str = ""
+    """Empty for tel and opaque URIs; IPv6 in brackets."""
+    user: str | None = None
+    """As written, escapes kept; the number of a tel URI."""
+    port: int | None = None
+    parameters: Parameters = field(default_factory=Parameters)
+    headers: str | None = None
+    """What follows the question mark, as written. Never applied to a request."""
+    opaque: str | None = None
+    """The rest of a URI whose scheme is not ours."""
+    password: str | None = None
+
+    @classmethod
+    def parse(cls, value: str) -> Uri:
+        sip = _SIP.fullmatch(value)
+        if sip is not None:
+            return cls._of_sip(sip)
+        match = _SCHEME.fullmatch(value)
+        if match is None:
+            raise ValueError("URI is not valid")
+        scheme, rest = match[1].lower(), match[2]
+        if scheme in ("sip", "sips"):
+            raise ValueError("SIP URI is not valid")
+        if scheme == "tel":
+            return cls._parse_tel(rest)
+        return cls(scheme, opaque=rest)
+
+    @classmethod
+    def _of_sip(cls, match: re.Match[str]) -> Uri:
+        scheme, user, password, host, port, parameters, headers = match.groups()
+        return cls(
+            scheme.lower(),
+            host=check_host(host),
+            user=user,
+            port=None if port is None else parse_port(port),
+            parameters=Parameters.parse(parameters),
+            headers=headers,
+            password=password,
+        )
+
+    @classmethod
+    def _parse_tel(cls, rest: str) -> Uri:
+        match = _TEL.fullmatch(rest)
+        if match is None:
+            raise ValueError("tel URI is not valid")
+        return cls("tel", user=match[1], parameters=Parameters.parse(match[2]))
+
+    def __str__(self) -> str:
+        if self.opaque is not None:
+            return f"{self.scheme}:{self.opaque}"
+        if self.scheme == "tel":
+            return f"tel:{self.user}{self.parameters}"
+        password = "" if self.password is None else f":{self.password}"
+        userinfo = "" if self.user is None else f"{self.user}{password}@"
+        port = "" if self.port is None else f":{self.port}"
+        headers = "" if self.headers is None else f"?{self.headers}"
+        return f"{self.scheme}:{userinfo}{self.host}{port}{self.parameters}{headers}"
+
+    @property
+    def user_text(self) -> str | None:
+        """The user part with its escapes resolved."""
+        return None if self.user is None else unescape(self.user)
+
+    @property
+    def bare_host(self) -> str:
+        """The host without the brackets of an IPv6 reference."""
+        return self.host.strip("[]")
+
+    def without_headers(self) -> Uri:
+        return self if self.headers is None else replace(self, headers=None)
+
+
+def escape_user(user: str) -> str:
+    """The text as a URI's user part."""
+    return escape(user, _USER_MARKS)
+
+
+def host_reference(host: str) -> str:
+    """An address as a URI writes it: IPv6 in brackets."""
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host
+
+
+_NAME_ADDRESS = re.compile(
+    rf"({QUOTED_STRING}|[^\x00-\x08\x0a-\x1f\"<>,;@\\]*+)\s*<([^<>]*+)>\s*((?:;.*+)?)", re.DOTALL
+)
+_BARE_ADDRESS = re.compile(r"([^\s<>\";,?]++)\s*((?:;.*+)?)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    uri: Uri
+    display_name: str = ""
+    parameters: Parameters = field(default_factory=Parameters)
+
+    @classmethod
+    def parse(cls, value: str) -> Address:
+        return _parse(value)
+
+    @classmethod
+    def _read(cls, value: str) -> Address:
+        value = value.strip()
+        match = _NAME_ADDRESS.fullmatch(value)
+        if match is not None:
+            name = unquote(match[1].strip())
+            return cls(Uri.parse(match[2]), name, Parameters.parse(match[3]))
+        # Without angle brackets every parameter belongs to the header field, and the URI holds none (§20.10).
+        match = _BARE_ADDRESS.fullmatch(value)
+        if match is None:
+            raise ValueError("Address is not valid")
+        return cls(Uri.parse(match[1]), "", Parameters.parse(match[2]))
+
+    @classmethod
+    def parse_list(cls, value: str) -> list[Address]:
+        return [cls.parse(item) for item in split_list(value)]
+
+    def __str__(self) -> str:
+        if not self.display_name:
+            return f"<{self.uri}>{self.parameters}"
+        plain = all(is_token(word) for word in self.display_name.split(" "))
+        return f"{self.display_name if plain else quote(self.display_name)} <{self.uri}>{self.parameters}"
+
+    @property
+    def tag(self) -> str | None:
+        return self.parameters.get("tag")
+
+    def with_tag(self, tag: str) -> Address:
+        return Address(self.uri, self.display_name, self.parameters.replace("tag", tag))
+
+
+_parse = remember(Address._read)
+
+
+BRANCH_COOKIE = "z9hG4bK"
+_VIA = re.compile(
+    rf"SIP\s*/\s*2\.0\s*/\s*({TOKEN})\s+({HOST})(?:\s*:\s*({PORT}))?\s*((?:;.*+)?)", re.DOTALL | re.IGNORECASE
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Via:
+    transport: str
+    host: str
+    port: int | None = None
+    parameters: Parameters = field(default_factory=Parameters)
+
+    @classmethod
+    def parse(cls, value: str) -> Via:
+        match = _VIA.fullmatch(value.strip())
+        if match is None:
+            raise ValueError("Via is not valid")
+        transport, host, port, parameters = match.groups()
+        return cls(
+            transport.upper(),
+            check_host(host),
+            None if port is None else parse_port(port),
+            Parameters.parse(parameters),
+        )
+
+    @classmethod
+    def parse_list(cls, value: str) -> list[Via]:
+        return [cls.parse(item) for item in split_list(value)]
+
+    def __str__(self) -> str:
+        port = "" if self.port is None else f":{self.port}"
+        return f"SIP/2.0/{self.transport} {self.host}{port}{self.parameters}"
+
+    @property
+    def branch(self) -> str | None:
+        return self.parameters.get("branch")
+
+    @property
+    def has_unique_branch(self) -> bool:
+        """Whether the branch alone identifies the transaction; an RFC 2543 peer's does not."""
+        branch = self.branch
+        return branch is not None and branch.startswith(BRANCH_COOKIE) and len(branch) > len(BRANCH_COOKIE)
+
+    @property
+    def sent_by(self) -> str:
+        return f"{self.host.lower()}:{self.port or (5061 if self.transport == 'TLS' else 5060)}"
+
+    def received_from(self, host: str, port: int) -> Via:
+        """As the next hop writes it down before it goes on: `received`, and `rport` where asked for."""
+        parameters = self.parameters
+        symmetric = "rport" in parameters
+        if symmetric or self.host.strip("[]") != host:
+            parameters = parameters.replace("received", host)
+        if symmetric:
+            parameters = parameters.replace("rport", str(port))
+        return Via(self.transport, self.host, self.port, parameters)
+
+    def response_port(self, source_port: int) -> int:
+        """The port responses go to, at the address the request came from (§18.2.2, RFC 3581 §4)."""
+        return source_port if "rport" in self.parameters else self.port or 5060

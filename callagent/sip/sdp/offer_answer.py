@@ -1,0 +1,326 @@
+"""Offer and answer for one audio stream among whatever else is offered (RFC 3264, 6337).
+
+We ask for packets of 20 ms, and send what the peer asks for, in whole frames of 20 ms.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from callagent.sip.sdp.media_policy import Encryption, MediaPolicy, NotAcceptable, media_target
+from callagent.sip.sdp.sdes import OFFERED, Crypto, usable
+from callagent.sip.sdp.session_description import Direction, MediaDescription, SessionDescription
+
+PLAIN = ("RTP/AVP", "RTP/AVPF")
+SECURE = ("RTP/SAVP", "RTP/SAVPF")
+_ENCODINGS = {
+    "PCMU/8000": "PCMU",
+    "PCMA/8000": "PCMA",
+    "G722/8000": "G722",
+    # Some phones write what it samples at and not what RFC 3551 wants.
+    "G722/16000": "G722",
+    "OPUS/48000": "OPUS",
+}
+_CLOCK_RATES = {"PCMU": 8000, "PCMA": 8000, "G722": 8000, "OPUS": 48000}
+_MAPS = {"PCMU": "PCMU/8000", "PCMA": "PCMA/8000", "G722": "G722/8000", "OPUS": "opus/48000/2"}
+_NUMBERS = {"PCMU": "0", "PCMA": "8", "G722": "9", "OPUS": "107"}
+_EVENTS = {8000: "101", 16000: "102", 48000: "103"}
+_EVENT = "TELEPHONE-EVENT/"
+_COMFORT_NOISE = "CN/8000"
+_NOISE_NUMBER = "13"
+"""What a peer may send us in its silences (RFC 3389 §4); ours are always audio."""
+_TIME = re.compile(r"\d{1,4}(?:\.\d{1,3})?\s*", re.ASCII)
+_RTCP = re.compile(r"(\d{1,5})(?: IN IP[46] (\S+))?\s*")
+
+FRAME_TIME = 20
+_LONGEST_TIME = 60
+"""Milliseconds of a frame, and of the longest packet that we send: Opus has none longer (RFC 6716 §2)."""
+
+NO_POLICY = MediaPolicy()
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """What both sides said about the audio."""
+
+    remote: tuple[str, int] | None
+    """Where our packets go; None while the peer has switched the stream off."""
+    codec: str
+    """`PCMU`, `PCMA`, `G722` or `OPUS`."""
+    telephone_event: int | None
+    """Payload type of DTMF that we send; None when the peer has none."""
+    direction: Direction
+    """Ours: SENDRECV in a conversation, SENDONLY towards a peer that only listens (`a=recvonly`), else held."""
+    payload_type: int = 0
+    """Of the audio that we send."""
+    telephone_event_rate: int = 8000
+    own_payload_type: int | None = None
+    """What the peer may send by our own description; differs only where the answer chose another number."""
+    own_telephone_event: int | None = None
+    comfort_noise: int | None = None
+    packet_time: int = FRAME_TIME
+    """Milliseconds of a packet that we send."""
+    control: tuple[str, int] | None = None
+    """Where RTCP goes: equal to `remote` under RFC 5761. None: the port above."""
+    send_key: Crypto | None = None
+    receive_key: Crypto | None = None
+
+    @property
+    def held(self) -> bool:
+        """Whether the peer does not listen (RFC 3264 §8.4). One that sends nothing still does (§5.1)."""
+        return self.remote is None or not self.direction.sends
+
+
+class Negotiation:
+    """Our side of one call's offers and answers; the origin's version grows when the description changes."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        session_id: int,
+        *,
+        loopback: bool,
+        policy: MediaPolicy = NO_POLICY,
+        peer: str | None = None,
+    ) -> None:
+        """`host` and `port` are where the peer sends audio to; `loopback` allows targets on this machine's loopback.
+
+        `peer` is the IP address that the peer's signalling comes from.
+        """
+        self._host = host
+        self._port = port
+        self._session_id = session_id
+        self._loopback = loopback
+        self._policy = policy
+        self._peer = peer
+        self.refuse_target: Callable[[str, int], bool] = lambda host, port: False
+        """Whether media may not go to this IP address and port, because they are our own."""
+        self._last: SessionDescription | None = None
+        self._index = 0
+        """Which of the media lines is ours."""
+        self._own_key: Crypto | None = None
+        self._peer_key: Crypto | None = None
+
+    def offer(self, direction: Direction = Direction.SENDRECV) -> bytes:
+        """The first offer, or another within the call. Raises `NotAcceptable` where keys are required but not safe."""
+        if not self._policy.takes_plain and not self._policy.takes_keys:
+            raise NotAcceptable("Encryption is required, and this signalling would give the keys away")
+        protocol, formats = self._last_ours()
+        ours = self._describe(protocol, formats or self._all_formats(), direction, mux=True, keys=self._offered_keys())
+        others = self._last.media if self._last is not None else (ours,)
+        return self._write(tuple(ours if at == self._index else each.refused() for at, each in enumerate(others)))
+
+    def answer(self, body: bytes) -> tuple[bytes, Agreement]:
+        """Our answer to an offer. Raises `ValueError` (`NotAcceptable` where only the choice does not suit)."""
+        offer = SessionDescription.parse(body)
+        index, agreement = self._choose(offer)
+        chosen = offer.media[index]
+        numbers = [str(agreement.payload_type)]
+        numbers += [str(each) for each in (agreement.telephone_event, agreement.comfort_noise) if each is not None]
+        keys = [agreement.send_key] if agreement.send_key else []
+        formats = {number: _answered(chosen.encodings()[number], agreement) for number in numbers}
+        mux = agreement.control is not None and agreement.control == agreement.remote
+        ours = self._describe(chosen.protocol, formats, agreement.direction, mux=mux, keys=keys)
+        if chosen.port == 0:
+            ours = replace(chosen.refused(), formats=tuple(formats))
+        else:
+            self._own_key, self._peer_key = agreement.send_key, agreement.receive_key
+        self._index = index
+        media = tuple(ours if at == index else other.refused() for at, other in enumerate(offer.media))
+        return self._write(media), agreement
+
+    def accept(self, body: bytes) -> Agreement:
+        """Read the answer to our offer. Raises `ValueError`."""
+        answer = SessionDescription.parse(body)
+        if self._last is None or len(answer.media) != len(self._last.media):
+            raise NotAcceptable("Answer does not match the offer")
+        media, ours = answer.media[self._index], self._last.media[self._index]
+        if media.kind != "audio" or (media.protocol in SECURE) != (ours.protocol in SECURE):
+            raise NotAcceptable("Answer does not match the offer")
+        agreement = self._agree(media, self._answered_keys(media, ours) if media.port else (None, None))
+        if media.port:
+            self._own_key, self._peer_key = agreement.send_key, agreement.receive_key
+        own = {encoding: int(number) for number, encoding in ours.encodings().items()}
+        return replace(
+            agreement,
+            own_payload_type=next((own[each] for each in own if _ENCODINGS.get(each) == agreement.codec), None),
+            own_telephone_event=own.get(f"{_EVENT}{agreement.telephone_event_rate}"),
+        )
+
+    # Choosing
+
+    def _choose(self, offer: SessionDescription) -> tuple[int, Agreement]:
+        """The best audio line: one in use before one switched off, encrypted before plain, ours of before, the first.
+
+        A stream that was switched off stays answered.
+        """
+        refusal = NotAcceptable("No usable audio stream")
+        found: list[tuple[tuple[bool, bool, bool, int], Agreement]] = []
+        for index, media in enumerate(offer.media):
+            if media.kind != "audio" or media.protocol not in (*PLAIN, *SECURE):
+                continue
+            try:
+                agreement = self._agree(media, self._offered_key(media) if media.port else (None, None))
+            except NotAcceptable as error:
+                refusal = error
+                continue
+            rank = (not media.port, agreement.send_key is None, self._last is None or index != self._index, index)
+            found.append((rank, agreement))
+        if not found:
+            raise refusal
+        (*_, index), agreement = min(found, key=lambda each: each[0])
+        return index, agreement
+
+    def _agree(self, media: MediaDescription, keys: tuple[Crypto | None, Crypto | None]) -> Agreement:
+        encodings = {number: each for number, each in media.encodings().items() if _is_payload_type(number)}
+        audio = ((number, _ENCODINGS.get(each)) for number, each in encodings.items())
+        number, codec = next(((n, name) for n, name in audio if name in self._policy.codecs), ("", None))
+        if codec is None:
+            raise NotAcceptable("No common codec")
+        rate, event = _event(encodings, _CLOCK_RATES[codec])
+        noise = next((int(each) for each, name in encodings.items() if name == _COMFORT_NOISE), None)
+        direction = media.direction.reversed
+        remote = self._target(media.address, media.port) if media.port else None
+        # RFC 2543 peers hold with the address 0.0.0.0 (RFC 3264 §8.4).
+        if remote is None and media.port and direction is Direction.SENDRECV:
+            direction = Direction.RECVONLY
+        return Agreement(
+            remote,
+            codec,
+            event,
+            direction,
+            payload_type=int(number),
+            telephone_event_rate=rate,
+            comfort_noise=noise if _CLOCK_RATES[codec] == 8000 else None,
+            packet_time=_packet_time(media),
+            control=self._control(media, remote),
+            send_key=keys[0],
+            receive_key=keys[1],
+        )
+
+    def _target(self, host: str, port: int) -> tuple[str, int] | None:
+        own, refuse = (self._host, self._port), self.refuse_target
+        return media_target(host, port, own, self._peer, loopback=self._loopback, refuse=refuse)
+
+    def _control(self, media: MediaDescription, remote: tuple[str, int] | None) -> tuple[str, int] | None:
+        if remote is None or media.values("rtcp-mux"):
+            return remote
+        match = next((_RTCP.fullmatch(value) for value in media.values("rtcp")), None)
+        if match is None:
+            return None
+        try:
+            return self._target(match[2] or remote[0], int(match[1]))
+        except NotAcceptable:
+            return None
+
+    # Keys
+
+    def _offered_key(self, media: MediaDescription) -> tuple[Crypto | None, Crypto | None]:
+        """Ours and the peer's, from an offer. Raises `NotAcceptable` where policy says so."""
+        lines = usable(media.values("crypto")) if self._policy.takes_keys else []
+        if not lines:
+            if media.protocol in SECURE or not self._policy.takes_plain:
+                raise NotAcceptable("Media is not encrypted as it must be")
+            return None, None
+        peer, own, before = lines[0], self._own_key, self._peer_key
+        # An offer that repeats the peer's key asks for no new one of ours.
+        if own is not None and before is not None and (peer.suite, peer.key) == (before.suite, before.key):
+            return Crypto(peer.tag, own.suite, own.key), peer
+        return Crypto.make(peer.tag, peer.suite), peer
+
+    def _offered_keys(self) -> list[Crypto]:
+        if not self._policy.takes_keys or (self._last is not None and self._own_key is None):
+            return []
+        if self._own_key is not None:
+            return [Crypto(1, self._own_key.suite, self._own_key.key)]
+        return [Crypto.make(tag, suite) for tag, suite in enumerate(OFFERED, 1)]
+
+    def _answered_keys(self, media: MediaDescription, ours: MediaDescription) -> tuple[Crypto | None, Crypto | None]:
+        """Ours and the peer's, from an answer; its tag says which of our lines was taken."""
+        offered = {line.tag: line for line in usable(ours.values("crypto"))}
+        for line in usable(media.values("crypto")):
+            own = offered.get(line.tag)
+            if own is not None and own.suite == line.suite:
+                return own, line
+        if media.protocol in SECURE or not self._policy.takes_plain:
+            raise NotAcceptable("Media is not encrypted as it must be")
+        return None, None
+
+    # Writing
+
+    def _last_ours(self) -> tuple[str, dict[str, str]]:
+        """Protocol and formats of our line so far: numbers do not change their meaning in a call (RFC 3264 §8.3.2)."""
+        last = self._last.media[self._index] if self._last is not None else None
+        if last is not None and last.port:
+            return last.protocol, _maps(last)
+        return (SECURE if self._policy.encryption is Encryption.REQUIRED else PLAIN)[0], {}
+
+    def _all_formats(self) -> dict[str, str]:
+        formats = {_NUMBERS[name]: _MAPS[name] for name in self._policy.codecs}
+        rates = sorted({_CLOCK_RATES[name] for name in self._policy.codecs})
+        noise = {_NOISE_NUMBER: _COMFORT_NOISE} if 8000 in rates else {}
+        return formats | {_EVENTS[rate]: f"telephone-event/{rate}" for rate in rates} | noise
+
+    def _describe(
+        self, protocol: str, formats: dict[str, str], direction: Direction, *, mux: bool, keys: list[Crypto]
+    ) -> MediaDescription:
+        attributes = list(_format_attributes(formats))
+        attributes += [("crypto", str(key)) for key in keys]
+        attributes += [("rtcp-mux", "")] if mux else []
+        attributes += [("ptime", str(FRAME_TIME)), (direction.value, "")]
+        return MediaDescription("audio", self._port, protocol, tuple(formats), "", tuple(attributes), direction)
+
+    def _write(self, media: tuple[MediaDescription, ...]) -> bytes:
+        last = self._last
+        version = self._session_id if last is None else last.version
+        written = SessionDescription(self._host, media, self._session_id, version)
+        if last is not None and bytes(last) != bytes(written):
+            written = written.with_version(version + 1)
+        self._last = written
+        return bytes(written)
+
+
+def _is_payload_type(number: str) -> bool:
+    return number.isascii() and number.isdigit() and int(number) < 128
+
+
+def _packet_time(media: MediaDescription) -> int:
+    """What the peer asks for, in whole frames, and not above what it can bear (RFC 8866 §6.4)."""
+    wished, most = (
+        [int(float(each)) for each in media.values(name) if _TIME.fullmatch(each)] for name in ("ptime", "maxptime")
+    )
+    milliseconds = min([*(wished or [FRAME_TIME]), *most, _LONGEST_TIME])
+    return max(FRAME_TIME, milliseconds // FRAME_TIME * FRAME_TIME)
+
+
+def _event(encodings: dict[str, str], clock_rate: int) -> tuple[int, int | None]:
+    """Rate and payload type of telephone events: at the clock of the audio where there is one (RFC 4733 §2.1)."""
+    rates = {each.removeprefix(_EVENT): int(n) for n, each in reversed(encodings.items()) if each.startswith(_EVENT)}
+    for rate in (clock_rate, *_EVENTS):
+        if str(rate) in rates:
+            return rate, rates[str(rate)]
+    return 8000, None
+
+
+def _answered(encoding: str, agreement: Agreement) -> str:
+    """The map of a format that we take, as it is written."""
+    if encoding.startswith(_EVENT):
+        return f"telephone-event/{agreement.telephone_event_rate}"
+    return encoding if encoding == _COMFORT_NOISE else _MAPS[agreement.codec]
+
+
+def _maps(media: MediaDescription) -> dict[str, str]:
+    return {each.partition(" ")[0]: each.partition(" ")[2] for each in media.values("rtpmap")}
+
+
+def _format_attributes(formats: dict[str, str]) -> Iterator[tuple[str, str]]:
+    for number, written in formats.items():
+        yield "rtpmap", f"{number} {written}"
+        if written.startswith("telephone-event"):
+            yield "fmtp", f"{number} 0-15"
+        elif written.startswith("opus"):
+            # Frames are at 8 kHz from end to end (RFC 7587 §6.1).
+            yield "fmtp", f"{number} maxplaybackrate=8000; sprop-maxcapturerate=8000; stereo=0"

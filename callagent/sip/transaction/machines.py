@@ -1,0 +1,259 @@
+"""The four transaction machines as tables (RFC 3261 §17, RFC 6026, RFC 4320).
+
+A row maps (state, input) to (next state, effects). An input without a row in a state is absorbed. Timers belong to
+states: entering a state starts those of its row in `TIMERS` that do not run yet and stops all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from functools import partial
+
+from callagent.sip.message import Request, Response
+from callagent.sip.transaction.timers import Timer, Timers, TimerSettings
+
+
+class State(Enum):
+    __hash__ = object.__hash__  # Quicker than by name; members are compared by identity anyway.
+
+    CALLING = "calling"
+    TRYING = "trying"
+    PROCEEDING = "proceeding"
+    COMPLETED = "completed"
+    CONFIRMED = "confirmed"
+    ACCEPTED = "accepted"
+    TERMINATED = "terminated"
+
+
+class Input(Enum):
+    __hash__ = object.__hash__  # Quicker than by name; members are compared by identity anyway.
+
+    REQUEST = "request"
+    """The request again, from the wire."""
+    ACK = "ack"
+    PROVISIONAL = "provisional"
+    """1xx: from the wire for a client, from the user for a server. So with the next two."""
+    SUCCESS = "success"
+    FAILURE = "failure"
+    TRANSPORT_ERROR = "transport error"
+    TIMER_A = "A"
+    TIMER_B = "B"
+    TIMER_D = "D"
+    TIMER_E = "E"
+    TIMER_F = "F"
+    TIMER_G = "G"
+    TIMER_H = "H"
+    TIMER_I = "I"
+    TIMER_J = "J"
+    TIMER_K = "K"
+    TIMER_L = "L"
+    TIMER_M = "M"
+
+
+class Effect(Enum):
+    SEND = "send"
+    """The request, or the last response, goes out (again)."""
+    ACK = "ack"
+    """Acknowledge a response that is not 2xx (§17.1.1.3)."""
+    PASS = "pass"
+    """The user hears of it."""
+    TIMEOUT = "timeout"
+    """The user hears that nobody answered."""
+
+
+Table = Mapping[tuple[State, Input], tuple[State, tuple[Effect, ...]]]
+
+INVITE_CLIENT: Table = {
+    (State.CALLING, Input.TIMER_A): (State.CALLING, (Effect.SEND,)),
+    (State.CALLING, Input.TIMER_B): (State.TERMINATED, (Effect.TIMEOUT,)),
+    (State.CALLING, Input.TRANSPORT_ERROR): (State.TERMINATED, (Effect.TIMEOUT,)),
+    (State.CALLING, Input.PROVISIONAL): (State.PROCEEDING, (Effect.PASS,)),
+    (State.CALLING, Input.SUCCESS): (State.ACCEPTED, (Effect.PASS,)),
+    (State.CALLING, Input.FAILURE): (State.COMPLETED, (Effect.ACK, Effect.PASS)),
+    (State.PROCEEDING, Input.PROVISIONAL): (State.PROCEEDING, (Effect.PASS,)),
+    (State.PROCEEDING, Input.SUCCESS): (State.ACCEPTED, (Effect.PASS,)),
+    (State.PROCEEDING, Input.FAILURE): (State.COMPLETED, (Effect.ACK, Effect.PASS)),
+    (State.COMPLETED, Input.FAILURE): (State.COMPLETED, (Effect.ACK,)),
+    (State.COMPLETED, Input.TIMER_D): (State.TERMINATED, ()),
+    # Every 2xx goes up: it may come from another branch of a fork (RFC 6026 §7.2).
+    (State.ACCEPTED, Input.SUCCESS): (State.ACCEPTED, (Effect.PASS,)),
+    (State.ACCEPTED, Input.TIMER_M): (State.TERMINATED, ()),
+}
+
+CLIENT: Table = {
+    (State.TRYING, Input.TIMER_E): (State.TRYING, (Effect.SEND,)),
+    (State.TRYING, Input.TIMER_F): (State.TERMINATED, (Effect.TIMEOUT,)),
+    (State.TRYING, Input.TRANSPORT_ERROR): (State.TERMINATED, (Effect.TIMEOUT,)),
+    (State.TRYING, Input.PROVISIONAL): (State.PROCEEDING, (Effect.PASS,)),
+    (State.TRYING, Input.SUCCESS): (State.COMPLETED, (Effect.PASS,)),
+    (State.TRYING, Input.FAILURE): (State.COMPLETED, (Effect.PASS,)),
+    (State.PROCEEDING, Input.TIMER_E): (State.PROCEEDING, (Effect.SEND,)),
+    (State.PROCEEDING, Input.TIMER_F): (State.TERMINATED, (Effect.TIMEOUT,)),
+    (State.PROCEEDING, Input.TRANSPORT_ERROR): (State.TERMINATED, (Effect.TIMEOUT,)),
+    (State.PROCEEDING, Input.PROVISIONAL): (State.PROCEEDING, (Effect.PASS,)),
+    (State.PROCEEDING, Input.SUCCESS): (State.COMPLETED, (Effect.PASS,)),
+    (State.PROCEEDING, Input.FAILURE): (State.COMPLETED, (Effect.PASS,)),
+    (State.COMPLETED, Input.TIMER_K): (State.TERMINATED, ()),
+}
+
+INVITE_SERVER: Table = {
+    (State.PROCEEDING, Input.REQUEST): (State.PROCEEDING, (Effect.SEND,)),
+    (State.PROCEEDING, Input.PROVISIONAL): (State.PROCEEDING, (Effect.SEND,)),
+    (State.PROCEEDING, Input.SUCCESS): (State.ACCEPTED, (Effect.SEND,)),
+    (State.PROCEEDING, Input.FAILURE): (State.COMPLETED, (Effect.SEND,)),
+    # The user resends the 2xx until its ACK; a repeated INVITE is absorbed meanwhile (RFC 6026 §7.1).
+    (State.ACCEPTED, Input.SUCCESS): (State.ACCEPTED, (Effect.SEND,)),
+    (State.ACCEPTED, Input.ACK): (State.ACCEPTED, (Effect.PASS,)),
+    (State.ACCEPTED, Input.TIMER_L): (State.TERMINATED, ()),
+    (State.COMPLETED, Input.REQUEST): (State.COMPLETED, (Effect.SEND,)),
+    (State.COMPLETED, Input.TIMER_G): (State.COMPLETED, (Effect.SEND,)),
+    (State.COMPLETED, Input.TIMER_H): (State.TERMINATED, (Effect.TIMEOUT,)),
+    (State.COMPLETED, Input.ACK): (State.CONFIRMED, ()),
+    (State.CONFIRMED, Input.TIMER_I): (State.TERMINATED, ()),
+}
+
+SERVER: Table = {
+    (State.TRYING, Input.PROVISIONAL): (State.PROCEEDING, (Effect.SEND,)),
+    (State.TRYING, Input.SUCCESS): (State.COMPLETED, (Effect.SEND,)),
+    (State.TRYING, Input.FAILURE): (State.COMPLETED, (Effect.SEND,)),
+    (State.PROCEEDING, Input.REQUEST): (State.PROCEEDING, (Effect.SEND,)),
+    (State.PROCEEDING, Input.PROVISIONAL): (State.PROCEEDING, (Effect.SEND,)),
+    (State.PROCEEDING, Input.SUCCESS): (State.COMPLETED, (Effect.SEND,)),
+    (State.PROCEEDING, Input.FAILURE): (State.COMPLETED, (Effect.SEND,)),
+    (State.COMPLETED, Input.REQUEST): (State.COMPLETED, (Effect.SEND,)),
+    (State.COMPLETED, Input.TIMER_J): (State.TERMINATED, ()),
+}
+
+_FIRST_STATES = {id(INVITE_CLIENT): State.CALLING, id(INVITE_SERVER): State.PROCEEDING}
+_FORGOTTEN = Request()
+_RETRANSMISSIONS = (Input.TIMER_A, Input.TIMER_E, Input.TIMER_G)
+_ABSORBING = (Input.TIMER_D, Input.TIMER_I, Input.TIMER_J, Input.TIMER_K)
+
+
+def timers_of(table: Table, state: State) -> tuple[Input, ...]:
+    """The timers that run in a state: exactly those that have a row there."""
+    return tuple(event for own, event in table if own is state and event.name.startswith("TIMER"))
+
+
+_TIMERS = {
+    (id(table), state): timers_of(table, state)
+    for table in (INVITE_CLIENT, CLIENT, INVITE_SERVER, SERVER)
+    for state in State
+}
+
+
+class Transaction:
+    """One request and its responses. What an effect is, and what its end, say its two kinds."""
+
+    __slots__ = (
+        *("_running", "_settings", "_table", "_timers", "answered"),
+        *("reliable", "repeatable", "request", "sent", "state"),
+    )
+
+    def __init__(self, table: Table, request: Request, settings: TimerSettings, timers: Timers) -> None:
+        self.request = request
+        self.sent = b""
+        """A server's last response, the one that is repeated."""
+        self.repeatable = False
+        """The same request would get the same answer, and change nothing: there is no need to know it for long."""
+        self.answered = False
+        """That was a final one."""
+        self.state = _FIRST_STATES.get(id(table), State.TRYING)
+        self.reliable = False
+        self._table = table
+        self._settings = settings
+        self._timers = timers
+        self._running: dict[Input, tuple[Timer, float]] = {}
+
+    def take_effect(self, effect: Effect, message: Request | Response | None, now: float) -> None:
+        """Do what a row of the table asks for."""
+        raise NotImplementedError
+
+    def leave(self) -> None:
+        """The machine has ended: nobody need know the transaction any longer."""
+        raise NotImplementedError
+
+    def start(self, now: float) -> None:
+        """Start the first state's timers; a client's request has been sent by its layer."""
+        self._start_timers(now)
+
+    def apply(self, event: Input, message: Request | Response | None, now: float) -> None:
+        """Take one input: change the state, then let the effects happen."""
+        row = self._table.get((self.state, event))
+        if row is None:
+            return
+        state, effects = row
+        if state is not self.state:
+            self.state = state
+            self._start_timers(now)
+        for effect in effects:
+            self.take_effect(effect, message, now)
+        if state is State.TERMINATED:
+            self.leave()
+
+    def respond(self, response: Response, now: float) -> None:
+        """As a server: send this response unless a final one is out already."""
+        event = input_of(response)
+        if (self.state, event) not in self._table:
+            return
+        self.sent = bytes(response)
+        self.answered = response.status >= 200
+        self.apply(event, response, now)
+        if self.answered:
+            # It stays for half a minute to repeat these bytes; thousands of messages would be kept for nothing.
+            self.request = _FORGOTTEN
+
+    def forget(self) -> None:
+        """End at once, whatever is still to come."""
+        self.state = State.TERMINATED
+        self._start_timers(0.0)
+        self.leave()
+
+    @property
+    def terminated(self) -> bool:
+        return self.state is State.TERMINATED
+
+    def _start_timers(self, now: float) -> None:
+        wanted = _TIMERS[id(self._table), self.state]
+        running = self._running
+        for name in [name for name in running if name not in wanted] if running else ():
+            running.pop(name)[0].cancel()
+        for name in wanted:
+            if name not in running and not (self.reliable and name in _RETRANSMISSIONS):
+                self._arm(name, self._interval(name), now)
+
+    def _arm(self, name: Input, interval: float, now: float) -> None:
+        timer = self._timers.at(now + interval, partial(self._fire, name))
+        self._running[name] = (timer, interval)
+
+    def _fire(self, name: Input, now: float) -> None:
+        _, interval = self._running.pop(name)
+        if name in _RETRANSMISSIONS:
+            self._arm(name, self._next_interval(name, interval), now)
+        self.apply(name, None, now)
+
+    def _interval(self, name: Input) -> float:
+        settings = self._settings
+        if name in _RETRANSMISSIONS:
+            return settings.t1
+        if name in _ABSORBING and self.reliable:
+            return 0.0
+        if name is Input.TIMER_J and self.repeatable:
+            return settings.t4
+        if name is Input.TIMER_D:
+            return settings.d
+        return settings.t4 if name in (Input.TIMER_I, Input.TIMER_K) else settings.timeout
+
+    def _next_interval(self, name: Input, interval: float) -> float:
+        if name is Input.TIMER_A:
+            return 2 * interval
+        if name is Input.TIMER_E and self.state is State.PROCEEDING:
+            return self._settings.t2
+        return min(2 * interval, self._settings.t2)
+
+
+def input_of(response: Response) -> Input:
+    if response.status < 200:
+        return Input.PROVISIONAL
+    return Input.SUCCESS if response.status < 300 else Input.FAILURE

@@ -1,0 +1,266 @@
+"""TCP and TLS connections: accepted, opened when needed, used again, closed when idle (RFC 3261 §18, RFC 5626)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+from callagent.log import get_logger
+from callagent.sip.transport.framing import Framer
+from callagent.sip.transport.hops import Hop
+from callagent.sip.transport.tls import TlsContexts
+
+log = get_logger(__name__)
+
+_PAUSE_SECONDS = 0.1
+"""Between attempts while none succeeds: the loop does not spin, and the kernel keeps the connections waiting."""
+
+
+async def accept_connections(listener: socket.socket, failure: str) -> AsyncIterator[tuple[socket.socket, Any]]:
+    """Yield the socket and the peer's address of each connection, until cancelled. `failure` is the event logged."""
+    loop = asyncio.get_running_loop()
+    failing = False
+    while True:
+        try:
+            accepted = await loop.sock_accept(listener)
+        except OSError as error:
+            # Out of descriptors, or the peer has left already. One line until a connection is accepted again.
+            if not failing:
+                log.warning(failure, error=str(error))
+            failing = True
+            await asyncio.sleep(_PAUSE_SECONDS)
+            continue
+        failing = False
+        yield accepted
+
+
+MAX_CONNECTIONS = 2000
+MAX_PER_HOST = 1200
+MAX_UNSENT = 256 * 1024
+"""Octets that a peer may leave unread before its connection is cut."""
+
+Key = tuple[str, str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamLimits:
+    """In seconds."""
+
+    message: float = 30.0
+    """Until the first message, and for one that has begun to be complete."""
+    idle: float = 900.0
+    """Without a sign of life."""
+    connect: float = 5.0
+    """For a connection and its TLS handshake, either way."""
+    trial: float = 1.5
+    """For a connection where UDP is taken if there is none: one lost SYN may be repeated, after a second."""
+
+
+class Connection(asyncio.Protocol):
+    """One stream to a peer."""
+
+    def __init__(self, owner: Connections, transport_name: str, hop: Hop | None = None) -> None:
+        """`hop` is where we connect to; None: the peer has connected."""
+        self.outgoing = hop is not None
+        self.hop = hop or Hop("", 0, transport_name)
+        self._owner = owner
+        self._loop = asyncio.get_running_loop()
+        self._framer = Framer()
+        self._transport: asyncio.Transport | None = None
+        self._served = False
+        self._since = self._loop.time()
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def key(self) -> Key:
+        return (self.hop.transport, self.hop.host, self.hop.port)
+
+    def send(self, data: bytes) -> None:
+        if self._transport is None or self._transport.is_closing():
+            return
+        self._transport.write(data)
+        if self._transport.get_write_buffer_size() > MAX_UNSENT:
+            log.warning("sip_peer_reads_too_slowly", peer=self.hop.host)
+            self._transport.abort()
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        if not self.outgoing:
+            host, port = transport.get_extra_info("peername")[:2]
+            self.hop = Hop(host, port, self.hop.transport, connection=port)
+        self._owner.add(self)
+        self._timer = self._loop.call_later(self._owner.limits.message, self._check)
+
+    def data_received(self, data: bytes) -> None:
+        messages = self._framer.feed(data)
+        if messages or not self._framer.partial:
+            self._since = self._loop.time()
+        for message in messages:
+            self._served = True
+            self._owner.on_message(message, self.hop, True)
+        if self._framer.pings:
+            self.send(b"\r\n" * self._framer.pings)
+            self._framer.pings = 0
+        if self._framer.broken is not None:
+            if self._framer.broken:
+                self._owner.on_message(self._framer.broken, self.hop, False)
+            self.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._owner.remove(self)
+
+    def _check(self) -> None:
+        limits, now = self._owner.limits, self._loop.time()
+        waiting = self._framer.partial or not (self._served or self.outgoing)
+        limit = limits.message if waiting else limits.idle
+        if now - self._since >= limit:
+            log.info("sip_connection_idle", peer=self.hop.host, port=self.hop.port)
+            self.close()
+            return
+        if self.outgoing:
+            self.send(b"\r\n\r\n")
+        self._timer = self._loop.call_later(min(limits.message, limit - (now - self._since)), self._check)
+
+
+class Connections:
+    """All streams of an endpoint. Its owner hears of each message and of each connection that ends."""
+
+    def __init__(
+        self,
+        tls: TlsContexts,
+        admit: Callable[[str], bool],
+        on_message: Callable[[bytes, Hop, bool], None],
+        on_lost: Callable[[Hop], None],
+        limits: StreamLimits,
+    ) -> None:
+        """`on_message` gets False where the stream cannot be read on after this message."""
+        self.limits = limits
+        self.on_message = on_message
+        self._tls = tls
+        self._admit = admit
+        self._on_lost = on_lost
+        self._loop = asyncio.get_running_loop()
+        self._open: dict[Key, Connection] = {}
+        self._per_host: Counter[str] = Counter()
+        self._unsent: dict[Key, bytearray] = {}
+        self._listeners: list[socket.socket] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def prepare(self) -> None:
+        """Read the certificates of the authorities that we trust. What is wrong with them is said when they count."""
+        with contextlib.suppress(OSError):
+            self._tls.client()
+
+    async def listen(self, transport: str, host: str, port: int) -> tuple[str, int]:
+        """Accept `tcp` or `tls` connections. Raises `OSError`."""
+        if transport == "tls":
+            self._tls.server()
+        family, kind, protocol, _, address = (await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM))[0]
+        listener = socket.socket(family, kind, protocol)
+        try:
+            listener.setblocking(False)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listener.bind(address)
+            listener.listen(512)
+        except OSError:
+            listener.close()
+            raise
+        self._listeners.append(listener)
+        self._start(self._accept(listener, transport), f"accept sip {transport}")
+        name = listener.getsockname()
+        return str(name[0]), int(name[1])
+
+    def send(self, data: bytes, hop: Hop) -> None:
+        """Send over the connection that the hop names, another one to the same address, or a new one."""
+        preferred = None if hop.connection is None else self._open.get((hop.transport, hop.host, hop.connection))
+        key = (hop.transport, hop.host, hop.port)
+        connection = preferred or self._open.get(key)
+        if connection is not None:
+            connection.send(data)
+        elif key in self._unsent:
+            if len(self._unsent[key]) + len(data) <= MAX_UNSENT:
+                self._unsent[key] += data
+        else:
+            self._unsent[key] = bytearray(data)
+            self._start(self._connect(hop, key), f"connect {hop.host}")
+
+    async def close(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for listener in self._listeners:
+            listener.close()
+        for connection in list(self._open.values()):
+            connection.close()
+
+    def add(self, connection: Connection) -> None:
+        self._open[connection.key] = connection
+        self._per_host[connection.hop.host] += 1
+
+    def remove(self, connection: Connection) -> None:
+        if self._open.get(connection.key) is connection:
+            del self._open[connection.key]
+        host = connection.hop.host
+        self._per_host[host] -= 1
+        if self._per_host[host] <= 0:
+            del self._per_host[host]
+        self._on_lost(connection.hop)
+
+    def _start(self, work: asyncio._CoroutineLike[None], name: str) -> None:
+        task = self._loop.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _accept(self, listener: socket.socket, transport: str) -> None:
+        async for accepted, address in accept_connections(listener, "sip_not_accepted"):
+            host = str(address[0])
+            full = len(self._open) + len(self._tasks) >= MAX_CONNECTIONS or self._per_host[host] >= MAX_PER_HOST
+            if full or not self._admit(host):
+                accepted.close()
+            else:
+                self._start(self._welcome(accepted, transport), f"welcome {host}")
+
+    async def _welcome(self, accepted: socket.socket, transport: str) -> None:
+        try:
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            context = self._tls.server() if transport == "tls" else None
+            async with asyncio.timeout(self.limits.connect):
+                await self._loop.connect_accepted_socket(lambda: Connection(self, transport), accepted, ssl=context)
+        except (OSError, TimeoutError) as error:
+            log.info("sip_handshake_failed", error=str(error))
+            accepted.close()
+
+    async def _connect(self, hop: Hop, key: Key) -> None:
+        try:
+            secure = hop.transport == "tls"
+            context = self._tls.client() if secure else None
+            name = (hop.name or hop.host) if secure else None
+            async with asyncio.timeout(self.limits.trial if hop.tentative else self.limits.connect):
+                _, connection = await self._loop.create_connection(
+                    lambda: Connection(self, hop.transport, hop), hop.host, hop.port, ssl=context, server_hostname=name
+                )
+        except (OSError, TimeoutError) as error:
+            tell = log.info if hop.tentative else log.warning
+            tell("sip_not_connected", peer=hop.host, port=hop.port, transport=hop.transport, error=str(error))
+            del self._unsent[key]
+            self._on_lost(hop)
+            return
+        connection.send(bytes(self._unsent.pop(key)))

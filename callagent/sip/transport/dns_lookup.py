@@ -1,0 +1,141 @@
+"""Where a SIP URI leads to: NAPTR, SRV and address records in the order of RFC 3263."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import socket
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from callagent.sip.message import Uri
+from callagent.sip.transport.hops import Hop, default_port, hop_of, transport_of
+
+if TYPE_CHECKING:
+    from dns.asyncresolver import Resolver
+
+
+TRANSPORTS = ("udp", "tcp", "tls")
+MAX_HOPS = 8
+_SECONDS = 5.0
+_RECORD_SECONDS = 2.0
+_SERVICES = {"SIP+D2U": "udp", "SIP+D2T": "tcp", "SIPS+D2T": "tls"}
+_SRV = {"udp": "_sip._udp", "tcp": "_sip._tcp", "tls": "_sips._tcp"}
+
+
+class LookupFailed(OSError):
+    """The host of a SIP URI has no address, or nobody told it in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Server:
+    host: str
+    port: int
+    transport: str
+
+
+class Lookup:
+    """Answers are kept as long as they say. No lookup blocks the event loop."""
+
+    def __init__(self, family: socket.AddressFamily, nameserver: tuple[str, int] | None = None) -> None:
+        """`nameserver` instead of the system's."""
+        self._family = family
+        self._nameserver = nameserver
+        self._resolver: Resolver | None = None
+
+    def prepare(self) -> None:
+        """Load the resolver before there is a name to look up. Where it cannot be had, the first name says so."""
+        import dns.exception
+
+        with contextlib.suppress(dns.exception.DNSException, OSError):
+            self._made()
+
+    async def hops(self, uri: Uri) -> tuple[Hop, ...]:
+        """The servers in the order to try them. Raises `LookupFailed`; `ValueError` for a transport we do not speak."""
+        if transport_of(uri) not in TRANSPORTS:
+            raise ValueError("Only UDP, TCP and TLS are spoken")
+        known = hop_of(uri)
+        if known is not None:
+            return (known,)
+        try:
+            async with asyncio.timeout(_SECONDS):
+                hops = [hop for server in await self._servers(uri) for hop in await self._addresses(server, uri)]
+        except TimeoutError:
+            hops = []
+        if not hops:
+            raise LookupFailed(f"{uri.bare_host} has no address")
+        return tuple(hops[:MAX_HOPS])
+
+    async def _servers(self, uri: Uri) -> list[_Server]:
+        host, transport = uri.parameters.get("maddr") or uri.bare_host, transport_of(uri)
+        plain = [_Server(host, uri.port or default_port(transport), transport)]
+        # A name without a domain is this network's own.
+        if uri.port is not None or "." not in host:
+            return plain
+        asked = uri.scheme == "sips" or "transport" in uri.parameters
+        names = [(f"{_SRV[transport]}.{host}", transport)] if asked else await self._services(host)
+        for name, over in names:
+            servers = await self._srv(name, over)
+            if servers:
+                return servers
+        return plain
+
+    async def _services(self, host: str) -> list[tuple[str, str]]:
+        """SRV names in the order that the domain prefers, else in ours (§4.1)."""
+        records = sorted(await self._query(host, "NAPTR"), key=lambda record: (record.order, record.preference))
+        named = []
+        for record in records:
+            transport = _SERVICES.get(record.service.decode("ascii", "replace").upper())
+            if transport is not None and record.flags.lower() == b"s":
+                named.append((record.replacement.to_text(omit_final_dot=True), transport))
+        return named or [(f"{_SRV[transport]}.{host}", transport) for transport in ("udp", "tcp")]
+
+    async def _srv(self, name: str, transport: str) -> list[_Server]:
+        """By priority; within one by chance, as the weights say (RFC 2782)."""
+        records = await self._query(name, "SRV")
+        # Exponential draws: the chance to come first is the share of the weight.
+        ordered = sorted(records, key=lambda one: (one.priority, random.expovariate(max(one.weight, 0.01))))
+        servers = [_Server(one.target.to_text(omit_final_dot=True), one.port, transport) for one in ordered]
+        return [server for server in servers if server.host and server.host != "."]
+
+    async def _addresses(self, server: _Server, uri: Uri) -> list[Hop]:
+        addresses = await self.addresses_of(server.host, server.port)
+        if not addresses and self._nameserver is not None:
+            kind = "AAAA" if self._family == socket.AF_INET6 else "A"
+            addresses = [record.address for record in await self._query(server.host, kind)]
+        hop = Hop("", server.port, server.transport, name=uri.bare_host)
+        return [replace(hop, host=address) for address in dict.fromkeys(addresses)]
+
+    async def addresses_of(self, host: str, port: int) -> list[str]:
+        """What the system knows of a name, hosts file included."""
+        loop = asyncio.get_running_loop()
+        try:
+            found = await loop.getaddrinfo(host, port, family=self._family, type=socket.SOCK_STREAM)
+        except OSError:
+            return []
+        return [str(entry[4][0]) for entry in found]
+
+    async def _query(self, name: str, kind: str) -> list[Any]:
+        import dns.exception
+        import dns.resolver
+
+        try:
+            resolver = self._made()
+            answer = await resolver.resolve(name, kind, lifetime=_RECORD_SECONDS)
+        except (dns.exception.DNSException, OSError):
+            # No such record, or nobody who could tell: the next kind is asked for.
+            return []
+        return list(answer)
+
+    def _made(self) -> Resolver:
+        if self._resolver is None:
+            import dns.asyncresolver
+            import dns.resolver
+
+            self._resolver = dns.asyncresolver.Resolver(configure=self._nameserver is None)
+            self._resolver.cache = dns.resolver.LRUCache(1000)
+            if self._nameserver is not None:
+                self._resolver.nameservers = [self._nameserver[0]]
+                self._resolver.port = self._nameserver[1]
+        return self._resolver

@@ -1,0 +1,129 @@
+"""TLS contexts of listening and connecting sockets, and the expiry of a certificate."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from callagent.log import get_logger
+
+log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class TlsSettings:
+    certificate: Path | None = None
+    """PEM, the whole chain; shown to whoever connects, and to servers that ask us for one."""
+    key: Path | None = None
+    trusted: Path | None = None
+    """PEM of the authorities of servers that we connect to; None: the system's."""
+    clients: Path | None = None
+    """PEM of the authorities of peers that connect to us; None: they need no certificate."""
+
+
+class TlsContexts:
+    """A file that cannot be used keeps the certificate that was read before."""
+
+    def __init__(self, settings: TlsSettings) -> None:
+        self._settings = settings
+        self._server: ssl.SSLContext | None = None
+        self._client: ssl.SSLContext | None = None
+        self._read_at: tuple[int, ...] = ()
+
+    def server(self) -> ssl.SSLContext:
+        """For the next peer that connects. Raises `OSError` (`ssl.SSLError` is one) when there never was one."""
+        self._refresh()
+        if self._server is None:
+            self._server = self._make_server()
+        return self._server
+
+    def client(self) -> ssl.SSLContext:
+        """For the next server that we connect to; it has to prove its name. Raises `OSError`."""
+        self._refresh()
+        if self._client is None:
+            self._client = self._make_client()
+        return self._client
+
+    def _refresh(self) -> None:
+        times = self._times()
+        if times == self._read_at:
+            return
+        known, self._read_at = bool(self._read_at), times
+        if not known:
+            return
+        try:
+            server = self._make_server() if self._server is not None else None
+            client = self._make_client() if self._client is not None else None
+        except OSError as error:
+            log.error("certificate_not_reloaded", certificate=str(self._settings.certificate), error=str(error))
+            return
+        self._server, self._client = server, client
+        log.info("certificate_reloaded", certificate=str(self._settings.certificate))
+
+    def _times(self) -> tuple[int, ...]:
+        settings = self._settings
+        files = (settings.certificate, settings.key, settings.trusted, settings.clients)
+        return tuple(_modified(file) for file in files if file is not None) or (0,)
+
+    def _make_server(self) -> ssl.SSLContext:
+        if self._settings.certificate is None:
+            raise OSError("no certificate is set")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.load_cert_chain(self._settings.certificate, self._settings.key)
+        if self._settings.clients is not None:
+            context.load_verify_locations(self._settings.clients)
+            context.verify_mode = ssl.CERT_REQUIRED
+        return context
+
+    def _make_client(self) -> ssl.SSLContext:
+        trusted = None if self._settings.trusted is None else str(self._settings.trusted)
+        context = ssl.create_default_context(cafile=trusted)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        if self._settings.certificate is not None:
+            context.load_cert_chain(self._settings.certificate, self._settings.key)
+        return context
+
+
+def _modified(file: Path) -> int:
+    try:
+        return file.stat().st_mtime_ns
+    except OSError:
+        return -1
+
+
+_BEGIN, _END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
+_VERSION, _UTC_TIME = 0xA0, 0x17
+
+
+def certificate_end(file: Path) -> datetime:
+    """The end of the first certificate of a PEM file. Raises `OSError` and `ValueError`."""
+    _, found, rest = file.read_text("ascii", "replace").partition(_BEGIN)
+    body, ended, _ = rest.partition(_END)
+    if not found or not ended:
+        raise ValueError("no certificate is in the file")
+    _, certificate, _ = _element(ssl.PEM_cert_to_DER_cert(_BEGIN + body + _END))
+    _, fields, _ = _element(certificate)
+    tag, _, after_version = _element(fields)
+    if tag == _VERSION:
+        fields = after_version
+    # Serial number, signature algorithm and issuer come before the validity.
+    for _ in range(3):
+        fields = _element(fields)[2]
+    _, validity, _ = _element(fields)
+    tag, text, _ = _element(_element(validity)[2])
+    form = "%y%m%d%H%M%SZ" if tag == _UTC_TIME else "%Y%m%d%H%M%SZ"
+    return datetime.strptime(text.decode("ascii"), form).replace(tzinfo=UTC)
+
+
+def _element(der: bytes) -> tuple[int, bytes, bytes]:
+    """Tag and contents of the first element, and what follows it."""
+    if len(der) < 2:
+        raise ValueError("Certificate is not valid")
+    length, start = der[1], 2
+    if length & 0x80:
+        start += length & 0x7F
+        length = int.from_bytes(der[2:start], "big")
+    return der[0], der[start : start + length], der[start + length :]

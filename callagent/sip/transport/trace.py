@@ -1,0 +1,103 @@
+"""What was said on the wire, call by call, for the ladder of a call's page. Bounded; no I/O."""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from callagent.sip.transport.hops import Hop
+
+MAX_BYTES: Final = 32 << 20
+"""Of all calls; of more, the oldest calls are forgotten."""
+MAX_ENDED: Final = 256
+"""Calls that are over and whose messages nobody has taken yet: their record is on its way, or they were refused."""
+MAX_MESSAGES: Final = 120
+"""Of one call; of more, the first and the last half are kept."""
+MAX_TEXT: Final = 4000
+_CALL_ID = re.compile(rb"^(?:Call-ID|i)[ \t]*:[ \t]*([^\r\n]*?)[ \t]*\r?$", re.IGNORECASE | re.MULTILINE)
+# What proves who somebody is, and what decrypts the audio, is nobody's to read afterwards.
+_SECRET = re.compile(r"^((?:Proxy-)?Authorization[ \t]*:|a=crypto:\d+ \S+)[^\r\n]*", re.IGNORECASE | re.MULTILINE)
+_SDP = re.compile(r"^(?:Content-Type|c)[ \t]*:[ \t]*application/sdp", re.IGNORECASE | re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class TracedMessage:
+    at: float
+    """Monotonic seconds."""
+    sent: bool
+    """By us."""
+    peer: str
+    """Transport, host and port."""
+    line: str
+    """The start line."""
+    text: str
+    """The message without passwords, keys and bodies other than SDP: a body may hold digits that a caller pressed."""
+
+
+class Trace:
+    """The messages of the calls that are on, and of those that ended of late."""
+
+    def __init__(self, is_call: Callable[[str], bool]) -> None:
+        """`is_call` knows the Call-IDs of the calls that are on: what belongs to none is not kept."""
+        self._is_call = is_call
+        self._calls: OrderedDict[str, list[tuple[float, bool, Hop, bytes]]] = OrderedDict()
+        self._ended: OrderedDict[str, None] = OrderedDict()
+        self._size = 0
+
+    def add(self, data: bytes, hop: Hop, now: float, *, sent: bool) -> None:
+        """One message as it went over the wire. Never raises."""
+        data = data[:MAX_TEXT]
+        found = _CALL_ID.search(data)
+        if found is None or data.startswith((b"OPTIONS ", b"REGISTER ")):
+            return
+        call_id = _text(found[1])
+        messages = self._calls.get(call_id)
+        if messages is None:
+            if not self._is_call(call_id):
+                return
+            messages = self._calls[call_id] = []
+        messages.append((now, sent, hop, data))
+        self._size += len(data)
+        if len(messages) > MAX_MESSAGES:
+            self._size -= len(messages.pop(MAX_MESSAGES // 2)[3])
+        while self._size > MAX_BYTES:
+            self._forget(next(iter(self._calls)))
+
+    def end(self, call_id: str) -> None:
+        """The call is over: whoever wants its messages takes them soon."""
+        if call_id not in self._calls:
+            return
+        self._ended[call_id] = None
+        if len(self._ended) > MAX_ENDED:
+            self._forget(next(iter(self._ended)))
+
+    def take(self, call_id: str) -> list[TracedMessage]:
+        """The messages of a call by its Call-ID, in their order; they are forgotten here."""
+        return [_traced(*one) for one in self._forget(call_id)]
+
+    def _forget(self, call_id: str) -> list[tuple[float, bool, Hop, bytes]]:
+        messages = self._calls.pop(call_id, [])
+        self._ended.pop(call_id, None)
+        self._size -= sum(len(one[3]) for one in messages)
+        return messages
+
+
+def _traced(at: float, sent: bool, hop: Hop, data: bytes) -> TracedMessage:
+    text = _shown(data)
+    return TracedMessage(at, sent, f"{hop.transport} {hop.host}:{hop.port}", text.partition("\n")[0].strip(), text)
+
+
+def _shown(data: bytes) -> str:
+    head, blank, body = _text(data).partition("\r\n\r\n")
+    if body and not _SDP.search(head):
+        body = f"({len(body)} characters)"
+    return _SECRET.sub(r"\1 [hidden]", head + blank + body)
+
+
+def _text(data: bytes) -> str:
+    """Valid Unicode without control characters but line ends."""
+    text = data.decode("utf-8", "replace")
+    return "".join(character for character in text if character.isprintable() or character in "\r\n")

@@ -1,0 +1,203 @@
+"""Keeps in touch with trunks: registers at them, asks by OPTIONS whether they are there, knows their addresses."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from callagent.log import get_logger
+from callagent.sip.endpoint import Endpoint
+from callagent.sip.message import MAX_PROOFS, Address, Credentials, CSeq, Headers, Request, Response, Uri, authorized
+from callagent.sip.transport import Hop, LookupFailed
+from callagent.sip.trunk.registration import Registration
+
+log = get_logger(__name__)
+
+_LEAVE_SECONDS = 2.0
+_LOOKUP_RETRY = 30.0
+_LOOKUP_AGAIN = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class TrunkSettings:
+    name: str
+    server: Uri
+    """Its registrar and proxy."""
+    credentials: Credentials | None = None
+    register: bool = False
+    keep_alive: float = 0.0
+    """Seconds between OPTIONS; 0: none."""
+
+
+@dataclass(slots=True)
+class TrunkState:
+    reachable: bool | None = None
+    """Whether the last request was answered at all; None: nothing was asked yet."""
+    registered: bool | None = None
+    """None: it is not to be registered at."""
+
+
+class Trunks:
+    def __init__(self, endpoint: Endpoint, trunks: Sequence[TrunkSettings]) -> None:
+        self.states = {trunk.name: TrunkState(None, False if trunk.register else None) for trunk in trunks}
+        self._endpoint = endpoint
+        self._trunks = trunks
+        self._hosts: dict[str, str] = {}
+        self._registrations: dict[str, tuple[Registration, Hop]] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name="sip trunks")
+
+    async def close(self) -> None:
+        """Take the registrations back, in bounded time."""
+        if self._task is None:
+            return
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        try:
+            async with asyncio.timeout(_LEAVE_SECONDS):
+                await asyncio.gather(*(self._leave(trunk) for trunk in self._trunks))
+        except TimeoutError:
+            log.warning("sip_not_unregistered")
+
+    def admit(self, host: str) -> str | None:
+        """The trunk whose server this IP address is."""
+        return self._hosts.get(host)
+
+    def of_host(self, uri: Uri) -> TrunkSettings | None:
+        """The trunk whose host the URI names. Its credentials are for nobody else."""
+        return next((each for each in self._trunks if each.server.host.lower() == uri.host.lower()), None)
+
+    def of_name(self, name: str) -> TrunkSettings | None:
+        return next((each for each in self._trunks if each.name == name), None)
+
+    def service_route(self, name: str) -> tuple[Address, ...]:
+        """Through which proxies the trunk wants our calls to come; empty: it said nothing of that."""
+        known = self._registrations.get(name)
+        return () if known is None else known[0].service_route
+
+    async def _run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for trunk in self._trunks:
+                if trunk.register:
+                    group.create_task(self._keep_registered(trunk))
+                if trunk.keep_alive:
+                    group.create_task(self._keep_asking(trunk))
+                if not trunk.register and not trunk.keep_alive:
+                    group.create_task(self._keep_found(trunk))
+
+    async def _keep_registered(self, trunk: TrunkSettings) -> None:
+        user = trunk.credentials.username if trunk.credentials else trunk.name
+        registration = Registration(trunk.server, user)
+        while True:
+            request = registration.request()
+            response = await self._ask(trunk, request, registration)
+            seconds = registration.hear(request, response)
+            self._note_registered(trunk, registration.registered, response)
+            await asyncio.sleep(seconds)
+
+    async def _keep_asking(self, trunk: TrunkSettings) -> None:
+        while True:
+            await self._ask(trunk, _options(trunk.server), None)
+            await asyncio.sleep(trunk.keep_alive)
+
+    async def _keep_found(self, trunk: TrunkSettings) -> None:
+        """Know the addresses of a trunk that we only call and are called by."""
+        while True:
+            found = await self._find(trunk)
+            await asyncio.sleep(_LOOKUP_AGAIN if found else _LOOKUP_RETRY)
+
+    async def _ask(self, trunk: TrunkSettings, request: Request, registration: Registration | None) -> Response | None:
+        """The answer of the first server that gives one; demands for proof are met."""
+        response = None
+        for hop in await self._find(trunk):
+            request, response = await self._proving(trunk, request, hop)
+            if registration is not None:
+                registration.repeat(request)
+            if response is not None and response.status != 503:
+                if registration is not None:
+                    self._registrations[trunk.name] = (registration, hop)
+                break
+            request = _without_via(request)
+        self._note_reachable(trunk, response is not None)
+        return response
+
+    async def _proving(self, trunk: TrunkSettings, request: Request, hop: Hop) -> tuple[Request, Response | None]:
+        """The request as it was sent last, and its answer."""
+        response = await self._endpoint.request(request, hop)
+        for _ in range(MAX_PROOFS):
+            again = self._proven(trunk, request, response)
+            if again is None:
+                break
+            request, response = again, await self._endpoint.request(again, hop)
+        return request, response
+
+    @staticmethod
+    def _proven(trunk: TrunkSettings, request: Request, response: Response | None) -> Request | None:
+        if response is None or response.status not in (401, 407) or trunk.credentials is None:
+            return None
+        return authorized(request, response, trunk.credentials)
+
+    async def _find(self, trunk: TrunkSettings) -> tuple[Hop, ...]:
+        try:
+            hops = await self._endpoint.find(trunk.server)
+        except (LookupFailed, ValueError) as error:
+            log.warning("sip_trunk_not_found", trunk=trunk.name, error=str(error))
+            return ()
+        self._hosts = {host: name for host, name in self._hosts.items() if name != trunk.name}
+        self._hosts |= {hop.host: trunk.name for hop in hops}
+        return hops
+
+    async def _leave(self, trunk: TrunkSettings) -> None:
+        known = self._registrations.get(trunk.name)
+        if known is None or not known[0].registered:
+            return
+        registration, hop = known
+        await self._proving(trunk, registration.request(leave=True), hop)
+
+    def _note_registered(self, trunk: TrunkSettings, registered: bool, response: Response | None) -> None:
+        state = self.states[trunk.name]
+        if state.registered is not registered or not registered:
+            status = None if response is None else response.status
+            event = "sip_trunk_registered" if registered else "sip_trunk_not_registered"
+            log.info(event, trunk=trunk.name, status=status)
+        state.registered = registered
+
+    def _note_reachable(self, trunk: TrunkSettings, reachable: bool) -> None:
+        state = self.states[trunk.name]
+        if state.reachable is not reachable:
+            log.info("sip_trunk_reachable" if reachable else "sip_trunk_not_reachable", trunk=trunk.name)
+        state.reachable = reachable
+
+
+def trunk_metrics(states: Mapping[str, TrunkState]) -> list[str]:
+    """Lines of Prometheus text."""
+    lines = []
+    for name, values in (
+        ("reachable", {trunk: state.reachable for trunk, state in states.items()}),
+        ("registered", {trunk: state.registered for trunk, state in states.items()}),
+    ):
+        known = {trunk: value for trunk, value in values.items() if value is not None}
+        if known:
+            lines.append(f"# TYPE callagent_sip_trunk_{name} gauge")
+            lines += [f'callagent_sip_trunk_{name}{{trunk="{trunk}"}} {int(value)}' for trunk, value in known.items()]
+    return lines
+
+
+def _options(server: Uri) -> Request:
+    address = Address(Uri(server.scheme, server.host))
+    headers = Headers([("Max-Forwards", "70"), ("From", str(address.with_tag(secrets.token_hex(6))))])
+    headers.add("To", str(address))
+    headers.add("Call-ID", secrets.token_hex(16))
+    headers.add("CSeq", str(CSeq(1, "OPTIONS")))
+    headers.add("Accept", "application/sdp")
+    return Request(headers, method="OPTIONS", uri=Uri(server.scheme, server.host, port=server.port))
+
+
+def _without_via(request: Request) -> Request:
+    """For another server: a transaction of its own."""
+    headers = Headers(item for item in request.headers if item[0] not in ("Via", "Contact"))
+    return Request(headers, request.body, request.method, request.uri)

@@ -1,0 +1,165 @@
+"""Changes of the media in a call, where the two sides or the wire get in each other's way."""
+
+from __future__ import annotations
+
+import pytest
+
+from callagent.sip import (
+    CallEnded,
+    DigitReceived,
+    EndCause,
+    Event,
+    Negotiation,
+    OfferAnswered,
+    OfferReceived,
+    Request,
+    Response,
+)
+from callagent.sip.dialog.call import SipCall
+from callagent.sip.dialog.in_dialog import send_digit
+from callagent.sip.dialog.uac import cancel_of
+from tests.sip.pair import PHONE, SERVER, Pair
+from tests.sip.test_user_agent import in_dialog
+
+
+def offer(port: int = 4100) -> bytes:
+    return Negotiation(PHONE[0], port, 1, loopback=False).offer()
+
+
+def raw_offer(call: SipCall, method: str, branch: str, cseq: int) -> Request:
+    request = in_dialog(call, method, branch, cseq, Contact="<sip:192.0.2.1:5060>", Content_Type="application/sdp")
+    request.body = offer()
+    return request
+
+
+def accept_at_once(pair: Pair) -> None:
+    negotiation = Negotiation(SERVER[0], 5000, 2, loopback=False)
+
+    def on_event(event: Event) -> None:
+        if isinstance(event, OfferReceived):
+            body = negotiation.answer(event.body)[0] if event.body else negotiation.offer()
+            event.call.accept_offer(body, pair.now)
+
+    pair.server.on_event = on_event
+
+
+def test_an_update_with_an_offer_is_answered_without_an_ack() -> None:
+    pair = Pair()
+    ours, theirs = pair.establish()
+    accept_at_once(pair)
+    pair.send(bytes(raw_offer(ours, "UPDATE", "z9hG4bKu", 20)))
+    pair.run(40.0)
+    (answer,) = [m for m in pair.phone.heard if isinstance(m, Response) and m.cseq.method == "UPDATE"]
+    assert answer.status == 200
+    assert b"m=audio 5000" in answer.body
+    assert theirs.established
+
+
+@pytest.mark.parametrize("branch", ["z9hG4bKsame", None])
+def test_a_peer_that_gives_all_its_requests_one_branch_gets_its_answers(branch: str | None) -> None:
+    pair = Pair()
+    ours, theirs = pair.establish()
+    accept_at_once(pair)
+    branch = branch or ours.invite.via.branch or ""
+    for cseq in (20, 21):
+        pair.send(bytes(raw_offer(ours, "INVITE", branch, cseq)))
+        pair.run(0.2)
+        pair.send(bytes(in_dialog(ours, "ACK", branch, cseq)))
+        pair.run(0.2)
+    pair.send(bytes(raw_offer(ours, "INVITE", branch, 21)))
+    pair.run(0.2)
+    assert [event.body for event in pair.server.of(OfferReceived)] == [offer()] * 2
+    assert [m.cseq.number for m in pair.phone.heard if isinstance(m, Response) and m.status == 200][-2:] == [20, 21]
+    assert theirs.established
+
+
+def test_a_reinvite_without_an_offer_gets_ours_and_its_ack_answers() -> None:
+    pair = Pair()
+    ours, _ = pair.establish()
+    accept_at_once(pair)
+    request = in_dialog(ours, "INVITE", "z9hG4bKe", 20, Contact="<sip:192.0.2.1:5060>")
+    pair.send(bytes(request))
+    pair.run(0.2)
+    ack = in_dialog(ours, "ACK", "z9hG4bKack", 20, Content_Type="application/sdp")
+    ack.body = offer()
+    pair.send(bytes(ack))
+    pair.run(40.0)
+    assert [event.body for event in pair.server.of(OfferAnswered)] == [ack.body]
+    assert pair.phone.statuses("INVITE").count(200) == 2
+
+
+def test_a_second_reinvite_before_the_first_is_decided_is_told_to_wait() -> None:
+    pair = Pair()
+    ours, theirs = pair.establish()
+    pair.send(bytes(raw_offer(ours, "INVITE", "z9hG4bK1", 20)))
+    pair.send(bytes(raw_offer(ours, "INVITE", "z9hG4bK2", 21)))
+    pair.run(0.2)
+    (refusal,) = [m for m in pair.phone.heard if isinstance(m, Response) and m.status == 500]
+    assert refusal.headers.get("Retry-After")
+    theirs.refuse_offer(pair.now)
+    pair.run(40.0)
+    assert 488 in pair.phone.statuses("INVITE")
+    assert theirs.established
+
+
+def test_a_reinvite_may_be_taken_back() -> None:
+    pair = Pair()
+    ours, theirs = pair.establish()
+    request = raw_offer(ours, "INVITE", "z9hG4bK1", 20)
+    pair.send(bytes(request))
+    pair.run(0.2)
+    pair.send(bytes(cancel_of(request)))
+    pair.run(0.2)
+    assert pair.phone.statuses("CANCEL") == [200]
+    assert pair.phone.statuses("INVITE")[-1] == 487
+    theirs.accept_offer(b"", pair.now)
+    pair.run(40.0)
+    assert theirs.established
+
+
+def test_a_reinvite_whose_200_is_never_acknowledged_ends_the_call() -> None:
+    pair = Pair()
+    ours, _ = pair.establish()
+    accept_at_once(pair)
+    pair.send(bytes(raw_offer(ours, "INVITE", "z9hG4bK1", 20)))
+    pair.run(33.0)
+    assert pair.phone.requests("BYE")
+    assert pair.server.of(CallEnded)[0].cause is EndCause.LOCAL
+
+
+def test_a_reinvite_before_the_first_ack_is_told_to_wait() -> None:
+    pair = Pair(lambda number, data: data.startswith(b"ACK"))
+    ours = pair.dial()
+    pair.run(0.5)
+    theirs = pair.server.calls[0]
+    theirs.answer(pair.answer_to(theirs), pair.now)
+    pair.run(0.2)
+    pair.send(bytes(raw_offer(ours, "INVITE", "z9hG4bK1", 20)))
+    pair.run(0.2)
+    assert pair.phone.statuses("INVITE")[-1] == 491
+
+
+@pytest.mark.parametrize("loss", [b"INVITE", b"SIP/2.0 481"])
+def test_a_peer_that_has_forgotten_the_call_ends_it(loss: bytes) -> None:
+    pair = Pair()
+    ours, theirs = pair.establish()
+    pair.lose = lambda number, data: data.startswith(loss)
+    if loss != b"INVITE":
+        pair.lose = lambda number, data: data.startswith(b"BYE") and ours.outgoing
+        ours.hang_up(pair.now)
+        pair.run(0.2)
+    theirs.reoffer(offer(5100), pair.now)
+    pair.run(40.0)
+    assert len(pair.server.of(CallEnded)) == 1
+
+
+def test_a_digit_of_ours_goes_by_info() -> None:
+    pair = Pair()
+    ours, theirs = pair.establish()
+    send_digit(theirs, "#", pair.now)
+    pair.run(1.0)
+    assert [event.digit for event in pair.phone.of(DigitReceived)] == ["#"]
+    ours.hang_up(pair.now)
+    send_digit(ours, "1", pair.now)
+    pair.run()
+    assert pair.idle()
