@@ -14,7 +14,7 @@ from callagent.agents.cx import cx_runtime, load_cx_app
 from callagent.web.access import guard
 from callagent.web.sessions import SessionRoutes
 from callagent.workers import ProcessPool
-from tests.agents.cx.test_deployments import APP, deployed
+from tests.agents.cx.format.test_deployments import APP, deployed
 from tests.agents.flows.support import scripted
 from tests.web.entry import HEADERS, access_of
 

@@ -11,43 +11,60 @@ from callagent import lazy_exports
 
 if TYPE_CHECKING:
     from callagent.agents.cx.check import check_cx_app, check_cx_imports
-    from callagent.agents.cx.cx_project import CxProject, UnknownDeployment, cx_runtime, load_cx_app
-    from callagent.agents.cx.evaluations import Evaluations, Simulation, read_evaluations
-    from callagent.agents.cx.files import is_cx_app
-    from callagent.agents.cx.goldens import Golden, Judge, call_failures, read_goldens, run_goldens
-    from callagent.agents.cx.load import read_cx_app
-    from callagent.agents.cx.session import CxSession, InputRefused, NotFound, Speak, event_words, whole_turns
-    from callagent.agents.cx.spoken_session import TOOL_ANSWERS, SpokenProject, SpokenSession
-    from callagent.agents.cx.tool_tests import read_tool_tests, run_tool_tests
+    from callagent.agents.cx.evals import (
+        Evaluations,
+        Golden,
+        Judge,
+        Simulation,
+        call_failures,
+        read_evaluations,
+        read_goldens,
+        read_tool_tests,
+        run_goldens,
+        run_tool_tests,
+    )
+    from callagent.agents.cx.format import is_cx_app, read_cx_app
+    from callagent.agents.cx.project import CxProject, UnknownDeployment, cx_runtime, load_cx_app
+    from callagent.agents.cx.session_api import (
+        TOOL_ANSWERS,
+        CxSession,
+        InputRefused,
+        NotFound,
+        Speak,
+        SpokenProject,
+        SpokenSession,
+        event_words,
+        whole_turns,
+    )
 
 _MODULES = {
-    "CxProject": "cx_project",
-    "CxSession": "session",
-    "Evaluations": "evaluations",
-    "Golden": "goldens",
-    "InputRefused": "session",
-    "Judge": "goldens",
-    "Simulation": "evaluations",
-    "Speak": "session",
-    "NotFound": "session",
-    "SpokenProject": "spoken_session",
-    "SpokenSession": "spoken_session",
-    "TOOL_ANSWERS": "spoken_session",
-    "UnknownDeployment": "cx_project",
-    "call_failures": "goldens",
+    "CxProject": "project",
+    "CxSession": "session_api",
+    "Evaluations": "evals",
+    "Golden": "evals",
+    "InputRefused": "session_api",
+    "Judge": "evals",
+    "NotFound": "session_api",
+    "Simulation": "evals",
+    "Speak": "session_api",
+    "SpokenProject": "session_api",
+    "SpokenSession": "session_api",
+    "TOOL_ANSWERS": "session_api",
+    "UnknownDeployment": "project",
+    "call_failures": "evals",
     "check_cx_app": "check",
     "check_cx_imports": "check",
-    "cx_runtime": "cx_project",
-    "event_words": "session",
-    "is_cx_app": "files",
-    "load_cx_app": "cx_project",
-    "read_cx_app": "load",
-    "read_evaluations": "evaluations",
-    "read_goldens": "goldens",
-    "read_tool_tests": "tool_tests",
-    "run_goldens": "goldens",
-    "run_tool_tests": "tool_tests",
-    "whole_turns": "session",
+    "cx_runtime": "project",
+    "event_words": "session_api",
+    "is_cx_app": "format",
+    "load_cx_app": "project",
+    "read_cx_app": "format",
+    "read_evaluations": "evals",
+    "read_goldens": "evals",
+    "read_tool_tests": "evals",
+    "run_goldens": "evals",
+    "run_tool_tests": "evals",
+    "whole_turns": "session_api",
 }
 
 __all__ = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from callagent.agents.cx.rules import Rule
+from callagent.agents.cx.format import Rule
 from callagent.agents.kernel import Finding
 from callagent.agents.tree.describe import Described, describe
 from callagent.errors import WorkerError

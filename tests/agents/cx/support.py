@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from callagent.agents.cx import cx_runtime, load_cx_app
-from callagent.agents.cx.cx_agent import CxAgent
+from callagent.agents.cx.engine.agent import CxAgent
 from callagent.agents.tree import TreeSettings
 from callagent.testing.in_process import InProcessPool
 from callagent.workers.protocol import ProjectRuntime, WorkerPool

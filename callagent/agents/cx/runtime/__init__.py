@@ -8,6 +8,22 @@ the protocol of `callagent.agents.tree.worker_code`.
 
 from __future__ import annotations
 
-from callagent.agents.cx.runtime.cx_runtime import CxRuntime
+from typing import TYPE_CHECKING
 
-__all__ = ["CxRuntime"]
+from callagent import lazy_exports
+
+if TYPE_CHECKING:
+    from callagent.agents.cx.runtime.allowed_imports import may_import
+    from callagent.agents.cx.runtime.app_runtime import CxRuntime
+
+_MODULES = {
+    "CxRuntime": "app_runtime",
+    "may_import": "allowed_imports",
+}
+
+__all__ = [
+    "CxRuntime",
+    "may_import",
+]
+
+__getattr__ = lazy_exports(__name__, _MODULES)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from callagent.agents.cx.openapi import lookup
+from callagent.agents.cx.format import lookup
 from callagent.agents.cx.runtime.http import Requests
 from callagent.agents.cx.runtime.service_account import SecretMissing, access_token, identity_token
 

@@ -9,7 +9,7 @@ from types import CodeType
 from typing import Any
 
 from callagent.agents.cx.runtime import classes, contexts, http
-from callagent.agents.cx.runtime.imports import code_builtins
+from callagent.agents.cx.runtime.allowed_imports import code_builtins
 
 CLASSES: Mapping[str, type] = {
     each.__name__: each

@@ -7,7 +7,7 @@ from functools import partial
 from types import CodeType
 from typing import Any
 
-from callagent.agents.cx.app import Code, CxApp, ToolConfig, tool_name
+from callagent.agents.cx.format import Code, CxApp, ToolConfig, tool_name
 from callagent.agents.cx.runtime.classes import (
     CesModel,
     Content,

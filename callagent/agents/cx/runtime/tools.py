@@ -8,14 +8,22 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from callagent.agents.cx.app import UNAVAILABLE, Code, CxApp, ToolConfig, tool_name
-from callagent.agents.cx.openapi import Operation, operations, single_operation
+from callagent.agents.cx.format import (
+    UNAVAILABLE,
+    Code,
+    CxApp,
+    Operation,
+    ToolConfig,
+    operations,
+    single_operation,
+    tool_name,
+)
 from callagent.agents.cx.runtime.authentication import Authentication
 from callagent.agents.cx.runtime.classes import Tool
 from callagent.agents.cx.runtime.contexts import CallbackContext, as_tool_context
 from callagent.agents.cx.runtime.http import ExternalResponse, Requests
+from callagent.agents.cx.runtime.mcp_tools import RemoteTools
 from callagent.agents.cx.runtime.namespace import Namespaces, call_by_name
-from callagent.agents.cx.runtime.remote import RemoteTools
 
 NOT_HERE = {"error": "This tool is not available in this conversation. Go on without it; do not call it again."}
 """What the model is told that calls a tool which only the platform, or a screen, has."""

@@ -1,0 +1,325 @@
+"""Conditions in the Common Expression Language (https://github.com/google/cel-spec), as far as transfer rules use it.
+
+Literals, lists, maps, `.` and `[]`, `! - * / % + < <= > >= == != in && || ?:`; `has()`, `size()`, `int() uint()
+double() string() bool()`; of lists and maps `all exists exists_one filter map`; of texts `contains startsWith endsWith
+matches lowerAscii upperAscii trim`; `timestamp() duration()`, and their parts (`getHours()` and its like). There are no
+bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from callagent.agents.cx.cel.functions import FUNCTIONS, SIGNS
+from callagent.agents.cx.cel.tokens import Token, tokens
+
+Names = Mapping[Any, Any]
+"""By name; what the evaluation keeps for itself is under what no text is."""
+Node = Callable[[Names], Any]
+Truth = Callable[[Any], bool]
+_CONSTANTS: Names = {"true": True, "false": False, "null": None}
+_DEEPEST = 50
+_LONGEST = 20_000
+"""Characters of one condition."""
+_MOST_STEPS = 2000
+"""Items that macros go through while one condition is worked out: it runs beside the calls."""
+_STEPS = object()
+"""Under which names hold how many items there were so far."""
+_OF_TEXTS = ("timestamp", "duration")
+_TOO_DEEP = "nested too deeply"
+_MACROS = ("all", "exists", "exists_one", "filter", "map")
+_LEVELS: Sequence[tuple[str, ...]] = (("==", "!=", "<", "<=", ">", ">=", "in"), ("+", "-"), ("*", "/", "%"))
+_ERRORS = (ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError)
+
+
+def is_true(value: Any) -> bool:
+    return value is True
+
+
+class Expression:
+    """One condition. Raises ValueError when it cannot be read.
+
+    `truth`: what counts as true for `! && || ?:`.
+    """
+
+    def __init__(self, text: str, truth: Truth = is_true) -> None:
+        if len(text) > _LONGEST:
+            raise ValueError(f"longer than {_LONGEST} characters")
+        try:
+            self._value = _Parser(tokens(text), truth).whole()
+        except RecursionError:
+            raise ValueError(_TOO_DEEP) from None
+
+    def value(self, names: Names) -> Any:
+        """Raises ValueError when a name is unknown, values do not fit, or it takes too long."""
+        try:
+            return self._value({**names, _STEPS: _Steps()})
+        except RecursionError:
+            raise ValueError(_TOO_DEEP) from None
+        except _ERRORS as error:
+            text = str(error) if isinstance(error, ValueError) else f"cannot be worked out: {error}"
+            raise ValueError(text) from None
+
+
+class _Steps:
+    """Of one evaluation."""
+
+    def __init__(self) -> None:
+        self._left = _MOST_STEPS
+
+    def take(self, count: int) -> None:
+        self._left -= count
+        if self._left < 0:
+            raise ValueError(f"goes through more than {_MOST_STEPS} items")
+
+
+class _Parser:
+    """Reads once; what it makes is asked as often as there are values."""
+
+    def __init__(self, found: Sequence[Token], truth: Truth) -> None:
+        self._tokens = found
+        self._truth = truth
+        self._place = 0
+        self._depth = 0
+
+    def whole(self) -> Node:
+        node = self._ternary()
+        if self._place != len(self._tokens):
+            raise ValueError(f"'{self._tokens[self._place].text}' is not expected")
+        return node
+
+    def _ternary(self) -> Node:
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise ValueError(_TOO_DEEP)
+        node, truth = self._either(), self._truth
+        if self._accept("?"):
+            condition, first = node, self._ternary()
+            self._expect(":")
+            second = self._ternary()
+            node = lambda names: first(names) if truth(condition(names)) else second(names)  # noqa: E731
+        self._depth -= 1
+        return node
+
+    def _either(self) -> Node:
+        nodes = [self._both()]
+        while self._accept("||"):
+            nodes.append(self._both())
+        return nodes[0] if len(nodes) == 1 else _logical(nodes, self._truth, decides=True)
+
+    def _both(self) -> Node:
+        nodes = [self._level(0)]
+        while self._accept("&&"):
+            nodes.append(self._level(0))
+        return nodes[0] if len(nodes) == 1 else _logical(nodes, self._truth, decides=False)
+
+    def _level(self, level: int) -> Node:
+        if level == len(_LEVELS):
+            return self._unary()
+        node = self._level(level + 1)
+        while (sign := self._accept(*_LEVELS[level])) is not None:
+            node = _binary(sign, node, self._level(level + 1))
+        return node
+
+    def _unary(self) -> Node:
+        signs = []
+        while (sign := self._accept("!", "-")) is not None:
+            signs.append(sign)
+        node, truth = self._member(), self._truth
+        for sign in reversed(signs):
+            node = _not(node, truth) if sign == "!" else _negative(node)
+        return node
+
+    def _member(self) -> Node:
+        node = self._primary()
+        while True:
+            if self._accept("."):
+                name = self._name()
+                node = self._method(name, node) if self._accept("(") else _field(node, name)
+            elif self._accept("["):
+                key = self._ternary()
+                self._expect("]")
+                node = _binary("[]", node, key)
+            else:
+                return node
+
+    def _primary(self) -> Node:
+        token = self._take()
+        if token.kind == "value":
+            return _Constant(token.value)
+        if token.kind == "name":
+            return self._named(token.text)
+        if token.text == "(":
+            node = self._ternary()
+            self._expect(")")
+            return node
+        if token.text == "[":
+            items = self._arguments("]")
+            return lambda names: [item(names) for item in items]
+        if token.text == "{":
+            return self._map()
+        raise ValueError(f"'{token.text}' is not expected")
+
+    def _named(self, name: str) -> Node:
+        if name in _CONSTANTS:
+            return _Constant(_CONSTANTS[name])
+        if name == "has" and self._accept("("):
+            return self._has()
+        if self._accept("("):
+            return self._function(name, self._arguments(")"))
+        return _field(lambda names: names, name)
+
+    def _has(self) -> Node:
+        """Whether a path leads to something."""
+        path = [self._name()]
+        while self._accept("."):
+            path.append(self._name())
+        self._expect(")")
+
+        def has(names: Names) -> bool:
+            value: Any = names
+            for name in path:
+                value = value.get(name) if isinstance(value, Mapping) else None
+            return value is not None
+
+        return has
+
+    def _method(self, name: str, owner: Node) -> Node:
+        if name in _MACROS:
+            variable = self._name()
+            self._expect(",")
+            bodies = self._arguments(")")
+            if len(bodies) != 1 and not (name == "map" and len(bodies) == 2):
+                raise ValueError(f"{name}() takes a name and an expression")
+            return _macro(name, owner, variable, bodies, self._truth)
+        return self._function(name, [owner, *self._arguments(")")])
+
+    def _function(self, name: str, arguments: Sequence[Node]) -> Node:
+        found = FUNCTIONS.get(name)
+        if found is None:
+            raise ValueError(f"there is no {name}()")
+        counts, function = found
+        if len(arguments) not in counts:
+            raise ValueError(f"{name}() is given the wrong arguments")
+        if name in _OF_TEXTS and isinstance(arguments[0], _Constant):
+            # A text that is no timestamp shows when the condition is read, not in a call.
+            return _Constant(function(arguments[0].value))
+        return lambda names: function(*(argument(names) for argument in arguments))
+
+    def _map(self) -> Node:
+        pairs: list[tuple[Node, Node]] = []
+        while not self._accept("}"):
+            if pairs:
+                self._expect(",")
+            key = self._ternary()
+            self._expect(":")
+            pairs.append((key, self._ternary()))
+        return lambda names: {key(names): value(names) for key, value in pairs}
+
+    def _arguments(self, end: str) -> list[Node]:
+        found: list[Node] = []
+        while not self._accept(end):
+            if found:
+                self._expect(",")
+            found.append(self._ternary())
+        return found
+
+    # Tokens -------------------------------------------------------------------------------------------------------
+
+    def _accept(self, *texts: str) -> str | None:
+        if self._place < len(self._tokens):
+            token = self._tokens[self._place]
+            if token.kind != "value" and token.text in texts:
+                self._place += 1
+                return token.text
+        return None
+
+    def _expect(self, text: str) -> None:
+        if self._accept(text) is None:
+            raise ValueError(f"'{text}' is missing")
+
+    def _take(self) -> Token:
+        if self._place == len(self._tokens):
+            raise ValueError("it ends too early")
+        self._place += 1
+        return self._tokens[self._place - 1]
+
+    def _name(self) -> str:
+        token = self._take()
+        if token.kind != "name":
+            raise ValueError(f"'{token.text}' is not expected")
+        return token.text
+
+
+@dataclass(frozen=True, slots=True)
+class _Constant:
+    """A node that is known when it is read."""
+
+    value: Any
+
+    def __call__(self, names: Names) -> Any:
+        return self.value
+
+
+def _field(owner: Node, name: str) -> Node:
+    def field(names: Names) -> Any:
+        value = owner(names)
+        if not isinstance(value, Mapping) or name not in value:
+            raise ValueError(f"there is no '{name}'")
+        return value[name]
+
+    return field
+
+
+def _logical(nodes: Sequence[Node], truth: Truth, *, decides: bool) -> Node:
+    """One side that decides makes up for an error of another, in any order."""
+
+    def logical(names: Names) -> bool:
+        failed: Exception | None = None
+        for node in nodes:
+            try:
+                if truth(node(names)) is decides:
+                    return decides
+            except _ERRORS as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
+        return not decides
+
+    return logical
+
+
+def _not(node: Node, truth: Truth) -> Node:
+    return lambda names: not truth(node(names))
+
+
+def _negative(node: Node) -> Node:
+    return lambda names: -node(names)
+
+
+def _binary(sign: str, left: Node, right: Node) -> Node:
+    apply = SIGNS[sign]
+    return lambda names: apply(left(names), right(names))
+
+
+def _macro(name: str, owner: Node, variable: str, bodies: Sequence[Node], truth: Truth) -> Node:
+    def macro(names: Names) -> Any:
+        items = owner(names)
+        names[_STEPS].take(len(items))
+        scopes = [{**names, variable: item} for item in items]
+        if name == "map":
+            *conditions, body = bodies
+            return [body(scope) for scope in scopes if all(truth(condition(scope)) for condition in conditions)]
+        held = [truth(bodies[0](scope)) for scope in scopes]
+        match name:
+            case "all":
+                return all(held)
+            case "exists":
+                return any(held)
+            case "exists_one":
+                return sum(held) == 1
+        return [scope[variable] for scope, kept in zip(scopes, held, strict=True) if kept]
+
+    return macro

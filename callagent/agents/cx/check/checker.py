@@ -1,0 +1,184 @@
+"""What is wrong with an app: by its files alone, and with its Python run in a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from callagent.agents.cx.cel import Expression
+from callagent.agents.cx.check import no_effect
+from callagent.agents.cx.check.instructions import InstructionChecker
+from callagent.agents.cx.check.python_code import PythonChecker
+from callagent.agents.cx.description import describe_app
+from callagent.agents.cx.engine import ambience_problem, expression_of
+from callagent.agents.cx.format import (
+    AUTHENTICATION,
+    UNAVAILABLE,
+    WIDGET_TOOL,
+    AgentConfig,
+    AppReader,
+    CxApp,
+    GuardrailConfig,
+    Rule,
+    check_deployments,
+    read_export,
+    settings_without_effect,
+    tool_timeout,
+)
+from callagent.agents.cx.guardrails import MODEL_SAFETY, problem_of, safety_of
+from callagent.agents.kernel import CheckReport, Findings
+from callagent.errors import ProjectError
+from callagent.workers.protocol import WorkerPool
+
+_IN_SESSIONS: Mapping[str, str] = {"clientFunction": "client functions", WIDGET_TOOL: "widgets"}
+_WITHOUT_EFFECT = ("serviceDirectoryConfig", "tlsConfig")
+_LIMITS = (("agents", 100), ("tools", 200), ("variables", 100))
+_TOOLS_PER_AGENT, _CALLBACKS_PER_AGENT = 100, 50
+
+
+def check_cx_app(path: Path) -> CheckReport:
+    """Everything that the files show; no code of the app is run."""
+    findings = Findings()
+    try:
+        served = read_export(path).served(findings)
+    except ProjectError as error:
+        findings.error(path.name, 1, str(error), Rule.UNREADABLE.value)
+        return findings.report()
+    for each in served:
+        _Checker(each.app, each.reader).check()
+    return findings.report()
+
+
+async def check_cx_imports(pool: WorkerPool) -> CheckReport:
+    """What shows when the Python of all that is served runs, and servers of its tools that are away.
+
+    Raises `WorkerError`.
+    """
+    described = await describe_app(pool)
+    errors, warnings = [*described.errors], [*described.unreachable]
+    for variant in list(described.answer.get("places", ()))[1:]:
+        other = await describe_app(pool, variant)
+        errors += other.errors
+        warnings += other.unreachable
+    return CheckReport(errors, warnings)
+
+
+class _Checker:
+    def __init__(self, app: CxApp, reader: AppReader) -> None:
+        self._app = app
+        self._reader = reader
+        self._python = PythonChecker(app, reader)
+        self._instructions = InstructionChecker(app, reader)
+
+    def check(self) -> None:
+        app = self._app
+        app_file = app.files.app_file
+        counts = {"agents": len(app.agents), "tools": len(app.tools), "variables": len(app.variables)}
+        for name, limit in _LIMITS:
+            if counts[name] > limit:
+                self._reader.warning(Rule.LIMIT, app_file, name, f"{counts[name]} {name}; the platform takes {limit}")
+        if problem := ambience_problem(app.data):
+            self._reader.warning(Rule.NO_EFFECT, app_file, "ambientSoundConfig", problem)
+        for key, problem in no_effect.of_app(app.data):
+            rule = Rule.RECORDING_PATH if key.endswith("udioRecordingConfig") else Rule.NO_EFFECT
+            self._reader.warning(rule, app_file, key, problem)
+        check_deployments(self._reader)
+        for agent in app.agents.values():
+            self._agent(agent)
+        self._tools()
+        for toolset in app.toolsets.values():
+            if toolset.schema is None and toolset.mcp is None:
+                self._reader.warning(
+                    Rule.NOT_HERE, toolset.file, toolset.name, "only OpenAPI and MCP toolsets work here"
+                )
+            self._authentication(toolset.file, toolset.data)
+            self._timeout(toolset.file, toolset.data)
+        self._other_code()
+        for guardrail in app.guardrails.values():
+            self._safety(guardrail)
+
+    def _safety(self, guardrail: GuardrailConfig) -> None:
+        if MODEL_SAFETY not in guardrail.data:
+            return
+        message = f"'{MODEL_SAFETY}' is enforced by Gemini's own models only: others answer without it"
+        self._reader.warning(Rule.MODEL_SAFETY, guardrail.file, MODEL_SAFETY, message)
+        for kind, threshold in safety_of(guardrail.data):
+            if problem := problem_of(kind, threshold):
+                bad = threshold if threshold in problem else kind
+                self._reader.warning(Rule.NO_EFFECT, guardrail.file, bad, f"{problem}: it has no effect")
+
+    def _other_code(self) -> None:
+        """Of guardrails, transfer rules and fakes."""
+        for guardrail in self._app.guardrails.values():
+            for point, code in guardrail.callbacks.items():
+                self._python.callback(code, point)
+        for agent in self._app.agents.values():
+            for code in agent.conditions.values():
+                self._python.parsed(code)
+        for tool in self._app.tools.values():
+            if tool.fake is not None:
+                self._python.parsed(tool.fake)
+
+    def _agent(self, agent: AgentConfig) -> None:
+        if "remoteDialogflowAgent" in agent.data:
+            self._reader.error(Rule.NOT_HERE, agent.file, "remoteDialogflowAgent", "remote agents cannot be run here")
+        if len(agent.tools) > _TOOLS_PER_AGENT:
+            self._reader.warning(
+                Rule.LIMIT, agent.file, "tools", f"{len(agent.tools)} tools; the platform takes 100 per agent"
+            )
+        if sum(len(row) for row in agent.callbacks.values()) > _CALLBACKS_PER_AGENT:
+            self._reader.warning(
+                Rule.LIMIT, agent.file, "name", "more than 50 callbacks; the platform takes 50 per agent"
+            )
+        for point, row in agent.callbacks.items():
+            for code in row:
+                self._python.callback(code, point)
+        for key, problem in no_effect.of_agent(agent.data):
+            self._reader.warning(Rule.NO_EFFECT, agent.file, key, problem)
+        self._instructions.check(agent)
+        for rule in agent.data.get("transferRules") or ():
+            for kind in ("deterministicTransfer", "disablePlannerTransfer"):
+                if expression := expression_of(rule.get(kind)):
+                    self._expression(agent, expression)
+
+    def _expression(self, agent: AgentConfig, expression: str) -> None:
+        try:
+            Expression(expression)
+        except ValueError as error:
+            self._reader.error(Rule.CONDITION, agent.file, "expression", f"'{expression}': {error}")
+
+    def _tools(self) -> None:
+        for tool in self._app.tools.values():
+            self._authentication(tool.file, tool.data)
+            if tool.kind in _IN_SESSIONS:
+                message = (
+                    f"{_IN_SESSIONS[tool.kind]} work in sessions only: on the telephone the model is told so when it "
+                    "calls one"
+                )
+                self._reader.warning(Rule.CLIENT_FUNCTION, tool.file, tool.kind, message)
+                for key, problem in settings_without_effect(tool.data[tool.kind]):
+                    self._reader.warning(Rule.NO_EFFECT, tool.file, key, problem)
+            elif tool.kind in UNAVAILABLE:
+                message = f"tools of the kind '{tool.kind}' do not work here: the model is told so when it calls one"
+                self._reader.warning(Rule.NOT_HERE, tool.file, tool.kind, message)
+            self._timeout(tool.file, tool.data)
+            if tool.code is not None:
+                self._python.tool(tool, tool.code)
+
+    def _timeout(self, file: str, data: Mapping[str, Any]) -> None:
+        if data.get("timeout") is not None and tool_timeout(data) is None:
+            message = f"'{data['timeout']}' is no duration such as '20s': it has no effect"
+            self._reader.warning(Rule.NO_EFFECT, file, "timeout", message)
+
+    def _authentication(self, file: str, data: Mapping[str, Any]) -> None:
+        for own in (data.get(key) for key in ("openApiToolset", "openApiTool", "mcpToolset", "mcpTool")):
+            given = own.get("apiAuthentication") if isinstance(own, Mapping) else None
+            for kind in given if isinstance(given, Mapping) else ():
+                if kind not in AUTHENTICATION:
+                    message = f"'{kind}' does not work here: requests go without it"
+                    self._reader.warning(Rule.AUTHENTICATION, file, str(kind), message)
+            for kind in _WITHOUT_EFFECT:
+                if isinstance(own, Mapping) and own.get(kind):
+                    message = f"'{kind}' has no effect here: the system's certificates and names do"
+                    self._reader.warning(Rule.NO_EFFECT, file, kind, message)

@@ -1,0 +1,241 @@
+"""An app's agents as a tree that the engine runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from callagent.agents.cx.format import (
+    SYSTEM_TOOLS,
+    UNAVAILABLE,
+    WIDGET_TOOL,
+    AgentConfig,
+    CxApp,
+    ToolConfig,
+    operations,
+    single_operation,
+    tool_name,
+    tool_timeout,
+    widget_of,
+)
+from callagent.agents.cx.guardrails import guardrails_of
+from callagent.agents.tree import LlmNode, Point, Tool, ToolKind
+
+ASYNCHRONOUS_SECONDS = 60.0
+"""For a tool that nobody waits for and that says nothing of it."""
+DESCRIBED = ("pythonFunction", "mcpTool")
+"""Kinds of tools that a worker describes."""
+END_SESSION, CUSTOMIZE_RESPONSE = "end_session", "customize_response"
+_SYSTEM: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    END_SESSION: (
+        "End the conversation, or give it to a person.",
+        {
+            "type": "object",
+            "properties": {
+                "reason": {"type": "string", "description": "Why the conversation ends."},
+                "session_escalated": {"type": "boolean", "description": "True: a person goes on."},
+                "params": {"type": "object", "description": "What whoever goes on is told."},
+            },
+            "required": ["reason"],
+        },
+    ),
+    CUSTOMIZE_RESPONSE: (
+        "Say something that the caller cannot interrupt, or that asks for an entry on the telephone's keys.",
+        {
+            "type": "object",
+            "properties": {
+                "content": {"type": "string", "description": "What is said."},
+                "enable_dtmf": {"type": "boolean"},
+                "dtmf_endpointing_timeout_modes": {"type": "string", "enum": ["short", "mid", "long"]},
+                "dtmf_finish_digit": {"type": "string"},
+                "disable_barge_in": {"type": "boolean"},
+            },
+            "required": ["content"],
+        },
+    ),
+}
+
+
+def build_tree(app: CxApp, described: Mapping[str, Any], *, clients: bool = False) -> LlmNode:
+    """The root. `described`: the worker's declarations of Python tools by name; `clients`: with client functions
+    and widgets."""
+    return _TreeBuilder(app, described, clients=clients).node(app.root_agent)
+
+
+def agent_numbers(app: CxApp) -> dict[str, int]:
+    """As the worker counts them."""
+    return {name: number for number, name in enumerate(sorted(app.agents))}
+
+
+def app_tools(app: CxApp, described: Mapping[str, Any]) -> dict[str, Tool]:
+    """Everything that code may have called, also what no agent lists."""
+    builder = _TreeBuilder(app, described)
+    tools = [builder.system(name) for name in _SYSTEM]
+    # Client functions are the model's, and the client's, to whom code cannot speak outside of a turn.
+    own = [tool for tool in app.tools.values() if tool.kind != "clientFunction"]
+    tools += [made for tool in own if (made := builder.code(tool))]
+    for toolset in app.toolsets:
+        tools += builder.toolset(toolset, None)
+    return {tool.name: tool for tool in tools}
+
+
+class _TreeBuilder:
+    def __init__(self, app: CxApp, described: Mapping[str, Any], *, clients: bool = False) -> None:
+        self._app = app
+        self._clients = clients
+        self._described = described
+        self._numbers = agent_numbers(app)
+        self._inside: set[str] = set()
+
+    def node(self, name: str) -> LlmNode:
+        agent = self._app.agents[name]
+        # An agent tool may lead back to an agent around it; it is built no further there.
+        self._inside.add(name)
+        children = [found for each in agent.children if (found := self._app.agent_named(each))]
+        settings = agent.data.get("modelSettings") or self._app.data.get("modelSettings") or {}
+        safety: dict[str, str] = {}
+        for guardrail in guardrails_of(self._app, agent):
+            safety |= guardrail.safety
+        made = LlmNode(
+            name=name,
+            description=str(agent.data.get("description") or ""),
+            children=tuple(self.node(child) for child in children),
+            callbacks=self._callbacks(agent),
+            code=self._numbers[name],
+            instruction=None,
+            model=str(settings.get("model") or ""),
+            temperature=settings.get("temperature"),
+            safety=safety,
+            can_transfer_to_peers=False,
+            tools=(*{tool.name: tool for tool in self._tools(agent)}.values(), *self._examples(name)),
+        )
+        self._inside.discard(name)
+        return made
+
+    def _callbacks(self, agent: AgentConfig) -> dict[Point, int]:
+        """Before the model and before tools the engine always looks in: guardrails, rules and names are its own."""
+        counts = {Point(point): len(row) for point, row in agent.callbacks.items() if row}
+        counts |= {Point.BEFORE_MODEL: 1, Point.BEFORE_TOOL: 1}
+        if any(each.checks_answers for each in guardrails_of(self._app, agent)):
+            counts[Point.AFTER_MODEL] = 1
+        return counts
+
+    def _tools(self, agent: AgentConfig) -> list[Tool]:
+        tools: list[Tool] = []
+        for named in agent.tools:
+            name = named.rsplit("/", 1)[-1]
+            found = self._app.tool_named(name)
+            config = self._app.tools[found] if found else None
+            if config is None or config.kind == "systemTool":
+                tools += [self.system(name)] if name in _SYSTEM else []
+            elif config.kind == "clientFunction" and self._clients:
+                tools.append(_client_function(config))
+            elif config.kind == WIDGET_TOOL and self._clients:
+                tools.append(_widget(config))
+            else:
+                made = self._agent_tool(config) if config.kind == "agentTool" else self.code(config)
+                tools += [made] if made else []
+        for toolset, operation_names in agent.toolsets:
+            tools += self.toolset(self._app.toolset_named(toolset) or toolset, operation_names)
+        return tools
+
+    def system(self, name: str) -> Tool:
+        assert name in SYSTEM_TOOLS
+        description, parameters = _SYSTEM[name]
+        return Tool(name, ToolKind.CODE, description, parameters)
+
+    def code(self, config: ToolConfig) -> Tool | None:
+        """A tool that the worker carries out, or refuses; None: it is none of these."""
+        name = tool_name(config)
+        described = self._described.get(name) if config.kind in DESCRIBED else None
+        operation = single_operation(config)
+        if operation is not None:
+            description = str(config.data["openApiTool"].get("description") or operation.description)
+            described = {"description": description, "parameters": operation.schema()}
+        elif config.kind in UNAVAILABLE:
+            described = _not_here(config)
+        if described is None:
+            return None
+        asynchronous = config.data.get("executionType") == "ASYNCHRONOUS"
+        return Tool(
+            name,
+            ToolKind.CODE,
+            str(described.get("description") or ""),
+            described.get("parameters"),
+            asynchronous=asynchronous,
+            timeout=tool_timeout(config.data) or (ASYNCHRONOUS_SECONDS if asynchronous else None),
+        )
+
+    def toolset(self, name: str, operation_names: Any) -> list[Tool]:
+        toolset = self._app.toolsets[name]
+        wanted = None if operation_names is None else {str(each) for each in operation_names}
+        if toolset.mcp is not None:
+            return [
+                Tool(
+                    called,
+                    ToolKind.CODE,
+                    str(each.get("description") or ""),
+                    lower_types(each.get("parameters")),
+                    timeout=each.get("timeout"),
+                )
+                for called, each in self._described.items()
+                if each.get("toolset") == name and (wanted is None or wanted & {each["name"], each["original"]})
+            ]
+        timeout = tool_timeout(toolset.data)
+        return [
+            Tool(
+                f"{toolset.display_name}_{each.name}",
+                ToolKind.CODE,
+                each.description,
+                each.schema(),
+                timeout=timeout,
+            )
+            for each in operations(toolset.schema or {})
+            if wanted is None or each.name in wanted
+        ]
+
+    def _examples(self, name: str) -> list[Tool]:
+        text = self._app.examples.get(name)
+        return [Tool("examples", ToolKind.EXAMPLES, text=text)] if text else []
+
+    def _agent_tool(self, config: ToolConfig) -> Tool | None:
+        own = config.data["agentTool"]
+        target = self._app.agent_named(str(own.get("rootAgent") or own.get("agent") or ""))
+        if target is None or target in self._inside:
+            return None
+        request = {"type": "object", "properties": {"request": {"type": "string"}}, "required": ["request"]}
+        return Tool(tool_name(config), ToolKind.AGENT, config.description, request, agent=self.node(target))
+
+
+def _client_function(config: ToolConfig) -> Tool:
+    """The client answers in a turn of its own: the model's turn ends with the call."""
+    own = config.data["clientFunction"]
+    parameters = lower_types(own.get("parameters") or {"type": "object", "properties": {}})
+    name = str(own.get("name") or tool_name(config))
+    return Tool(name, ToolKind.CLIENT, str(own.get("description") or config.description), parameters, long_running=True)
+
+
+def _widget(config: ToolConfig) -> Tool:
+    own = config.data[WIDGET_TOOL]
+    parameters = widget_of(config).parameters(lower_types(own.get("parameters") or {"properties": {}}))
+    return Tool(tool_name(config), ToolKind.CODE, str(own.get("description") or config.description), parameters)
+
+
+def _not_here(config: ToolConfig) -> dict[str, Any]:
+    own = config.data[config.kind]
+    description = str(own.get("description") or config.description)
+    parameters = own.get("parameters")
+    if not isinstance(parameters, Mapping):
+        parameters = {"type": "object", "properties": {"query": {"type": "string"}}}
+    return {"description": f"{description} (Not available in this conversation.)".strip(),
+            "parameters": lower_types(parameters)}  # fmt: skip
+
+
+def lower_types(schema: Any) -> Any:
+    """The API's own schemas name types in capitals."""
+    if isinstance(schema, Mapping):
+        return {
+            key: value.lower() if key == "type" and isinstance(value, str) else lower_types(value)
+            for key, value in schema.items()
+        }
+    return [lower_types(each) for each in schema] if isinstance(schema, list) else schema

@@ -1,0 +1,239 @@
+"""What is served of an export: the app as it stands, or a deployment's version, or several where traffic is split.
+
+A deployment is `deployments/NAME/NAME.json` of the export (the API's Deployment), served as the project
+`APP/deployments/NAME`. A version is a whole app below `versions/NAME/`, or the API's AppVersion with its snapshot in
+`versions/NAME/NAME.json`; the version `-` is the app as it stands.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from callagent.agents.cx.format.app import CxApp
+from callagent.agents.cx.format.check_rules import Rule
+from callagent.agents.cx.format.files import APP_FILES, AppFiles, is_app_folder, read_files
+from callagent.agents.cx.format.load import AppReader
+from callagent.agents.kernel import Findings
+from callagent.errors import ProjectError
+
+FOLDER = "deployments"
+DRAFT = "-"
+"""The version that is the app as it stands."""
+_SPLITS = ("", "RUNNING", "STATE_UNSPECIFIED")
+"""States of an experiment in which its traffic is split."""
+_OBJECTS = ("agents", "tools", "toolsets", "guardrails", "examples")
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """An app that some of the calls get."""
+
+    variant: str
+    """How records call it; empty: there is no other."""
+    percent: int
+    app: CxApp
+    reader: AppReader
+    deployment: str = ""
+    """The one that it is served by; empty: by none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """An app's files, read once, and which deployment of it is served."""
+
+    files: AppFiles
+    root: Path
+    """The app's folder, or its zip."""
+    deployment: str = ""
+    """Empty: the app is served as it stands."""
+
+    @property
+    def name(self) -> str:
+        """Of an app that gives itself none."""
+        return self.root.stem
+
+    @property
+    def path(self) -> Path:
+        """What serves it."""
+        return self.root / FOLDER / self.deployment if self.deployment else self.root
+
+    def deployments(self) -> dict[str, str]:
+        """Folders of all deployments, by folder, last part of the resource name, and display name."""
+        return _Export(self.reader(Findings()), self.name).names()
+
+    def served(self, findings: Findings) -> list[Served]:
+        """At least one, or errors. Raises `ProjectError` when a version holds no app."""
+        reader = self.reader(findings)
+        if self.deployment:
+            return _Export(reader, self.name).deployment(self.deployment)
+        app = reader.read(self.name)
+        return [] if app is None else [Served("", 100, app, reader)]
+
+    def load(self) -> list[Served]:
+        """Raises `ProjectError` listing everything that is wrong with the files of all that is served."""
+        findings = Findings()
+        served = self.served(findings)
+        errors = findings.report().errors
+        if not served or errors:
+            listed = "\n".join(f"  {error}" for error in errors)
+            raise ProjectError(f"The app in {self.path} cannot be loaded:\n{listed}")
+        return served
+
+    def reader(self, findings: Findings) -> AppReader:
+        return AppReader(self.files, findings)
+
+
+def deployment_of(path: Path) -> tuple[Path, str] | None:
+    """The app's folder and the deployment that a path names; None: it names no deployment."""
+    whole = path.resolve()
+    if whole.parent.name != FOLDER or not whole.is_dir() or is_app_folder(whole):
+        return None
+    return (whole.parent.parent, whole.name) if is_app_folder(whole.parent.parent) else None
+
+
+def read_export(path: Path) -> Exported:
+    """Raises `ProjectError` when the files cannot be read at all."""
+    placed = deployment_of(path)
+    if placed is None:
+        return Exported(read_files(path), path)
+    root, name = placed
+    return Exported(read_files(root), root, name)
+
+
+def draw(served: Sequence[Served], call_id: str) -> Served:
+    """The one that a call gets: always the same, and each as often as its share says."""
+    number = int.from_bytes(hashlib.sha256(call_id.encode()).digest()[:8], "big") % 100
+    for each in served:
+        number -= each.percent
+        if number < 0:
+            return each
+    return served[-1]
+
+
+def check_deployments(reader: AppReader) -> None:
+    """Of an app that is checked as it stands: its deployments would find what they name."""
+    export = _Export(reader, "")
+    for name, _ in reader.folders(FOLDER):
+        export.shares(name)
+
+
+class _Export:
+    """An app with its versions and deployments."""
+
+    def __init__(self, reader: AppReader, name: str) -> None:
+        self._reader = reader
+        self._name = name
+
+    def names(self) -> dict[str, str]:
+        folders = dict(self._reader.folders(FOLDER))
+        found: dict[str, str] = {}
+        for folder, file in folders.items():
+            data = self._reader.document(file) or {}
+            for named in (str(data.get("name") or "").rsplit("/", 1)[-1], str(data.get("displayName") or "")):
+                found.setdefault(named, folder)
+        return {**found, **{folder: folder for folder in folders}}
+
+    def deployment(self, name: str) -> list[Served]:
+        shares = self.shares(name)
+        if shares is None:
+            return []
+        profile = shares.profile
+        served = []
+        for variant, percent, version in shares.rows:
+            reader = self._reader_of(version)
+            app = reader.read(self._name)
+            if app is not None:
+                # As the platform has it: the deployment's channel, not the app's own.
+                data = {**app.data, "defaultChannelProfile": profile} if profile else app.data
+                served.append(Served(variant, percent, replace(app, data=data), reader, name))
+        return served
+
+    def shares(self, name: str) -> _Shares | None:
+        """None, with errors: it cannot be served."""
+        endings = ("json", "yaml", "yml")
+        files = [f"{FOLDER}/{name}/{name}.{ending}" for ending in endings]
+        file = next((each for each in files if each in self._reader.files.contents), None)
+        if file is None:
+            self._reader.error_at(Rule.UNREADABLE, f"{FOLDER}/{name}", 1, f"{files[0]} is missing")
+            return None
+        data = self._reader.document(file)
+        if data is None:
+            return None
+        whole = self._known(file, "appVersion", data.get("appVersion"))
+        rows = self._split(file, data)
+        rest = 100 - sum(percent for _, percent, _ in rows)
+        if whole is None or rest < 0 or any(version is None for *_, version in rows):
+            if rest < 0:
+                message = "the shares of the traffic are more than 100 together"
+                self._reader.error(Rule.DEPLOYMENT, file, "trafficAllocations", message)
+            return None
+        known = [(variant, percent, version) for variant, percent, version in rows if version is not None]
+        if rest or not known:
+            known.append((name if whole == DRAFT else whole, rest, whole))
+        profile = data.get("channelProfile")
+        return _Shares(known, profile if isinstance(profile, Mapping) else {})
+
+    def _split(self, file: str, data: Mapping[str, Any]) -> list[tuple[str, int, str | None]]:
+        """Variant, percent and version; the version None: an error has been noted."""
+        experiment = data.get("experimentConfig")
+        release = experiment.get("versionRelease") if isinstance(experiment, Mapping) else None
+        if not isinstance(release, Mapping) or str(release.get("state") or "") not in _SPLITS:
+            return []
+        rows = []
+        for each in self._reader.objects(file, release, "trafficAllocations"):
+            version = self._known(file, "trafficAllocations", each.get("appVersion"))
+            percent = each.get("trafficPercentage") or 0
+            if not isinstance(percent, int) or not 0 <= percent <= 100:
+                message = f"'trafficPercentage' is {percent!r}; a whole number from 0 to 100 is expected"
+                self._reader.error(Rule.DEPLOYMENT, file, "trafficPercentage", message)
+                version, percent = None, 0
+            rows.append((str(each.get("id") or version or ""), percent, version))
+        return rows
+
+    def _known(self, file: str, key: str, named: Any) -> str | None:
+        """A version's name, `DRAFT` where none is named; None, with an error: there is no such version."""
+        name = str(named or DRAFT).rsplit("/", 1)[-1]
+        if name == DRAFT or any(each.startswith(f"versions/{name}/") for each in self._reader.files.contents):
+            return name
+        message = f"version '{name}' is not in versions/"
+        self._reader.error(Rule.DEPLOYMENT, file, key, message)
+        return None
+
+    def _reader_of(self, version: str) -> AppReader:
+        """Raises `ProjectError` when the version holds no app."""
+        if version == DRAFT:
+            return self._reader
+        place = f"versions/{version}/"
+        contents = {
+            file.removeprefix(place): raw for file, raw in self._reader.files.contents.items() if file.startswith(place)
+        }
+        if not any(name in contents for name in APP_FILES):
+            main = next((each for each in contents if each.startswith(f"{version}.")), "")
+            data = self._reader.document(place + main) if main else None
+            contents = _unpacked((data or {}).get("snapshot"), place)
+        return AppReader(AppFiles("", contents), self._reader.findings, place)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shares:
+    rows: Sequence[tuple[str, int, str]]
+    """Variant, percent and version; together 100."""
+    profile: Mapping[str, Any]
+
+
+def _unpacked(snapshot: Any, place: str) -> dict[str, bytes]:
+    """The API's AppSnapshot as the files of an export, texts and Python in place. Raises `ProjectError`."""
+    if not isinstance(snapshot, Mapping) or not isinstance(snapshot.get("app"), Mapping):
+        raise ProjectError(f"{place} holds neither an app nor the snapshot of one")
+    contents = {APP_FILES[0]: json.dumps(snapshot["app"]).encode()}
+    for kind in _OBJECTS:
+        for each in snapshot.get(kind) or ():
+            name = PurePosixPath(str(each.get("name") or each.get("displayName") or "")).name
+            if name:
+                contents[f"{kind}/{name}/{name}.json"] = json.dumps(each).encode()
+    return contents

@@ -1,0 +1,146 @@
+"""An app's files as objects, texts and lines; what is wrong with them is noted."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from typing import Any
+
+from callagent.agents.cx.format.app import Code
+from callagent.agents.cx.format.check_rules import Rule
+from callagent.agents.cx.format.files import AppFiles
+from callagent.agents.kernel import Findings
+from callagent.errors import ProjectError
+
+
+class FileReader:
+    """The app's files as objects and texts; what is wrong is noted."""
+
+    def __init__(self, files: AppFiles, findings: Findings, place: str = "") -> None:
+        """`place`: the folder that the files are in, of what is checked; empty, or with a slash at its end."""
+        self.files = files
+        self.findings = findings
+        self.place = place
+
+    def line(self, file: str, word: str) -> int:
+        """The first line that has the word in quotes or as a key; 1: none has."""
+        text = self.files.text(file) or ""
+        pattern = re.compile(rf'"{re.escape(word)}"|^\s*-?\s*{re.escape(word)}\s*(:|$)')
+        return next((number for number, line in enumerate(text.splitlines(), 1) if pattern.search(line)), 1)
+
+    def error(self, rule: Rule, file: str, word: str, message: str) -> None:
+        self.error_at(rule, file, self.line(file, word), message)
+
+    def warning(self, rule: Rule, file: str, word: str, message: str) -> None:
+        self.warning_at(rule, file, self.line(file, word), message)
+
+    def error_at(self, rule: Rule, file: str, line: int, message: str) -> None:
+        self.findings.error(self.place + file, line, message, rule.value)
+
+    def warning_at(self, rule: Rule, file: str, line: int, message: str) -> None:
+        self.findings.warning(self.place + file, line, message, rule.value)
+
+    def folders(self, kind: str) -> list[tuple[str, str]]:
+        """Name and main file of every object of a kind."""
+        names = {parts[1] for path in self.files.contents if (parts := PurePosixPath(path).parts)[0] == kind
+                 and len(parts) > 2}  # fmt: skip
+        found = []
+        for name in sorted(names):
+            files = [f"{kind}/{name}/{name}.{ending}" for ending in ("json", "yaml", "yml")]
+            file = next((each for each in files if each in self.files.contents), None)
+            if file is None:
+                self.error_at(Rule.UNREADABLE, f"{kind}/{name}", 1, f"{files[0]} is missing")
+            else:
+                found.append((name, file))
+        return found
+
+    def document(self, file: str) -> dict[str, Any] | None:
+        try:
+            text = self.files.text(file) or ""
+            data = json.loads(text) if file.endswith(".json") else parse_yaml(text)
+        except json.JSONDecodeError as error:
+            self.error_at(Rule.UNREADABLE, file, error.lineno, f"not valid JSON: {error.msg}")
+            return None
+        except (ValueError, RecursionError) as error:
+            self.error_at(Rule.UNREADABLE, file, getattr(error, "line", 1), f"not valid: {error}")
+            return None
+        except ProjectError as error:
+            self.error_at(Rule.UNREADABLE, file, 1, str(error))
+            return None
+        if not isinstance(data, dict):
+            self.error_at(Rule.UNREADABLE, file, 1, "should be an object")
+            return None
+        return data
+
+    def text_at(self, file: str, data: Mapping[str, Any], key: str) -> str:
+        """A text of its own file, or in place."""
+        value = data.get(key)
+        if not value:
+            return ""
+        if not isinstance(value, str):
+            self.error(Rule.SHAPE, file, key, f"'{key}' should be a text")
+            return ""
+        found = self.files.text(value)
+        if found is not None:
+            return found
+        if value.endswith(".txt") and "\n" not in value:
+            self.error(Rule.NO_SUCH_FILE, file, key, f"'{key}' names '{value}', which does not exist")
+            return ""
+        return value
+
+    def code(self, file: str, value: Any) -> Code | None:
+        if not isinstance(value, str) or not value:
+            self.error(Rule.SHAPE, file, "pythonCode", "'pythonCode' should name a Python file")
+            return None
+        found = self.files.text(value)
+        if found is None and ("\n" in value or "def " in value):
+            return Code(file, value)
+        if found is None:
+            self.error(Rule.NO_SUCH_FILE, file, value, f"'pythonCode' names '{value}', which does not exist")
+            return None
+        return Code(value, found)
+
+    def objects(self, file: str, data: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+        value = data.get(key) or []
+        if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+            self.error(Rule.SHAPE, file, key, f"'{key}' should be a list of objects")
+            return []
+        return value
+
+    def names(self, file: str, data: Mapping[str, Any], key: str) -> list[str]:
+        value = data.get(key) or []
+        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+            self.error(Rule.SHAPE, file, key, f"'{key}' should be a list of names")
+            return []
+        return value
+
+
+def read_documents(files: AppFiles, kind: str) -> list[tuple[str, dict[str, Any]]]:
+    """Name and content of every object of a kind that the app's agents do not need. Raises `ProjectError`."""
+    findings = Findings()
+    reader = FileReader(files, findings)
+    found = [(file, reader.document(file)) for _, file in reader.folders(kind)]
+    if findings.errors:
+        raise ProjectError("\n".join(str(each) for each in findings.report().errors))
+    return [(file, data) for file, data in found if data is not None]
+
+
+class _NotYaml(ValueError):
+    line = 1
+
+
+def parse_yaml(text: str) -> Any:
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+    try:
+        return YAML(typ="safe", pure=True).load(text)
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        raised = _NotYaml((error.problem or str(error)).splitlines()[0])
+        raised.line = mark.line + 1 if mark else 1
+        raise raised from None
+    except YAMLError as error:
+        raise _NotYaml(str(error)) from None

@@ -1,0 +1,299 @@
+"""Reads an exported app. What is wrong is collected with file and line, so that one run tells everything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from callagent.agents.cx.format import environment
+from callagent.agents.cx.format.app import (
+    POINTS,
+    AgentConfig,
+    Code,
+    CxApp,
+    GuardrailConfig,
+    ToolConfig,
+    ToolsetConfig,
+)
+from callagent.agents.cx.format.check_rules import Rule
+from callagent.agents.cx.format.document_reader import FileReader, parse_yaml
+from callagent.agents.cx.format.examples import as_examples, conversation
+from callagent.agents.cx.format.files import read_files
+from callagent.agents.kernel import Findings, Pattern
+from callagent.errors import ProjectError
+
+TOOL_KINDS = (
+    "pythonFunction", "clientFunction", "openApiTool", "googleSearchTool", "connectorTool", "dataStoreTool",
+    "fileSearchTool", "mcpTool", "agentTool", "widgetTool", "remoteAgentTool", "systemTool",
+)  # fmt: skip
+SYSTEM_TOOLS = ("end_session", "customize_response", "transfer_to_agent")
+_ZERO = {"STRING": "", "BOOLEAN": False, "INTEGER": 0, "NUMBER": 0.0, "OBJECT": {}, "ARRAY": []}
+
+
+class AppReader(FileReader):
+    """One reading of an app's files."""
+
+    _environment = environment.Environment({})
+
+    def read(self, name: str) -> CxApp | None:
+        """None, with errors, when there is no app to speak of."""
+        app_file = self.files.app_file
+        data = self.document(app_file)
+        if data is None:
+            return None
+        if environment.FILE in self.files.contents:
+            self._environment = environment.Environment(self.document(environment.FILE) or {})
+        data = self._environment.app(data)
+        agents = {each.name: each for each in map(self._agent, self.folders("agents")) if each}
+        tools = {each.name: each for each in map(self._tool, self.folders("tools")) if each}
+        toolsets = {each.name: each for each in map(self._toolset, self.folders("toolsets")) if each}
+        guardrails = {each.name: each for each in map(self._guardrail, self.folders("guardrails")) if each}
+        app = CxApp(
+            files=self.files,
+            name=str(data.get("displayName") or data.get("name") or name),
+            data=data,
+            root_agent="",
+            global_instruction=self.text_at(app_file, data, "globalInstruction"),
+            agents=agents,
+            tools=tools,
+            toolsets=toolsets,
+            guardrails=guardrails,
+            variables=self._variables(app_file, data),
+        )
+        return self._joined(app, app_file)
+
+    def _joined(self, app: CxApp, app_file: str) -> CxApp | None:
+        """The app with its references checked."""
+        root = app.agent_named(str(app.data.get("rootAgent") or ""))
+        if root is None:
+            named = app.data.get("rootAgent")
+            self.error(
+                Rule.NO_SUCH_OBJECT,
+                app_file,
+                "rootAgent",
+                f"'rootAgent' is {named!r}; there is no such agent in agents/",
+            )
+            return None
+        for guardrail in self.names(app_file, app.data, "guardrails"):
+            if app.guardrail_named(guardrail) is None:
+                self.error(
+                    Rule.NO_SUCH_OBJECT,
+                    app_file,
+                    guardrail,
+                    f"'guardrails' names '{guardrail}', which is not in guardrails/",
+                )
+        for agent in app.agents.values():
+            self._check_references(app, agent)
+        self._check_tree(app, root)
+        app = replace(app, root_agent=root)
+        return replace(app, examples=self._examples(app))
+
+    def _examples(self, app: CxApp) -> dict[str, str]:
+        """By the agent that answers first in them."""
+        shown: dict[str, list[str]] = {}
+        for name, file in self.folders("examples"):
+            data = self.document(file)
+            if data is None or data.get("invalid"):
+                continue
+            entry = str(data.get("entryAgent") or app.root_agent)
+            agent = app.agent_named(entry)
+            if agent is None:
+                self.warning(
+                    Rule.NO_SUCH_OBJECT, file, "entryAgent", f"'entryAgent' is '{entry}', which is not in agents/"
+                )
+            elif text := conversation(app, data):
+                shown.setdefault(agent, []).append(f"{data.get('displayName') or name}:\n{text}")
+        return {agent: as_examples(texts) for agent, texts in shown.items()}
+
+    def _check_references(self, app: CxApp, agent: AgentConfig) -> None:
+        for tool in agent.tools:
+            known = tool.rsplit("/", 1)[-1] in SYSTEM_TOOLS or app.tool_named(tool) is not None
+            if not known:
+                self.error(Rule.NO_SUCH_OBJECT, agent.file, tool, f"'tools' names '{tool}', which is not in tools/")
+        for child in agent.children:
+            if app.agent_named(child) is None:
+                self.error(
+                    Rule.NO_SUCH_OBJECT, agent.file, child, f"'childAgents' names '{child}', which is not in agents/"
+                )
+        for toolset, _ in agent.toolsets:
+            if app.toolset_named(toolset) is None:
+                self.error(
+                    Rule.NO_SUCH_OBJECT, agent.file, toolset, f"'toolsets' names '{toolset}', which is not in toolsets/"
+                )
+        for guardrail in agent.guardrails:
+            if app.guardrail_named(guardrail) is None:
+                self.error(
+                    Rule.NO_SUCH_OBJECT,
+                    agent.file,
+                    guardrail,
+                    f"'guardrails' names '{guardrail}', which is not in guardrails/",
+                )
+
+    def _check_tree(self, app: CxApp, root: str) -> None:
+        """Every agent has one parent at most."""
+        parents: dict[str, str] = {root: ""}
+        waiting = [root]
+        while waiting:
+            agent = app.agents[waiting.pop()]
+            for child in (found for each in agent.children if (found := app.agent_named(each))):
+                if child in parents:
+                    message = f"'childAgents' names '{child}', which has a parent already"
+                    self.error(Rule.TWO_PARENTS, agent.file, child, message)
+                    continue
+                parents[child] = agent.name
+                waiting.append(child)
+
+    # Objects ------------------------------------------------------------------------------------------------------
+
+    def _agent(self, found: tuple[str, str]) -> AgentConfig | None:
+        name, file = found
+        data = self.document(file)
+        if data is None:
+            return None
+        callbacks: dict[str, Sequence[Code]] = {}
+        for point, key in POINTS.items():
+            listed = [each for each in self.objects(file, data, key) if not each.get("disabled")]
+            callbacks[point] = [code for each in listed if (code := self.code(file, each.get("pythonCode")))]
+        conditions = {}
+        for index, rule in enumerate(self.objects(file, data, "transferRules")):
+            condition = (rule.get("deterministicTransfer") or {}).get("pythonCodeCondition")
+            if condition and (code := self.code(file, condition.get("pythonCode"))):
+                conditions[index] = code
+        return AgentConfig(
+            name=name,
+            display_name=str(data.get("displayName") or name),
+            data=data,
+            instruction=self.text_at(file, data, "instruction"),
+            file=file,
+            callbacks=callbacks,
+            tools=self.names(file, data, "tools"),
+            toolsets=[
+                (str(each.get("toolset") or "").rsplit("/", 1)[-1], each.get("toolIds") or None)
+                for each in self.objects(file, data, "toolsets")
+            ],
+            children=self.names(file, data, "childAgents"),
+            guardrails=self.names(file, data, "guardrails"),
+            conditions=conditions,
+        )
+
+    def _tool(self, found: tuple[str, str]) -> ToolConfig | None:
+        name, file = found
+        data = self.document(file)
+        if data is None:
+            return None
+        data = self._environment.object("tools", name, data)
+        kinds = [key for key in TOOL_KINDS if isinstance(data.get(key), dict)]
+        if len(kinds) != 1:
+            self.error(
+                Rule.TOOL_KIND, file, kinds[-1] if kinds else name, f"a tool has exactly one of {', '.join(TOOL_KINDS)}"
+            )
+        kind = kinds[0] if kinds else ""
+        own = data.get(kind) or {}
+        code = self.code(file, own.get("pythonCode")) if kind == "pythonFunction" else None
+        fake = data.get("toolFakeConfig") or {}
+        block = (fake.get("codeBlock") or {}).get("pythonCode") if fake.get("enableFakeMode", True) else None
+        return ToolConfig(
+            name=name,
+            display_name=str(data.get("displayName") or name),
+            data=data,
+            file=file,
+            kind=kind,
+            code=code,
+            function=str(own.get("name") or ""),
+            description=str(own.get("description") or data.get("description") or ""),
+            fake=self.code(file, block) if block else None,
+            schema=self._schema(file, own) if kind == "openApiTool" else None,
+        )
+
+    def _toolset(self, found: tuple[str, str]) -> ToolsetConfig | None:
+        name, file = found
+        data = self.document(file)
+        if data is None:
+            return None
+        data = self._environment.object("toolsets", name, data)
+        own = data.get("openApiToolset") or data.get("openApiTool")
+        schema = self._schema(file, own) if isinstance(own, dict) else None
+        return ToolsetConfig(name, str(data.get("displayName") or name), data, file, schema)
+
+    def _schema(self, file: str, own: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        named = str(own.get("openApiSchema") or own.get("schema") or "")
+        text = self.files.text(named) if "\n" not in named else named
+        if text is None:
+            self.error(Rule.NO_SUCH_FILE, file, named, f"'openApiSchema' names '{named}', which does not exist")
+            return None
+        try:
+            data = parse_yaml(environment.with_server(text, own))
+        except ValueError as error:
+            self.error_at(Rule.UNREADABLE, named or file, getattr(error, "line", 1), f"not valid: {error}")
+            return None
+        if environment.OPEN in text and not own.get("url"):
+            message = f"the server is left open ({environment.OPEN}): {environment.FILE} has no 'url' for it"
+            self.warning_at(Rule.OPEN_SERVER, named or file, 1, message)
+        return data if isinstance(data, dict) else None
+
+    def _guardrail(self, found: tuple[str, str]) -> GuardrailConfig | None:
+        name, file = found
+        data = self.document(file)
+        if data is None:
+            return None
+        callbacks: dict[str, Code] = {}
+        own = data.get("codeCallback") or {}
+        for pattern, reason in _bad_patterns(data):
+            self.error(Rule.PATTERN, file, pattern, f"'{pattern}' is no regular expression: {reason}")
+        for point, key in POINTS.items():
+            given = own.get(key.removesuffix("s"))
+            if isinstance(given, dict) and not given.get("disabled"):
+                code = self.code(file, given.get("pythonCode"))
+                callbacks |= {point: code} if code else {}
+        return GuardrailConfig(name, data, file, callbacks)
+
+    def _variables(self, file: str, data: Mapping[str, Any]) -> dict[str, Any]:
+        defaults = {}
+        for each in self.objects(file, data, "variableDeclarations"):
+            name, schema = each.get("name"), each.get("schema") or {}
+            if not isinstance(name, str) or not name:
+                self.error(Rule.VARIABLE, file, "variableDeclarations", "a variable needs a 'name'")
+                continue
+            kind = str(schema.get("type") or "STRING").upper()
+            if kind not in _ZERO:
+                self.error(
+                    Rule.VARIABLE, file, name, f"variable '{name}': type '{kind}' is not one of {', '.join(_ZERO)}"
+                )
+                continue
+            defaults[name] = schema["default"] if "default" in schema else _ZERO[kind]
+        return defaults
+
+
+def load_app(path: Path, findings: Findings) -> CxApp | None:
+    """The app in a folder or zip, with what is wrong with it in `findings`. Raises `ProjectError` when it cannot be
+    read at all."""
+    files = read_files(path)
+    return AppReader(files, findings).read(path.stem)
+
+
+def read_cx_app(path: Path) -> CxApp:
+    """Raises `ProjectError` listing everything that is wrong with the app's files."""
+    findings = Findings()
+    app = load_app(path, findings)
+    errors = findings.report().errors
+    if app is None or errors:
+        listed = "\n".join(f"  {error}" for error in errors)
+        raise ProjectError(f"The app in {path} cannot be loaded:\n{listed}")
+    return app
+
+
+def _bad_patterns(data: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Regular expressions that cannot be used, with the reason."""
+    given = data.get("contentFilter") or {}
+    if given.get("matchType") != "REGEXP_MATCH":
+        return []
+    bad = []
+    for key in ("bannedContents", "bannedContentsInUserInput", "bannedContentsInAgentResponse"):
+        for each in given.get(key) or ():
+            try:
+                Pattern(str(each), ignore_case=True)
+            except ValueError as error:
+                bad.append((str(each), str(error)))
+    return bad

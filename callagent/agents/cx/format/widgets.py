@@ -1,0 +1,82 @@
+"""Widgets: what an agent shows a client of the Session API that has a screen.
+
+The model calls the widget's tool with what is to be seen. The client gets it as `SessionOutput.payload`, and the turn
+is over: what the client writes next is the caller's (google.cloud.ces.v1beta, widget_tool.proto).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from callagent.agents.cx.format.app import CxApp, ToolConfig, tool_name
+
+WIDGET_TOOL = "widgetTool"
+TEXT = "text_response"
+"""The argument that holds the words beside a widget, where the model is to find some."""
+_TYPES: Mapping[str, str] = {
+    "PRODUCT_CAROUSEL": "product_detail_carousel",
+    "PRODUCT_COMPARISON": "product_comparison",
+    "PRODUCT_DETAILS": "base_product_detail",
+}
+"""As the platform writes them in payloads; clients go by them. Of the others it is not known."""
+_WITHOUT = ("", "CUSTOM", "WIDGET_TYPE_UNSPECIFIED")
+
+
+@dataclass(frozen=True, slots=True)
+class Widget:
+    type: str
+    """Of the payload; empty: the app's own widget, which says itself what it is."""
+    text: str
+    """Said with it always."""
+    asks_for_words: bool
+    """The model finds what is said with it."""
+    words: str
+    """What the model is told of these words."""
+
+    def payload(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        shown = {name: value for name, value in arguments.items() if not self.asks_for_words or name != TEXT}
+        return {"type": self.type, **shown} if self.type else shown
+
+    def said(self, arguments: Mapping[str, Any]) -> str:
+        """Empty: nothing."""
+        return str(arguments.get(TEXT) or "") if self.asks_for_words else self.text
+
+    def parameters(self, own: Mapping[str, Any]) -> dict[str, Any]:
+        """What the model fills in: the widget's own, and the words."""
+        schema = {"type": "object", **own}
+        if not self.asks_for_words:
+            return schema
+        words = {"type": "string", "description": self.words or "What is said with it."}
+        return {
+            **schema,
+            "properties": {**(own.get("properties") or {}), TEXT: words},
+            "required": [*(own.get("required") or ()), TEXT],
+        }
+
+
+def widgets_of(app: CxApp) -> dict[str, Widget]:
+    """By name, as the model calls them."""
+    return {tool_name(tool): widget_of(tool) for tool in app.tools.values() if tool.kind == WIDGET_TOOL}
+
+
+def widget_of(config: ToolConfig) -> Widget:
+    own = config.data[WIDGET_TOOL]
+    kind = str(own.get("widgetType") or "")
+    given = own.get("textResponseConfig")
+    words = given if isinstance(given, Mapping) else {}
+    return Widget(
+        type="" if kind in _WITHOUT else _TYPES.get(kind, kind.lower()),
+        text=str(words.get("staticText") or "") if words.get("type") == "STATIC" else "",
+        asks_for_words=words.get("type") == "LLM_GENERATED",
+        words=str(words.get("textResponseInstruction") or ""),
+    )
+
+
+def settings_without_effect(own: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Key and reason."""
+    if own.get("dataMapping"):
+        yield "dataMapping", "'dataMapping' has no effect here: the model fills the widget in"
+    if own.get("uiConfig"):
+        yield "uiConfig", "'uiConfig' has no effect here: clients are not sent it"
