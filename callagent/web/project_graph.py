@@ -7,9 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from callagent.agents.flows import FlowProject
-    from callagent.agents.flows.flow import Flow
-    from callagent.agents.flows.functions import ProjectFunction
+    from callagent.agents.flows import Flow, FlowProject, ProjectFunction
 
 _FUNCTION = re.compile(r"\{\{ft:(\w+)\}\}")
 

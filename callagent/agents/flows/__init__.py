@@ -1,6 +1,7 @@
-"""Flow projects: load, check, and run them as agents.
+"""Flow projects (PolyAI ADK format): load, check, and run them as agents.
 
-The front is light: what it names is imported when it is asked for.
+`format` reads the files, `check` judges them, `engine` follows them in a call, `runtime` runs their Python in a worker,
+`senders` deliver text messages and e-mails. Names are imported when they are first used.
 """
 
 from __future__ import annotations
@@ -10,44 +11,66 @@ from typing import TYPE_CHECKING
 from callagent import lazy_exports
 
 if TYPE_CHECKING:
-    from callagent.agents.flows.check import check_imports, check_project
-    from callagent.agents.flows.flow_project import FlowProject, load_flow_project, project_runtime
-    from callagent.agents.flows.load import is_flow_project, load_project
-    from callagent.agents.flows.memory import FileMemory
-    from callagent.agents.flows.messages import MessageRules, MessageSender
-    from callagent.agents.flows.opt_outs import OptOuts
-    from callagent.agents.flows.outside import Outside
-    from callagent.agents.flows.real_time import RealTimeConfiguration
-    from callagent.agents.flows.settings import FlowSettings
-    from callagent.agents.flows.test_cases import TestCase, load_test_cases
+    from callagent.agents.flows.check import (
+        check_imports,
+        check_project,
+    )
+    from callagent.agents.flows.engine import (
+        FileMemory,
+        FlowSettings,
+    )
+    from callagent.agents.flows.flow_project import (
+        FlowProject,
+        load_flow_project,
+        project_runtime,
+    )
+    from callagent.agents.flows.format import (
+        Flow,
+        ProjectFunction,
+        RealTimeConfiguration,
+        TestCase,
+        is_flow_project,
+        load_project,
+        load_test_cases,
+    )
+    from callagent.agents.flows.senders import (
+        MessageRules,
+        MessageSender,
+        OptOuts,
+        Outside,
+    )
 
 _MODULES = {
-    "FileMemory": "memory",
+    "FileMemory": "engine",
+    "Flow": "format",
     "FlowProject": "flow_project",
-    "FlowSettings": "settings",
-    "MessageRules": "messages",
-    "MessageSender": "messages",
-    "OptOuts": "opt_outs",
-    "Outside": "outside",
-    "RealTimeConfiguration": "real_time",
-    "TestCase": "test_cases",
+    "FlowSettings": "engine",
+    "MessageRules": "senders",
+    "MessageSender": "senders",
+    "OptOuts": "senders",
+    "Outside": "senders",
+    "ProjectFunction": "format",
+    "RealTimeConfiguration": "format",
+    "TestCase": "format",
     "check_imports": "check",
     "check_project": "check",
-    "is_flow_project": "load",
+    "is_flow_project": "format",
     "load_flow_project": "flow_project",
-    "load_project": "load",
-    "load_test_cases": "test_cases",
+    "load_project": "format",
+    "load_test_cases": "format",
     "project_runtime": "flow_project",
 }
 
 __all__ = [
     "FileMemory",
+    "Flow",
     "FlowProject",
     "FlowSettings",
     "MessageRules",
     "MessageSender",
     "OptOuts",
     "Outside",
+    "ProjectFunction",
     "RealTimeConfiguration",
     "TestCase",
     "check_imports",

@@ -10,23 +10,32 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from callagent.agents.flows.conversation import Conversation
-from callagent.agents.flows.dialogue import Dialogue
-from callagent.agents.flows.engine import DEFAULT_HANGUP_UTTERANCE, FlowAgent
-from callagent.agents.flows.fillers import filler_phrases
-from callagent.agents.flows.functions import ProjectFunction
-from callagent.agents.flows.load import load_project
-from callagent.agents.flows.mcp import remote_functions
-from callagent.agents.flows.memory import CallerMemory
-from callagent.agents.flows.places import flow_places
-from callagent.agents.flows.project import Project
-from callagent.agents.flows.real_time import RealTimeConfiguration
-from callagent.agents.flows.references import Scope, resolve_text
-from callagent.agents.flows.retrieval import MeaningIndex, TopicIndex, WordIndex
-from callagent.agents.flows.runner import FunctionAnswer, FunctionRunner
-from callagent.agents.flows.settings import FlowSettings
-from callagent.agents.flows.transitions import Position
-from callagent.agents.flows.voice import pronounce
+from callagent.agents.flows.engine import (
+    DEFAULT_HANGUP_UTTERANCE,
+    CallerMemory,
+    Conversation,
+    Dialogue,
+    FlowAgent,
+    FlowSettings,
+    FunctionAnswer,
+    FunctionRunner,
+    MeaningIndex,
+    Position,
+    Scope,
+    TopicIndex,
+    WordIndex,
+    fetch_remote_functions,
+    flow_places,
+    resolve_text,
+)
+from callagent.agents.flows.format import (
+    Project,
+    ProjectFunction,
+    RealTimeConfiguration,
+    filler_phrases,
+    load_project,
+    pronounce,
+)
 from callagent.agents.kernel import PromptPosition
 from callagent.agents.protocol import Agent, AgentRecord, MetricWriter
 from callagent.call_info import CallInfo
@@ -64,7 +73,7 @@ class FlowProject:
         if self.project.mcp:
             lease = await self._pool.lease(self._context())
             try:
-                remote = await remote_functions(lease, self.project.functions, self._settings.secrets_dir)
+                remote = await fetch_remote_functions(lease, self.project.functions, self._settings.secrets_dir)
             finally:
                 await lease.close()
             self.project = replace(self.project, remote=remote)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         yaml_problem,
     )
     from callagent.agents.kernel.findings import CheckReport, Finding, Findings
+    from callagent.agents.kernel.names import SECRET_NAME, clean_name, tool_name
     from callagent.agents.kernel.patterns import Pattern, expand, repeats_a_repeat
     from callagent.agents.kernel.prompt_position import ExampleQuery, PromptPosition
     from callagent.agents.kernel.sentences import SentenceSplitter
@@ -38,19 +39,23 @@ _MODULES = {
     "Pattern": "patterns",
     "PromptPosition": "prompt_position",
     "Reader": "documents",
+    "SECRET_NAME": "names",
     "SentenceSplitter": "sentences",
     "TEXT": "documents",
     "Vault": "vault",
+    "clean_name": "names",
     "expand": "patterns",
     "parse_yaml": "documents",
     "read_text": "documents",
     "read_yaml": "documents",
     "repeats_a_repeat": "patterns",
+    "tool_name": "names",
     "type_name": "documents",
     "yaml_problem": "documents",
 }
 
 __all__ = [
+    "SECRET_NAME",
     "TEXT",
     "CheckReport",
     "Document",
@@ -63,11 +68,13 @@ __all__ = [
     "Reader",
     "SentenceSplitter",
     "Vault",
+    "clean_name",
     "expand",
     "parse_yaml",
     "read_text",
     "read_yaml",
     "repeats_a_repeat",
+    "tool_name",
     "type_name",
     "yaml_problem",
 ]

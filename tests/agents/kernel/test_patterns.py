@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callagent.agents.flows import check_project
-from callagent.agents.flows.filters import StreamFilter
-from callagent.agents.flows.voice import Correction, PhraseFilter, correct
+from callagent.agents.flows.engine.model_request import StreamFilter
+from callagent.agents.flows.format.voice import Correction, PhraseFilter, correct
 from callagent.agents.kernel.patterns import MAX_LATE, Pattern
 from tests.agents.flows.support import write_project
 from tests.processor_time import processor_seconds

@@ -19,7 +19,7 @@ from callagent.agents.flows.runtime.failures import (
     SecretNotFound,
 )
 from callagent.agents.flows.runtime.messages import Address
-from callagent.agents.flows.secrets import SECRET_NAME
+from callagent.agents.kernel import SECRET_NAME
 from callagent.workers.runtime import AskFailed, Channel
 
 PROMPTS_PER_RUN = 25

@@ -1,0 +1,302 @@
+"""`callagent check`: errors of a project, and warnings of what will surprise its author."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from callagent.agents.flows.check.ignored_settings import unknown_sections, without_effect
+from callagent.agents.flows.engine import find_references
+from callagent.agents.flows.format import (
+    Flow,
+    Project,
+    ProjectFunction,
+    Step,
+    check_real_time,
+    filler_phrases,
+    find_handoff,
+    load_project,
+    read_test_cases,
+)
+from callagent.agents.kernel import CheckReport, Finding, Findings, clean_name, read_text, repeats_a_repeat
+from callagent.errors import WorkerError
+from callagent.workers.protocol import WorkerPool
+
+_EVERYWHERE = ("fn", "twilio_sms", "ho", "attr", "vrbl", "tn")
+_IMPORT_TIMEOUT = 60.0
+SHORTEST_FILLER_WAIT = 1.0
+"""Seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """One text of the project that may hold references."""
+
+    file: str
+    line: int
+    text: str
+    allowed: Collection[str]
+    flow: Flow | None = None
+
+
+def check_project(path: Path) -> CheckReport:
+    """Everything that can be said without running the project's code."""
+    project, findings = load_project(path)
+    _Checker(project, findings).run()
+    return findings.report()
+
+
+async def check_imports(pool: WorkerPool) -> CheckReport:
+    """Warnings for function files that cannot be imported; the rest of the project works without them."""
+    lease = await pool.lease({})
+    try:
+        answer = await lease.run({"op": "describe"}, timeout=_IMPORT_TIMEOUT, on_message=lambda message: None)
+    except WorkerError as error:
+        return CheckReport((), [Finding(".", 1, f"The project cannot be imported: {error}")])
+    finally:
+        await lease.close()
+    return CheckReport((), sorted(_import_findings(answer)))
+
+
+def _import_findings(answer: Mapping[str, Any]) -> Iterator[Finding]:
+    for function in answer.get("functions") or ():
+        error = function.get("error")
+        if error:
+            message = f"The file cannot be imported: {error.get('type')}: {error.get('message')}"
+            yield Finding(str(error.get("file") or function.get("file")), int(error.get("line") or 1), message)
+
+
+class _Checker:
+    def __init__(self, project: Project, findings: Findings) -> None:
+        self._project = project
+        self._findings = findings
+
+    def run(self) -> None:
+        for text in self._texts():
+            self._references(text)
+        for flow in self._project.flows.values():
+            for step in flow.steps.values():
+                self._step(flow, step)
+        for function in self._project.all_functions():
+            self._gotos(function)
+            for line, remark in function.remarks:
+                self._findings.warning(function.file, line, remark)
+            self._delay_responses(function)
+        self._filters()
+        self._fillers()
+        check_real_time(self._project.path, self._findings)
+        self._experimental()
+        self._patterns()
+        self._webchat()
+        read_test_cases(self._project.path, self._project, self._findings)
+        self._topic_contents()
+        self._unused_functions()
+        if not self._project.voice.greeting.message and self._project.start_function is None:
+            self._findings.warning("voice/configuration.yaml", 1, "There is no greeting: the call starts in silence.")
+
+    def _texts(self) -> Iterator[_Text]:
+        project = self._project
+        yield _Text("agent_settings/rules.txt", 1, project.rules, _EVERYWHERE)
+        yield _Text("agent_settings/persona.txt", 1, project.identity, ("attr", "vrbl"))
+        greeting = project.voice.greeting
+        for text in (greeting.message, greeting.disclaimer):
+            yield _Text("voice/configuration.yaml", 1, text, ("attr", "vrbl", "tn"))
+        yield _Text("voice/configuration.yaml", 1, greeting.style_prompt, ())
+        for topic in project.topics:
+            yield _Text(topic.file, topic.actions_line, topic.actions, _EVERYWHERE)
+        for guardrail in project.guardrails:
+            yield _Text("agent_settings/guardrails.yaml", 1, guardrail.action, _EVERYWHERE)
+        for template in project.sms_templates.values():
+            yield _Text("config/sms_templates.yaml", 1, template.text, ("vrbl", "tn", "attr"))
+        for flow in project.flows.values():
+            for step in flow.steps.values():
+                if not step.is_default:
+                    allowed = ("fn", "ft", "twilio_sms", "ho", "attr", "entity", "vrbl", "tn")
+                    yield _Text(step.file, step.prompt_line, step.prompt, allowed, flow)
+
+    def _references(self, text: _Text) -> None:
+        for prefix, name, offset in find_references(text.text):
+            if prefix not in text.allowed or not self._known(prefix, name, text.flow):
+                remedy = _remedy(prefix, name, prefix in text.allowed)
+                message = f"Invalid references: ['{prefix}:{name}']. {remedy}"
+                self._findings.error(text.file, text.line + offset, message)
+
+    def _known(self, prefix: str, name: str, flow: Flow | None) -> bool:
+        project = self._project
+        match prefix:
+            case "fn":
+                return name in project.functions
+            case "ft":
+                return flow is not None and name in flow.functions
+            case "ho":
+                return find_handoff(project.handoffs, name) is not None
+            case "twilio_sms":
+                return name in project.sms_templates
+            case "entity":
+                return name in project.entities
+            case "attr":
+                return any(name in values for values in project.variants.attributes.values())
+            case "tn":
+                return name in project.translations
+            case _:
+                return True
+
+    def _step(self, flow: Flow, step: Step) -> None:
+        if not step.is_default:
+            return
+        references = find_references(step.prompt)
+        functions = [f"{prefix}:{name}" for prefix, name, _ in references if prefix in ("fn", "ft")]
+        if functions:
+            message = f"Default steps cannot reference functions. Found function references: {functions}"
+            self._findings.error(step.file, step.prompt_line, message)
+        others = _Text(step.file, step.prompt_line, step.prompt, ("attr", "entity", "vrbl", "fn", "ft"), flow)
+        if not functions:
+            self._references(others)
+        unknown = [name for name in step.entities if name not in self._project.entities]
+        if unknown:
+            message = f"Extracted entities not found: {unknown}. Define them in config/entities.yaml."
+            self._findings.error(step.file, 1, message)
+        for condition in step.conditions:
+            missing = [name for name in condition.required_entities if name not in self._project.entities]
+            if missing:
+                self._findings.error(step.file, condition.line, f"Required entities not found: {missing}")
+            if condition.child_step and not flow.has_step(condition.child_step):
+                self._findings.error(step.file, condition.line, f"Step '{condition.child_step}' not found")
+
+    def _gotos(self, function: ProjectFunction) -> None:
+        flow = self._project.flows.get(function.flow or "")
+        for goto in function.gotos:
+            if goto.kind == "flow" and goto.name not in self._project.flows:
+                message = f"conv.goto_flow('{goto.name}') references a flow that does not exist."
+                self._findings.error(function.file, goto.line, message)
+            if goto.kind == "step" and flow is not None and not flow.has_step(goto.name):
+                message = f"flow.goto_step('{goto.name}') references a step that does not exist in flow '{flow.name}'."
+                self._findings.error(function.file, goto.line, message)
+        for line, problem in self._returned_transitions(function, flow):
+            self._findings.warning(function.file, line, f"{problem} At run time the call stays where it is.")
+
+    def _returned_transitions(self, function: ProjectFunction, flow: Flow | None) -> Iterator[tuple[int, str]]:
+        """Literal `"transition": {…}` of returned values that lead nowhere."""
+        for returned in function.transitions:
+            target = self._project.flows.get(returned.flow) if returned.flow else flow
+            if returned.flow and target is None:
+                yield returned.line, f"The transition goes to flow '{returned.flow}', which does not exist."
+            elif returned.step and target is not None and not target.has_step(returned.step):
+                yield returned.line, f"The transition goes to step '{returned.step}', which flow '{target.name}' lacks."
+            elif returned.step and target is None and function.kind in ("start", "end"):
+                yield returned.line, f"The transition goes to step '{returned.step}' and names no flow."
+
+    def _delay_responses(self, function: ProjectFunction) -> None:
+        for response in function.latency.responses if function.latency else ():
+            invalid = [f"{p}:{name}" for p, name, _ in find_references(response.text) if p not in ("vrbl", "tn")]
+            if invalid:
+                message = f"Invalid references: {invalid} in delay response message '{response.text}'."
+                self._findings.error(function.file, function.line, message)
+
+    def _filters(self) -> None:
+        for rule in self._project.voice.filters:
+            if rule.function and rule.function not in self._project.functions:
+                message = f"Phrase filter '{rule.name}' calls '{rule.function}', which is not a global function."
+                self._findings.error("voice/response_control/phrase_filtering.yaml", 1, message)
+
+    def _fillers(self) -> None:
+        """Models take about a second for the first word: phrases before that are heard in nearly every turn."""
+        file = "voice/configuration.yaml"
+        project = self._project
+        fillers = filler_phrases(project.voice.fillers, project.experimental, project.languages.default)
+        if not project.voice.fillers.phrases:
+            file = "agent_settings/experimental_config.json"
+        if fillers.phrases and fillers.initial_interval < SHORTEST_FILLER_WAIT:
+            message = f"Filler phrases after {fillers.initial_interval:g} s are heard in nearly every turn."
+            self._findings.warning(file, 1, f"{message} Wait {SHORTEST_FILLER_WAIT:g} s or longer.")
+
+    def _experimental(self) -> None:
+        file, experimental = "agent_settings/experimental_config.json", self._project.experimental
+        steps = [step for flow in self._project.flows.values() for step in flow.steps.values() if step.idle]
+        if steps:
+            names = ", ".join(sorted({name for step in steps for name in step.idle}))
+            message = f"These settings of steps have no effect on this server: {names}."
+            self._findings.warning(steps[0].file, 1, message)
+        if unknown := unknown_sections(experimental):
+            self._findings.warning(file, 1, f"Unknown sections: {', '.join(unknown)}.")
+        if idle := without_effect(experimental):
+            self._findings.warning(file, 1, f"These settings have no effect on this server: {', '.join(idle)}.")
+
+    def _patterns(self) -> None:
+        """A search that takes too long finds nothing: better to know which can."""
+        voice, entities = self._project.voice, self._project.entities.values()
+        places = (
+            ("voice/speech_recognition/transcript_corrections.yaml", [e.pattern.pattern for e in voice.corrections]),
+            ("voice/response_control/pronunciations.yaml", [e.pattern.pattern for e in voice.pronunciations]),
+            ("voice/response_control/phrase_filtering.yaml", [p.pattern for e in voice.filters for p in e.patterns]),
+            ("config/entities.yaml", [str(entity.config.get("regular_expression") or "") for entity in entities]),
+        )
+        for file, patterns in places:
+            for pattern in filter(repeats_a_repeat, patterns):
+                message = f"'{pattern}' repeats a repetition: some texts take it very long. Simplify it."
+                self._findings.warning(file, 1, message)
+
+    def _webchat(self) -> None:
+        path = self._project.path
+        present = self._project.chat
+        if present is None:
+            return
+        parts = {
+            "greeting": bool(present.message),
+            "style prompt": bool(present.style_prompt),
+            "safety filters": (path / "chat" / "safety_filters.yaml").exists(),
+        }
+        missing = [name for name, there in parts.items() if not there]
+        if missing and len(missing) < len(parts):
+            message = f"Webchat config resources must all be present together. Missing: {missing}"
+            self._findings.warning("chat/configuration.yaml", 1, message)
+
+    def _topic_contents(self) -> None:
+        for topic in self._project.topics:
+            names = [name for prefix, name, _ in find_references(topic.content) if prefix in ("fn", "ft")]
+            if names:
+                message = f"References in 'content' offer no function: {names}. Move them to 'actions'."
+                self._findings.warning(topic.file, 1, message)
+
+    def _unused_functions(self) -> None:
+        """Functions that no prompt names and no code mentions: the model never sees them."""
+        sources = {
+            f.file: read_text(self._project.path, f.file, Findings()) or "" for f in self._project.all_functions()
+        }
+        named = {name for text in self._all_prompts() for prefix, name, _ in find_references(text)}
+        named |= {rule.function for rule in self._project.voice.filters if rule.function}
+        for function in self._project.all_functions():
+            prefix = {"global": "fn", "flow": "ft"}.get(function.kind)
+            if prefix is None or function.name in named:
+                continue
+            word = re.compile(rf"\b{re.escape(function.name)}\b")
+            if not any(word.search(text) for file, text in sources.items() if file != function.file):
+                message = f"No prompt references {{{{{prefix}:{function.name}}}}}: the model will never call it."
+                self._findings.warning(function.file, function.line, message)
+
+    def _all_prompts(self) -> Iterator[str]:
+        yield self._project.rules
+        yield from (guardrail.action for guardrail in self._project.guardrails)
+        for topic in self._project.topics:
+            yield topic.actions
+        for flow in self._project.flows.values():
+            for step in flow.steps.values():
+                yield step.prompt
+
+
+def _remedy(prefix: str, name: str, allowed: bool) -> str:
+    if not allowed:
+        return f"'{prefix}' cannot be used in this text."
+    places = {
+        "fn": f"There is no functions/{name}.py.",
+        "ft": f"The flow has no functions/{name}.py.",
+        "ho": "Define the handoff in config/handoffs.yaml.",
+        "twilio_sms": "Define the template in config/sms_templates.yaml.",
+        "entity": "Define the entity in config/entities.yaml.",
+        "attr": "Define the attribute in config/variant_attributes.yaml.",
+        "tn": "Define the key in config/translations.yaml.",
+    }
+    return places.get(prefix, f"'{clean_name(prefix)}' is not known.")

@@ -1,0 +1,247 @@
+"""The agent of one call that follows a flow project."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any
+
+from callagent.agents.actions import Action, HangUp, LimitReached, Say
+from callagent.agents.flows.engine.conversation import Conversation
+from callagent.agents.flows.engine.decision import Decision, Position
+from callagent.agents.flows.engine.dialogue import Dialogue
+from callagent.agents.flows.engine.listening import interruptible, leaves_no_trace
+from callagent.agents.flows.engine.memory import WRITE_SECONDS, CallerMemory
+from callagent.agents.flows.engine.prompt import Prompt
+from callagent.agents.flows.engine.retrieval import retrieve
+from callagent.agents.flows.engine.turn import Turn
+from callagent.agents.flows.format import correct, opening_background
+from callagent.agents.protocol import AgentRecord, CallerTurn, HandoffFailed
+from callagent.call_info import NO_HEADERS, EndReason
+from callagent.log import get_logger
+
+log = get_logger(__name__)
+DEFAULT_HANGUP_UTTERANCE = "Thank you for calling. Have a great day! Goodbye."
+DEFAULT_MAX_SILENCES = 3
+Actions = AsyncGenerator[Action, None]
+
+
+class FlowAgent:
+    """Implements `agents.protocol.Agent`."""
+
+    def __init__(self, dialogue: Dialogue, memory: CallerMemory) -> None:
+        self._memory = memory
+        self._dialogue = dialogue
+        self._conversation = dialogue.conversation
+        self._start_listens = False
+        """The start function asked for an early turn: the silence that makes it is not the caller's."""
+        self._ended = False
+        """The end function ran to its end: it is not run again, however long the messages took."""
+        self._closed = False
+
+    async def start(self) -> AsyncIterator[Action]:
+        conversation, dialogue = self._conversation, self._dialogue
+        await dialogue.runner.set_state(self._initial_state())
+        decision = Decision()
+        function = conversation.project.start_function
+        if function is not None:
+            running = dialogue.begin(function, {}, timeout=conversation.settings.start_timeout)
+            yield running.started
+            decision = await asyncio.shield(running.done)
+        project = conversation.project
+        sound = opening_background(project.voice.background, project.experimental)
+        if sound is not None and conversation.channel == "voice":
+            conversation.events.insert(0, sound)
+        while (event := conversation.take_events()) is not None:
+            yield event
+        if decision.utterance is None and not decision.ends_call:
+            for text in self._opening():
+                yield self._say(text)
+            decision = replace(decision, utterance="", content="")
+        self._start_listens = decision.listen is not None
+        async with aclosing(Turn(dialogue).carry_out(replace(decision, end_turn=True))) as actions:
+            async for action in actions:
+                yield action
+        conversation.send_messages()
+
+    async def reply(self, turn: CallerTurn | HandoffFailed) -> AsyncIterator[Action]:
+        conversation, dialogue = self._conversation, self._dialogue
+        conversation.turns += 1
+        # Before anything that may wait: an interruption must not lose what the caller said.
+        await self._take(turn)
+        await dialogue.settle()
+        while (event := conversation.take_events()) is not None:
+            yield event
+        unfinished = conversation.unfinished
+        if unfinished is not None:
+            actions: Actions = Turn(dialogue).carry_out(unfinished)
+        elif conversation.silences > self._max_silences():
+            actions = self._silence_limit()
+        else:
+            actions = Turn(dialogue).run()
+        try:
+            async with aclosing(actions):
+                async for action in actions:
+                    yield action
+        finally:
+            conversation.send_messages()
+
+    async def restore(self, known: AgentRecord) -> None:
+        """Put back what is known of a call that is over, for its end function."""
+        conversation = self._conversation
+        conversation.position = Position(known.flow, known.step)
+        conversation.metrics = [dict(metric) for metric in known.metrics]
+        conversation.handoff = known.handoff
+        if known.language:
+            conversation.language = known.language
+        if known.variant in conversation.project.variants.attributes:
+            conversation.variant = known.variant
+        await self._dialogue.runner.set_state({**self._initial_state(), **known.state})
+
+    def heard(self, text: str, *, cut: bool) -> None:
+        if cut:
+            # A turn that is taken up again before a word was heard is no interruption.
+            self._conversation.interruptions += bool(text)
+            self._conversation.history.correct(text)
+
+    def filler_spoken(self, text: str) -> None:
+        """The call's record has it; the model never sees it."""
+
+    async def end(self, reason: EndReason, attempt: int, headers: Mapping[str, str] = NO_HEADERS) -> bool:
+        if self._ended:
+            return True
+        done = False
+        self._conversation.end_headers = headers
+        try:
+            done = self._ended = await self._end_function(attempt)
+            if done:
+                await self._remember()
+        except Exception:
+            # The edge of the call: whatever happened, closing goes on.
+            log.exception("end_function_failed", call_id=self._conversation.info.call_id, reason=reason.value)
+        await self._deliver()
+        return done
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        conversation = self._conversation
+        conversation.settings.outside.call_over(conversation.info.call_id)
+        await self._deliver()
+        await self._dialogue.runner.close()
+
+    async def _end_function(self, attempt: int) -> bool:
+        conversation, runner = self._conversation, self._dialogue.runner
+        await self._dialogue.settle()
+        if conversation.handoff:
+            await runner.set_state({"handoff": conversation.handoff})
+        function = conversation.project.end_function
+        if function is None:
+            return True
+        answer = await runner.run(function, {}, timeout=conversation.settings.end_timeout, attempt=attempt)
+        conversation.queue_messages(answer.effects)
+        return answer.error is None
+
+    async def _remember(self) -> None:
+        """The caller's next call finds what this one left."""
+        conversation = self._conversation
+        async with asyncio.timeout(WRITE_SECONDS):
+            await self._memory.close(
+                conversation.info,
+                conversation.state,
+                now=conversation.now(),
+                language=conversation.language,
+                handoff=conversation.handoff,
+            )
+
+    async def _deliver(self) -> None:
+        """Whatever is still queued goes out; the record is to say how it went."""
+        self._conversation.send_messages()
+        await self._conversation.outbox.close(self._conversation.settings.delivery_timeout)
+
+    def record(self) -> AgentRecord:
+        conversation = self._conversation
+        return AgentRecord(
+            project=conversation.project.name,
+            flow=conversation.position.flow,
+            step=conversation.position.step,
+            state=dict(conversation.state),
+            metrics=[dict(metric) for metric in conversation.metrics],
+            variant=conversation.variant,
+            language=conversation.language,
+            handoff=conversation.handoff,
+            entities={name: result.value for name, result in conversation.entities.items()},
+            messages=[dict(message) for message in conversation.outbox.sent],
+            limits_reached=[event for event in conversation.events if isinstance(event, LimitReached)],
+        )
+
+    def _initial_state(self) -> dict[str, Any]:
+        """The keys the platform fills in before the start function."""
+        conversation = self._conversation
+        info = conversation.info
+        return {
+            "from_": info.caller,
+            "to": info.callee,
+            "call_sid": info.peer_call_id or info.call_id,
+            "asr_lang_code": conversation.language,
+            "tts_lang_code": conversation.language,
+        }
+
+    async def _take(self, turn: CallerTurn | HandoffFailed) -> None:
+        """Note what the caller did: history, silence count, topics."""
+        conversation = self._conversation
+        if isinstance(turn, HandoffFailed):
+            conversation.handoff = None
+            conversation.history.note(f"The transfer to {turn.destination} did not happen: {turn.reason}.")
+            return
+        if turn.reopens:
+            conversation.history.reopen(lambda function: leaves_no_trace(conversation, function))
+        digits = conversation.vault.put(turn.digits) if turn.secure and turn.digits else turn.digits
+        text = correct(conversation.project.voice.corrections, turn.text) if turn.text else digits
+        silent = not text
+        counts = turn.counts_as_silence and not self._start_listens
+        self._start_listens = False
+        conversation.silences = (conversation.silences + counts) if silent else 0
+        conversation.alternatives = turn.alternatives
+        conversation.history.user(text)
+        if not silent:
+            await retrieve(conversation, self._dialogue.index, text)
+
+    def _max_silences(self) -> int:
+        experimental = self._conversation.project.experimental
+        return int(experimental.number("conversation_control", "max_silence_count", DEFAULT_MAX_SILENCES))
+
+    async def _silence_limit(self) -> Actions:
+        conversation = self._conversation
+        experimental, language = conversation.project.experimental, conversation.language
+        yield self._say(
+            experimental.by_language("conversation_control", "hangup_utterance", language, DEFAULT_HANGUP_UTTERANCE)
+        )
+        yield HangUp(EndReason.SILENCE)
+
+    def _opening(self) -> list[str]:
+        """Disclaimer and greeting."""
+        conversation = self._conversation
+        project = conversation.project
+        greeting = project.voice.greeting
+        if conversation.channel == "webchat" and project.chat is not None:
+            greeting = project.chat
+        texts = (_disclaimer(conversation, greeting.disclaimer), greeting.message)
+        prompt = Prompt(conversation)
+        return [text for text in (prompt.text(each) for each in texts) if text]
+
+    def _say(self, text: str) -> Say:
+        self._conversation.history.agent(text)
+        return Say(text, interruptible(self._conversation))
+
+
+def _disclaimer(conversation: Conversation, configured: str) -> str:
+    overrides = conversation.project.experimental.section("conversation_control").get("channel_overrides")
+    channel = overrides.get(conversation.channel_type) if isinstance(overrides, dict) else None
+    message = channel.get("disclaimer_message") if isinstance(channel, dict) else None
+    if not isinstance(message, dict):
+        return configured
+    return str(message.get("message") or configured) if message.get("is_enabled") else ""

@@ -1,0 +1,218 @@
+"""What a function's answer decides: its return value as a `Decision`, and where a transition leads in the flows.
+
+Nothing is carried out here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from callagent.agents.flows.format import Project
+
+MAX_CONTENT = 20_000
+"""Characters of a function's result that the model is shown."""
+BAD_RETURN = "Error: the function returned a value of a type that cannot be used."
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    goto_flow: str | None = None
+    goto_step: str | None = None
+    exit_flow: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.goto_flow or self.goto_step or self.exit_flow)
+
+    def as_json(self) -> dict[str, Any]:
+        return {"goto_flow": self.goto_flow, "goto_step": self.goto_step, "exit_flow": self.exit_flow}
+
+
+@dataclass(frozen=True, slots=True)
+class HandoffRequest:
+    destination: str | None
+    """None: the default handoff."""
+    reason: str | None = None
+    method: str | None = None
+    """None: as configured."""
+    number: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What is to happen after a function, in the order of the fields."""
+
+    variant: str | None = None
+    language: str | None = None
+    voice: Mapping[str, Any] | None = None
+    transition: Transition = Transition()
+    content: str = ""
+    """The tool result for the model."""
+    utterance: str | None = None
+    """None: the model goes on in the same turn. Empty: nothing is said and the turn ends."""
+    channel: str = "speech"
+    end_turn: bool = True
+    handoff: HandoffRequest | None = None
+    hangup: bool = False
+    listen: Mapping[str, Any] | None = None
+    unusable: bool = False
+    """The function returned something that is not part of the protocol."""
+
+    @property
+    def ends_call(self) -> bool:
+        return self.handoff is not None or self.hangup
+
+    @property
+    def asks_model(self) -> bool:
+        """The model is asked again in the same turn."""
+        return not self.ends_call and (self.utterance is None or not self.end_turn)
+
+    @property
+    def stops_other_calls(self) -> bool:
+        """Further tool calls of the same answer are not executed."""
+        return self.ends_call or self.utterance is not None or bool(self.transition)
+
+
+def decide(answer: Mapping[str, Any]) -> Decision:
+    """The decision for a function that returned; `answer` is the worker's."""
+    effects: Mapping[str, Any] = answer.get("effects") or {}
+    kind, value = answer.get("returned_kind"), answer.get("returned")
+    if kind == "dict" and isinstance(value, dict):
+        return _from_dict(value, effects)
+    if kind == "str":
+        return _from_dict({"content": str(value)}, effects)
+    if kind == "none" or value is None:
+        return _from_dict({}, effects)
+    return Decision(content=BAD_RETURN, unusable=True, variant=effects.get("variant"), language=effects.get("language"))
+
+
+def _from_dict(value: Mapping[str, Any], effects: Mapping[str, Any]) -> Decision:
+    queued: Mapping[str, Any] = effects.get("handoff") or {}
+    handoff = _handoff(value.get("handoff"), value) or (_queued_handoff(queued) if queued else None)
+    utterance = _first_text(
+        value.get("utterance"), _inner_utterance(value), queued.get("utterance"), effects.get("say")
+    )
+    return Decision(
+        variant=_name(value.get("variant")) or effects.get("variant"),
+        language=effects.get("language"),
+        voice=effects.get("voice"),
+        transition=_transition(value.get("transition")) or _queued_transition(effects),
+        content=str(value.get("content") or "")[:MAX_CONTENT],
+        utterance=utterance,
+        channel="dtmf" if str(value.get("utterance_channel") or "").upper() == "DTMF" else "speech",
+        end_turn=value.get("end_turn") is not False,
+        handoff=handoff,
+        hangup=bool(value.get("hangup")),
+        listen=value["listen"] if isinstance(value.get("listen"), dict) else None,
+    )
+
+
+def _first_text(*candidates: Any) -> str | None:
+    return next((str(candidate) for candidate in candidates if candidate is not None), None)
+
+
+def _name(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _inner_utterance(value: Mapping[str, Any]) -> Any:
+    handoff = value.get("handoff")
+    return handoff.get("utterance") if isinstance(handoff, dict) else None
+
+
+def _transition(value: Any) -> Transition:
+    if not isinstance(value, dict):
+        return Transition()
+    return Transition(_name(value.get("goto_flow")), _name(value.get("goto_step")), bool(value.get("exit_flow")))
+
+
+def _queued_transition(effects: Mapping[str, Any]) -> Transition:
+    """`goto_flow` wins over `goto_step`, and both over `exit_flow`."""
+    flow, step = _name(effects.get("goto_flow")), _name(effects.get("goto_step"))
+    if flow:
+        return Transition(goto_flow=flow)
+    if step:
+        return Transition(goto_step=step)
+    return Transition(exit_flow=bool(effects.get("exit_flow")))
+
+
+def _handoff(value: Any, returned: Mapping[str, Any]) -> HandoffRequest | None:
+    if not value:
+        return None
+    if not isinstance(value, dict):
+        return HandoffRequest(_name(value), _name(returned.get("reason")))
+    method = next((name for name in ("refer", "invite", "bye", "cxone") if name in value), None)
+    details = value.get(method or "")
+    details = details if isinstance(details, dict) else {}
+    return HandoffRequest(
+        destination=_name(value.get("type")) or _name(value.get("destination")),
+        reason=_name(value.get("reason")),
+        # Contact-centre signals have no wire of their own here: the call is ended with its headers.
+        method="bye" if method == "cxone" else method,
+        number=_name(details.get("phone_number")),
+        headers=_headers(details.get("sip_headers")),
+    )
+
+
+def _queued_handoff(queued: Mapping[str, Any]) -> HandoffRequest:
+    return HandoffRequest(
+        destination=_name(queued.get("destination")),
+        reason=_name(queued.get("reason")) or _name(queued.get("destination")),
+        number=_name(queued.get("route")),
+        headers=_headers(queued.get("sip_headers")),
+    )
+
+
+def _headers(value: Any) -> dict[str, str]:
+    if isinstance(value, list):
+        value = {each.get("key"): each.get("value") for each in value if isinstance(each, dict)}
+    return {str(key): str(text) for key, text in value.items()} if isinstance(value, dict) else {}
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Display names; both None outside flows."""
+
+    flow: str | None = None
+    step: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    position: Position
+    entered: bool
+    """A step was entered (perhaps the same again) or the flow was left."""
+    problem: str | None = None
+
+
+def move(project: Project, here: Position, transition: Transition) -> Move:
+    """Follow a transition; an unknown flow or step leaves the call where it is, with a `problem`."""
+    if transition.goto_flow:
+        return _enter_flow(project, here, transition)
+    if transition.goto_step:
+        return _enter_step(project, here, transition.goto_step)
+    if not transition.exit_flow:
+        return Move(here, False)
+    if here.flow is None:
+        return Move(here, False, "exit_flow was called outside of a flow.")
+    return Move(Position(), True)
+
+
+def _enter_flow(project: Project, here: Position, transition: Transition) -> Move:
+    flow = project.flows.get(transition.goto_flow or "")
+    if flow is None:
+        return Move(here, False, f"There is no flow '{transition.goto_flow}'.")
+    step = transition.goto_step or flow.start_step
+    if not flow.has_step(step):
+        return Move(here, False, f"There is no step '{step}' in flow '{flow.name}'.")
+    return Move(Position(flow.name, step), True)
+
+
+def _enter_step(project: Project, here: Position, step: str) -> Move:
+    if here.flow is None:
+        return Move(here, False, f"goto_step('{step}') was called outside of a flow.")
+    if not project.flows[here.flow].has_step(step):
+        return Move(here, False, f"There is no step '{step}' in flow '{here.flow}'.")
+    return Move(Position(here.flow, step), True)

@@ -1,0 +1,149 @@
+"""`conv.memory`: what earlier calls of the same caller left, stored in files."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+from callagent.agents.flows.format import Experimental
+from callagent.call_info import CallInfo
+from callagent.log import get_logger
+
+log = get_logger(__name__)
+MAX_BYTES = 64 * 1024
+"""Of one caller's memory."""
+READ_SECONDS = 1.0
+"""For the disk, before the call's start function; then the caller is one whom nobody remembers."""
+WRITE_SECONDS = 5.0
+"""For the disk, after the end function."""
+_LINE = "line"
+_FIELDS = "fields"
+
+
+class MemoryStore(Protocol):
+    async def read(self, owner: str) -> dict[str, Any]:
+        """What was written for `owner` last; empty: nothing. Never raises for a lost or damaged entry."""
+
+    async def write(self, owner: str, memory: Mapping[str, Any]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class FileMemory:
+    """One JSON file per caller; its name says nothing of the number."""
+
+    folder: Path
+
+    async def read(self, owner: str) -> dict[str, Any]:
+        return await asyncio.to_thread(self._read, self._path(owner))
+
+    async def write(self, owner: str, memory: Mapping[str, Any]) -> None:
+        text = json.dumps(memory, default=str)
+        if len(text) > MAX_BYTES:
+            log.error("memory_not_kept", reason=f"{len(text)} bytes are too many")
+            return
+        await asyncio.to_thread(self._write, self._path(owner), text)
+
+    def _path(self, owner: str) -> Path:
+        return self.folder / f"{hashlib.sha256(owner.encode()).hexdigest()[:40]}.json"
+
+    def _read(self, path: Path) -> dict[str, Any]:
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as error:
+            log.error("memory_unreadable", file=path.name, error=str(error))
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def _write(self, path: Path, text: str) -> None:
+        """The file is either the old one or the new one, whatever happens meanwhile."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            handle, name = tempfile.mkstemp(dir=self.folder, suffix=".new")
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+            Path(name).replace(path)
+        except OSError as error:
+            log.error("memory_not_kept", file=path.name, error=str(error))
+
+
+@dataclass(slots=True)
+class CallerMemory:
+    """One call's view of its caller's memory."""
+
+    store: MemoryStore | None
+    project: str
+    experimental: Experimental
+    owner: str | None = None
+    kept: dict[str, Any] | None = None
+
+    async def open(self, info: CallInfo, attributes: Mapping[str, Any]) -> dict[str, Any]:
+        """What a worker is told: `memory` and `line_memory`."""
+        self.owner = self._identifier(info, attributes, {})
+        if self.store is None or self.owner is None:
+            return {}
+        try:
+            async with asyncio.timeout(READ_SECONDS):
+                self.kept = await self.store.read(self.owner)
+        except TimeoutError:
+            log.error("memory_not_read", error=f"the disk did not answer within {READ_SECONDS:g} s")
+            return {}
+        return {"memory": self.kept.get(_FIELDS) or {}, "line_memory": self.kept.get(_LINE) or {}}
+
+    async def close(
+        self,
+        info: CallInfo,
+        state: Mapping[str, Any],
+        *,
+        now: datetime,
+        language: str,
+        handoff: Mapping[str, Any] | None,
+    ) -> None:
+        """Keep the state keys that the project names, as a patch of what was kept before."""
+        owner = self.owner or self._identifier(info, {}, state)
+        if self.store is None or owner is None:
+            return
+        kept = self.kept if self.kept is not None else await self.store.read(owner)
+        keys = self._repeat_caller().get("state_keys") or ()
+        fields = {**(kept.get(_FIELDS) or {}), **{str(key): state[key] for key in keys if key in state}}
+        line = kept.get(_LINE) or {}
+        reasons = [*(line.get("handoff_reasons") or ()), *([handoff.get("reason")] if handoff else ())][-20:]
+        known = {
+            "returning": True,
+            "contact_count": int(line.get("contact_count") or 0) + 1,
+            "last_seen": now.isoformat(),
+            "preferred_language": language,
+            "handoff_count": int(line.get("handoff_count") or 0) + bool(handoff),
+            "handoff_reasons": reasons,
+            "top_handoff_reason": max(reasons, key=reasons.count, default=None),
+        }
+        await self.store.write(owner, {_FIELDS: fields, _LINE: known})
+
+    def _identifier(self, info: CallInfo, attributes: Mapping[str, Any], state: Mapping[str, Any]) -> str | None:
+        """Who the caller is, within this project; None: nobody that can be remembered."""
+        if not self._repeat_caller():
+            return None
+        source = self.experimental.section("memory").get("identifier_source")
+        kind, _, name = source.partition(":") if isinstance(source, str) else ("", "", "")
+        places: dict[str, Mapping[str, Any]] = {
+            "sip_headers": info.headers,
+            "integration_attributes": attributes,
+            "state": state,
+        }
+        value = places[kind].get(name) if kind in places else info.caller
+        if not value or str(value) in (self._repeat_caller().get("identifier_blacklist") or ()):
+            return None
+        return f"{self.project}\n{value}"
+
+    def _repeat_caller(self) -> Mapping[str, Any]:
+        section = self.experimental.section("memory").get("repeat_caller")
+        return section if isinstance(section, dict) else {}

@@ -1,0 +1,256 @@
+"""One request to the model and its streamed answer: sentences for the caller, tool calls, times.
+
+Before a sentence is spoken, the phrase filters and the output checks look at it. The checks find violations of
+guardrails and safety filters that can be told from the words alone; the same rules stand in the prompt, which
+reaches further. Only text of the model is checked, not what functions return.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, cast
+
+from callagent.agents.actions import ModelAnswered
+from callagent.agents.flows.engine.conversation import Conversation
+from callagent.agents.flows.engine.dialogue import Dialogue
+from callagent.agents.flows.engine.prompt import Prompt
+from callagent.agents.flows.engine.retrieval import retrieved_topics
+from callagent.agents.flows.engine.tools import Toolset, build_tools
+from callagent.agents.flows.format import PhraseFilter, SafetyFilters, same_language
+from callagent.agents.kernel import SentenceSplitter
+from callagent.models.protocol import Delta, Tool, ToolCall, Usage
+
+
+def toolset_of(conversation: Conversation) -> Toolset:
+    """What the model may call now."""
+    prompt = Prompt(conversation)
+    topics = retrieved_topics(conversation.project, conversation.topics)
+    return build_tools(
+        conversation.project,
+        prompt.references(topics),
+        conversation.position.flow,
+        prompt.step,
+        [name for name, result in conversation.entities.items() if result.valid],
+        prompt.text,
+    )
+
+
+def new_answer(conversation: Conversation, *, filtered: bool) -> Answer:
+    """`filtered`: phrase filters still act in this turn."""
+    project = conversation.project
+    filters = project.voice.filters if filtered else ()
+    guardrails = (each.name for each in project.guardrails)
+    checks = OutputChecks(guardrails, project.safety_of(conversation.channel), project.rules)
+    now = asyncio.get_running_loop().time()
+    return Answer(now, StreamFilter(filters, conversation.language), conversation.history.new_utterance(), checks)
+
+
+async def sentences_of(dialogue: Dialogue, answer: Answer, tools: list[Tool]) -> AsyncGenerator[str, None]:
+    """What may be said of the answer, until it is over or a filter cuts it. Raises `ProviderError`."""
+    loop = asyncio.get_running_loop()
+    conversation = dialogue.conversation
+    topics = retrieved_topics(conversation.project, conversation.topics)
+    messages = Prompt(conversation).messages(topics)
+    stream = dialogue.model.stream(messages, tools, dialogue.model_settings())
+    async with aclosing(cast("Any", stream)) as deltas:
+        async for delta in deltas:
+            for sentence in answer.feed(delta, loop.time()):
+                yield sentence
+            if answer.hit is not None:
+                return
+    for sentence in answer.finish():
+        yield sentence
+
+
+@dataclass(slots=True)
+class Answer:
+    requested: float
+    """The loop's monotonic seconds."""
+    filter: StreamFilter
+    utterance: int
+    """Its number in the history."""
+    checks: OutputChecks
+    refused: list[Finding] = field(default_factory=list)
+    """Sentences that were not said as the model wrote them."""
+    calls: list[ToolCall] = field(default_factory=list)
+    hit: FilterHit | None = None
+    spoke: bool = False
+    error: str | None = None
+    _first_token: float | None = None
+    _usage: Usage | None = None
+    _splitter: SentenceSplitter = field(default_factory=SentenceSplitter)
+
+    def feed(self, delta: Delta, now: float) -> list[str]:
+        """The sentences that may be spoken now."""
+        if self._first_token is None and (delta.text or delta.tool_call):
+            self._first_token = now
+        if delta.usage is not None:
+            self._usage = delta.usage
+        if delta.tool_call is not None:
+            self.calls.append(delta.tool_call)
+        return self._filtered(self._splitter.feed(delta.text)) if delta.text else []
+
+    def finish(self) -> list[str]:
+        """The last sentence; nothing when a filter has cut the answer."""
+        return [] if self.hit else self._filtered(self._splitter.finish())
+
+    def answered(self, now: float) -> ModelAnswered:
+        usage = self._usage or Usage(0, 0)
+        return ModelAnswered(
+            self.requested,
+            self._first_token,
+            now,
+            usage.input_tokens,
+            usage.output_tokens,
+            self.error,
+            [call.as_plain() for call in self.calls],
+        )
+
+    def _checked(self, sentence: str) -> str:
+        finding = self.checks.look(sentence) if sentence else None
+        if finding is None:
+            return sentence
+        # What replaces a sentence is said once, however long the model goes on in that way.
+        again = any(finding.instead == each.instead for each in self.refused)
+        self.refused.append(finding)
+        return "" if again else finding.instead
+
+    def _filtered(self, sentences: list[str]) -> list[str]:
+        spoken = []
+        for sentence in sentences:
+            self.hit = self.filter.check(sentence)
+            text = self._checked(self.hit.spoken if self.hit else sentence)
+            if text:
+                spoken.append(text)
+            if self.hit:
+                break
+        return spoken
+
+
+_LOOK_BACK = 200
+"""Characters of already spoken text that a phrase may begin in."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilterHit:
+    filter: PhraseFilter
+    spoken: str
+    """What of the sentence is still said."""
+
+
+class StreamFilter:
+    """Looks at one answer of the model, sentence by sentence, before each is spoken."""
+
+    def __init__(self, filters: Sequence[PhraseFilter], language: str | None) -> None:
+        self._filters = [each for each in filters if same_language(each.language, language)]
+        self._spoken = ""
+
+    def check(self, sentence: str) -> FilterHit | None:
+        """The first filter that matches the text so far with this sentence; None: say it."""
+        text = f"{self._spoken} {sentence}" if self._spoken else sentence
+        start = len(text) - len(sentence)
+        best: tuple[int, FilterHit] | None = None
+        for rule in self._filters:
+            for pattern in rule.patterns:
+                match = pattern.search(text, max(0, start - _LOOK_BACK))
+                if match is None or match.end() <= start:
+                    continue
+                cut = match.end() if rule.say_phrase else match.start()
+                hit = FilterHit(rule, text[start : max(start, cut)].strip())
+                if best is None or match.start() < best[0]:
+                    best = (match.start(), hit)
+        self._spoken = text
+        return best[1] if best else None
+
+
+REFUSAL = "I am sorry, I cannot talk about that."
+ASSISTANT = "I am a virtual assistant."
+LEAK_WORDS = 20
+"""So many words of the instructions in a row are no coincidence."""
+
+_TOOL_SYNTAX = re.compile(
+    r"\{\{\s*(?:fn|ft|ho|twilio_sms|sms)\s*:|</?(?:tool_call|function_call|function)\b|<\|[\w ]+\|>"
+    r"|\"(?:name|arguments|parameters)\"\s*:\s*[\"{]|\bfunctions\.\w+\s*\(|\bprint\(default_api",
+    re.IGNORECASE,
+)
+_HUMAN = re.compile(
+    r"\bI(?:'m| am) (?:not (?:a |an )?(?:AI|bot|robot|machine|virtual assistant|computer)\b"
+    r"|(?:a |an )?(?:real |actual |living )?(?:human(?: being)?|real person)\b)",
+    re.IGNORECASE,
+)
+_CATEGORIES: Mapping[str, tuple[str, str]] = {
+    "violence": (
+        r"how to (?:kill|murder|stab|poison|shoot) (?:some|a|your|him|her|them)"
+        r"|\b(?:build|mak)(?:e|ing)? (?:a |the )?bombs?\b",
+        r"\bbehead\w*|\bdismember\w*|\btortur\w+|\bmassacre\w*",
+    ),
+    "hate": (
+        r"\b(?:subhuman|vermin|inferior race|master race|ethnic cleansing)\b",
+        r"\b(?:go back to your (?:own )?country|those people are (?:all )?(?:criminals|animals|dirty))\b",
+    ),
+    "sexual": (
+        r"\b(?:blowjob|handjob|cunnilingus|fellatio|orgasm\w*|masturbat\w+|pornograph\w+)\b",
+        r"\b(?:erotic\w*|nude pictures?|have sex with|sexy|horny)\b",
+    ),
+    "self_harm": (
+        r"how to (?:kill|hang|cut|hurt) yourself|(?:you should|just) (?:kill|hurt|cut) yourself",
+        r"\b(?:lethal dose|painless way to die|ways? to end (?:your|my) life)\b",
+    ),
+}
+"""Category -> what is out of place at every level, and what is from `medium` on."""
+_COMPILED = {
+    name: (re.compile(always, re.IGNORECASE), re.compile(more, re.IGNORECASE))
+    for name, (always, more) in _CATEGORIES.items()
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    rule: str
+    """`safety.<category>`, or the guardrail's name."""
+    instead: str
+    """Said in place of the sentence; empty: nothing."""
+
+
+class OutputChecks:
+    """For one request: which rules hold, and the instructions that must not be read out."""
+
+    def __init__(self, guardrails: Iterable[str], safety: SafetyFilters | None, instructions: str) -> None:
+        self._guardrails = frozenset(guardrails)
+        self._safety = safety
+        self._instructions = instructions
+
+    def look(self, sentence: str) -> Finding | None:
+        """What is wrong with a sentence of the model; None: it may be said."""
+        # Whatever the project asks for: nobody wants to hear the syntax of a call.
+        if _TOOL_SYNTAX.search(sentence):
+            return Finding("tool_call_integrity", "")
+        if "ai_identity" in self._guardrails and _HUMAN.search(sentence):
+            return Finding("ai_identity", ASSISTANT)
+        for name, level in (self._safety.levels if self._safety else {}).items():
+            always, more = _COMPILED[name]
+            if always.search(sentence) or (level != "lenient" and more.search(sentence)):
+                return Finding(f"safety.{name}", REFUSAL)
+        if "jailbreak_defence" in self._guardrails and self._leaks(sentence):
+            return Finding("jailbreak_defence", REFUSAL)
+        return None
+
+    def _leaks(self, sentence: str) -> bool:
+        said = _runs_of(sentence)
+        return bool(said) and not _runs_in(self._instructions).isdisjoint(said)
+
+
+@lru_cache(maxsize=32)
+def _runs_in(instructions: str) -> frozenset[tuple[str, ...]]:
+    """Of a project's rules: the same in every call."""
+    return frozenset(_runs_of(instructions))
+
+
+def _runs_of(text: str) -> list[tuple[str, ...]]:
+    words = re.findall(r"\w+", text.lower())
+    return [tuple(words[start : start + LEAK_WORDS]) for start in range(len(words) - LEAK_WORDS + 1)]

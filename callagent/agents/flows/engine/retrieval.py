@@ -1,0 +1,206 @@
+"""Which topics answer the caller's words: found by shared words, or by meaning where there is an embedding engine."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from callagent.agents.flows.engine.conversation import Conversation
+from callagent.agents.flows.format import Project, Topic
+from callagent.models.protocol import Embedder
+
+_REFERENCE = re.compile(r"\{\{[^}]*\}\}")
+_PART_WORDS = 40
+_WORD = re.compile(r"\w+(?:'\w+)?")
+_STOP_TEXT = (
+    "a about am an and any are as at be been but by can could did do does don't er for from get got had "
+    "has have he hello here hey hi how i i'd i'm i've if in is it it's just know let like may me might "
+    "my need no not of ok okay on or our please really shall she should so some tell thank thanks that "
+    "the there these they this those to uh um us want was we were what what's when where which who why "
+    "will with would yes you you're your "
+    "one first last next "
+)
+_STOP_WORDS = frozenset(_STOP_TEXT.split())
+_SATURATION = 1.2
+"""BM25's k1: how fast a repeated word stops counting."""
+_CONTENT_WEIGHT = 0.75
+"""A word in the content says less than the same word in an example question."""
+_ALONE = 0.5
+"""One word that happens to stand in a long text is no sign that the text answers the question."""
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    topic: Topic
+    score: float
+
+
+def words(text: str) -> list[str]:
+    """The words that count, with plain endings removed."""
+    return [_stem(word) for word in _WORD.findall(text.lower()) if word not in _STOP_WORDS]
+
+
+def _stem(word: str) -> str:
+    for ending in ("ies", "ing", "ed", "es", "s"):
+        if word.endswith(ending) and len(word) - len(ending) >= 3:
+            stem = word[: -len(ending)]
+            return stem + "y" if ending == "ies" else stem.rstrip("e")
+    return word.rstrip("e") if len(word) > 3 else word
+
+
+class TopicIndex(Protocol):
+    """The topics of a project, indexed once and shared by all calls. Scores are from 0 to 1."""
+
+    async def prepare(self) -> None:
+        """Before the first call; what is slow."""
+
+    async def search(self, text: str, excluded: Iterable[str] = (), variant: str | None = None) -> list[Match]:
+        """Topics that have to do with `text`, best first."""
+
+
+class MeaningIndex:
+    """A topic is as near as the nearest of its name, its example questions and the parts of its content."""
+
+    def __init__(self, topics: Iterable[Topic], embedder: Embedder) -> None:
+        self._topics = tuple(topics)
+        self._embedder = embedder
+        self._matrix: Any = None
+        self._owners: list[int] = []
+
+    async def prepare(self) -> None:
+        texts = [(number, text) for number, topic in enumerate(self._topics) for text in _texts_of(topic)]
+        self._owners = [number for number, _ in texts]
+        vectors = await self._embedder.embed([text for _, text in texts])
+        if vectors:
+            import numpy
+
+            self._matrix = numpy.stack(vectors)
+
+    async def search(self, text: str, excluded: Iterable[str] = (), variant: str | None = None) -> list[Match]:
+        if self._matrix is None or not text.strip():
+            return []
+        (query,) = await self._embedder.embed([text])
+        best: dict[int, float] = {}
+        for owner, score in zip(self._owners, (self._matrix @ query).tolist(), strict=True):
+            best[owner] = max(score, best.get(owner, 0.0))
+        left_out = set(excluded)
+        found = [Match(self._topics[number], min(1.0, score)) for number, score in best.items() if score > 0]
+        return sorted((each for each in found if _offered(each.topic, left_out, variant)), key=lambda each: -each.score)
+
+
+def _texts_of(topic: Topic) -> list[str]:
+    """Long contents in parts: what a model reads at once is bounded, and one sentence may be the answer."""
+    name = topic.name.replace("_", " ").replace("/", " ")
+    spoken = _REFERENCE.sub("", topic.content).split()
+    parts = [" ".join(spoken[start : start + _PART_WORDS]) for start in range(0, len(spoken), _PART_WORDS)]
+    return [name, *topic.examples, *parts]
+
+
+def _offered(topic: Topic, left_out: set[str], variant: str | None) -> bool:
+    return topic.name not in left_out and topic.variant in (None, variant)
+
+
+class WordIndex:
+    """BM25 and cosine over the words that count; no engine needed."""
+
+    def __init__(self, topics: Iterable[Topic]) -> None:
+        self._topics = tuple(topics)
+        self._short = [[Counter(words(text)) for text in (t.name.replace("_", " "), *t.examples)] for t in self._topics]
+        self._content = [Counter(words(t.content)) for t in self._topics]
+        documents = Counter[str]()
+        for short, content in zip(self._short, self._content, strict=True):
+            documents.update(set(content).union(*short))
+        total = len(self._topics)
+        self._weights = {word: 1 + math.log((total + 1) / (count + 0.5)) for word, count in documents.items()}
+        # A word of no topic counts as much as any other: neither fillers nor foreign subjects decide alone.
+        self._unknown = sum(self._weights.values()) / len(self._weights) if self._weights else 1.0
+
+    async def prepare(self) -> None:
+        """Words are counted when the index is made."""
+
+    async def search(self, text: str, excluded: Iterable[str] = (), variant: str | None = None) -> list[Match]:
+        """All topics that share a word with `text`, best first."""
+        query = Counter(words(text))
+        if not query:
+            return []
+        left_out = set(excluded)
+        found = []
+        for number, topic in enumerate(self._topics):
+            if not _offered(topic, left_out, variant):
+                continue
+            short = max((self._likeness(query, each) for each in self._short[number]), default=0.0)
+            score = max(short, self._coverage(query, self._content[number]) * _CONTENT_WEIGHT)
+            if score > 0:
+                found.append(Match(topic, score))
+        return sorted(found, key=lambda match: -match.score)
+
+    def _weight(self, word: str) -> float:
+        return self._weights.get(word, self._unknown)
+
+    def _likeness(self, query: Counter[str], document: Counter[str]) -> float:
+        """Cosine of the weighted words: a short question against a short question."""
+        shared = sum(self._weight(word) ** 2 for word in query.keys() & document.keys())
+        if not shared:
+            return 0.0
+        lengths = (sum(self._weight(word) ** 2 for word in each) for each in (query, document))
+        return shared / math.sqrt(math.prod(lengths))
+
+    def _coverage(self, query: Counter[str], document: Counter[str]) -> float:
+        """BM25 of the query as a share of the best it could be."""
+        best = sum(self._weight(word) for word in query)
+        reached = sum(
+            self._weight(word) * document[word] * (_SATURATION + 1) / (document[word] + _SATURATION)
+            for word in query.keys() & document.keys()
+        )
+        alone = _ALONE if len(query.keys() & document.keys()) == 1 else 1.0
+        return min(1.0, reached / (best * (_SATURATION + 1) / 2)) * alone
+
+
+def best_matches(matches: Sequence[Match], threshold: float, limit: int) -> list[Match]:
+    return [match for match in matches if match.score >= threshold][:limit]
+
+
+QA_METRIC = "QA"
+
+
+async def retrieve(conversation: Conversation, index: TopicIndex, text: str) -> None:
+    """Look up what the caller said; the topics found come before those of earlier turns."""
+    settings = conversation.project.experimental
+    section = settings.section("ragdoll")
+    in_flow = conversation.position.flow is not None
+    threshold = (
+        settings.number("ragdoll", "in_flow_threshold", 0.35)
+        if in_flow
+        else settings.number("ragdoll", "threshold", 0.4)
+    )
+    limit = int(settings.number("ragdoll", "top_k", 5))
+    excluded = {*conversation.disabled_topics, *_names(section.get("channel_topic_exclusions"), conversation)}
+    direct = best_matches(await index.search(text, excluded, conversation.variant), threshold, limit)
+    found = direct
+    if not direct and conversation.inputs:
+        earlier = conversation.inputs[-int(settings.number("ragdoll", "previous_user_inputs_len", 2)) :]
+        together = await index.search(" ".join((*earlier, text)), excluded, conversation.variant)
+        found = best_matches(together, threshold, limit)
+    kept = max(limit, int(settings.number("ragdoll", "history_len", 7)))
+    left = [name for name in conversation.topics if name not in excluded]
+    conversation.topics = list(dict.fromkeys((*(match.topic.name for match in found), *left)))[:kept]
+    conversation.inputs = [*conversation.inputs[-4:], text]
+    cited = best_matches(direct, settings.number("ragdoll", "qa_metric_threshold", 0.33), 1)
+    if cited and cited[0].topic.name not in (section.get("qa_metric_exclusions") or ()):
+        await conversation.write_metric(QA_METRIC, cited[0].topic.name)
+
+
+def retrieved_topics(project: Project, names: Sequence[str]) -> list[Topic]:
+    found = {topic.name: topic for topic in project.topics}
+    return [found[name] for name in names if name in found]
+
+
+def _names(exclusions: Any, conversation: Conversation) -> tuple[str, ...]:
+    if not isinstance(exclusions, dict):
+        return ()
+    names = exclusions.get(conversation.channel_type) or exclusions.get(conversation.channel) or ()
+    return tuple(str(name) for name in names)

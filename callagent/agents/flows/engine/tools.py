@@ -1,0 +1,228 @@
+"""The tools offered to the model with one request, and how those that are not project functions are executed.
+
+These are handoffs, SMS templates, and the implicit tools of default steps: save entities and choose a condition.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from callagent.agents.flows.engine.conversation import Conversation
+from callagent.agents.flows.engine.decision import Decision, HandoffRequest, Transition
+from callagent.agents.flows.engine.dialogue import Dialogue
+from callagent.agents.flows.engine.entity_values import validate
+from callagent.agents.flows.engine.prompt import condition_tool
+from callagent.agents.flows.engine.references import ToolReference
+from callagent.agents.flows.format import (
+    SCHEMA_TYPES,
+    Condition,
+    Entity,
+    HandoffTarget,
+    Project,
+    ProjectFunction,
+    SmsTemplate,
+    Step,
+    find_handoff,
+)
+from callagent.agents.kernel import clean_name
+from callagent.models.protocol import Tool
+
+SAVE_ENTITIES = "save_entities"
+_FORMS = {
+    "date": "as YYYY-MM-DD",
+    "time": "as HH:MM, 24 hours",
+    "phone_number": "digits only, with the country code if it was said",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SaveEntities:
+    """The implicit tool of a default step that takes what the caller said."""
+
+    entities: tuple[Entity, ...]
+
+
+Target = ProjectFunction | HandoffTarget | SmsTemplate | SaveEntities | Condition
+
+
+@dataclass(frozen=True, slots=True)
+class OfferedTool:
+    name: str
+    target: Target
+    schema: Tool
+
+
+@dataclass(frozen=True, slots=True)
+class Toolset:
+    """The tools of one request."""
+
+    tools: tuple[OfferedTool, ...]
+    conditions: Mapping[str, Condition]
+    """All of the step, also those whose entities are not all there yet: one answer may save and choose."""
+
+    @property
+    def schemas(self) -> list[Tool]:
+        return [tool.schema for tool in self.tools]
+
+    def find(self, name: str) -> Target | None:
+        found = next((tool.target for tool in self.tools if tool.name == name), None)
+        if found is not None:
+            return found
+        wanted = clean_name(name)
+        return next((c for tool, c in self.conditions.items() if wanted in (tool, clean_name(c.name))), None)
+
+
+def build_tools(
+    project: Project,
+    references: Iterable[ToolReference],
+    flow: str | None,
+    step: Step | None,
+    collected: Iterable[str],
+    describe: Callable[[str], str],
+) -> Toolset:
+    """`collected`: entities with a valid value; `describe`: resolves references in descriptions."""
+    found: dict[str, OfferedTool] = {}
+    conditions: dict[str, Condition] = {}
+    if step is not None and step.is_default:
+        conditions = {condition_tool(step, each.name): each for each in step.conditions}
+        for tool in _implicit_tools(project, step, conditions, set(collected)):
+            found[tool.name] = tool
+    for reference in references:
+        target = _target(project, reference, flow)
+        if target is not None and reference.tool not in found:
+            found[reference.tool] = OfferedTool(reference.tool, target, _schema(reference.tool, target, describe))
+    for name, function in (project.remote if flow is None else {}).items():
+        found.setdefault(name, OfferedTool(name, function, _schema(name, function, describe)))
+    return Toolset(tuple(found.values()), conditions)
+
+
+def _target(project: Project, reference: ToolReference, flow: str | None) -> Target | None:
+    if reference.kind == "ho":
+        return find_handoff(project.handoffs, reference.name)
+    if reference.kind == "twilio_sms":
+        return project.sms_templates.get(reference.name)
+    in_flow = project.flows[flow].functions if flow is not None and flow in project.flows else {}
+    places = (in_flow, project.functions) if reference.kind == "ft" else (project.functions, in_flow)
+    return places[0].get(reference.name) or places[1].get(reference.name)
+
+
+def _implicit_tools(
+    project: Project, step: Step, conditions: Mapping[str, Condition], collected: set[str]
+) -> list[OfferedTool]:
+    tools = []
+    entities = tuple(project.entities[name] for name in step.entities if name in project.entities)
+    if entities:
+        properties = {entity.name: _entity_schema(entity) for entity in entities}
+        description = "Save what the caller has given; leave out what was not given."
+        schema = function_schema(SAVE_ENTITIES, description, properties, ())
+        tools.append(OfferedTool(SAVE_ENTITIES, SaveEntities(entities), schema))
+    for name, condition in conditions.items():
+        if collected.issuperset(condition.required_entities):
+            text = f"{condition.name}. {condition.description}".strip()
+            tools.append(OfferedTool(name, condition, function_schema(name, text, {}, ())))
+    return tools
+
+
+def _entity_schema(entity: Entity) -> dict[str, Any]:
+    hint = _FORMS.get(entity.type, "")
+    description = f"{entity.description} ({hint})" if hint else entity.description
+    if entity.type == "numeric":
+        return {"type": "number" if entity.config.get("has_decimal") else "integer", "description": description}
+    schema: dict[str, Any] = {"type": "string", "description": description}
+    if entity.type == "enum":
+        schema["enum"] = [str(option) for option in entity.config.get("options") or ()]
+    return schema
+
+
+def _schema(name: str, target: Target, describe: Callable[[str], str]) -> Tool:
+    match target:
+        case ProjectFunction(schema=schema) if schema is not None:
+            return {
+                "type": "function",
+                "function": {"name": name, "description": target.description, "parameters": dict(schema)},
+            }
+        case ProjectFunction():
+            properties = {
+                p.name: {"type": SCHEMA_TYPES[p.type], "description": describe(p.description)}
+                for p in target.parameters
+            }
+            return function_schema(name, describe(target.description), properties, tuple(properties))
+        case HandoffTarget():
+            properties = {
+                "reason": {"type": "string", "description": "Why the call is transferred."},
+                "utterance": {"type": "string", "description": "What to say to the caller before the transfer."},
+            }
+            text = f"Transfer the call to {target.name}. {target.description}".strip()
+            return function_schema(name, text, properties, ())
+        case SmsTemplate():
+            return function_schema(name, f"Send the text message '{target.name}' to the caller.", {}, ())
+        case _:
+            return function_schema(name, "", {}, ())
+
+
+def function_schema(name: str, description: str, properties: Mapping[str, Any], required: Sequence[str]) -> Tool:
+    parameters = {"type": "object", "properties": dict(properties), "required": list(required)}
+    return {"type": "function", "function": {"name": name, "description": description, "parameters": parameters}}
+
+
+async def implicit_decision(dialogue: Dialogue, target: Target, arguments: Mapping[str, Any]) -> Decision:
+    """What a call of the tool comes to; it is the caller's to apply."""
+    match target:
+        case SaveEntities():
+            return await save_entities(dialogue, target, arguments)
+        case Condition():
+            return choose_condition(dialogue.conversation, target)
+        case HandoffTarget():
+            reason, utterance = (str(arguments.get(key) or "") for key in ("reason", "utterance"))
+            return Decision(utterance=utterance or None, handoff=HandoffRequest(target.name, reason or target.name))
+        case SmsTemplate():
+            return text_message(dialogue.conversation, target)
+        case _:
+            return Decision()
+
+
+def text_message(conversation: Conversation, template: SmsTemplate) -> Decision:
+    """Queue a template for the caller's own number."""
+    number = conversation.info.caller
+    if not number:
+        return Decision(content="Error: the caller's number is not known; the text message cannot be sent.")
+    sender = template.senders.get(conversation.settings.environment, "")
+    refused = conversation.queue_message(
+        {"kind": "template", "to_number": number, "from_number": sender, "template": template.name}
+    )
+    return Decision(content=refused or "The text message is being sent.")
+
+
+async def save_entities(dialogue: Dialogue, target: SaveEntities, arguments: Mapping[str, Any]) -> Decision:
+    """Check and keep what the model extracted; an invalid value is told to it, a former valid one stays."""
+    conversation = dialogue.conversation
+    saved: dict[str, Any] = {}
+    errors: dict[str, str] = {}
+    for entity in target.entities:
+        value = arguments.get(entity.name)
+        if value is None or value == "":
+            continue
+        result = validate(entity, value, conversation.now().date())
+        if result.valid:
+            conversation.entities[entity.name] = result
+            saved[entity.name] = result.native
+        else:
+            errors[entity.name] = result.error or "not valid"
+    if saved:
+        await dialogue.runner.set_state(saved)
+    unknown = [name for name in arguments if name not in {entity.name for entity in target.entities}]
+    errors |= dict.fromkeys(unknown, "This is not collected here.")
+    return Decision(content=json.dumps({"saved": saved, "errors": errors}, default=str))
+
+
+def choose_condition(conversation: Conversation, condition: Condition) -> Decision:
+    """Follow a condition of the step, when everything it needs is there."""
+    missing = [name for name in condition.required_entities if name not in conversation.entities]
+    if missing:
+        return Decision(content=f"Error: still needed before '{condition.name}': {', '.join(missing)}.")
+    if condition.exits:
+        return Decision(transition=Transition(exit_flow=True))
+    return Decision(transition=Transition(goto_step=condition.child_step))

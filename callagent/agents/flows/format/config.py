@@ -1,0 +1,366 @@
+"""The documents of `config/`: entities, handoffs, variants, translations, SMS templates, APIs, MCP servers."""
+
+from __future__ import annotations
+
+import json
+import keyword
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from callagent.agents.kernel import Pattern, Reader
+
+_NUMBER = (int, float)
+CONFIG_TYPES: Mapping[str, Mapping[str, tuple[type, ...]]] = {
+    "numeric": {"has_decimal": (bool,), "has_range": (bool,), "min": _NUMBER, "max": _NUMBER},
+    "alphanumeric": {"enabled": (bool,), "validation_type": (str,), "regular_expression": (str,)},
+    "enum": {"options": (list,)},
+    "date": {"relative_date": (bool,)},
+    "phone_number": {"enabled": (bool,), "country_codes": (list,)},
+    "time": {"enabled": (bool,), "start_time": (str,), "end_time": (str,)},
+    "address": {},
+    "free_text": {},
+    "name_config": {},
+}
+"""Entity type -> config key -> its types."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entity:
+    name: str
+    description: str
+    type: str
+    config: Mapping[str, Any]
+
+
+def load_entities(root: Reader) -> dict[str, Entity]:
+    entities: dict[str, Entity] = {}
+    for reader in root.maps("entities"):
+        name = reader.required_text("name")
+        kind = reader.text("entity_type") or "free_text"
+        if kind not in CONFIG_TYPES:
+            known = ", ".join(sorted(CONFIG_TYPES))
+            reader.error(f"Unknown entity_type '{kind}'. Use one of: {known}.", "entity_type")
+            kind = "free_text"
+        if name in entities:
+            reader.error(f"Entity '{name}' is defined twice.", "name")
+        entities[name] = Entity(name, reader.text("description"), kind, _config(reader, kind))
+    return entities
+
+
+def _config(reader: Reader, kind: str) -> dict[str, Any]:
+    config = {}
+    section = reader.map("config")
+    for key in section.names():
+        name = re.sub(r"([A-Z])", lambda m: "_" + m.group(1).lower(), key)
+        value = section.raw(key)
+        types = CONFIG_TYPES[kind].get(name)
+        if (
+            types
+            and value is not None
+            and (not isinstance(value, types) or (isinstance(value, bool) and bool not in types))
+        ):
+            wanted = types[-1].__name__
+            section.error(
+                f"Config field '{name}' should be of type '{wanted}' for entity type '{kind}'.",
+                key,
+            )
+            continue
+        if name == "regular_expression" and value:
+            try:
+                Pattern(str(value))
+            except ValueError as error:
+                section.error(f"Not a valid regular expression: {error}.", key)
+                continue
+        config[name] = value
+    return config
+
+
+HANDOFF_METHODS = ("bye", "invite", "refer")
+
+
+@dataclass(frozen=True, slots=True)
+class HandoffTarget:
+    name: str
+    description: str = ""
+    is_default: bool = False
+    method: str = "bye"
+    number: str | None = None
+    """As the file has it: E.164 or a SIP name-addr."""
+    headers: tuple[tuple[str, str], ...] = ()
+    """Values may hold `$var`."""
+
+
+def load_handoffs(root: Reader) -> dict[str, HandoffTarget]:
+    targets: dict[str, HandoffTarget] = {}
+    readers = root.maps("handoffs")
+    for reader in readers:
+        sip = reader.map("sip_config")
+        method = sip.text("method", "bye") or "bye"
+        if method not in HANDOFF_METHODS:
+            sip.error(f"Unknown handoff method '{method}'. Use invite, refer or bye.", "method")
+            method = "bye"
+        number = _phone_number(sip)
+        if method != "bye" and not number:
+            message = f"A handoff by {method} without 'phone_number' goes to the target of its name in callagent.toml."
+            sip.warning(message, "method")
+        name = reader.required_text("name")
+        headers = tuple((each.text("key"), each.text("value")) for each in reader.maps("sip_headers"))
+        targets[name] = HandoffTarget(
+            name, reader.text("description"), reader.flag("is_default"), method, number, headers
+        )
+    defaults = [target.name for target in targets.values() if target.is_default]
+    if readers and len(defaults) != 1:
+        root.error(f"Multiple or zero default handoffs detected: {defaults}", "handoffs")
+    return targets
+
+
+def _phone_number(sip: Reader) -> str | None:
+    value = sip.raw("phone_number")
+    if isinstance(value, int | float):
+        sip.error("'phone_number' should be str but got int. Put it in quotes.", "phone_number")
+        return None
+    return sip.text("phone_number") or None
+
+
+def find_handoff(targets: Mapping[str, HandoffTarget], destination: str | None) -> HandoffTarget | None:
+    """By exact name, then ignoring case; `default` (or nothing) is the default handoff."""
+    if destination in targets:
+        return targets[str(destination)]
+    wanted = (destination or "default").lower()
+    for target in targets.values():
+        if target.name.lower() == wanted:
+            return target
+    return next((t for t in targets.values() if t.is_default), None) if wanted == "default" else None
+
+
+@dataclass(frozen=True, slots=True)
+class Variants:
+    default: str | None = None
+    attributes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Variant -> attribute -> value; every variant is a key."""
+
+    def value(self, variant: str | None, attribute: str) -> Any:
+        """None: no such variant or attribute, or a typed attribute left blank."""
+        return self.attributes.get(variant or "", {}).get(attribute)
+
+
+def load_variants(root: Reader) -> Variants:
+    readers = root.maps("variants")
+    names = [reader.required_text("name") for reader in readers]
+    defaults = [n for n, reader in zip(names, readers, strict=True) if reader.flag("is_default")]
+    if readers and len(defaults) != 1:
+        root.error(f"Exactly one variant should be the default, found: {defaults}", "variants")
+    table: dict[str, dict[str, Any]] = {name: {} for name in names}
+    for reader in root.maps("attributes"):
+        _read_attribute(reader, table)
+    default = defaults[0] if defaults else (names[0] if names else None)
+    return Variants(default, table)
+
+
+def _read_attribute(reader: Reader, table: dict[str, dict[str, Any]]) -> None:
+    name = reader.required_text("name")
+    if name and (not name.isidentifier() or keyword.iskeyword(name)):
+        reader.error(f"Variant attribute name '{name}' is not a valid Python identifier.", "name")
+    kind = reader.text("kind", "string") or "string"
+    if kind not in ("string", "number", "boolean", "enum", "object"):
+        reader.error(f"Unknown kind '{kind}'. Use string, number, boolean, enum or object.", "kind")
+    options = reader.map("config").raw("values")
+    if kind == "enum" and not options:
+        reader.error(f"Variant attribute '{name}' is an enum and needs 'config.values'.", "kind")
+    values = reader.map("values")
+    missing = [variant for variant in table if variant not in set(values.names())]
+    if missing:
+        # Reported, not refused: the attribute is simply unset for those variants.
+        reader.warning(f"Missing variants for variant attribute: {name}: {missing}", "values")
+    for variant in values.names():
+        if variant in table:
+            value = _typed(kind, values.raw(variant))
+            if value is not None:
+                table[variant][name] = value
+
+
+def _typed(kind: str, value: Any) -> Any:
+    if kind in ("string", "enum"):
+        return None if value is None and kind == "enum" else _text(value)
+    if value is None or value == "":
+        return None
+    if kind == "number" and isinstance(value, str):
+        return _number(value)
+    if kind == "boolean" and isinstance(value, str):
+        return value.lower() == "true"
+    return value
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    return json.dumps(value) if isinstance(value, dict | list) else str(value)
+
+
+def _number(value: str) -> float | int | None:
+    try:
+        return int(value) if value.lstrip("-").isdigit() else float(value)
+    except ValueError:
+        return None
+
+
+Translations = Mapping[str, Mapping[str, str]]
+"""Key -> language -> text."""
+
+
+def load_translations(root: Reader, languages: Sequence[str]) -> dict[str, dict[str, str]]:
+    table: dict[str, dict[str, str]] = {}
+    for reader in root.maps("translations"):
+        name = reader.required_text("name")
+        texts = reader.map("translations")
+        table[name] = {language: str(texts.raw(language) or "") for language in texts.names()}
+        missing = [language for language in languages if language not in table[name]]
+        extra = [language for language in table[name] if language not in languages]
+        if missing:
+            reader.error(f"Translation '{name}' lacks the languages {missing}.", "translations")
+        if extra:
+            reader.error(f"Translation '{name}' has languages that languages.yaml does not: {extra}.", "translations")
+    return table
+
+
+def translate(table: Translations, key: str, language: str | None) -> str | None:
+    """The text in `language`, in the same language of another region, or None."""
+    texts = table.get(key, {})
+    if not language or language in texts:
+        return texts.get(language or "")
+    short = language.split("-")[0]
+    return next((text for code, text in texts.items() if code.split("-")[0] == short), None)
+
+
+@dataclass(frozen=True, slots=True)
+class SmsTemplate:
+    name: str
+    text: str
+    senders: Mapping[str, str]
+    """Environment (`sandbox`, `pre-release`, `live`) -> number; empty: none."""
+
+
+def load_sms_templates(root: Reader) -> dict[str, SmsTemplate]:
+    templates = {}
+    for reader in root.maps("sms_templates"):
+        name = reader.required_text("name")
+        if "env_phone_numbers" not in reader:
+            reader.error("'env_phone_numbers' is required; its values may be empty.", "name")
+        numbers = reader.map("env_phone_numbers")
+        senders = {env: str(numbers.raw(env.replace("-", "_")) or "") for env in ("sandbox", "pre-release", "live")}
+        templates[name] = SmsTemplate(name, reader.required_text("text"), senders)
+    return templates
+
+
+AUTH_TYPES = ("none", "basic", "apiKey", "oauth2", "oauth2_client_credentials", "jwt_client_assertion")
+HTTP_METHODS = ("GET", "POST", "PATCH", "PUT", "DELETE")
+_NAME = re.compile(r"[a-z_][a-z0-9_]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    method: str
+    resource: str
+    """A path with `{variables}`, perhaps with a query."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApiIntegration:
+    name: str
+    environments: Mapping[str, tuple[str, str]]
+    """Environment (`sandbox`, `pre-release`, `live`) -> base URL and kind of authentication."""
+    operations: Mapping[str, Operation]
+
+    def plain(self, environment: str) -> dict[str, Any]:
+        """What a worker needs of it."""
+        base_url, auth_type = self.environments.get(environment, ("", "none"))
+        operations = {name: {"method": one.method, "resource": one.resource} for name, one in self.operations.items()}
+        return {"base_url": base_url, "auth_type": auth_type, "operations": operations}
+
+
+def load_apis(root: Reader) -> dict[str, ApiIntegration]:
+    found = {}
+    for reader in root.maps("api_integrations"):
+        name = reader.required_text("name")
+        if name and not _NAME.fullmatch(name):
+            reader.error(f"API integration name '{name}' should match [a-z_][a-z0-9_]*.", "name")
+        sections = reader.map("environments")
+        environments = {}
+        for environment in sections.names():
+            section = sections.map(environment)
+            auth_type = _one_of(section, "auth_type", AUTH_TYPES, "none")
+            environments[environment.replace("_", "-")] = (section.text("base_url").rstrip("/"), auth_type)
+        found[name] = ApiIntegration(name, environments, _operations(reader))
+    return found
+
+
+def _operations(reader: Reader) -> dict[str, Operation]:
+    return {
+        each.required_text("name"): Operation(
+            _one_of(each, "method", HTTP_METHODS, "GET"), each.required_text("resource").lstrip("/")
+        )
+        for each in reader.maps("operations")
+    }
+
+
+def _one_of(reader: Reader, key: str, allowed: tuple[str, ...], default: str) -> str:
+    value = reader.text(key) or default
+    if value not in allowed:
+        reader.error(f"'{key}' should be one of {', '.join(allowed)}, not '{value}'.", key)
+    return value
+
+
+MCP_FILE = "config/mcp.yaml"
+DEFAULT_TIMEOUT = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class McpConfig:
+    provider: str
+    url: str
+    auth: Mapping[str, Any]
+    """`header`, `query_param` or `oauth`; empty: none."""
+    timeout: float
+    enabled: tuple[str, ...] | None
+    """None: all."""
+
+    def plain(self) -> dict[str, Any]:
+        """What a worker needs of it."""
+        enabled = None if self.enabled is None else list(self.enabled)
+        return {"url": self.url, "auth": dict(self.auth), "timeout": self.timeout, "enabled": enabled}
+
+
+def load_mcp(root: Reader) -> tuple[McpConfig, ...]:
+    found = []
+    for server in root.maps("mcp_servers"):
+        auth = server.raw("auth")
+        found.append(
+            McpConfig(
+                provider=str(server.raw("provider_id") or ""),
+                url=server.text("url"),
+                auth=auth if isinstance(auth, dict) else {},
+                timeout=server.number("timeout") or DEFAULT_TIMEOUT,
+                enabled=server.texts("enabled_functions") if "enabled_functions" in server else None,
+            )
+        )
+    return tuple(found)
+
+
+def check_mcp(root: Reader) -> None:
+    seen: set[str] = set()
+    for server in root.maps("mcp_servers"):
+        name = server.required_text("provider_id")
+        if name in seen:
+            server.error(f"provider_id '{name}' is used twice.", "provider_id")
+        seen.add(name)
+        if not server.text("url").startswith(("http://", "https://")):
+            server.error("'url' should be an http(s) address.", "url")
+        kinds = [kind for kind in ("header", "query_param", "oauth") if kind in server.map("auth")]
+        if "auth" in server and len(kinds) != 1:
+            server.error("'auth' should hold exactly one of header, query_param and oauth.", "auth")
+        timeout = server.number("timeout")
+        if timeout is not None and not 1 <= timeout <= 30:
+            server.error("'timeout' should be between 1 and 30 seconds.", "timeout")
+        server.texts("enabled_functions")

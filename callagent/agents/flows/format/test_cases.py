@@ -1,0 +1,201 @@
+"""`test_suite/`: simulated conversations and what is expected of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from callagent.agents.flows.format.project import Project
+from callagent.agents.kernel import Findings, Reader, clean_name, read_yaml
+from callagent.errors import ProjectError
+
+FOLDER = "test_suite"
+VALUE_TYPES = ("string", "integer", "number", "boolean")
+CHANNELS = ("voice", "webchat")
+_TRUE = ("true", "1", "yes")
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedCall:
+    """A function that must be called with these arguments, or (`asserted` false) must not be called so."""
+
+    name: str
+    arguments: Mapping[str, Any]
+    asserted: bool = True
+
+    def matches(self, name: str, arguments: Mapping[str, Any]) -> bool:
+        return name == self.name and all(_equal(arguments.get(key), value) for key, value in self.arguments.items())
+
+
+@dataclass(frozen=True, slots=True)
+class MockedAnswer:
+    """What an API operation answers in a test, `repeat` times; -1: from then on always."""
+
+    status: int = 200
+    body: Any = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    repeat: int = 1
+
+
+ApiMocks = Mapping[str, Mapping[str, tuple[MockedAnswer, ...]]]
+"""Integration -> operation -> answers in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class TestCase:
+    __test__ = False
+    name: str
+    file: str
+    scenario: str
+    channel: str = "voice"
+    language: str | None = None
+    variant: str | None = None
+    tags: tuple[str, ...] = ()
+    at: datetime | None = None
+    caller_number: str | None = None
+    sip_headers: Mapping[str, str] = field(default_factory=dict)
+    integration_attributes: Mapping[str, Any] = field(default_factory=dict)
+    api_mocks: ApiMocks = field(default_factory=dict)
+    prompt_assertions: tuple[str, ...] = ()
+    function_calls: tuple[ExpectedCall, ...] = ()
+
+
+def load_test_cases(project: Project) -> tuple[TestCase, ...]:
+    """The project's test suite, by file. Raises `ProjectError` listing everything that is wrong with it."""
+    findings = Findings()
+    cases = read_test_cases(project.path, project, findings)
+    if errors := findings.report().errors:
+        raise ProjectError("The test suite cannot be run:\n" + "\n".join(f"  {error}" for error in errors))
+    return cases
+
+
+def read_test_cases(root: Path, project: Project, findings: Findings) -> tuple[TestCase, ...]:
+    cases = []
+    for path in sorted((root / FOLDER).glob("*.yaml")):
+        document = read_yaml(root, f"{FOLDER}/{path.name}", findings)
+        if document is not None:
+            cases.append(_test_case(document.root(), path.stem, project))
+    return tuple(cases)
+
+
+def _test_case(root: Reader, stem: str, project: Project) -> TestCase:
+    name = root.text("name") or stem
+    if clean_name(name) != stem:
+        root.warning(f"The file of test '{name}' should be called {clean_name(name)}.yaml.", "name")
+    language, variant, channel = root.text("language"), root.text("variant"), root.text("channel") or "voice"
+    if language and language not in project.languages.all:
+        root.error(f"Language '{language}' is not configured. Add it to agent_settings/languages.yaml.", "language")
+    if variant and variant not in project.variants.attributes:
+        root.error(f"There is no variant '{variant}'.", "variant")
+    if channel not in CHANNELS:
+        root.error(f"'channel' should be one of {', '.join(CHANNELS)}, not '{channel}'.", "channel")
+    if "caller_number" in root and not isinstance(root.raw("caller_number"), str):
+        root.error("'caller_number' should be str. Put it in quotes.", "caller_number")
+    return TestCase(
+        name=name,
+        file=root.document.file,
+        scenario=root.required_text("scenario"),
+        channel=channel,
+        language=language or None,
+        variant=variant or None,
+        tags=root.texts("tags"),
+        at=_instant(root),
+        caller_number=str(root.raw("caller_number")) if "caller_number" in root else None,
+        sip_headers={key: str(root.map("sip_headers").raw(key)) for key in root.map("sip_headers").names()},
+        integration_attributes=_attributes(root),
+        api_mocks=_mocks(root),
+        prompt_assertions=root.texts("prompt_assertions"),
+        function_calls=tuple(_expected_call(each) for each in root.maps("function_call_assertions")),
+    )
+
+
+def _instant(root: Reader) -> datetime | None:
+    raw = root.raw("simulated_at")
+    try:
+        instant = raw if isinstance(raw, datetime) else datetime.fromisoformat(str(raw)) if raw else None
+    except ValueError:
+        root.error(f"'simulated_at' should be a time such as 2026-03-02T09:30:00, not '{raw}'.", "simulated_at")
+        return None
+    return instant.replace(tzinfo=UTC) if instant is not None and instant.tzinfo is None else instant
+
+
+def _attributes(root: Reader) -> dict[str, Any]:
+    section = root.map("integration_attributes")
+    found = {key: section.raw(key) for key in section.names()}
+    for key, value in found.items():
+        if value is not None and not isinstance(value, str | int | float | bool | list | dict):
+            section.error(f"'{key}' is read as a {type(value).__name__}. Put it in quotes.", key)
+    return found
+
+
+def _mocks(root: Reader) -> dict[str, dict[str, tuple[MockedAnswer, ...]]]:
+    integrations = root.map("api_mocks")
+    return {
+        integration: {
+            operation: _answers(integrations.map(integration), operation)
+            for operation in integrations.map(integration).names()
+        }
+        for integration in integrations.names()
+    }
+
+
+def _answers(integration: Reader, operation: str) -> tuple[MockedAnswer, ...]:
+    rules = integration.maps(operation)
+    found = []
+    for number, rule in enumerate(rules, 1):
+        answer, repeat = rule.map("respond"), int(rule.number("repeat", 1) or 0)
+        if repeat == -1 and number < len(rules):
+            rule.error("'repeat: -1' answers for ever: it can only be the last.", "repeat")
+        elif repeat < -1 or repeat == 0:
+            rule.error("'repeat' should be at least 1, or -1 for ever.", "repeat")
+        headers = answer.map("headers")
+        found.append(
+            MockedAnswer(
+                status=int(answer.number("status", 200) or 200),
+                body=answer.raw("body"),
+                headers={key: str(headers.raw(key)) for key in headers.names()},
+                repeat=repeat,
+            )
+        )
+    return tuple(found)
+
+
+def _expected_call(reader: Reader) -> ExpectedCall:
+    arguments = {}
+    for argument in reader.maps("arguments"):
+        name, kind = argument.required_text("parameter_name"), argument.text("value_type") or "string"
+        if kind not in VALUE_TYPES:
+            argument.error(f"'value_type' should be one of {', '.join(VALUE_TYPES)}, not '{kind}'.", "value_type")
+            continue
+        try:
+            arguments[name] = _typed(argument.raw("expected_value"), kind)
+        except (TypeError, ValueError):
+            argument.error(f"'expected_value' of '{name}' is no {kind}.", "expected_value")
+    return ExpectedCall(reader.required_text("name"), arguments, reader.flag("is_asserted", True))
+
+
+def _typed(value: Any, kind: str) -> Any:
+    match kind:
+        case "integer":
+            return int(value)
+        case "number":
+            return float(value)
+        case "boolean":
+            return value if isinstance(value, bool) else str(value).strip().lower() in _TRUE
+        case _:
+            return "" if value is None else str(value)
+
+
+def _equal(given: Any, expected: Any) -> bool:
+    """Models write numbers as text and text as numbers; True is never 1."""
+    if isinstance(expected, bool) or isinstance(given, bool):
+        return given is expected or str(given).lower() == str(expected).lower()
+    if isinstance(expected, int | float):
+        try:
+            return float(given) == float(expected)
+        except (TypeError, ValueError):
+            return False
+    return given is not None and str(given) == str(expected)

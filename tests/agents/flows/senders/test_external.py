@@ -1,0 +1,127 @@
+"""What outside programs send to calls, and what a handoff leaves for who takes the call over."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from callagent.agents import Handoff
+from callagent.agents.flows import FlowSettings, Outside
+from callagent.agents.flows.senders.external import LIFETIME, MAX_KEPT, MAX_OF_A_CALL, TooMany
+from tests.agents.flows.support import driven, function, functions, of, words, write_project
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_an_event_reaches_its_call_for_an_hour():
+    clock, seen = Clock(), list[Any]()
+    outside = Outside(clock)
+    identifier = outside.expect("call-1", seen.append, send_to_llm=True)
+    other = outside.expect("call-2", seen.append, send_to_llm=False)
+    assert len(identifier) >= 30
+    assert identifier != other
+    clock.now += LIFETIME - 1
+    assert outside.deliver(identifier, {"paid": True}, "application/json")
+    assert seen == [
+        {
+            "ext_event_id": identifier,
+            "send_to_llm": True,
+            "created_at": clock.now,
+            "data": {"paid": True},
+            "content_type": "application/json",
+        }
+    ]
+    assert not outside.deliver("guessed", {}, "")
+    clock.now += 2
+    assert not outside.deliver(identifier, {}, "")
+    outside.call_over("call-2")
+    assert not outside.deliver(other, {}, "")
+
+
+def test_identifiers_are_bounded():
+    outside = Outside(Clock())
+    first = outside.expect("call-0", lambda event: None, send_to_llm=False)
+    for _ in range(MAX_OF_A_CALL):
+        outside.expect("call-1", lambda event: None, send_to_llm=False)
+    with pytest.raises(TooMany):
+        outside.expect("call-1", lambda event: None, send_to_llm=False)
+    for number in range(MAX_KEPT + 10):
+        outside.leave(f"call-{number}", f"s{number}", {})
+    assert len(outside._handoffs) <= MAX_KEPT
+    assert len(outside._shared) == len(outside._handoffs)
+    assert outside.deliver(first, None, "")
+
+
+def test_the_data_of_a_handoff_is_found_by_either_identifier_for_an_hour():
+    clock = Clock()
+    outside = Outside(clock)
+    outside.leave("call-1", "abc", {"name": "Ada"})
+    entry = {"id": "call-1", "shared_id": "abc", "data": {"name": "Ada"}}
+    assert outside.handoff(call_id="call-1") == outside.handoff(shared_id="abc") == entry
+    assert outside.handoff(call_id="call-2") is outside.handoff(shared_id="") is None
+    clock.now += LIFETIME + 1
+    assert outside.handoff(shared_id="abc") is None
+
+
+PAY = """
+    conv.state.event = conv.generate_external_event(send_to_llm=True)
+    return "Waiting."
+"""
+PAID = """
+    conv.state.paid = conv.generic_external_events[-1]["data"]["paid"]
+    conv.state.number = conv.caller_number
+    return conv.call_handoff("desk", reason="PAID", utterance="One moment.")
+"""
+FILES = {
+    "agent_settings/rules.txt": "{{fn:pay}} {{fn:paid}}",
+    "agent_settings/experimental_config.json": json.dumps(
+        {"handoff_api": {"state_keys": ["paid", "number", "missing"], "aliases": {"number": "phone"}}}
+    ),
+    "config/handoffs.yaml": "handoffs: [{name: desk, is_default: true, sip_config: {method: refer}}]\n",
+    "functions/pay.py": function("pay", PAY),
+    "functions/paid.py": function("paid", PAID),
+}
+
+
+async def test_a_function_waits_for_an_event_that_the_model_hears_of(tmp_path: Path):
+    outside = Outside()
+    script = [
+        {"calls": [{"name": "pay", "arguments": {}}]},
+        {"text": "Please pay."},
+        {
+            "calls": [{"name": "paid", "arguments": {}}],
+            "expect": {"system": r'event from outside arrived: \{"paid": 12'},
+        },
+    ]
+    settings = FlowSettings(outside=outside)
+    async with driven(write_project(tmp_path, FILES), *script, settings=settings) as agent:
+        await agent.start()
+        actions = await agent.says("I want to pay")
+        assert functions(actions) == ["pay"]
+        identifier = agent.agent.record().state["event"]
+        for _ in range(MAX_OF_A_CALL + 5):
+            assert outside.deliver(identifier, {"paid": 12}, "application/json")
+        actions = await agent.says("done")
+        assert (
+            sum("event from outside" in str(message["content"]) for message in agent.model.messages()) == MAX_OF_A_CALL
+        )
+        assert words(actions) == ["One moment."]
+        # The number of the target is the server's to know.
+        assert [(each.destination, each.method, each.number) for each in of(Handoff, actions)] == [
+            ("desk", "refer", None)
+        ]
+        found = outside.handoff(call_id="call-1")
+        assert found == {
+            "id": "call-1",
+            "shared_id": None,
+            "data": {"paid": 12, "phone": "+4930555", "missing": None},
+        }
+    assert not outside.deliver(identifier, {"paid": 12}, "application/json")
