@@ -10,19 +10,18 @@ from typing import TYPE_CHECKING
 from callagent import lazy_exports
 
 if TYPE_CHECKING:
-    from callagent.agents.adk.adk_project import AdkProject, adk_runtime, load_adk_project
     from callagent.agents.adk.check import check_adk_imports, check_adk_project
-    from callagent.agents.adk.config import is_adk_project
-    from callagent.agents.adk.editor_schema import agent_config_schema
+    from callagent.agents.adk.format import agent_config_schema, is_adk_project
+    from callagent.agents.adk.project import AdkProject, adk_runtime, load_adk_project
 
 _MODULES = {
-    "AdkProject": "adk_project",
-    "adk_runtime": "adk_project",
-    "agent_config_schema": "editor_schema",
+    "AdkProject": "project",
+    "adk_runtime": "project",
+    "agent_config_schema": "format",
     "check_adk_imports": "check",
     "check_adk_project": "check",
-    "is_adk_project": "config",
-    "load_adk_project": "adk_project",
+    "is_adk_project": "format",
+    "load_adk_project": "project",
 }
 
 __all__ = [

@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from callagent.agents.adk.config import AgentConfig, load_config
-from callagent.agents.adk.fields import EFFECTIVE, HEEDED_BY, snake_case
-from callagent.agents.adk.names import MCP_TOOLSETS, MCP_WITHOUT_EFFECT
+from callagent.agents.adk.format import (
+    EFFECTIVE,
+    HEEDED_BY,
+    MCP_TOOLSETS,
+    MCP_WITHOUT_EFFECT,
+    AgentConfig,
+    load_config,
+    snake_case,
+)
 from callagent.agents.kernel import CheckReport, Findings
-from callagent.agents.tree.describe import describe
+from callagent.agents.tree import describe
 from callagent.workers.protocol import WorkerPool
 
 _GOOGLE_ONLY = (

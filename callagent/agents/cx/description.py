@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from callagent.agents.cx.format import Rule
 from callagent.agents.kernel import Finding
-from callagent.agents.tree.describe import Described, describe
+from callagent.agents.tree import ProjectDescription, describe
 from callagent.errors import WorkerError
 from callagent.workers.protocol import WorkerPool
 
 
-async def describe_app(pool: WorkerPool, variant: str = "", deployment: str = "") -> Described:
+async def describe_app(pool: WorkerPool, variant: str = "", deployment: str = "") -> ProjectDescription:
     """A worker's `{"tools", "places"}`, and what is wrong, with rules. Raises `WorkerError`.
 
     `tools` are those that models see as the worker declares them, `places` the folders of all that is served, by
@@ -25,9 +25,11 @@ async def describe_app(pool: WorkerPool, variant: str = "", deployment: str = ""
         if not begun:
             raise
         message = f"its Python ends the process that runs it, or does not end: {error}"
-        return Described({"tools": {}}, [Finding(*begun[-1], message, Rule.ENDLESS.value)], [])
+        return ProjectDescription({"tools": {}}, [Finding(*begun[-1], message, Rule.ENDLESS.value)], [])
     errors = [replace(each, rule=_rule_of(each).value) for each in described.errors]
-    return Described(described.answer, errors, [replace(each, rule=Rule.AWAY.value) for each in described.unreachable])
+    return ProjectDescription(
+        described.answer, errors, [replace(each, rule=Rule.AWAY.value) for each in described.unreachable]
+    )
 
 
 def _rule_of(failure: Finding) -> Rule:

@@ -25,15 +25,15 @@ from callagent.agents.cx.guardrails import Gate
 from callagent.agents.protocol import MetricWriter
 from callagent.agents.tree import (
     Conversation,
+    DescribedProject,
     LlmNode,
     ModelRequest,
     SharedState,
     State,
     Tool,
     TreeSettings,
-    WorkerCode,
+    WorkerClient,
 )
-from callagent.agents.tree.describe import Description
 from callagent.call_info import CallInfo
 from callagent.models.protocol import LanguageModel, for_call
 from callagent.workers.protocol import Lease, WorkerPool
@@ -85,7 +85,7 @@ class CxVersion:
         )
         self._recordings = Recordings(self.app.files)
         ask = partial(describe_app, pool, self.variant, self._deployment)
-        self._description = Description(f"The app '{self.app.name}'", ask, self._made_of)
+        self._description = DescribedProject(f"The app '{self.app.name}'", ask, self._made_of)
 
     async def prepare(self) -> LlmNode:
         """The tree, with the app's Python run once. Raises `ProjectError` and `WorkerError`."""
@@ -129,9 +129,9 @@ class CxVersion:
             variant=self.variant,
         )
 
-    def _worker(self, lease: Lease, conversation: Conversation, context: dict[str, Any]) -> WorkerCode:
+    def _worker(self, lease: Lease, conversation: Conversation, context: dict[str, Any]) -> WorkerClient:
         settings = self.settings
-        return WorkerCode(
+        return WorkerClient(
             lease,
             conversation,
             settings.function_timeout,

@@ -5,10 +5,9 @@ Imported in workers only, and there when it is needed: it brings the library `re
 
 from __future__ import annotations
 
-from callagent.agents.mcp.http_wire import HttpWire
+from callagent.agents.mcp.http_wires import HttpWire, SseWire
 from callagent.agents.mcp.program_wire import ProgramWire
 from callagent.agents.mcp.server import McpServer, McpTool, chosen, list_all
-from callagent.agents.mcp.sse_wire import SseWire
 from callagent.agents.mcp.wire import McpFailed, Wire
 
 __all__ = [

@@ -13,8 +13,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from typing import IO
 
-from callagent.agents.mcp.duplex import Duplex
-from callagent.agents.mcp.wire import BODY_LIMIT, McpFailed, Message, parsed
+from callagent.agents.mcp.wire import BODY_LIMIT, Duplex, McpFailed, Message, parsed
 
 MAX_PROGRAMS = 8
 """In one worker at a time."""

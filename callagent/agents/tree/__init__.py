@@ -1,6 +1,6 @@
 """Agent trees: the engine that formats with agents, callbacks and tools share.
 
-A format makes `Node`s, a `ProjectCode` (usually `WorkerCode` with a session of its own in the worker) and a
+A format makes `Node`s, a `ProjectCode` (usually `WorkerClient` with a session of its own in the worker) and a
 `TreeAgent` per call. The front is light: what it names is imported when it is asked for.
 """
 
@@ -11,64 +11,125 @@ from typing import TYPE_CHECKING
 from callagent import lazy_exports
 
 if TYPE_CHECKING:
+    from callagent.agents.tree.call_storage import STORAGE_REQUEST
     from callagent.agents.tree.conversation import Conversation
-    from callagent.agents.tree.event import Actions, Event
-    from callagent.agents.tree.failure import RunFailed
-    from callagent.agents.tree.node import CodeNode, LlmNode, LoopNode, Node, ParallelNode, Point, SequentialNode
-    from callagent.agents.tree.phone import phone_tool
-    from callagent.agents.tree.places import tree_places
-    from callagent.agents.tree.project_code import CodeAnswer, CodeCall, ProjectCode, Scene
-    from callagent.agents.tree.request import ModelRequest
+    from callagent.agents.tree.description import DescribedProject, ProjectDescription, describe
+    from callagent.agents.tree.events import (
+        USER,
+        Actions,
+        Content,
+        Event,
+        Part,
+        RunFailed,
+        as_messages,
+        calls,
+        parts,
+        response_part,
+        responses,
+        text_content,
+        texts,
+    )
+    from callagent.agents.tree.nodes import (
+        AddedContent,
+        CallbackPoint,
+        CodeNode,
+        LlmNode,
+        LoopNode,
+        Node,
+        ParallelNode,
+        SequentialNode,
+        Tool,
+        ToolKind,
+    )
+    from callagent.agents.tree.phone_tools import HAND_OFF, HANDOFF_METHODS, PHONE_TOOL_OPTIONS, phone_tool
+    from callagent.agents.tree.project_code import CodeAnswer, CodeCall, Invocation, OnEvent, ProjectCode, RunChild
+    from callagent.agents.tree.request import ModelRequest, tree_places
+    from callagent.agents.tree.run_context import Ending
     from callagent.agents.tree.settings import TreeSettings
     from callagent.agents.tree.state import SharedState, State
-    from callagent.agents.tree.tool import Tool, ToolKind
-    from callagent.agents.tree.tree_agent import TreeAgent
-    from callagent.agents.tree.worker_code import WorkerCode
+    from callagent.agents.tree.tree_agent import ActionQueue, TreeAgent
+    from callagent.agents.tree.worker_client import WorkerClient
 
 _MODULES = {
-    "Actions": "event",
+    "ActionQueue": "tree_agent",
+    "Actions": "events",
+    "AddedContent": "nodes",
+    "CallbackPoint": "nodes",
     "CodeAnswer": "project_code",
     "CodeCall": "project_code",
-    "CodeNode": "node",
+    "CodeNode": "nodes",
+    "Content": "events",
     "Conversation": "conversation",
-    "Event": "event",
-    "LlmNode": "node",
-    "LoopNode": "node",
+    "DescribedProject": "description",
+    "Ending": "run_context",
+    "Event": "events",
+    "HANDOFF_METHODS": "phone_tools",
+    "HAND_OFF": "phone_tools",
+    "Invocation": "project_code",
+    "LlmNode": "nodes",
+    "LoopNode": "nodes",
     "ModelRequest": "request",
-    "Node": "node",
-    "ParallelNode": "node",
-    "Point": "node",
+    "Node": "nodes",
+    "OnEvent": "project_code",
+    "PHONE_TOOL_OPTIONS": "phone_tools",
+    "ParallelNode": "nodes",
+    "Part": "events",
     "ProjectCode": "project_code",
-    "RunFailed": "failure",
-    "Scene": "project_code",
-    "SequentialNode": "node",
+    "ProjectDescription": "description",
+    "RunChild": "project_code",
+    "RunFailed": "events",
+    "STORAGE_REQUEST": "call_storage",
+    "SequentialNode": "nodes",
     "SharedState": "state",
     "State": "state",
-    "Tool": "tool",
-    "ToolKind": "tool",
+    "Tool": "nodes",
+    "ToolKind": "nodes",
     "TreeAgent": "tree_agent",
     "TreeSettings": "settings",
-    "WorkerCode": "worker_code",
-    "phone_tool": "phone",
-    "tree_places": "places",
+    "USER": "events",
+    "WorkerClient": "worker_client",
+    "as_messages": "events",
+    "calls": "events",
+    "describe": "description",
+    "parts": "events",
+    "phone_tool": "phone_tools",
+    "response_part": "events",
+    "responses": "events",
+    "text_content": "events",
+    "texts": "events",
+    "tree_places": "request",
 }
 
 __all__ = [
+    "HANDOFF_METHODS",
+    "HAND_OFF",
+    "PHONE_TOOL_OPTIONS",
+    "STORAGE_REQUEST",
+    "USER",
+    "ActionQueue",
     "Actions",
+    "AddedContent",
+    "CallbackPoint",
     "CodeAnswer",
     "CodeCall",
     "CodeNode",
+    "Content",
     "Conversation",
+    "DescribedProject",
+    "Ending",
     "Event",
+    "Invocation",
     "LlmNode",
     "LoopNode",
     "ModelRequest",
     "Node",
+    "OnEvent",
     "ParallelNode",
-    "Point",
+    "Part",
     "ProjectCode",
+    "ProjectDescription",
+    "RunChild",
     "RunFailed",
-    "Scene",
     "SequentialNode",
     "SharedState",
     "State",
@@ -76,8 +137,16 @@ __all__ = [
     "ToolKind",
     "TreeAgent",
     "TreeSettings",
-    "WorkerCode",
+    "WorkerClient",
+    "as_messages",
+    "calls",
+    "describe",
+    "parts",
     "phone_tool",
+    "response_part",
+    "responses",
+    "text_content",
+    "texts",
     "tree_places",
 ]
 

@@ -6,11 +6,9 @@ import itertools
 from collections.abc import Callable
 
 from callagent.agents.kernel import Vault
-from callagent.agents.tree.artifacts import Artifacts
-from callagent.agents.tree.content import Content, calls, parts, responses, text_content, texts
-from callagent.agents.tree.event import USER, Event
-from callagent.agents.tree.keepsakes import Keepsakes
-from callagent.agents.tree.node import LlmNode, Node
+from callagent.agents.tree.call_storage import Artifacts, CallStorage
+from callagent.agents.tree.events import USER, Content, Event, calls, parts, responses, text_content, texts
+from callagent.agents.tree.nodes import LlmNode, Node
 from callagent.agents.tree.state import TEMP, SharedState, State
 from callagent.agents.tree.transfer import keeps_conversation, transfer_targets
 
@@ -26,7 +24,7 @@ class Conversation:
         self.state = state
         self.vault = Vault()
         artifacts = Artifacts(shared.files(user), lambda files: shared.keep_files(user, files))
-        self.keepsakes = Keepsakes(artifacts, shared.memory, user)
+        self.storage = CallStorage(artifacts, shared.memory, user)
         self.events: list[Event] = []
         self.revised = 0
         """Events below this index are as the worker was told last; those from it on are new or corrected."""
@@ -50,7 +48,7 @@ class Conversation:
         keeps."""
         self._numbers, self._functions, self.vault = outer._numbers, outer._functions, outer.vault
         self._clock = outer._clock
-        self.keepsakes = outer.keepsakes
+        self.storage = outer.storage
 
     def append(self, event: Event) -> None:
         """Take an event into the history, and what it does into the state. Temporary keys are not the history's."""
@@ -67,10 +65,10 @@ class Conversation:
         changed, self._entered = self._entered is not node, node
         return changed
 
-    def take_caller(self, content: Content, invocation: str) -> None:
+    def take_caller(self, content: Content, invocation_id: str) -> None:
         """What the caller said or sent. A response without an identifier answers the newest call of its name."""
         self.append(Event(USER, {**content, "parts": [self._with_id(part) for part in parts(content)]},
-                          invocation=invocation))  # fmt: skip
+                          invocation_id=invocation_id))  # fmt: skip
 
     def active(self) -> Node:
         """The agent that goes on: the one that spoke last, as far as it keeps the conversation."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 
-from callagent.agents.tree.content import Content, Part, calls, parts, responses
-from callagent.agents.tree.event import USER, Event
+from callagent.agents.tree.events import USER, Content, Event, Part, calls, parts, responses
 
 _BEGIN, _END = "<<<BEGIN_QUOTED_AGENT_CONTENT>>>", "<<<END_QUOTED_AGENT_CONTENT>>>"
 _ELIDED = "<<<ELIDED_MARKER>>>"

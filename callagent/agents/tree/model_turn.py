@@ -10,14 +10,11 @@ from typing import Any, cast
 
 from callagent.agents.actions import ModelAnswered, StepEntered
 from callagent.agents.kernel import SentenceSplitter
-from callagent.agents.tree.content import Content, calls, responses
-from callagent.agents.tree.event import Actions, Event
-from callagent.agents.tree.failure import RunFailed
-from callagent.agents.tree.node import LlmNode, Point
-from callagent.agents.tree.output import SavedOutput
+from callagent.agents.tree.events import Actions, Content, Event, RunFailed, calls, responses
+from callagent.agents.tree.nodes import CallbackPoint, LlmNode, ToolKind
 from callagent.agents.tree.request import ModelRequest, build_request
-from callagent.agents.tree.run import Outcome, Run, held, raise_error
-from callagent.agents.tree.tool import ToolKind
+from callagent.agents.tree.run_context import Outcome, Run, held, raise_error
+from callagent.agents.tree.structured_output import SavedOutput
 from callagent.agents.tree.tool_calls import call_tools, parse_arguments
 from callagent.agents.tree.transfer import transfer_target
 from callagent.errors import AnswerWithheld, ProviderError
@@ -120,7 +117,7 @@ def _count(run: Run) -> None:
 async def _request(run: Run, node: LlmNode) -> ModelRequest:
     instruction = None
     if node.instruction is None:
-        answer = await held(run, run.code.instruction(run.scene(node)))
+        answer = await held(run, run.code.instruction(run.invocation(node)))
         raise_error(answer)
         instruction = str(answer.returned or "")
     conversation = run.conversation
@@ -130,17 +127,17 @@ async def _request(run: Run, node: LlmNode) -> ModelRequest:
         conversation.events,
         conversation.state.values,
         instruction,
-        conversation.keepsakes,
+        conversation.storage,
         run.user_content,
     )
 
 
 async def _before_model(run: Run, node: LlmNode, request: ModelRequest, actions: Actions) -> Content | None:
     """What a callback says in the model's place; `partial` words are said before the model's."""
-    if not node.callbacks.get(Point.BEFORE_MODEL):
+    if not node.callbacks.get(CallbackPoint.BEFORE_MODEL):
         return None
     answer = await held(
-        run, run.code.callbacks(run.scene(node), Point.BEFORE_MODEL, {"llm_request": request.as_plain()})
+        run, run.code.callbacks(run.invocation(node), CallbackPoint.BEFORE_MODEL, {"llm_request": request.as_plain()})
     )
     actions.take(answer.actions)
     raise_error(answer)
@@ -156,7 +153,7 @@ async def _before_model(run: Run, node: LlmNode, request: ModelRequest, actions:
 async def _ask(run: Run, node: LlmNode, request: ModelRequest, actions: Actions) -> tuple[Content, bool]:
     """The model's answer, and whether the caller has heard it already."""
     run.observe(request)
-    checked = bool(node.callbacks.get(Point.AFTER_MODEL))
+    checked = bool(node.callbacks.get(CallbackPoint.AFTER_MODEL))
     answer = Answer(asyncio.get_running_loop().time())
     # Branches would speak across each other, and what a callback may replace is not for the caller yet.
     answer.said = run.speaks and not run.branch and not checked and node.output_schema is None
@@ -165,7 +162,7 @@ async def _ask(run: Run, node: LlmNode, request: ModelRequest, actions: Actions)
     except AnswerWithheld as error:
         if answer.said and answer.parts:
             await _keep_said(run, node, answer, Actions())
-        content = await held(run, run.code.withheld(run.scene(node)))
+        content = await held(run, run.code.withheld(run.invocation(node)))
         if content is None:
             raise RunFailed(type(error).__name__, str(error)) from None
         return _with_ids(run, content), False
@@ -181,7 +178,7 @@ async def _ask(run: Run, node: LlmNode, request: ModelRequest, actions: Actions)
     if not checked:
         return answer.content, answer.said
     subject = {"llm_response": {"content": answer.content}}
-    after = await held(run, run.code.callbacks(run.scene(node), Point.AFTER_MODEL, subject))
+    after = await held(run, run.code.callbacks(run.invocation(node), CallbackPoint.AFTER_MODEL, subject))
     actions.take(after.actions)
     raise_error(after)
     changed = (after.subject.get("llm_response") or {}).get("content") or answer.content

@@ -6,21 +6,20 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from callagent.agents.tree.content import Content
-from callagent.agents.tree.node import Node, Point
-from callagent.agents.tree.tool import Tool
+from callagent.agents.tree.events import Content
+from callagent.agents.tree.nodes import CallbackPoint, Node, Tool
 
 if TYPE_CHECKING:
     from callagent.agents.tree.conversation import Conversation
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class Invocation:
     """Where in a turn code runs."""
 
     node: Node
     branch: str
-    invocation: str
+    invocation_id: str
     user_content: Content | None
 
 
@@ -60,25 +59,25 @@ class ProjectCode(Protocol):
     The conversation's state has changed when an answer comes; whoever asked appends an event that tells so.
     """
 
-    async def callbacks(self, scene: Scene, point: Point, subject: Mapping[str, Any]) -> CodeAnswer:
+    async def callbacks(self, invocation: Invocation, point: CallbackPoint, subject: Mapping[str, Any]) -> CodeAnswer:
         """The functions at a point, in order, until one has a result.
 
         `subject` has the arguments that the point's functions take beside the context.
         """
 
-    async def tools(self, scene: Scene, calls: Sequence[CodeCall], *, parallel: bool) -> list[CodeAnswer]:
+    async def tools(self, invocation: Invocation, calls: Sequence[CodeCall], *, parallel: bool) -> list[CodeAnswer]:
         """Tool calls with the tool callbacks around them; one answer each, in order."""
 
-    async def withheld(self, scene: Scene) -> Content | None:
+    async def withheld(self, invocation: Invocation) -> Content | None:
         """What is said and called in the place of an answer that the model's provider withheld as not safe.
 
         None: the turn fails.
         """
 
-    async def instruction(self, scene: Scene) -> CodeAnswer:
+    async def instruction(self, invocation: Invocation) -> CodeAnswer:
         """The instruction of an `LlmNode` that has none of its own."""
 
-    async def agent(self, scene: Scene, on_event: OnEvent, run_child: RunChild) -> CodeAnswer:
+    async def agent(self, invocation: Invocation, on_event: OnEvent, run_child: RunChild) -> CodeAnswer:
         """A run of a `CodeNode`."""
 
     def nested(self, conversation: Conversation) -> ProjectCode:

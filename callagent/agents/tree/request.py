@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from callagent.agents.tree.content import Content, as_messages, text_content, texts
-from callagent.agents.tree.event import Event
+from callagent.agents.kernel import PromptPosition
+from callagent.agents.tree.call_storage import Artifacts, CallStorage, readable
+from callagent.agents.tree.events import Content, Event, RunFailed, as_messages, text_content, texts
 from callagent.agents.tree.history import contents_for, current_contents
-from callagent.agents.tree.keepsakes import Adds, Keepsakes
-from callagent.agents.tree.node import LlmNode, Node
-from callagent.agents.tree.template import fill_in
-from callagent.agents.tree.tool import Tool, ToolKind
+from callagent.agents.tree.nodes import AddedContent, LlmNode, Node, Tool, ToolKind
 from callagent.agents.tree.transfer import transfer_instruction, transfer_targets, transfer_tool
 from callagent.models.protocol import Message, ModelSettings
 
@@ -93,7 +92,7 @@ def build_request(
     events: Sequence[Event],
     state: Mapping[str, Any],
     instruction: str | None,
-    keepsakes: Keepsakes | None = None,
+    storage: CallStorage | None = None,
     said: Content | None = None,
 ) -> ModelRequest:
     """What the agent would ask now. `instruction`: made by project code, final as it is; None: the agent's own.
@@ -101,7 +100,7 @@ def build_request(
 
     Raises `RunFailed` when a template names what the state does not have.
     """
-    kept = keepsakes or Keepsakes()
+    kept = storage or CallStorage()
     text = fill_in(node.instruction or "", state, node.name, kept.artifacts) if instruction is None else instruction
     targets = transfer_targets(node)
     tools = {tool.name: tool for tool in node.tools if tool.kind not in _NOT_OFFERED}
@@ -118,10 +117,10 @@ def build_request(
         system.append(transfer_instruction(node, targets))
     system += [tool.text for tool in node.tools]
     adds = {tool.adds for tool in node.tools}
-    if Adds.ARTIFACTS in adds:
+    if AddedContent.ARTIFACTS in adds:
         system.append(kept.artifact_instruction())
         contents += kept.loaded(contents)
-    if Adds.MEMORIES in adds and (memories := kept.memories(said)) is not None:
+    if AddedContent.MEMORIES in adds and (memories := kept.memories(said)) is not None:
         contents.insert(_last_words(contents), memories)
     return ModelRequest(
         system="\n\n".join(each for each in system if each),
@@ -153,3 +152,61 @@ def _last_words(contents: Sequence[Content]) -> int:
     while index and contents[index - 1].get("role") == "user" and texts(contents[index - 1]):
         index -= 1
     return index
+
+
+_VARIABLE = re.compile(r"(?<![$\{\\])\{+[^{}]*\}+")
+_SCOPES = ("app", "user", "temp")
+
+
+def fill_in(template: str, state: Mapping[str, Any], agent: str, artifacts: Artifacts | None = None) -> str:
+    """The template with its values. `{name?}` may be missing; raises `RunFailed` when `{name}` is.
+
+    What is no name is left as it stands, and so are `${name}` and `\\{name}`.
+    """
+
+    def value(found: re.Match[str]) -> str:
+        name = found.group().strip("{}").strip()
+        optional, name = name.endswith("?"), name.removesuffix("?")
+        if name.startswith("artifact."):
+            return _artifact(artifacts or Artifacts(), name.removeprefix("artifact."), optional, agent)
+        if not is_state_name(name):
+            return found.group()
+        if name in state:
+            return "" if state[name] is None else str(state[name])
+        if optional:
+            return ""
+        raise RunFailed("KeyError", repr(f"Context variable not found: `{name}` in agent '{agent}'."))
+
+    return _VARIABLE.sub(value, template)
+
+
+def is_state_name(name: str) -> bool:
+    scope, colon, rest = name.partition(":")
+    return rest.isidentifier() and scope in _SCOPES if colon else name.isidentifier()
+
+
+def _artifact(artifacts: Artifacts, name: str, optional: bool, agent: str) -> str:
+    found = artifacts.load(name)
+    if found is not None:
+        return readable(found, name)
+    if optional:
+        return ""
+    raise RunFailed("KeyError", repr(f"Artifact '{name}' not found in agent '{agent}'."))
+
+
+def tree_places(
+    root: Node, state: Mapping[str, Any], instruct: Callable[[LlmNode], str | None] = lambda node: None
+) -> Iterator[PromptPosition]:
+    """As a call with this state sees them; an instruction that needs more stands there as it is written.
+
+    `instruct` writes the instruction of an agent whose format does so for each request; None: the agent's own.
+    """
+    for node in root.walk():
+        if not isinstance(node, LlmNode):
+            continue
+        try:
+            request = build_request(node, "", (), state, instruct(node))
+        except RunFailed:
+            request = build_request(node, "", (), state, node.instruction or "")
+        tools = tuple(tool.for_model for tool in request.tools.values())
+        yield PromptPosition(root.name, node.name, request.system, tools)

@@ -10,18 +10,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from callagent.agents.actions import FunctionEnded, FunctionStarted, Listen
-from callagent.agents.tree.agent_tool import run_agent_tool
-from callagent.agents.tree.content import Part, response_part
-from callagent.agents.tree.event import USER, Actions, Event
-from callagent.agents.tree.failure import RunFailed
-from callagent.agents.tree.node import LlmNode, Point
-from callagent.agents.tree.output import SavedOutput
-from callagent.agents.tree.phone import run_phone_tool
+from callagent.agents.actions import Action, FunctionEnded, FunctionStarted, Listen, Say
+from callagent.agents.tree.conversation import Conversation
+from callagent.agents.tree.events import (
+    USER,
+    Actions,
+    Event,
+    Part,
+    RunFailed,
+    calls,
+    response_part,
+    responses,
+    text_content,
+    texts,
+)
+from callagent.agents.tree.nodes import CallbackPoint, LlmNode, Node, Tool, ToolKind
+from callagent.agents.tree.phone_tools import phone_ending
 from callagent.agents.tree.project_code import CodeAnswer, CodeCall
-from callagent.agents.tree.run import Run, raise_error
-from callagent.agents.tree.state import TEMP
-from callagent.agents.tree.tool import Tool, ToolKind
+from callagent.agents.tree.run_context import Run, raise_error
+from callagent.agents.tree.state import TEMP, SharedState, State
+from callagent.agents.tree.structured_output import SavedOutput, conform, parse_output
 
 RUNNING = {"status": "running"}
 """What the model is told of a call that it does not wait for."""
@@ -51,7 +59,7 @@ async def call_tools(
         run.leave(asyncio.create_task(_answer_later(run, node, tools, call, numbers[call["id"]], told)))
 
     async def in_code(group: Sequence[CodeCall]) -> None:
-        given = await run.code.tools(run.scene(node), group, parallel=len(group) > 1)
+        given = await run.code.tools(run.invocation(node), group, parallel=len(group) > 1)
         answers.update(zip([each.id for each in group], given, strict=True))
 
     async def here(call: Part) -> None:
@@ -106,7 +114,7 @@ async def _answer_later(
     """
     code_call = _code_call(tools, call)
     assert code_call is not None
-    (answer,) = await run.code.tools(run.scene(node), [code_call], parallel=False)
+    (answer,) = await run.code.tools(run.invocation(node), [code_call], parallel=False)
     await told.wait()
     await _ended(run, number, call, answer)
     response = {"error": ": ".join(answer.error)} if answer.error else as_result(answer.returned)
@@ -209,7 +217,7 @@ async def _call_here(run: Run, node: LlmNode, tools: Mapping[str, Tool], call: P
     tool = tools.get(call["name"])
     described = tool or Tool(call["name"], ToolKind.UNAVAILABLE, "Tool not found")
     subject = {"tool": described.declaration, "args": copy.deepcopy(call.get("args") or {}), "call_id": call["id"]}
-    before = await _callbacks(run, node, Point.BEFORE_TOOL, subject)
+    before = await _callbacks(run, node, CallbackPoint.BEFORE_TOOL, subject)
     arguments = before.subject.get("args", subject["args"])
     answer = before
     if before.returned is None and before.error is None:
@@ -217,17 +225,17 @@ async def _call_here(run: Run, node: LlmNode, tools: Mapping[str, Tool], call: P
         answer = _joined(before, answer)
     if answer.error is None and tool is not None and tool.kind is not ToolKind.CLIENT:
         subject = {**subject, "args": arguments, "tool_response": answer.returned}
-        after = await _callbacks(run, node, Point.AFTER_TOOL, subject)
+        after = await _callbacks(run, node, CallbackPoint.AFTER_TOOL, subject)
         returned = answer.returned if after.returned is None else after.returned
         answer = replace(_joined(answer, after), returned=returned)
     answer.duration_ms = (asyncio.get_running_loop().time() - started) * 1000
     return answer
 
 
-async def _callbacks(run: Run, node: LlmNode, point: Point, subject: Mapping[str, Any]) -> CodeAnswer:
+async def _callbacks(run: Run, node: LlmNode, point: CallbackPoint, subject: Mapping[str, Any]) -> CodeAnswer:
     if not node.callbacks.get(point):
         return CodeAnswer()
-    return await run.code.callbacks(run.scene(node), point, subject)
+    return await run.code.callbacks(run.invocation(node), point, subject)
 
 
 def _joined(first: CodeAnswer, second: CodeAnswer) -> CodeAnswer:
@@ -264,7 +272,8 @@ async def _carry_out(run: Run, node: LlmNode, tools: Mapping[str, Tool], tool: T
         case ToolKind.AGENT:
             return await run_agent_tool(run, tool, call["args"])
         case _:
-            return run_phone_tool(run, tool, call["args"])
+            run.decide(phone_ending(tool, call["args"]))
+            return CodeAnswer({"status": "ok"}, actions={"skip_summarization": True})
 
 
 def _missing(tool: Tool, arguments: Mapping[str, Any]) -> str:
@@ -276,3 +285,84 @@ def _missing(tool: Tool, arguments: Mapping[str, Any]) -> str:
         + "\n".join(required)
         + "\nYou could retry calling this tool, but it is IMPORTANT for you to provide all the mandatory parameters."
     )
+
+
+async def run_agent_tool(run: Run, tool: Tool, arguments: Mapping[str, Any]) -> CodeAnswer:
+    """Raises `RunFailed` when the agent fails."""
+    node = tool.agent
+    try:
+        text = _request(arguments, _input_schema(node))
+    except ValueError as error:
+        return CodeAnswer({"error": f"The arguments of `{tool.name}()` are not as declared: {error}."})
+    state = State(run.conversation.state.values)
+    conversation = Conversation(node, state, SharedState(), "")
+    conversation.count_on(run.conversation)
+    content = text_content("user", text)
+    conversation.take_caller(content, run.invocation_id)
+    code = run.code.nested(conversation)
+    inner = replace(
+        run,
+        conversation=conversation,
+        code=code,
+        branch="",
+        speaks=False,
+        nested=False,
+        user_content=content,
+        emit=_without_speech(run),
+    )
+    try:
+        await run.run_agent(inner, node)
+    finally:
+        await code.close()
+    actions: dict[str, Any] = {"state_delta": {}, "removed": []}
+    result, said = "", False
+    for event in conversation.events:
+        actions["state_delta"].update(event.actions.state_delta)
+        actions["removed"] += event.actions.removed
+        if event.author != USER and event.content is not None:
+            result, said = "\n".join(texts(event.content)), True
+    if pending := _unanswered(conversation):
+        # Its events are gone when the tool has answered: nobody could take the late result.
+        result = f"Error: agent '{node.name}' stopped waiting on {', '.join(pending)}, which cannot answer here."
+        return CodeAnswer(result, actions=actions)
+    actions["skip_summarization"] = tool.skip_summarization
+    return CodeAnswer(parse_output(result, _output_schema(node) if said else None), actions=actions)
+
+
+def _request(arguments: Mapping[str, Any], schema: Mapping[str, Any] | None) -> str:
+    """What the agent is told. Raises `ValueError`."""
+    if schema is not None:
+        return json.dumps(conform(dict(arguments), schema), ensure_ascii=False, separators=(",", ":"))
+    if "request" in arguments:
+        return str(arguments["request"])
+    return json.dumps(arguments, ensure_ascii=False, sort_keys=True)
+
+
+def _input_schema(node: Node) -> Mapping[str, Any] | None:
+    """That of the agent that begins."""
+    while not isinstance(node, LlmNode) and node.children:
+        node = node.children[0]
+    return node.input_schema if isinstance(node, LlmNode) else None
+
+
+def _output_schema(node: Node) -> Mapping[str, Any] | None:
+    """That of the agent that ends."""
+    while not isinstance(node, LlmNode) and node.children:
+        node = node.children[-1]
+    return node.output_schema if isinstance(node, LlmNode) else None
+
+
+def _unanswered(conversation: Conversation) -> list[str]:
+    """The tools whose results were to come later, and did not."""
+    events = conversation.events
+    answered = {each["id"] for event in events for each in responses(event.content)}
+    asked = [each for event in events for each in calls(event.content) if each["id"] in event.long_running]
+    return [each["name"] for each in asked if each["id"] not in answered]
+
+
+def _without_speech(run: Run) -> Any:
+    async def emit(action: Action) -> None:
+        if not isinstance(action, Say):
+            await run.emit(action)
+
+    return emit

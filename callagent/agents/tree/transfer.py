@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from callagent.agents.tree.failure import RunFailed
-from callagent.agents.tree.node import LlmNode, Node
-from callagent.agents.tree.tool import Tool, ToolKind
+from callagent.agents.tree.events import RunFailed
+from callagent.agents.tree.nodes import LlmNode, Node, Tool, ToolKind
 
 TRANSFER = "transfer_to_agent"
 # The sentences below are part of the format: an agent tree was tuned with them.

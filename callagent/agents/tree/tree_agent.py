@@ -9,15 +9,13 @@ from typing import Any
 
 from callagent.agents.actions import Action, FunctionEnded, FunctionStarted, Handoff, HangUp, Listen, Say
 from callagent.agents.protocol import AgentRecord, CallerTurn, HandoffFailed
-from callagent.agents.tree.content import Content, text_content
 from callagent.agents.tree.conversation import Conversation
-from callagent.agents.tree.event import Event
-from callagent.agents.tree.failure import RunFailed
-from callagent.agents.tree.node import LlmNode
-from callagent.agents.tree.outbox import Outbox
+from callagent.agents.tree.events import Content, Event, RunFailed, text_content
+from callagent.agents.tree.nodes import LlmNode
 from callagent.agents.tree.project_code import ProjectCode
 from callagent.agents.tree.request import ModelRequest
-from callagent.agents.tree.run import Ending, Run, run_agent
+from callagent.agents.tree.run import run_agent
+from callagent.agents.tree.run_context import Ending, Run
 from callagent.agents.tree.settings import TreeSettings
 from callagent.call_info import NO_HEADERS, EndReason
 from callagent.log import get_logger
@@ -95,13 +93,13 @@ class TreeAgent:
 
     async def answer(self, content: Content) -> Actions:
         """One turn on what the caller said, or on late results of long-running tools."""
-        invocation = f"turn-{self._turns}"
-        self.conversation.take_caller(content, invocation)
+        invocation_id = f"turn-{self._turns}"
+        self.conversation.take_caller(content, invocation_id)
         self._turn_began = len(self.conversation.events)
         self.failure = None
         self._decided = []
-        outbox = Outbox()
-        running = asyncio.create_task(self._run(outbox, invocation, content, self._decided.append))
+        outbox = ActionQueue()
+        running = asyncio.create_task(self._run(outbox, invocation_id, content, self._decided.append))
         try:
             async for action in outbox.actions():
                 yield action
@@ -125,7 +123,7 @@ class TreeAgent:
     async def end(self, reason: EndReason, attempt: int, headers: Mapping[str, str] = NO_HEADERS) -> bool:
         await self._settle()
         if any(tool.remembers for node in self.conversation.root.walk() for tool in getattr(node, "tools", ())):
-            self.conversation.keepsakes.remember(self.conversation.events)
+            self.conversation.storage.remember(self.conversation.events)
         return True
 
     async def close(self) -> None:
@@ -156,7 +154,9 @@ class TreeAgent:
         self._silences = 0 if text else self._silences + turn.counts_as_silence
         return text_content("user", text or self._settings.no_input_text)
 
-    async def _run(self, outbox: Outbox, invocation: str, content: Content, decide: Callable[[Ending], None]) -> None:
+    async def _run(
+        self, outbox: ActionQueue, invocation_id: str, content: Content, decide: Callable[[Ending], None]
+    ) -> None:
         conversation = self.conversation
         run = Run(
             conversation=conversation,
@@ -164,12 +164,13 @@ class TreeAgent:
             model=self._model,
             settings=self._settings,
             emit=outbox.put,
-            invocation=invocation,
+            invocation_id=invocation_id,
             user_content=content,
             observe=self._observe,
             hold=lambda task: self._keep(task, self._held),
             leave=lambda task: self._keep(task, self._left),
             decide=decide,
+            run_agent=run_agent,
             nested=self.nested,
         )
         first = conversation.active()
@@ -179,7 +180,7 @@ class TreeAgent:
             self.failure = failure
             log.error("turn_failed", agent=(failure.agent or first).name, kind=failure.kind, error=failure.text)
             if isinstance(first, LlmNode) and not failure.told:
-                told = Event(failure.author, invocation=invocation, error=(failure.kind, failure.text))
+                told = Event(failure.author, invocation_id=invocation_id, error=(failure.kind, failure.text))
                 conversation.append(told)
         finally:
             conversation.state.drop_temporary()
@@ -220,3 +221,45 @@ class TreeAgent:
         """Wait for what an interrupted turn left running; bounded by the deadlines of what it does."""
         while self._held:
             await asyncio.wait(set(self._held))
+
+
+_AHEAD = 8
+"""Actions that the turn may be ahead of what was taken: words must not be made faster than they can be stopped."""
+_KEPT = 200
+
+
+class ActionQueue:
+    """Filled by the turn's task, emptied by `actions()`."""
+
+    def __init__(self) -> None:
+        self._queue: asyncio.Queue[Action | None] = asyncio.Queue(_AHEAD)
+        self._closed = False
+        self.spoke = False
+        self.late: list[FunctionStarted | FunctionEnded] = []
+        """What nobody has heard of because the turn was interrupted."""
+
+    async def put(self, action: Action) -> None:
+        self.spoke = self.spoke or isinstance(action, Say)
+        if not self._closed:
+            await self._queue.put(action)
+        if self._closed:
+            self._keep(action)
+
+    async def finish(self) -> None:
+        """Nothing more will come."""
+        if not self._closed:
+            await self._queue.put(None)
+
+    async def actions(self) -> AsyncIterator[Action]:
+        while (action := await self._queue.get()) is not None:
+            yield action
+
+    def close(self) -> None:
+        """Nobody takes anything any more. Who waits in `put` goes on."""
+        self._closed = True
+        while not self._queue.empty():
+            self._keep(self._queue.get_nowait())
+
+    def _keep(self, action: Action | None) -> None:
+        if isinstance(action, FunctionStarted | FunctionEnded) and len(self.late) < _KEPT:
+            self.late.append(action)

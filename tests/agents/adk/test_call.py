@@ -52,7 +52,7 @@ def play(project: Path) -> tuple[CallRecord, FakeLeg, list[TransferTarget]]:
         targets.append(TransferTarget(handoff.destination, "sip:people@192.0.2.1", handoff.method, handoff.headers))
         return targets[-1]
 
-    async def scene() -> tuple[CallRecord, FakeLeg, list[TransferTarget]]:
+    async def invocation() -> tuple[CallRecord, FakeLeg, list[TransferTarget]]:
         loop = asyncio.get_running_loop()
         leg = FakeLeg()
         # A question, and an interruption of the long answer after the digits.
@@ -72,7 +72,7 @@ def play(project: Path) -> tuple[CallRecord, FakeLeg, list[TransferTarget]]:
         record = await Call(leg, loaded, make_turn_manager, services, CallSettings()).run()
         return record, leg, targets
 
-    return run(scene())
+    return run(invocation())
 
 
 def test_a_call_goes_through_transfer_digits_barge_in_and_handoff(tmp_path: Path) -> None:

@@ -17,10 +17,9 @@ from contextlib import redirect_stdout
 from datetime import UTC, datetime
 from typing import Any
 
-from callagent.agents.adk.adk_project import AdkProject
+from callagent.agents.adk.project import AdkProject
 from callagent.agents.tree import Event, ModelRequest, TreeAgent
-from callagent.agents.tree.content import Content, parts, text_content
-from callagent.agents.tree.event import USER
+from callagent.agents.tree.events import USER, Content, parts, text_content
 from callagent.call_info import CallInfo
 
 Turn = str | Mapping[str, Any]

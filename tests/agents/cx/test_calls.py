@@ -13,7 +13,7 @@ import pytest
 from callagent.agents import Handoff, HangUp, Listen
 from callagent.agents.cx import check_cx_app
 from callagent.agents.tree import TreeSettings
-from callagent.agents.tree.content import responses
+from callagent.agents.tree.events import responses
 from callagent.workers import ProcessPool
 from tests.agents.cx.support import driven, write_app
 from tests.agents.driving import results, words

@@ -9,13 +9,13 @@ from typing import Any
 
 from callagent.agents import Action, CallerTurn
 from callagent.agents.tree import (
+    CallbackPoint,
     CodeAnswer,
     CodeCall,
     Conversation,
+    Invocation,
     LlmNode,
     Node,
-    Point,
-    Scene,
     SharedState,
     State,
     Tool,
@@ -33,26 +33,28 @@ Function = Callable[[dict[str, Any]], Awaitable[Any]]
 class Functions:
     """Project code: callbacks and tools by name, all of them recorded."""
 
-    at: dict[tuple[str, Point], Callable[[Scene, Mapping[str, Any]], CodeAnswer]] = field(default_factory=dict)
+    at: dict[tuple[str, CallbackPoint], Callable[[Invocation, Mapping[str, Any]], CodeAnswer]] = field(
+        default_factory=dict
+    )
     named: dict[str, Function] = field(default_factory=dict)
     agents: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     seen: list[str] = field(default_factory=list)
     conversation: Conversation | None = None
 
-    async def callbacks(self, scene: Scene, point: Point, subject: Mapping[str, Any]) -> CodeAnswer:
-        self.seen.append(f"{scene.node.name}.{point.value}")
-        answer = self.at[scene.node.name, point](scene, subject)
+    async def callbacks(self, invocation: Invocation, point: CallbackPoint, subject: Mapping[str, Any]) -> CodeAnswer:
+        self.seen.append(f"{invocation.node.name}.{point.value}")
+        answer = self.at[invocation.node.name, point](invocation, subject)
         return self._done(answer)
 
-    async def tools(self, scene: Scene, calls: Sequence[CodeCall], *, parallel: bool) -> list[CodeAnswer]:
+    async def tools(self, invocation: Invocation, calls: Sequence[CodeCall], *, parallel: bool) -> list[CodeAnswer]:
         self.seen.append(("+" if parallel else ",").join(call.tool.name for call in calls))
         return [self._done(CodeAnswer(await self.named[call.tool.name](dict(call.arguments)))) for call in calls]
 
-    async def instruction(self, scene: Scene) -> CodeAnswer:
-        return CodeAnswer(f"I am {scene.node.name}.")
+    async def instruction(self, invocation: Invocation) -> CodeAnswer:
+        return CodeAnswer(f"I am {invocation.node.name}.")
 
-    async def agent(self, scene: Scene, on_event: Any, run_child: Any) -> CodeAnswer:
-        for event in self.agents[scene.node.name]:
+    async def agent(self, invocation: Invocation, on_event: Any, run_child: Any) -> CodeAnswer:
+        for event in self.agents[invocation.node.name]:
             await on_event(event)
         return CodeAnswer()
 

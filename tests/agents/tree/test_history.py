@@ -2,8 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from callagent.agents.tree.content import as_messages
-from callagent.agents.tree.event import Event
+from callagent.agents.tree.events import Event, as_messages
 from callagent.agents.tree.history import contents_for, current_contents
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from callagent.agents.tree.merge import Change, merge_changes
+from callagent.agents.tree.state import Change, merge_changes
 
 BEFORE = {"form": {"filled": {"a": 1}, "open": ["b"]}, "n": 1}
 

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from callagent.agents.tree import (
+    CallbackPoint,
     CodeAnswer,
     CodeNode,
     LoopNode,
     ParallelNode,
-    Point,
     SequentialNode,
     Tool,
     ToolKind,
@@ -98,23 +98,23 @@ async def test_a_child_that_escalates_ends_its_parallel_siblings() -> None:
 
 
 async def test_a_before_agent_result_takes_the_place_of_the_agent() -> None:
-    root = llm("root", callbacks={Point.BEFORE_AGENT: 1, Point.AFTER_AGENT: 1})
-    code = Functions(at={("root", Point.BEFORE_AGENT): lambda scene, subject: CodeAnswer(said("closed"))})
+    root = llm("root", callbacks={CallbackPoint.BEFORE_AGENT: 1, CallbackPoint.AFTER_AGENT: 1})
+    code = Functions(at={("root", CallbackPoint.BEFORE_AGENT): lambda invocation, subject: CodeAnswer(said("closed"))})
     async with driven(root, code=code) as tree:
         assert words(await tree.says("go")) == ["closed"]
         assert code.seen == ["root.before_agent"]
 
 
 async def test_callbacks_run_at_their_six_points_and_a_change_without_words_is_an_event() -> None:
-    def change(scene: Any, subject: Any) -> CodeAnswer:
+    def change(invocation: Any, subject: Any) -> CodeAnswer:
         return CodeAnswer(subject=subject, actions={"state_delta": {"changed": True, "temp:t": 1}})
 
     async def tool(arguments: dict[str, Any]) -> str:
         return "done"
 
-    points = {point: 1 for point in Point if "tool" not in point.value}
+    points = {point: 1 for point in CallbackPoint if "tool" not in point.value}
     root = llm("root", tools=(code_tool("tool"),), callbacks=points)
-    code = Functions(at={("root", point): change for point in Point}, named={"tool": tool})
+    code = Functions(at={("root", point): change for point in CallbackPoint}, named={"tool": tool})
     async with driven(root, {"calls": [{"name": "tool"}]}, {"text": "bye"}, code=code) as tree:
         assert words(await tree.says("go")) == ["bye"]
         assert code.seen == [
@@ -133,8 +133,10 @@ async def test_the_model_is_not_asked_when_a_callback_answers_and_its_calls_are_
     async def tool(arguments: dict[str, Any]) -> Any:
         return arguments["n"] + 1
 
-    root = llm("root", tools=(code_tool("tool"),), callbacks={Point.BEFORE_MODEL: 1})
-    code = Functions(at={("root", Point.BEFORE_MODEL): lambda scene, subject: answers.pop(0)}, named={"tool": tool})
+    root = llm("root", tools=(code_tool("tool"),), callbacks={CallbackPoint.BEFORE_MODEL: 1})
+    code = Functions(
+        at={("root", CallbackPoint.BEFORE_MODEL): lambda invocation, subject: answers.pop(0)}, named={"tool": tool}
+    )
     async with driven(root, code=code) as tree:
         assert words(await tree.says("go")) == ["ok"]
         responses = tree.agent.conversation.events[2].content
@@ -143,9 +145,13 @@ async def test_the_model_is_not_asked_when_a_callback_answers_and_its_calls_are_
 
 
 async def test_partial_words_of_a_callback_are_said_before_the_models() -> None:
-    root = llm("root", callbacks={Point.BEFORE_MODEL: 1})
+    root = llm("root", callbacks={CallbackPoint.BEFORE_MODEL: 1})
     code = Functions(
-        at={("root", Point.BEFORE_MODEL): lambda scene, subject: CodeAnswer({**said("One moment."), "partial": True})}
+        at={
+            ("root", CallbackPoint.BEFORE_MODEL): lambda invocation, subject: CodeAnswer(
+                {**said("One moment."), "partial": True}
+            )
+        }
     )
     async with driven(root, {"text": "Here."}, code=code) as tree:
         assert words(await tree.says("go")) == ["One moment.", "Here."]
@@ -153,8 +159,8 @@ async def test_partial_words_of_a_callback_are_said_before_the_models() -> None:
 
 async def test_a_callback_that_answers_for_ever_is_stopped() -> None:
     called = {"parts": [{"function_call": {"name": "unknown", "args": {}}}]}
-    root = llm("root", callbacks={Point.BEFORE_MODEL: 1})
-    code = Functions(at={("root", Point.BEFORE_MODEL): lambda scene, subject: CodeAnswer(called)})
+    root = llm("root", callbacks={CallbackPoint.BEFORE_MODEL: 1})
+    code = Functions(at={("root", CallbackPoint.BEFORE_MODEL): lambda invocation, subject: CodeAnswer(called)})
     async with driven(root, code=code, settings=TreeSettings(max_model_calls=10)) as tree:
         await tree.says("go")
         assert tree.agent.failure is not None
@@ -196,11 +202,13 @@ async def test_a_model_that_says_nothing_leaves_no_silence() -> None:
 
 
 PASS_ON = {"calls": [{"name": "transfer_to_agent", "arguments": {"agent_name": "other"}}]}
-NOTED = {Point.AFTER_AGENT: 1}
+NOTED = {CallbackPoint.AFTER_AGENT: 1}
 
 
 def noting() -> Functions:
-    return Functions(at={(name, Point.AFTER_AGENT): lambda scene, subject: CodeAnswer() for name in ("root", "other")})
+    return Functions(
+        at={(name, CallbackPoint.AFTER_AGENT): lambda invocation, subject: CodeAnswer() for name in ("root", "other")}
+    )
 
 
 async def test_an_agent_that_gave_the_conversation_away_is_done() -> None:

@@ -36,7 +36,7 @@ def test_the_model_goes_on_while_an_asynchronous_tool_runs_and_learns_the_result
         await asyncio.sleep(30)
         return "found"
 
-    async def scene() -> None:
+    async def invocation() -> None:
         root = llm("root", tools=(code_tool("search", asynchronous=True),))
         code = Functions(named={"search": search})
         entries = ({"calls": [{"name": "search"}]}, {"text": "I am searching."}, {"text": "Wait."}, {"text": "Here."})
@@ -54,7 +54,7 @@ def test_the_model_goes_on_while_an_asynchronous_tool_runs_and_learns_the_result
             assert "running" not in str(tree.model.messages())
             assert "found" in str(tree.model.messages())
 
-    run(scene())
+    run(invocation())
 
 
 async def test_an_asynchronous_tool_ends_with_the_call() -> None:

@@ -4,9 +4,10 @@ import json
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from callagent.agents import CallerTurn, Say
-from callagent.agents.tree import CodeCall, Conversation, Scene, SharedState, State
-from callagent.agents.tree.worker_code import WorkerCode
+from callagent.agents.actions import Say
+from callagent.agents.protocol import CallerTurn
+from callagent.agents.tree import CodeCall, Conversation, Invocation, SharedState, State
+from callagent.agents.tree.worker_client import WorkerClient
 from callagent.errors import ProviderTimeout
 from callagent.models import Delta, Message, ModelSettings, Tool
 from tests.agents.tree.support import code_tool, driven, llm
@@ -61,9 +62,9 @@ async def test_a_tool_gets_the_digits_and_nothing_that_it_gives_back_has_them() 
     root, lease = llm("root"), EchoLease()
     conversation = Conversation(root, State(), SharedState(), "caller")
     name = conversation.vault.put("4929001")
-    code = WorkerCode(lease, conversation, 1.0, 1.0)
+    code = WorkerClient(lease, conversation, 1.0, 1.0)
     call = CodeCall(code_tool("pay"), "1", {"card": name})
-    (answer,) = await code.tools(Scene(root, "", "", None), [call], parallel=False)
+    (answer,) = await code.tools(Invocation(root, "", "", None), [call], parallel=False)
     assert lease.requests[0]["calls"][0]["args"] == {"card": "4929001"}
     assert answer.returned == {"card": name}
     assert "4929001" not in str((answer, conversation.state.values))

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from callagent.agents.adk.runtime.contexts import Event, InvocationContext
-from callagent.agents.adk.runtime.genai import GenerateContentConfig
+from callagent.agents.adk.runtime.genai_types import GenerateContentConfig
 
 Callbacks = Callable[..., Any] | list[Callable[..., Any]] | None
 
@@ -98,3 +98,20 @@ def kind_of(agent: BaseAgent) -> str:
     if type(agent)._run_async_impl is not BaseAgent._run_async_impl:
         return "code"
     return next((kind for known, kind in KINDS.items() if isinstance(agent, known)), "code")
+
+
+class BaseLlm(BaseModel):
+    model_config = ConfigDict(extra="allow", arbitrary_types_allowed=True)
+    model: str
+
+
+class LiteLlm(BaseLlm):
+    """Its names are `provider/model`."""
+
+
+class Gemini(BaseLlm):
+    model: str = ""
+
+
+class Claude(BaseLlm):
+    model: str = ""

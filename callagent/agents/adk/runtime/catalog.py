@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from pydantic.errors import PydanticUserError
 
-from callagent.agents.adk.config import ROOT_FILE, AgentConfig, ToolConfig, load_config
-from callagent.agents.adk.fields import EFFECTIVE, flag, snake_case, whole_number
-from callagent.agents.adk.names import MCP_TOOLSETS, PHONE
-from callagent.agents.adk.runtime import agents, stand_ins
+from callagent.agents.adk.format import (
+    EFFECTIVE,
+    MCP_TOOLSETS,
+    PHONE,
+    ROOT_FILE,
+    AgentConfig,
+    ToolConfig,
+    absolute,
+    flag,
+    load_config,
+    snake_case,
+    whole_number,
+)
+from callagent.agents.adk.runtime import agents, google_modules
 from callagent.agents.adk.runtime.declarations import schema_of
-from callagent.agents.adk.runtime.describe import Describer, with_sets
-from callagent.agents.adk.runtime.genai import GenerateContentConfig
+from callagent.agents.adk.runtime.description import Describer, SetFailed, with_sets
+from callagent.agents.adk.runtime.genai_types import GenerateContentConfig
 from callagent.agents.adk.runtime.mcp_toolset import McpToolset, is_mcp_set
-from callagent.agents.adk.runtime.modules import PackageSpace
 from callagent.agents.adk.runtime.tools import (
     UNAVAILABLE,
     AgentTool,
@@ -26,25 +36,17 @@ from callagent.agents.adk.runtime.tools import (
     ExampleTool,
     FunctionTool,
     LongRunningFunctionTool,
+    PhoneTool,
     ToolArgsConfig,
     as_tool,
 )
-from callagent.agents.adk.runtime.toolsets import SetFailed
 from callagent.agents.kernel import Findings
-from callagent.agents.kernel.runtime import error_message, remedy_of
+from callagent.agents.kernel.runtime import ModuleSpace, error_message, remedy_of
 
 _PLAIN_KEYS = (
     "instruction", "static_instruction", "model", "output_key", "include_contents", "disallow_transfer_to_parent",
     "disallow_transfer_to_peers",
 )  # fmt: skip
-
-
-class PhoneTool(BaseTool):
-    """Carried out by the engine: `callagent.hang_up`, `callagent.hand_off`, `callagent.collect_digits`."""
-
-    def __init__(self, name: str, options: Mapping[str, Any]) -> None:
-        super().__init__(name=name, description="")
-        self.options = dict(options)
 
 
 class ReferenceFailed(Exception):
@@ -247,7 +249,7 @@ class Catalog:
         if tool.name.rpartition(".")[2] in MCP_TOOLSETS:
             return McpToolset
         path = tool.name if "." in tool.name else f"google.adk.tools.{tool.name}"
-        found = stand_ins.built_in(path)
+        found = google_modules.built_in(path)
         if found is None:
             found = UNAVAILABLE.get(tool.name.rpartition(".")[2])
         if found is None:
@@ -297,3 +299,35 @@ def _generation(data: Any) -> GenerateContentConfig | None:
         return None
     named = {snake_case(str(key)): value for key, value in data.items()}
     return GenerateContentConfig(**{key: named[key] for key in EFFECTIVE if named.get(key) is not None})
+
+
+class PackageSpace(ModuleSpace):
+    """The modules of one project: its folder is a package, as if the folder above were on the path."""
+
+    def __init__(self, project: Path) -> None:
+        super().__init__(project.parent)
+        self._package = project.name
+
+    def find(self, path: str) -> Any:
+        """What a dotted path names: the longest module, then attributes. Raises what the import raises."""
+        parts = absolute(path, self._package).split(".")
+        for length in range(len(parts) - 1, 0, -1):
+            name = ".".join(parts[:length])
+            if length > 1 and not self._is_module(parts[:length]):
+                continue
+            found: Any = self.module(name)
+            for part in parts[length:]:
+                found = getattr(found, part)
+                if isinstance(found, ModuleType) and not found.__name__.startswith(f"{self._prefix}."):
+                    # What a module of the project imports is not the project's.
+                    raise AttributeError(f"'{path}' leads out of the project")
+            return found
+        raise AttributeError(f"'{path}' names nothing")
+
+    def _is_module(self, parts: list[str]) -> bool:
+        place = self._root.joinpath(*parts)
+        return place.is_dir() or place.with_name(f"{place.name}.py").is_file()
+
+    def _resolve(self, name: str, package: str) -> str | None:
+        head = name.partition(".")[0]
+        return f"{self._prefix}.{name}" if head == self._package else None

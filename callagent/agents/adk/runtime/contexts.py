@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from callagent.agents.adk.runtime.genai import (
+from callagent.agents.adk.runtime.genai_types import (
     Content,
     FunctionCall,
     FunctionResponse,
@@ -16,7 +16,7 @@ from callagent.agents.adk.runtime.genai import (
     Part,
     plain,
 )
-from callagent.agents.tree.keepsakes import ASKED
+from callagent.agents.tree import STORAGE_REQUEST
 from callagent.agents.tree.runtime import LiveState
 
 
@@ -102,13 +102,13 @@ class Session:
 
 
 class ReadonlyContext:
-    def __init__(self, session: Session, agent_name: str, scene: Mapping[str, Any]) -> None:
+    def __init__(self, session: Session, agent_name: str, invocation: Mapping[str, Any]) -> None:
         self.session = session
         self.agent_name = agent_name
-        self.invocation_id = str(scene.get("invocation_id") or "")
-        content = scene.get("user_content")
+        self.invocation_id = str(invocation.get("invocation_id") or "")
+        content = invocation.get("user_content")
         self.user_content = Content.model_validate(content) if content else None
-        self.branch = scene.get("branch") or None
+        self.branch = invocation.get("branch") or None
 
     @property
     def state(self) -> LiveState:
@@ -120,8 +120,8 @@ class ReadonlyContext:
 
 
 class CallbackContext(ReadonlyContext):
-    def __init__(self, session: Session, agent_name: str, scene: Mapping[str, Any]) -> None:
-        super().__init__(session, agent_name, scene)
+    def __init__(self, session: Session, agent_name: str, invocation: Mapping[str, Any]) -> None:
+        super().__init__(session, agent_name, invocation)
         self.actions = EventActions()
         self.ask: Callable[[dict[str, Any]], Any] = _nobody
         """Asks the core; set by whoever makes the context."""
@@ -147,7 +147,7 @@ class CallbackContext(ReadonlyContext):
         self._kept("remember")
 
     def _kept(self, what: str, **more: Any) -> Any:
-        return self.ask({"type": ASKED, "ask": True, "what": what, **more})
+        return self.ask({"type": STORAGE_REQUEST, "ask": True, "what": what, **more})
 
 
 class ToolContext(CallbackContext):
@@ -155,9 +155,9 @@ class ToolContext(CallbackContext):
     """That the tool may take; None: nobody says."""
 
     def __init__(
-        self, session: Session, agent_name: str, scene: Mapping[str, Any], function_call_id: str | None = None
+        self, session: Session, agent_name: str, invocation: Mapping[str, Any], function_call_id: str | None = None
     ) -> None:
-        super().__init__(session, agent_name, scene)
+        super().__init__(session, agent_name, invocation)
         self.function_call_id = function_call_id
 
 
@@ -168,8 +168,8 @@ def _nobody(message: dict[str, Any]) -> Any:
 class InvocationContext(ToolContext):
     """What an agent class of the project gets."""
 
-    def __init__(self, session: Session, agent: Any, scene: Mapping[str, Any]) -> None:
-        super().__init__(session, agent.name, scene)
+    def __init__(self, session: Session, agent: Any, invocation: Mapping[str, Any]) -> None:
+        super().__init__(session, agent.name, invocation)
         self.agent = agent
         self.end_invocation = False
         self.run_child: Callable[[Any], AsyncIterator[Event]]

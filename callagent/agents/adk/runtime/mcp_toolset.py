@@ -6,6 +6,7 @@ Nobody is asked while the project is imported: a server that is away must not ke
 from __future__ import annotations
 
 import asyncio
+import base64
 import inspect
 import os
 from collections.abc import Callable, Mapping
@@ -13,10 +14,9 @@ from typing import Any, TypeGuard
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from callagent.agents.adk.names import ALLOW_PROGRAMS
+from callagent.agents.adk.format import ALLOW_PROGRAMS, snake_case
 from callagent.agents.adk.runtime.contexts import ToolContext
-from callagent.agents.adk.runtime.genai import FunctionDeclaration
-from callagent.agents.adk.runtime.mcp_auth import auth_headers
+from callagent.agents.adk.runtime.genai_types import FunctionDeclaration
 from callagent.agents.adk.runtime.tools import BaseTool, BaseToolset, ToolArgsConfig
 from callagent.agents.mcp import HttpWire, McpFailed, McpServer, ProgramWire, SseWire, Wire
 from callagent.agents.mcp import McpTool as Declared
@@ -227,3 +227,46 @@ def _parameters(given: Any) -> Parameters:
 def is_mcp_set(value: Any) -> TypeGuard[McpToolset]:
     """A project's own class may make its list in another manner: that one is asked as every set is."""
     return isinstance(value, McpToolset) and type(value).get_tools is McpToolset.get_tools
+
+
+def auth_headers(scheme: Any, credential: Any) -> dict[str, str]:
+    """Of maps, or of objects with the same fields. Raises ValueError, without what is secret."""
+    given = _plain(credential)
+    if not given:
+        if scheme is None:
+            return {}
+        raise ValueError("'auth_scheme' is there and 'auth_credential' is not")
+    if token := _plain(given.get("oauth2")).get("access_token"):
+        return {"Authorization": f"Bearer {token}"}
+    if http := _plain(given.get("http")):
+        return _of_http(http)
+    if key := given.get("api_key"):
+        return _of_key(_plain(scheme), str(key))
+    raise ValueError("'auth_credential' has no token and no key; none is fetched from elsewhere")
+
+
+def _of_http(http: Mapping[str, Any]) -> dict[str, str]:
+    """RFC 7617 §2 for `basic`, RFC 6750 §2.1 for `bearer`."""
+    scheme, secrets = str(http.get("scheme") or ""), _plain(http.get("credentials"))
+    more = {str(name): str(value) for name, value in (http.get("additional_headers") or {}).items()}
+    if scheme.lower() == "basic" and secrets.get("username") and secrets.get("password"):
+        pair = f"{secrets['username']}:{secrets['password']}".encode()
+        return {"Authorization": f"Basic {base64.b64encode(pair).decode()}", **more}
+    if token := secrets.get("token") if scheme and scheme.lower() != "basic" else None:
+        return {"Authorization": f"{'Bearer' if scheme.lower() == 'bearer' else scheme} {token}", **more}
+    if more:
+        return more
+    raise ValueError(f"'auth_credential.http': '{scheme}' lacks what it needs")
+
+
+def _of_key(scheme: Mapping[str, Any], key: str) -> dict[str, str]:
+    place, name = scheme.get("in", scheme.get("in_")), scheme.get("name")
+    if str(getattr(place, "value", place)) != "header" or not isinstance(name, str):
+        raise ValueError("'auth_scheme': a key goes in a header, with 'in: header' and its 'name'")
+    return {name: key}
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    """The keys in one manner of the two; what is nothing of this kind is empty."""
+    data = value.model_dump(exclude_none=True) if isinstance(value, BaseModel) else value
+    return {snake_case(str(key)): each for key, each in data.items()} if isinstance(data, Mapping) else {}

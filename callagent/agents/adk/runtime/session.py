@@ -5,10 +5,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any, cast
 
 from pydantic import BaseModel
 
+from callagent.agents.adk.runtime import google_modules
 from callagent.agents.adk.runtime.catalog import Catalog
 from callagent.agents.adk.runtime.contexts import (
     CallbackContext,
@@ -20,7 +22,7 @@ from callagent.agents.adk.runtime.contexts import (
     Session,
     ToolContext,
 )
-from callagent.agents.adk.runtime.genai import Content, FunctionDeclaration, GenerateContentConfig, Tool, plain
+from callagent.agents.adk.runtime.genai_types import Content, FunctionDeclaration, GenerateContentConfig, Tool, plain
 from callagent.agents.adk.runtime.tools import BaseTool
 from callagent.agents.tree.runtime import LiveConversation, Subject, TreeSession, patience
 from callagent.workers.runtime import Channel
@@ -66,12 +68,12 @@ class AdkSession(TreeSession):
 
     def context(self, live: LiveConversation, request: Mapping[str, Any], call_id: str | None) -> Any:
         session = Session(**self._call, state=live.state, events=live.events)
-        name, scene = self._catalog.agents[request["agent"]].name, request["scene"]
+        name, invocation = self._catalog.agents[request["agent"]].name, request["invocation"]
         if call_id is None:
-            seen = CallbackContext(session, name, scene)
+            seen = CallbackContext(session, name, invocation)
             seen.ask = self.channel.ask
             return seen
-        made = ToolContext(session, name, scene, call_id)
+        made = ToolContext(session, name, invocation, call_id)
         made.ask, made.seconds = self.channel.ask, patience(request)
         return made
 
@@ -116,7 +118,7 @@ class AdkSession(TreeSession):
     async def run_agent(self, agent: int, live: LiveConversation, request: Mapping[str, Any]) -> None:
         found = self._catalog.agents[agent]
         session = Session(**self._call, state=live.state, events=live.events)
-        context = InvocationContext(session, found, request["scene"])
+        context = InvocationContext(session, found, request["invocation"])
         context.ask = self.channel.ask
         told: set[str] = set()
 
@@ -196,3 +198,13 @@ def _system(value: Any) -> str:
 
 def _content(response: LlmResponse) -> dict[str, Any]:
     return {"content": plain(response.content) if response.content is not None else None}
+
+
+class AdkRuntime:
+    def __init__(self, project: Path) -> None:
+        google_modules.install()
+        self._catalog = Catalog(Path(project).resolve())
+
+    def open(self, context: dict[str, Any], checkpoint: Mapping[str, bytes], channel: Channel) -> AdkSession:
+        """A call's session; with a checkpoint it goes on where another worker stopped."""
+        return AdkSession(self._catalog, context, checkpoint, channel)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from callagent.agents.adk.runtime.contexts import ToolContext
+from callagent.agents.adk.runtime.contexts import SearchMemoryResponse, ToolContext
 from callagent.agents.adk.runtime.declarations import declare, prepare_arguments
-from callagent.agents.adk.runtime.genai import Content, FunctionDeclaration
+from callagent.agents.adk.runtime.genai_types import Content, FunctionDeclaration
 
 _LONG_RUNNING = (
     "NOTE: This is a long-running operation. Do not call this tool again if it has already returned some intermediate "
@@ -127,6 +127,14 @@ class BuiltInTool(BaseTool):
         self.kind = kind
 
 
+class PhoneTool(BaseTool):
+    """Carried out by the engine: `callagent.hang_up`, `callagent.hand_off`, `callagent.collect_digits`."""
+
+    def __init__(self, name: str, options: Mapping[str, Any]) -> None:
+        super().__init__(name=name, description="")
+        self.options = dict(options)
+
+
 def _transfer_to_agent(agent_name: str) -> None:
     """Transfers the conversation to another agent."""
 
@@ -188,3 +196,89 @@ def _shown(number: int, example: Example) -> str:
             elif part.text:
                 lines += f"{part.text}\n"
     return lines + "End example\n\n"
+
+
+# The format's own sentences: models were made with them.
+_ARTIFACTS = """Loads artifacts into the session for this request.
+
+NOTE: Call when you need access to artifacts (for example, uploads saved by the
+web UI)."""
+_STATUS = (
+    "artifact contents temporarily inserted and removed. to access these artifacts, call load_artifacts tool again."
+)
+_MEMORY = """Loads the memory for the current user.
+
+Args:
+  query: The query to load the memory for.
+
+Returns:
+  A list of memory results."""
+_EXPLAINED = """
+You have memory. You can use it to answer questions. If any questions need
+you to look up the memory, you should call load_memory function with a query.
+"""
+
+
+class StorageTool(BaseTool):
+    """One whose agent's requests change by it."""
+
+    adds = ""
+    """`artifacts` or `memories`."""
+    text = ""
+    """That stands in the instruction."""
+    remembers = False
+    """The call is remembered when it ends."""
+    is_seen = True
+    """Models are offered it."""
+
+
+class LoadArtifactsTool(StorageTool):
+    adds = "artifacts"
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(name="load_artifacts", description=_ARTIFACTS)
+
+    def _get_declaration(self) -> FunctionDeclaration:
+        names = {"type": "array", "items": {"type": "string"}}
+        schema = {"type": "object", "properties": {"artifact_names": names}}
+        return FunctionDeclaration(name=self.name, description=self.description, parameters_json_schema=schema)
+
+    async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
+        """The files themselves go with the next request."""
+        names = args.get("artifact_names", [])
+        if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
+            return {"error": "'artifact_names' must be a list of strings.", "error_code": "INVALID_ARGUMENTS"}
+        return {"artifact_names": names, "status": _STATUS}
+
+
+class LoadMemoryTool(StorageTool):
+    text = _EXPLAINED
+    remembers = True
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(name="load_memory", description=_MEMORY)
+
+    def _get_declaration(self) -> FunctionDeclaration:
+        schema = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
+        return FunctionDeclaration(name=self.name, description=self.description, parameters_json_schema=schema)
+
+    async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
+        found: SearchMemoryResponse = await tool_context.search_memory(str(args.get("query") or ""))
+        return {"result": found.model_dump(exclude_none=True)}
+
+
+class PreloadMemoryTool(StorageTool):
+    adds = "memories"
+    remembers = True
+    is_seen = False
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(name="preload_memory", description="preload_memory")
+
+    def _get_declaration(self) -> FunctionDeclaration:
+        return FunctionDeclaration(name=self.name, description=self.description)
+
+
+load_artifacts = LoadArtifactsTool()
+load_memory = LoadMemoryTool()
+preload_memory = PreloadMemoryTool()

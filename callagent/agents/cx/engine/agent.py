@@ -11,14 +11,22 @@ from callagent.agents.cx.engine.ambient_sound import ambience
 from callagent.agents.cx.engine.deferred_speech import HeldWords
 from callagent.agents.cx.engine.platform_code import CxCode
 from callagent.agents.cx.engine.telephony import LIVE_AGENT, as_bool
-from callagent.agents.cx.engine.turn_effects import MarkedOutbox, Stage
+from callagent.agents.cx.engine.turn_effects import MarkedActionQueue, Stage
 from callagent.agents.cx.engine.turn_spans import Spans
 from callagent.agents.cx.format import CxApp, seconds_of
 from callagent.agents.protocol import AgentRecord, CallerTurn, HandoffFailed
-from callagent.agents.tree import Conversation, ModelRequest, TreeAgent, TreeSettings
-from callagent.agents.tree.content import Content, calls, responses, text_content
-from callagent.agents.tree.outbox import Outbox
-from callagent.agents.tree.run import Ending
+from callagent.agents.tree import (
+    ActionQueue,
+    Content,
+    Conversation,
+    Ending,
+    ModelRequest,
+    TreeAgent,
+    TreeSettings,
+    calls,
+    responses,
+    text_content,
+)
 from callagent.models.protocol import LanguageModel
 
 SESSION_START = "<event>session start</event>"
@@ -147,10 +155,12 @@ class CxAgent(TreeAgent):
             return content
         return text_content("user", NO_ACTIVITY.format(seconds=f"{self._call.inactivity:g}"))
 
-    async def _run(self, outbox: Outbox, invocation: str, content: Content, decide: Callable[[Ending], None]) -> None:
+    async def _run(
+        self, outbox: ActionQueue, invocation_id: str, content: Content, decide: Callable[[Ending], None]
+    ) -> None:
         self._stage.open(outbox, decide)
-        self._tools.words = HeldWords(MarkedOutbox(outbox, self._stage))
-        await super()._run(self._tools.words, invocation, content, decide)
+        self._tools.words = HeldWords(MarkedActionQueue(outbox, self._stage))
+        await super()._run(self._tools.words, invocation_id, content, decide)
         self._failures = self._failures + 1 if self.failure is not None else 0
         spent = 0 < self._call.max_fallbacks < self._failures
         if self.failure is not None and (self._call.ends_on_error or spent):

@@ -19,7 +19,7 @@ from callagent.agents.cx.format import (
     widget_of,
 )
 from callagent.agents.cx.guardrails import guardrails_of
-from callagent.agents.tree import LlmNode, Point, Tool, ToolKind
+from callagent.agents.tree import CallbackPoint, LlmNode, Tool, ToolKind
 
 ASYNCHRONOUS_SECONDS = 60.0
 """For a tool that nobody waits for and that says nothing of it."""
@@ -112,12 +112,12 @@ class _TreeBuilder:
         self._inside.discard(name)
         return made
 
-    def _callbacks(self, agent: AgentConfig) -> dict[Point, int]:
+    def _callbacks(self, agent: AgentConfig) -> dict[CallbackPoint, int]:
         """Before the model and before tools the engine always looks in: guardrails, rules and names are its own."""
-        counts = {Point(point): len(row) for point, row in agent.callbacks.items() if row}
-        counts |= {Point.BEFORE_MODEL: 1, Point.BEFORE_TOOL: 1}
+        counts = {CallbackPoint(point): len(row) for point, row in agent.callbacks.items() if row}
+        counts |= {CallbackPoint.BEFORE_MODEL: 1, CallbackPoint.BEFORE_TOOL: 1}
         if any(each.checks_answers for each in guardrails_of(self._app, agent)):
-            counts[Point.AFTER_MODEL] = 1
+            counts[CallbackPoint.AFTER_MODEL] = 1
         return counts
 
     def _tools(self, agent: AgentConfig) -> list[Tool]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from callagent.agents.actions import Action, Say
-from callagent.agents.tree.outbox import Outbox
+from callagent.agents.tree import ActionQueue
 
 
-class HeldWords(Outbox):
+class HeldWords(ActionQueue):
     """Passes everything on to the turn's outbox, words after a while."""
 
-    def __init__(self, inner: Outbox) -> None:
+    def __init__(self, inner: ActionQueue) -> None:
         super().__init__()
         self._inner = inner
         self._holder = ""

@@ -14,8 +14,7 @@ from callagent.agents.cx.engine.telephony import as_bool
 from callagent.agents.cx.engine.turn_spans import Spans
 from callagent.agents.cx.format import Recordings
 from callagent.agents.protocol import MetricWriter
-from callagent.agents.tree.outbox import Outbox
-from callagent.agents.tree.run import Ending
+from callagent.agents.tree import ActionQueue, Ending
 
 _CUSTOMIZED = "application/json+agentResponse"
 _AUDIO = "application/json+audio"
@@ -37,7 +36,7 @@ class Stage:
         self.metrics: list[dict[str, Any]] = []
         self.spans = Spans()
         self._write_metric = write_metric
-        self._outbox: Outbox | None = None
+        self._outbox: ActionQueue | None = None
         self._decide: Callable[[Ending], None] | None = None
         self._uninterruptible: set[str] = set()
         self._cancellable: set[str] = set()
@@ -45,7 +44,7 @@ class Stage:
         self.end_arguments: dict[str, Any] = {}
         """What `end_session` was told: its parameters, why, and whether a person goes on."""
 
-    def open(self, outbox: Outbox, decide: Callable[[Ending], None]) -> None:
+    def open(self, outbox: ActionQueue, decide: Callable[[Ending], None]) -> None:
         self._outbox, self._decide = outbox, decide
         self._uninterruptible.clear()
         self._cancellable.clear()
@@ -162,10 +161,10 @@ class Stage:
         self.decide(Listen(ListenSettings(digits=digits)))
 
 
-class MarkedOutbox(Outbox):
+class MarkedActionQueue(ActionQueue):
     """Passes everything on to the turn's outbox, marked."""
 
-    def __init__(self, inner: Outbox, stage: Stage) -> None:
+    def __init__(self, inner: ActionQueue, stage: Stage) -> None:
         super().__init__()
         self._inner = inner
         self._stage = stage

@@ -7,9 +7,7 @@ from typing import Any
 
 from callagent.agents.cx.guardrails.guardrail import Guardrail
 from callagent.agents.cx.guardrails.llm_policy import ask, triggers
-from callagent.agents.tree import Conversation, Point, Scene
-from callagent.agents.tree.content import as_messages, texts
-from callagent.agents.tree.project_code import ProjectCode
+from callagent.agents.tree import CallbackPoint, Conversation, Invocation, ProjectCode, as_messages, texts
 from callagent.errors import ProviderError
 from callagent.log import get_logger
 from callagent.models.protocol import LanguageModel, ModelSettings
@@ -31,26 +29,26 @@ class Gate:
         return Gate(worker, conversation, self._model)
 
     async def stops_caller(
-        self, scene: Scene, guardrails: Sequence[Guardrail], subject: Plain, said: str
+        self, invocation: Invocation, guardrails: Sequence[Guardrail], subject: Plain, said: str
     ) -> Guardrail | None:
         """The first that the caller's words trigger."""
         for guardrail in guardrails:
             if (
                 guardrail.bans_input(said)
-                or await self._code(scene, Point.BEFORE_MODEL, guardrail, subject)
+                or await self._code(invocation, CallbackPoint.BEFORE_MODEL, guardrail, subject)
                 or await self._policy(guardrail, said, by_caller=True)
             ):
                 return guardrail
         return None
 
     async def stops_answer(
-        self, scene: Scene, guardrails: Sequence[Guardrail], subject: Plain, said: str
+        self, invocation: Invocation, guardrails: Sequence[Guardrail], subject: Plain, said: str
     ) -> Guardrail | None:
         """The first that the model's words trigger."""
         for guardrail in guardrails if said else ():
             if (
                 guardrail.bans_answer(said)
-                or await self._code(scene, Point.AFTER_MODEL, guardrail, subject)
+                or await self._code(invocation, CallbackPoint.AFTER_MODEL, guardrail, subject)
                 or await self._policy(guardrail, said, by_caller=False)
             ):
                 return guardrail
@@ -72,15 +70,19 @@ class Gate:
             return False
         return await triggers(policy, self._model, self._conversation.events, said, by_caller=by_caller)
 
-    async def _code(self, scene: Scene, point: Point, guardrail: Guardrail, subject: Plain) -> bool:
+    async def _code(self, invocation: Invocation, point: CallbackPoint, guardrail: Guardrail, subject: Plain) -> bool:
         """Whether a guardrail's own code says so; code that fails triggers nothing."""
-        points = [Point.BEFORE_AGENT, Point.BEFORE_MODEL] if point is Point.BEFORE_MODEL else [point, Point.AFTER_AGENT]
+        points = (
+            [CallbackPoint.BEFORE_AGENT, CallbackPoint.BEFORE_MODEL]
+            if point is CallbackPoint.BEFORE_MODEL
+            else [point, CallbackPoint.AFTER_AGENT]
+        )
         for each in points:
             code = guardrail.callbacks.get(each.value)
             if code is None:
                 continue
             more = {"code": code.file, "function": f"{each.value}_callback"}
-            answer = await self._worker.callbacks(scene, each, {**subject, **more})
+            answer = await self._worker.callbacks(invocation, each, {**subject, **more})
             decided = answer.returned if isinstance(answer.returned, dict) else {}
             if str(decided.get("decision")).upper() == "TRIGGER":
                 return True

@@ -10,9 +10,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, cast
 
-from callagent.agents.tree import Event
-from callagent.agents.tree.content import texts
-from callagent.agents.tree.event import USER
+from callagent.agents.tree import USER, Event, texts
 from callagent.errors import ProviderError
 from callagent.log import get_logger
 from callagent.models.protocol import LanguageModel, Message, ModelSettings

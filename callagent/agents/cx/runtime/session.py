@@ -116,16 +116,16 @@ class CxSession(TreeSession):
         return event
 
     def context(self, live: LiveConversation, request: Mapping[str, Any], call_id: str | None) -> CallbackContext:
-        scene = request["scene"]
-        content = scene.get("user_content")
-        turn = str(scene.get("invocation_id") or "").removeprefix("turn-")
+        invocation = request["invocation"]
+        content = invocation.get("user_content")
+        turn = str(invocation.get("invocation_id") or "").removeprefix("turn-")
         self._context = live_context(
             live.state,
             live.events,
             call_id,
             **self._call,
             user_content=Content.model_validate(content) if content else None,
-            invocation_id=scene.get("invocation_id") or "",
+            invocation_id=invocation.get("invocation_id") or "",
             agent_name=self._agents[request["agent"]].display_name,
             turn_index=int(turn) if turn.isdigit() else 0,
         )

@@ -1,4 +1,4 @@
-"""The worker's half of `tree.worker_code`: a session that runs callbacks and tools; formats bring the objects."""
+"""The worker's half of `tree.worker_client`: a session that runs callbacks and tools; formats bring the objects."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Subject(ABC):
 
 
 class TreeSession(ABC):
-    """Handles the requests of `tree.worker_code`."""
+    """Handles the requests of `tree.worker_client`."""
 
     def __init__(self, checkpoint: Mapping[str, bytes], channel: Channel) -> None:
         self.channel = channel

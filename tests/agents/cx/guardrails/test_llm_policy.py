@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from callagent.agents.cx import check_cx_app
-from callagent.agents.tree.content import responses
+from callagent.agents.tree.events import responses
 from tests.agents.cx.support import GREETING, driven, write_app
 from tests.agents.driving import words
 

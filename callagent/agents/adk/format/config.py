@@ -1,0 +1,383 @@
+"""The YAML files of an agent-config project: what is in them, and everything that is wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
+
+from callagent.agents.adk.format.fields import (
+    CODE_KEYS,
+    COMMON_KEYS,
+    KEYS,
+    LLM_KEYS,
+    PHONE,
+    agent_kind,
+    check_generation,
+    phone_problems,
+    reference_problem,
+    suggest,
+)
+from callagent.agents.kernel import Document, DocumentPath, Findings, type_name, yaml_problem
+
+ROOT_FILE = "root_agent.yaml"
+_AGENT_TOOL = ("agent", "skip_summarization", "include_plugins")
+MAX_AGENT_DEPTH = 30
+"""Agents between the root and a leaf."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolConfig:
+    name: str
+    args: Mapping[str, Any] | None
+    agent: AgentConfig | str | None
+    """Of `AgentTool`: a file's agent, or a dotted path."""
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class CodeReference:
+    """A dotted path; with arguments, what it names is called with them and its value is meant."""
+
+    path: str
+    arguments: tuple[tuple[str | None, Any], ...] = ()
+    """Names (None: by position) and values."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentConfig:
+    file: str
+    """Relative to the project folder."""
+    kind: str
+    """`llm`, `sequential`, `loop`, `parallel`, or `code`: a class of the project."""
+    agent_class: str
+    data: Mapping[str, Any]
+    """The file's keys, as read."""
+    lines: Mapping[DocumentPath, int]
+    children: tuple[AgentConfig | str, ...] = ()
+    """Agents of files, and dotted paths."""
+    code: Mapping[str, tuple[CodeReference, ...]] = field(default_factory=dict)
+    """By key: callbacks, `model_code`, schemas."""
+    tools: tuple[ToolConfig, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return str(self.data.get("name") or "")
+
+    def line(self, *path: str | int) -> int:
+        while path and path not in self.lines:
+            path = path[:-1]
+        return self.lines.get(path, 1)
+
+
+def is_adk_project(path: Path) -> bool:
+    """Whether a folder looks like an agent-config project at all."""
+    return (path / ROOT_FILE).is_file()
+
+
+def load_config(project: Path, findings: Findings) -> AgentConfig | None:
+    """The root agent and all it refers to by file; nothing of the project's Python is run."""
+    root = _Loader(project.resolve(), findings).agent(ROOT_FILE, ())
+    if root is not None:
+        _check_names(root, findings, {})
+    return root
+
+
+class _Loader:
+    def __init__(self, project: Path, findings: Findings) -> None:
+        self._project = project
+        self._findings = findings
+
+    def agent(self, file: str, above: tuple[str, ...]) -> AgentConfig | None:
+        if file in above or len(above) > MAX_AGENT_DEPTH:
+            self._findings.error(file, 1, f"The agents refer to each other in a circle: {' → '.join((*above, file))}.")
+            return None
+        document = self._read(file)
+        return None if document is None else _AgentReader(self, document, (*above, file)).read()
+
+    def resolve(self, file: str, reference: str) -> tuple[str, str]:
+        """The file that a `config_path` names, and why it may not be used."""
+        path = reference.replace("\\", "/")
+        if PurePosixPath(path).is_absolute() or PureWindowsPath(reference).is_absolute():
+            return "", f"'{reference}' is an absolute path; a path relative to this file is needed"
+        folder = (self._project / file).parent.resolve()
+        target = (folder / path).resolve()
+        if not target.is_relative_to(folder):
+            return "", f"'{reference}' leads out of the folder of this file"
+        if not target.is_file():
+            return "", f"there is no file '{reference}'"
+        return target.relative_to(self._project).as_posix(), ""
+
+    @property
+    def findings(self) -> Findings:
+        return self._findings
+
+    @property
+    def package(self) -> str:
+        return self._project.name
+
+    def _read(self, file: str) -> Document | None:
+        try:
+            text = (self._project / file).read_text(encoding="utf-8-sig")
+        except (OSError, UnicodeDecodeError) as error:
+            self._findings.error(file, 1, f"The file cannot be read: {error}.")
+            return None
+        document = parse_yaml(text, file, self._findings)
+        if document is not None and not isinstance(document.data, dict):
+            kind = "empty" if document.data is None else type_name(document.data)
+            self._findings.error(file, 1, f"A map with the keys of an agent is needed, but the file is {kind}.")
+            return None
+        return document
+
+
+class _AgentReader:
+    """Reads one file."""
+
+    def __init__(self, loader: _Loader, document: Document, files: tuple[str, ...]) -> None:
+        self._loader = loader
+        self._document = document
+        self._files = files
+        self._data: Mapping[str, Any] = document.data
+        self._agent_class = str(self._data.get("agent_class") or "LlmAgent")
+        self._kind = agent_kind(self._agent_class)
+
+    def read(self) -> AgentConfig:
+        self._check_keys()
+        self._check_values()
+        return AgentConfig(
+            file=self._document.file,
+            kind=self._kind,
+            agent_class=self._agent_class,
+            data=self._data,
+            lines=self._document.lines,
+            children=tuple(self._references()),
+            code={key: tuple(self._codes(key)) for key in CODE_KEYS if self._data.get(key)},
+            tools=tuple(self._tools()) if self._kind == "llm" or self._has_tools() else (),
+        )
+
+    def _error(self, path: DocumentPath, message: str) -> None:
+        key = ".".join(str(part) for part in path)
+        place = f"'{key}': " if key else ""
+        self._loader.findings.error(self._document.file, self._document.line(path), f"{place}{message}.")
+
+    def _check_keys(self) -> None:
+        if self._kind == "code":
+            problem = reference_problem(self._agent_class, self._loader.package)
+            if problem:
+                self._error(("agent_class",), problem)
+            return
+        known = COMMON_KEYS | KEYS[self._kind]
+        for key in self._data:
+            if key in known:
+                continue
+            if key in LLM_KEYS:
+                self._error((key,), f"a {self._agent_class} has no such key")
+            else:
+                self._error((key,), f"there is no such key{suggest(key, known)}")
+
+    def _check_values(self) -> None:
+        checks = COMMON_KEYS | KEYS[self._kind]
+        for key, value in self._data.items():
+            if key in checks and (problem := checks[key](value)):
+                self._error((key,), problem)
+        if "name" not in self._data:
+            self._error((), "the key 'name' is missing")
+        if self._kind == "llm":
+            if "instruction" not in self._data:
+                self._error((), "the key 'instruction' is missing")
+            if self._data.get("model") and self._data.get("model_code"):
+                self._error(("model_code",), "'model' is there too; only one of the two may be")
+            for path, problem in check_generation(self._data.get("generate_content_config")):
+                self._error(("generate_content_config", *path), problem)
+
+    def _references(self) -> list[AgentConfig | str]:
+        found = []
+        for index, item in enumerate(_list(self._data.get("sub_agents"))):
+            reference = self._reference(item, ("sub_agents", index))
+            if reference is not None:
+                found.append(reference)
+        return found
+
+    def _reference(self, item: Any, path: DocumentPath) -> AgentConfig | str | None:
+        if not isinstance(item, dict):
+            self._error(path, f"a map with 'config_path' or 'code' is needed but got {type_name(item)}")
+            return None
+        for key in item:
+            if key not in ("config_path", "code"):
+                self._error((*path, key), "there is no such key; 'config_path' and 'code' are")
+        file, code = item.get("config_path"), item.get("code")
+        if (file is None) == (code is None):
+            self._error(path, "exactly one of 'config_path' and 'code' is needed")
+            return None
+        if code is not None:
+            return self._dotted(code, (*path, "code"))
+        return self._file(file, (*path, "config_path"))
+
+    def _file(self, reference: Any, path: DocumentPath) -> AgentConfig | None:
+        if not isinstance(reference, str):
+            self._error(path, f"a path is needed but got {type_name(reference)}")
+            return None
+        target, problem = self._loader.resolve(self._document.file, reference)
+        if problem:
+            self._error(path, problem)
+            return None
+        return self._loader.agent(target, self._files)
+
+    def _codes(self, key: str) -> list[CodeReference]:
+        value = self._data.get(key)
+        if isinstance(value, dict):
+            items: list[tuple[Any, DocumentPath]] = [(value, (key,))]
+        else:
+            items = [(item, (key, index)) for index, item in enumerate(_list(value))]
+        return [found for item, path in items if (found := self._code(item, path))]
+
+    def _code(self, item: Any, path: DocumentPath) -> CodeReference | None:
+        """`{name}`, in older files with `args`: a list of `{name, value}`, the name may be missing."""
+        if not isinstance(item, dict):
+            self._error(path, f"a map with 'name' is needed but got {type_name(item)}")
+            return None
+        for key in item:
+            if key not in ("name", "args"):
+                self._error((*path, key), f"there is no such key{suggest(key, ['name', 'args'])}")
+        args = item.get("args") or []
+        if not isinstance(args, list) or not all(isinstance(each, dict) and "value" in each for each in args):
+            self._error((*path, "args"), "a list of maps with 'value', and 'name' where it has one, is needed")
+            return None
+        name = self._dotted(item.get("name"), (*path, "name"))
+        return None if name is None else CodeReference(name, tuple((each.get("name"), each["value"]) for each in args))
+
+    def _dotted(self, name: Any, path: DocumentPath) -> str | None:
+        if not isinstance(name, str):
+            self._error(path, f"a dotted path is needed but got {type_name(name)}")
+            return None
+        problem = reference_problem(name, self._loader.package)
+        if problem:
+            self._error(path, problem)
+            return None
+        return name
+
+    def _has_tools(self) -> bool:
+        """Whether a class of the project's own, which may be an LlmAgent, has what looks like tools."""
+        tools = _list(self._data.get("tools"))
+        return all(isinstance(each, dict) and {"name"} <= each.keys() <= {"name", "args"} for each in tools)
+
+    def _tools(self) -> list[ToolConfig]:
+        found = []
+        for index, item in enumerate(_list(self._data.get("tools"))):
+            tool = self._tool(item, ("tools", index))
+            if tool is not None:
+                found.append(tool)
+        return found
+
+    def _tool(self, item: Any, path: DocumentPath) -> ToolConfig | None:
+        if not isinstance(item, dict):
+            self._error(path, f"a map with 'name' is needed but got {type_name(item)}")
+            return None
+        for key in item:
+            if key not in ("name", "args"):
+                self._error((*path, key), f"there is no such key{suggest(key, ['name', 'args'])}")
+        name, args = item.get("name"), self._arguments(item.get("args"), (*path, "args"))
+        if not isinstance(name, str) or not name:
+            self._error((*path, "name"), "the name of a tool is needed")
+            return None
+        problem = reference_problem(name, self._loader.package) if "." in name else ""
+        if problem:
+            self._error((*path, "name"), problem)
+            return None
+        if name.startswith(f"{PHONE}."):
+            for key, problem in phone_problems(name.removeprefix(f"{PHONE}."), args or {}):
+                self._error((*path, *key), problem)
+        agent = self._tool_agent(args, path) if name.rpartition(".")[2] == "AgentTool" else None
+        if name.rpartition(".")[2] == "LongRunningFunctionTool":
+            self._dotted((args or {}).get("func"), (*path, "args", "func"))
+        return ToolConfig(name, args, agent, self._document.line(path))
+
+    def _arguments(self, args: Any, path: DocumentPath) -> Mapping[str, Any] | None:
+        """A map, or as in older files a list of `{name, value}`."""
+        if args is None or isinstance(args, dict):
+            return args
+        if isinstance(args, list) and all(isinstance(each, dict) and "name" in each for each in args):
+            return {str(each["name"]): each.get("value") for each in args}
+        self._error(path, "a map is needed, or a list of maps with 'name' and 'value'")
+        return None
+
+    def _tool_agent(self, args: Mapping[str, Any] | None, path: DocumentPath) -> AgentConfig | str | None:
+        agent = (args or {}).get("agent")
+        place = (*path, "args", "agent")
+        for key in args or ():
+            if key not in _AGENT_TOOL:
+                self._error((*path, "args", key), f"there is no such key{suggest(key, _AGENT_TOOL)}")
+        if isinstance(agent, str):
+            is_file = agent.endswith((".yaml", ".yml"))
+            return self._file(agent, place) if is_file else self._dotted(agent, place)
+        if isinstance(agent, list) and all(isinstance(each, dict) and "name" in each for each in agent):
+            agent = {str(each["name"]): each.get("value") for each in agent}
+        return self._reference(agent, place)
+
+
+def _check_names(config: AgentConfig, findings: Findings, seen: dict[str, str]) -> None:
+    """Every agent of a tree has a name of its own."""
+    if config.name and config.name in seen:
+        findings.error(
+            config.file, config.line("name"), f"'name': '{config.name}' is also the agent of {seen[config.name]}."
+        )
+    seen[config.name] = config.file
+    for child in config.children:
+        if isinstance(child, AgentConfig):
+            _check_names(child, findings, seen)
+    for tool in config.tools:
+        if isinstance(tool.agent, AgentConfig):
+            _check_names(tool.agent, findings, {})
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+MAX_YAML_DEPTH = 50
+"""Nesting levels of a file; an alias may point at a node that contains it."""
+
+
+def parse_yaml(text: str, file: str, findings: Findings) -> Document | None:
+    """None, with an error, when it is not valid."""
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    yaml = YAML(typ="safe", pure=True)
+    yaml.version = "1.1"
+    try:
+        node = yaml.compose(text)
+        _keep_letters(node, 0)
+        data = None if node is None else yaml.constructor.construct_document(node)
+    except (YAMLError, ValueError) as error:
+        findings.error(file, *yaml_problem(error))
+        return None
+    lines: dict[DocumentPath, int] = {(): 1}
+    if node is not None:
+        _note_lines(node, (), lines)
+    return Document(file, data, lines, findings)
+
+
+def _keep_letters(node: Any, depth: int) -> None:
+    """`y` and `n` alone are texts to the format's own reader, though YAML 1.1 has them as true and false."""
+    if node is None or depth > MAX_YAML_DEPTH:
+        return
+    if isinstance(node.value, list):
+        for item in node.value:
+            for each in item if isinstance(item, tuple) else (item,):
+                _keep_letters(each, depth + 1)
+    elif node.value in ("y", "Y", "n", "N") and node.style is None:
+        from ruamel.yaml.tag import Tag
+
+        node.ctag = Tag(suffix="tag:yaml.org,2002:str")
+
+
+def _note_lines(node: Any, path: DocumentPath, lines: dict[DocumentPath, int]) -> None:
+    if not isinstance(node.value, list) or len(path) > MAX_YAML_DEPTH:
+        return
+    for index, item in enumerate(node.value):
+        key, value = item if isinstance(item, tuple) else (None, item)
+        place: DocumentPath = (*path, index if key is None else str(key.value))
+        lines[place] = (value if key is None else key).start_mark.line + 1
+        _note_lines(value, place, lines)

@@ -1,0 +1,277 @@
+"""The keys of agent-config YAML, and what may stand under them."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from callagent.agents.kernel import type_name
+from callagent.agents.tree import HAND_OFF, HANDOFF_METHODS, PHONE_TOOL_OPTIONS
+
+Check = Callable[[Any], str]
+_CLASSES = {
+    "llm": ("LlmAgent", "Agent"),
+    "sequential": ("SequentialAgent",),
+    "loop": ("LoopAgent",),
+    "parallel": ("ParallelAgent",),
+}
+
+
+def agent_kind(agent_class: str) -> str:
+    """`code` when the class is none of the built-in ones."""
+    head, dot, name = agent_class.rpartition(".")
+    if dot and not re.fullmatch(r"google\.adk(\.agents(\.\w+)?)?", head):
+        return "code"
+    return next((kind for kind, names in _CLASSES.items() if name in names), "code")
+
+
+def class_names(kind: str) -> list[str]:
+    """How a built-in class may be written: alone, or with the module that has it."""
+    names = _CLASSES.get(kind, ())
+    modules = [f"google.adk.agents.{re.sub('(?<!^)(?=[A-Z])', '_', name).lower()}" for name in names[:1]]
+    return [*names, *(f"{place}.{name}" for place in ("google.adk.agents", *modules) for name in names)]
+
+
+def _wanted(kind: str, *types: type) -> Check:
+    def check(value: Any) -> str:
+        is_flag = isinstance(value, bool) and bool not in types
+        if value is None or (isinstance(value, types) and not is_flag):
+            return ""
+        return f"{kind} is needed but got {type_name(value)}"
+
+    return check
+
+
+def _name(value: Any) -> str:
+    if not isinstance(value, str) or not value.isidentifier():
+        return f"{value!r} is no name for an agent: letters, digits and underscores are, not beginning with a digit"
+    return "'user' is the caller; another name is needed" if value == "user" else ""
+
+
+def _one_of(*known: str) -> Check:
+    return lambda value: "" if value in known else f"one of {', '.join(known)} is needed but got {value!r}"
+
+
+def whole_number(value: Any) -> int | None:
+    """Also of digits in quotes, and of 3.0. None: it is none."""
+    if isinstance(value, str) and re.fullmatch(r"\s*-?\d+\s*", value):
+        return int(value)
+    is_whole = isinstance(value, int | float) and not isinstance(value, bool) and value % 1 == 0
+    return int(value) if is_whole else None
+
+
+def _whole_number(value: Any) -> str:
+    return "" if value is None or whole_number(value) is not None else "a whole number is needed"
+
+
+def _number(value: Any) -> str:
+    if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
+        return ""
+    if isinstance(value, str) and re.fullmatch(r"\s*-?\d+(\.\d*)?\s*", value):
+        return ""
+    return f"a number is needed but got {type_name(value)}"
+
+
+_FLAGS = {"1": True, "on": True, "t": True, "true": True, "y": True, "yes": True,
+          "0": False, "off": False, "f": False, "false": False, "n": False, "no": False}  # fmt: skip
+
+
+def flag(value: Any) -> bool | None:
+    """As the format reads it, also from words in quotes. None: it is none."""
+    return _FLAGS.get(str(value).lower()) if isinstance(value, bool | int | str) else None
+
+
+def _flag(value: Any) -> str:
+    return "" if value is None or flag(value) is not None else f"true or false is needed but got {type_name(value)}"
+
+
+def _texts(value: Any) -> str:
+    return "" if all(_is_text_part(each) for each in value) else "a text, or maps with 'text', are needed"
+
+
+def _is_text_part(value: Any) -> bool:
+    return isinstance(value, str) or (isinstance(value, dict) and "text" in value)
+
+
+def _static(value: Any) -> str:
+    if value is None or _is_text_part(value):
+        return ""
+    parts = value.get("parts") if isinstance(value, dict) else value
+    return _texts(parts) if isinstance(parts, list) else "text is needed, a list of texts, or a map with 'parts'"
+
+
+def _strings(value: Any) -> str:
+    is_right = value is None or (isinstance(value, list) and all(isinstance(each, str) for each in value))
+    return "" if is_right else "a list of texts is needed"
+
+
+def _present(check: Check) -> Check:
+    """For keys that may be missing but not be empty."""
+    return lambda value: "a value is needed; without one leave the key out" if value is None else check(value)
+
+
+_text = _wanted("text", str)
+_items, _map = _wanted("a list", list), _wanted("a map", dict)
+COMMON_KEYS: dict[str, Check] = {
+    "agent_class": _text,
+    "name": _name,
+    "description": _present(_text),
+    "sub_agents": _present(_items),
+    "before_agent_callbacks": _items,
+    "after_agent_callbacks": _items,
+}
+LLM_KEYS: dict[str, Check] = {
+    "instruction": _present(_text),
+    "static_instruction": _static,
+    "model": _text,
+    "model_code": _map,
+    "disallow_transfer_to_parent": _flag,
+    "disallow_transfer_to_peers": _flag,
+    "input_schema": _map,
+    "output_schema": _map,
+    "output_key": _text,
+    "include_contents": _one_of("default", "none"),
+    "tools": _present(_items),
+    "before_model_callbacks": _items,
+    "after_model_callbacks": _items,
+    "before_tool_callbacks": _items,
+    "after_tool_callbacks": _items,
+    "generate_content_config": _map,
+}
+KEYS: Mapping[str, dict[str, Check]] = {
+    "llm": LLM_KEYS,
+    "sequential": {},
+    "loop": {"max_iterations": _whole_number},
+    "parallel": {},
+    "code": {},
+}
+CODE_KEYS = (
+    *(key for key in (*COMMON_KEYS, *LLM_KEYS) if key.endswith("_callbacks")),
+    *("model_code", "input_schema", "output_schema"),
+)
+"""Those whose values name code."""
+
+GENERATION_KEYS: dict[str, Check] = {
+    "temperature": _number,
+    "top_p": _number,
+    "top_k": _number,
+    "candidate_count": _whole_number,
+    "max_output_tokens": _whole_number,
+    "stop_sequences": _strings,
+    "seed": _whole_number,
+    "presence_penalty": _number,
+    "frequency_penalty": _number,
+    "response_mime_type": _text,
+    "safety_settings": _items,
+}
+"""Those whose values are checked."""
+PASSED_OVER = (
+    "audio_timestamp", "audio_transcription_config", "automatic_continuation", "automatic_function_calling",
+    "cached_content", "continuation_token", "enable_enhanced_civic_answers", "generation_output_config", "http_options",
+    "image_config", "labels", "logprobs", "media_resolution", "model_armor_config", "model_selection_config",
+    "response_json_schema", "response_logprobs", "response_modalities", "routing_config",
+    "service_tier", "should_return_http_response", "speech_config", "store", "thinking_config",
+    "tool_config",
+)  # fmt: skip
+"""The format's other keys: for Google's own models."""
+SAMPLING = {
+    "top_p": "top_p",
+    "top_k": "top_k",
+    "stop_sequences": "stop",
+    "seed": "seed",
+    "presence_penalty": "presence_penalty",
+    "frequency_penalty": "frequency_penalty",
+}
+"""The format's names -> ours."""
+EFFECTIVE = ("temperature", "max_output_tokens", "response_mime_type", "safety_settings", *SAMPLING)
+"""Those that our models take; some of them not those of every provider."""
+HEEDED_BY = {
+    "top_k": ("anthropic", "gemini"),
+    "seed": ("gemini", "openai"),
+    "presence_penalty": ("gemini", "openai"),
+    "frequency_penalty": ("gemini", "openai"),
+    "safety_settings": ("gemini",),
+}
+"""Those that only some providers' models take -> theirs."""
+
+
+def snake_case(key: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", key).lower()
+
+
+def check_generation(value: Any) -> Iterator[tuple[tuple[str, ...], str]]:
+    """What is wrong in `generate_content_config`, whose keys may be written in both manners."""
+    if not isinstance(value, dict):
+        return
+    names: set[str] = set()
+    for key, item in value.items():
+        name = snake_case(str(key))
+        if name in names:
+            yield (str(key),), "it is there twice, written in both manners"
+        names.add(name)
+        if name == "response_schema":
+            yield (str(key),), "it may not stand here; 'output_schema' of the agent is meant"
+        elif name in ("tools", "system_instruction"):
+            yield (str(key),), "it is set by the agent and may not stand here"
+        elif name in GENERATION_KEYS and (problem := GENERATION_KEYS[name](item)):
+            yield (str(key),), problem
+        elif name not in GENERATION_KEYS and name not in PASSED_OVER:
+            yield (str(key),), f"there is no such key{suggest(name, (*GENERATION_KEYS, *PASSED_OVER))}"
+
+
+def suggest(key: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(str(key), list(known), 1)
+    return f"; '{near[0]}' is" if near else ""
+
+
+BUILT_IN = "google.adk"
+PHONE = "callagent"
+MCP_TOOLSETS = ("McpToolset", "MCPToolset")
+ALLOW_PROGRAMS = "ADK_ALLOW_CONFIG_STDIO_MCP_SERVERS"
+"""The variable that lets YAML name programs to be started; the format's own."""
+MCP_WITHOUT_EFFECT = ("credential_key", "tool_list_cache_ttl_seconds", "use_mcp_resources")
+"""Arguments of such a set that do nothing here."""
+_REFUSED = {"yaml", "ruamel", "distutils", "pip", "setuptools", "pkg_resources"}
+
+
+def reference_problem(path: str, package: str) -> str:
+    """Why a path may not be used; empty: it may. Only the project's own package and built-in names may be."""
+    parts = path.removeprefix(".").split(".")
+    if not all(part.isidentifier() for part in parts) or (len(parts) < 2 and not path.startswith(".")):
+        return f"'{path}' is no dotted path such as {package}.module.name"
+    head = parts[0]
+    if path.startswith((".", f"{BUILT_IN}.")) or head == package:
+        return ""
+    if head == PHONE and len(parts) == 2:
+        return ""
+    if head in sys.stdlib_module_names or head in _REFUSED:
+        return f"'{path}' is not in the project: agents may not refer to Python's own modules"
+    return f"'{path}' is not in the project: a path that begins with '{package}.' is needed"
+
+
+def phone_problems(name: str, options: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
+    """What is wrong with a `callagent.…` tool, with the keys that lead there."""
+    known = PHONE_TOOL_OPTIONS.get(name)
+    if known is None:
+        yield (
+            ("name",),
+            f"there is no tool '{PHONE}.{name}'; {', '.join(f'{PHONE}.{each}' for each in PHONE_TOOL_OPTIONS)} are",
+        )
+        return
+    for key, value in options.items():
+        if key not in known:
+            yield ("args", str(key)), f"there is no such key; {', '.join(known)} are"
+        elif not isinstance(value, (int, float) if known[key] is float else known[key]):
+            yield ("args", str(key)), f"{known[key].__name__} is needed but got {type(value).__name__}"
+    if name == HAND_OFF and options.get("method", "refer") not in HANDOFF_METHODS:
+        yield ("args", "method"), f"one of {', '.join(HANDOFF_METHODS)} is needed"
+    if name == HAND_OFF and not options.get("destination"):
+        yield ("args",), "the key 'destination' is missing"
+
+
+def absolute(path: str, package: str) -> str:
+    """With the package in front where the path begins with a dot."""
+    return f"{package}{path}" if path.startswith(".") else path

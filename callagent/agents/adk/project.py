@@ -1,0 +1,156 @@
+"""A loaded agent-config project: makes one agent per call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from callagent.agents.adk.format import AgentConfig, load_config
+from callagent.agents.kernel import Findings, PromptPosition
+from callagent.agents.protocol import MetricWriter
+from callagent.agents.tree import (
+    AddedContent,
+    CallbackPoint,
+    CodeNode,
+    Conversation,
+    DescribedProject,
+    LlmNode,
+    LoopNode,
+    ModelRequest,
+    Node,
+    ParallelNode,
+    SequentialNode,
+    SharedState,
+    State,
+    Tool,
+    ToolKind,
+    TreeAgent,
+    TreeSettings,
+    WorkerClient,
+    describe,
+    phone_tool,
+    tree_places,
+)
+from callagent.call_info import CallInfo
+from callagent.errors import ProjectError
+from callagent.models.protocol import LanguageModel, for_call
+from callagent.workers.protocol import ProjectRuntime, WorkerPool
+
+RUNTIME = "callagent.agents.adk.runtime:AdkRuntime"
+
+
+class AdkProject:
+    """Implements `agents.protocol.AgentProject`. It closes the pool, which serves it alone; the model is shared."""
+
+    def __init__(
+        self, path: Path, config: AgentConfig, model: LanguageModel, pool: WorkerPool, settings: TreeSettings
+    ) -> None:
+        self.name = path.resolve().name
+        self.config = config
+        self.shared = SharedState()
+        self._model = model
+        self._pool = pool
+        self._settings = settings
+        name, build = f"The project in {path}", lambda answer: build_tree(answer["root"])
+        self._description = DescribedProject(name, partial(describe, pool), build)
+
+    async def prepare(self) -> Node:
+        """The tree, with the project's Python imported once. Raises `ProjectError` and `WorkerError`."""
+        return await self._description.get()
+
+    def phrases(self) -> Sequence[str]:
+        settings = self._settings
+        texts = (settings.greeting, settings.fallback_utterance, settings.hangup_utterance)
+        return [text for text in texts if text]
+
+    def pronounce(self, text: str, language: str | None) -> str:
+        """The format has no rules of pronunciation."""
+        return text
+
+    async def prompt_positions(
+        self, at: datetime | None = None, state: Mapping[str, Any] | None = None
+    ) -> list[PromptPosition]:
+        return list(tree_places(await self.prepare(), state or {}))
+
+    async def open(self, info: CallInfo, write_metric: MetricWriter) -> TreeAgent:
+        return await self.open_observed(info, None)
+
+    async def open_observed(self, info: CallInfo, observe: Callable[[ModelRequest], None] | None) -> TreeAgent:
+        """As `open`; `observe` is told of every request to the model."""
+        root = await self.prepare()
+        user = info.caller or ""
+        lease = await self._pool.lease({"id": info.call_id, "user_id": user, "app_name": self.name})
+        conversation = Conversation(root, State(self.shared.initial(user)), self.shared, user)
+        settings = self._settings
+        code = WorkerClient(lease, conversation, settings.function_timeout, settings.agent_timeout)
+        more = {} if observe is None else {"observe": observe}
+        return TreeAgent(self.name, conversation, code, for_call(self._model), self._settings, **more)
+
+    async def close(self) -> None:
+        await self._description.close()
+        await self._pool.close()
+
+
+def adk_runtime(path: Path) -> ProjectRuntime:
+    """What a worker pool for the project in `path` loads."""
+    return ProjectRuntime(RUNTIME, path)
+
+
+def load_adk_project(
+    path: Path, model: LanguageModel, pool: WorkerPool, settings: TreeSettings | None = None
+) -> AdkProject:
+    """Raises `ProjectError` listing everything that is wrong with the project's files."""
+    findings = Findings()
+    config = load_config(path, findings)
+    errors = findings.report().errors
+    if config is None or errors:
+        listed = "\n".join(f"  {error}" for error in errors)
+        raise ProjectError(f"The project in {path} cannot be loaded:\n{listed}")
+    return AdkProject(path, config, model, pool, settings or TreeSettings())
+
+
+_PLAIN: dict[str, type[Node]] = {"sequential": SequentialNode, "parallel": ParallelNode, "code": CodeNode}
+_LLM_KEYS = (
+    "instruction", "static_instruction", "model", "temperature", "max_tokens", "sampling", "safety", "json_output",
+    "output_key", "output_schema", "input_schema", "has_history", "can_transfer_to_parent", "can_transfer_to_peers",
+)  # fmt: skip
+
+
+def build_tree(described: Mapping[str, Any]) -> Node:
+    common: dict[str, Any] = {
+        "name": described["name"],
+        "description": described["description"],
+        "children": tuple(build_tree(child) for child in described["children"]),
+        "callbacks": {CallbackPoint(point): count for point, count in described["callbacks"].items()},
+        "code": described["number"],
+    }
+    match described["kind"]:
+        case "llm":
+            own = {key: described[key] for key in _LLM_KEYS}
+            return LlmNode(**common, **own, tools=tuple(_tool(tool) for tool in described["tools"]))
+        case "loop":
+            return LoopNode(**common, max_iterations=described["max_iterations"])
+        case kind:
+            return _PLAIN[kind](**common)
+
+
+def _tool(described: Mapping[str, Any]) -> Tool:
+    kind = ToolKind(described["kind"])
+    if kind is ToolKind.PHONE:
+        return phone_tool(described["name"], described["options"])
+    return Tool(
+        name=described["name"],
+        kind=kind,
+        description=described["description"],
+        parameters=described.get("parameters"),
+        long_running=described["long_running"],
+        agent=build_tree(described["agent"]) if kind is ToolKind.AGENT else None,
+        skip_summarization=bool(described.get("skip_summarization")),
+        text=described.get("text") or "",
+        timeout=described.get("timeout"),
+        adds=AddedContent(described["adds"]) if described.get("adds") else None,
+        remembers=bool(described.get("remembers")),
+    )

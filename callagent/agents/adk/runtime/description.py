@@ -1,0 +1,252 @@
+"""What the core needs to know of a project's agents, as plain data."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+from callagent.agents.adk.format import SAMPLING
+from callagent.agents.adk.runtime import agents
+from callagent.agents.adk.runtime.declarations import schema_of
+from callagent.agents.adk.runtime.genai_types import GenerateContentConfig, Schema
+from callagent.agents.adk.runtime.mcp_toolset import McpTool, McpToolset, is_mcp_set
+from callagent.agents.adk.runtime.tools import (
+    BUILT_IN_SCHEMAS,
+    AgentTool,
+    BaseTool,
+    BaseToolset,
+    BuiltInTool,
+    ExampleTool,
+    FunctionTool,
+    PhoneTool,
+    StorageTool,
+    as_tool,
+)
+from callagent.agents.kernel.runtime import error_message
+from callagent.agents.mcp import list_all
+
+_POINTS = ("before_agent", "after_agent", "before_model", "after_model", "before_tool", "after_tool")
+
+
+class Describer:
+    """Numbers the agents in the order it meets them."""
+
+    def __init__(self, numbered: list[agents.BaseAgent]) -> None:
+        self._numbered = numbered
+        self.sets: list[McpToolset] = []
+        """Those of servers; a description names them by their index."""
+
+    def agent(self, agent: agents.BaseAgent) -> dict[str, Any]:
+        if any(agent is each for each in self._numbered):
+            raise ValueError(f"agent '{agent.name}' has two places; it can only have one")
+        number = len(self._numbered)
+        self._numbered.append(agent)
+        described = {
+            "number": number,
+            "kind": agents.kind_of(agent),
+            "name": agent.name,
+            "description": agent.description,
+            "callbacks": {point: count for point in _POINTS if (count := _count(agent, point))},
+            "children": [self.agent(child) for child in agent.sub_agents],
+        }
+        if isinstance(agent, agents.LoopAgent):
+            described["max_iterations"] = agent.max_iterations
+        if isinstance(agent, agents.LlmAgent):
+            described |= self._llm(agent)
+        return described
+
+    def _llm(self, agent: agents.LlmAgent) -> dict[str, Any]:
+        agent.tools = [one for each in agent.tools for one in _taken_apart(each)]
+        generation = agent.generate_content_config
+        return {
+            "instruction": agent.instruction if isinstance(agent.instruction, str) else None,
+            "static_instruction": _text(agent.static_instruction),
+            "model": agent.model if isinstance(agent.model, str) else str(getattr(agent.model, "model", "")),
+            "temperature": generation.temperature if generation else None,
+            "max_tokens": generation.max_output_tokens if generation else None,
+            "sampling": _sampling(generation),
+            "safety": _safety(generation),
+            "json_output": generation is not None and generation.response_mime_type == "application/json",
+            "output_key": agent.output_key or "",
+            "output_schema": schema_of(agent.output_schema),
+            "input_schema": schema_of(agent.input_schema),
+            "has_history": agent.include_contents != "none",
+            "can_transfer_to_parent": not agent.disallow_transfer_to_parent,
+            "can_transfer_to_peers": not agent.disallow_transfer_to_peers,
+            "tools": [self._tool(tool) for tool in agent.tools],
+        }
+
+    def _tool(self, value: Any) -> dict[str, Any]:
+        if is_mcp_set(value):
+            self.sets.append(value)
+            return {"set": len(self.sets) - 1}
+        tool = as_tool(value)
+        described: dict[str, Any] = {
+            "name": tool.name,
+            "description": tool.description,
+            "long_running": tool.is_long_running,
+            "kind": "code",
+        }
+        match tool:
+            case AgentTool():
+                return {
+                    **described,
+                    "kind": "agent",
+                    "agent": self.agent(tool.agent),
+                    "parameters": _agent_parameters(tool.agent),
+                    "skip_summarization": tool.skip_summarization,
+                }
+            case ExampleTool():
+                return {**described, "kind": "examples", "text": tool.text}
+            case BuiltInTool():
+                return {**described, "kind": tool.kind, "parameters": BUILT_IN_SCHEMAS.get(tool.kind)}
+            case PhoneTool():
+                return {**described, "kind": "phone", "options": tool.options}
+        if isinstance(tool, StorageTool):
+            described |= {"text": tool.text, "adds": tool.adds, "remembers": tool.remembers}
+            if not tool.is_seen:
+                return {**described, "kind": "unseen"}
+        return {**described, **_declared(tool)}
+
+
+def _taken_apart(tool: Any) -> list[Any]:
+    """A server's set stays whole: its tools are known when the project is opened."""
+    return tools_of(tool) if isinstance(tool, BaseToolset) and not is_mcp_set(tool) else [tool]
+
+
+def with_sets(described: dict[str, Any], sets: list[McpToolset]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The description with the tools of servers in the places of their sets, and the sets whose server is away."""
+    offered: list[list[dict[str, Any]]] = []
+    unreachable: list[dict[str, Any]] = []
+    for toolset, found in zip(sets, list_all([each.server for each in sets]), strict=True):
+        if isinstance(found, Exception):
+            file, line = toolset.place
+            text = f"its tools are not known: {error_message(found)}"
+            unreachable.append({"file": file, "line": line, "message": text})
+            offered.append([])
+        else:
+            offered.append([_remote(tool) for tool in toolset.take(found)])
+    return _filled(described, offered), unreachable
+
+
+def _remote(tool: McpTool) -> dict[str, Any]:
+    return {"name": tool.name, "kind": "code", "long_running": False, "timeout": tool.timeout, **_declared(tool)}
+
+
+def _filled(described: dict[str, Any], offered: list[list[dict[str, Any]]]) -> dict[str, Any]:
+    filled = {**described, "children": [_filled(child, offered) for child in described["children"]]}
+    if "tools" in described:
+        given = [one for each in described["tools"] for one in (offered[each["set"]] if "set" in each else [each])]
+        filled["tools"] = [
+            {**each, "agent": _filled(each["agent"], offered)} if each.get("agent") else each for each in given
+        ]
+    return filled
+
+
+def _declared(tool: BaseTool) -> dict[str, Any]:
+    declaration = tool._get_declaration()
+    if declaration is None:
+        raise ValueError(f"tool '{tool.name}' has no declaration")
+    parameters = declaration.parameters_json_schema
+    if parameters is None and declaration.parameters is not None:
+        given = declaration.parameters
+        parameters = _lower_types(given.model_dump(exclude_none=True) if isinstance(given, Schema) else given)
+    description = tool.description if isinstance(tool, FunctionTool) else declaration.description or tool.description
+    return {"description": description, "parameters": parameters}
+
+
+def _lower_types(schema: Any) -> Any:
+    """The API's own schemas name types in capitals."""
+    if isinstance(schema, dict):
+        return {
+            key: value.lower() if key == "type" and isinstance(value, str) else _lower_types(value)
+            for key, value in schema.items()
+        }
+    return [_lower_types(each) for each in schema] if isinstance(schema, list) else schema
+
+
+def _agent_parameters(agent: agents.BaseAgent) -> dict[str, Any]:
+    while not isinstance(agent, agents.LlmAgent) and agent.sub_agents:
+        agent = agent.sub_agents[0]
+    schema = schema_of(agent.input_schema) if isinstance(agent, agents.LlmAgent) else None
+    return schema or {"type": "object", "properties": {"request": {"type": "string"}}, "required": ["request"]}
+
+
+def _sampling(generation: GenerateContentConfig | None) -> dict[str, Any]:
+    given = {ours: getattr(generation, theirs, None) for theirs, ours in SAMPLING.items()}
+    return {key: value for key, value in given.items() if value is not None}
+
+
+def _safety(generation: GenerateContentConfig | None) -> dict[str, str]:
+    """Kinds of harm and thresholds; in Python they may be members of the API's enumerations."""
+    found = {}
+    for each in (generation.safety_settings if generation else None) or ():
+        given = each if isinstance(each, dict) else each.model_dump()
+        kind, threshold = (getattr(given.get(key), "value", given.get(key)) for key in ("category", "threshold"))
+        # YAML 1.1 reads OFF as false.
+        threshold = "OFF" if threshold is False else threshold
+        if kind and threshold:
+            found[str(kind)] = str(threshold)
+    return found
+
+
+def _count(agent: agents.BaseAgent, point: str) -> int:
+    callbacks = getattr(agent, f"{point}_callback", None)
+    return len(callbacks) if isinstance(callbacks, list) else int(callbacks is not None)
+
+
+def _text(value: Any) -> str:
+    """Of a static instruction: a text, or a content with text parts."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    if isinstance(value, dict):
+        parts = value.get("parts") or [value]
+    else:
+        parts = value if isinstance(value, list) else getattr(value, "parts", None)
+    texts = [_text_of(part) for part in parts or ()]
+    return "\n".join(text for text in texts if text)
+
+
+def _text_of(part: Any) -> str:
+    if isinstance(part, str):
+        return part
+    return str((part.get("text") if isinstance(part, dict) else getattr(part, "text", "")) or "")
+
+
+TOOLSET_TIMEOUT = 60.0
+"""For a set to say what is in it."""
+
+
+class SetFailed(Exception):
+    """A set did not say what is in it."""
+
+    def __init__(self, toolset: BaseToolset, text: str) -> None:
+        super().__init__(f"'{type(toolset).__name__}': its tools are not known: {text}")
+        self.place = toolset.place
+
+
+def tools_of(toolset: BaseToolset) -> list[BaseTool]:
+    """What is in a set now. Raises `SetFailed`."""
+    found: list[list[BaseTool]] = []
+    errors: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            found.append([as_tool(each) for each in asyncio.run(_asked(toolset))])
+        except BaseException as error:  # the project's own sets run here
+            errors.append(error)
+
+    # A thread: whoever imports the project may run an event loop.
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(TOOLSET_TIMEOUT)
+    if errors:
+        raise SetFailed(toolset, f"{type(errors[0]).__name__}: {error_message(errors[0])}") from errors[0]
+    if not found:
+        raise SetFailed(toolset, f"it did not say within {TOOLSET_TIMEOUT:g} s")
+    return found[0]
+
+
+async def _asked(toolset: BaseToolset) -> list[Any]:
+    return list(await toolset.get_tools(None))

@@ -1,0 +1,139 @@
+"""Puts the stand-ins where project code imports them from: `google.adk` and `google.genai`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+from callagent.agents.adk.runtime import agents, contexts, genai_types, mcp_toolset, tools
+
+_AGENT = {"Agent": agents.LlmAgent, "LlmAgent": agents.LlmAgent}
+_CONTEXTS = {
+    name: getattr(contexts, name) for name in ("CallbackContext", "InvocationContext", "ReadonlyContext", "ToolContext")
+}
+_MODELS = {
+    "BaseLlm": agents.BaseLlm,
+    "Gemini": agents.Gemini,
+    "LlmRequest": contexts.LlmRequest,
+    "LlmResponse": contexts.LlmResponse,
+}
+_EVENTS = {"Event": contexts.Event, "EventActions": contexts.EventActions}
+_AGENTS = {
+    **_AGENT,
+    **_CONTEXTS,
+    **{name: getattr(agents, name) for name in ("BaseAgent", "LoopAgent", "ParallelAgent", "SequentialAgent")},
+}
+_MCP: Mapping[str, Any] = {
+    "McpToolset": mcp_toolset.McpToolset,
+    "MCPToolset": mcp_toolset.McpToolset,
+    "McpTool": mcp_toolset.McpTool,
+    "MCPTool": mcp_toolset.McpTool,
+}
+_MCP_PARAMETERS = {
+    name: getattr(mcp_toolset, name)
+    for name in ("SseConnectionParams", "StdioConnectionParams", "StdioServerParameters",
+                 "StreamableHTTPConnectionParams")
+}  # fmt: skip
+_KEPT: Mapping[str, Any] = {
+    "load_artifacts": tools.load_artifacts,
+    "load_memory": tools.load_memory,
+    "preload_memory": tools.preload_memory,
+}
+_MEMORY = {name: getattr(contexts, name) for name in ("MemoryEntry", "SearchMemoryResponse")}
+_TOOLS = {
+    **{
+        name: getattr(tools, name)
+        for name in (
+            "AgentTool", "BaseTool", "BaseToolset", "ExampleTool", "FunctionTool", "LongRunningFunctionTool",
+            "exit_loop", "get_user_choice", "transfer_to_agent",
+        )
+    },
+    **tools.UNAVAILABLE,
+    **_KEPT,
+    **_MCP,
+    "ToolContext": contexts.ToolContext,
+}  # fmt: skip
+_MODULES: Mapping[str, Mapping[str, Any]] = {
+    "google": {},
+    "google.genai": {},
+    "google.genai.types": {name: value for name, value in vars(genai_types).items() if isinstance(value, type)},
+    "google.adk": {"Agent": agents.LlmAgent},
+    "google.adk.agents": _AGENTS,
+    "google.adk.agents.base_agent": {"BaseAgent": agents.BaseAgent},
+    "google.adk.agents.base_agent_config": {"BaseAgentConfig": agents.BaseAgentConfig},
+    "google.adk.agents.callback_context": {"CallbackContext": contexts.CallbackContext},
+    "google.adk.agents.invocation_context": {"InvocationContext": contexts.InvocationContext},
+    "google.adk.agents.llm_agent": _AGENT,
+    "google.adk.agents.loop_agent": {"LoopAgent": agents.LoopAgent},
+    "google.adk.agents.parallel_agent": {"ParallelAgent": agents.ParallelAgent},
+    "google.adk.agents.readonly_context": {"ReadonlyContext": contexts.ReadonlyContext},
+    "google.adk.agents.sequential_agent": {"SequentialAgent": agents.SequentialAgent},
+    "google.adk.events": _EVENTS,
+    "google.adk.events.event": {"Event": contexts.Event},
+    "google.adk.events.event_actions": {"EventActions": contexts.EventActions},
+    "google.adk.examples": {"Example": tools.Example},
+    "google.adk.examples.example": {"Example": tools.Example},
+    "google.adk.memory": _MEMORY,
+    "google.adk.memory.base_memory_service": _MEMORY,
+    "google.adk.memory.memory_entry": _MEMORY,
+    "google.adk.models": _MODELS,
+    "google.adk.models.anthropic_llm": {"Claude": agents.Claude},
+    "google.adk.models.base_llm": {"BaseLlm": agents.BaseLlm},
+    "google.adk.models.google_llm": {"Gemini": agents.Gemini},
+    "google.adk.models.lite_llm": {"LiteLlm": agents.LiteLlm},
+    "google.adk.models.llm_request": {"LlmRequest": contexts.LlmRequest},
+    "google.adk.models.llm_response": {"LlmResponse": contexts.LlmResponse},
+    "google.adk.tools": _TOOLS,
+    "google.adk.tools.agent_tool": {"AgentTool": tools.AgentTool},
+    "google.adk.tools.base_tool": {"BaseTool": tools.BaseTool},
+    "google.adk.tools.base_toolset": {"BaseToolset": tools.BaseToolset},
+    "google.adk.tools.example_tool": {"ExampleTool": tools.ExampleTool},
+    "google.adk.tools.exit_loop_tool": {"exit_loop": tools.exit_loop},
+    "google.adk.tools.function_tool": {"FunctionTool": tools.FunctionTool},
+    "google.adk.tools.load_artifacts_tool": {
+        "LoadArtifactsTool": tools.LoadArtifactsTool,
+        "load_artifacts_tool": tools.load_artifacts,
+    },
+    "google.adk.tools.load_memory_tool": {
+        "LoadMemoryTool": tools.LoadMemoryTool,
+        "load_memory_tool": tools.load_memory,
+    },
+    "google.adk.tools.long_running_tool": {"LongRunningFunctionTool": tools.LongRunningFunctionTool},
+    "google.adk.tools.mcp_tool": {**_MCP, **_MCP_PARAMETERS},
+    "google.adk.tools.mcp_tool.mcp_session_manager": _MCP_PARAMETERS,
+    "google.adk.tools.mcp_tool.mcp_toolset": {**_MCP, **_MCP_PARAMETERS},
+    "google.adk.tools.preload_memory_tool": {
+        "PreloadMemoryTool": tools.PreloadMemoryTool,
+        "preload_memory_tool": tools.preload_memory,
+    },
+    "google.adk.tools.tool_configs": {"ToolArgsConfig": tools.ToolArgsConfig},
+    "google.adk.tools.transfer_to_agent_tool": {"transfer_to_agent": tools.transfer_to_agent},
+    "google.adk.tools.tool_context": {"ToolContext": contexts.ToolContext},
+}
+
+
+def install() -> None:
+    """Once per process. The engine gives code these objects, so they also stand before an installed google-adk."""
+    try:
+        # Other packages live under this name too.
+        import_module("google")
+    except ImportError:
+        pass
+    for name, values in _MODULES.items():
+        module = sys.modules.get(name)
+        if module is None or (name != "google" and not hasattr(module, "__callagent__")):
+            module = ModuleType(name)
+            module.__dict__.update(values, __path__=[], __callagent__=True)
+            sys.modules[name] = module
+        parent, _, child = name.rpartition(".")
+        if parent:
+            setattr(sys.modules[parent], child, module)
+
+
+def built_in(path: str) -> Any:
+    """What a reference into `google.adk` names; None when there is nothing of that name here."""
+    module, _, name = path.rpartition(".")
+    return _MODULES.get(module, {}).get(name)

@@ -1,0 +1,255 @@
+"""Streamable HTTP (Model Context Protocol 2025-06-18, "Transports"): every message is a request of its own."""
+
+from __future__ import annotations
+
+import errno
+import queue
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+from urllib.parse import urljoin, urlsplit, urlunsplit
+
+import requests
+from urllib3.exceptions import HTTPError, NewConnectionError, ReadTimeoutError
+
+from callagent.agents.mcp.wire import (
+    BODY_LIMIT,
+    Duplex,
+    Forgotten,
+    McpFailed,
+    Message,
+    parsed,
+    reply_to,
+    request_of,
+    server_events,
+)
+
+TELL_SECONDS = 10.0
+"""For a notification, or an answer of ours, to be taken."""
+_SESSION, _VERSION = "Mcp-Session-Id", "MCP-Protocol-Version"
+
+
+class HttpWire:
+    def __init__(self, url: str, headers: Mapping[str, str]) -> None:
+        self.name = without_secrets(url)
+        self._url = url
+        self._http = http_session(headers)
+        self._http.headers["Accept"] = "application/json, text/event-stream"
+
+    def open(self, seconds: float) -> None:
+        check_scheme(self._url)
+        for name in (_SESSION, _VERSION):
+            self._http.headers.pop(name, None)
+
+    def agree(self, version: str) -> None:
+        self._http.headers[_VERSION] = version
+
+    def exchange(self, message: Message, seconds: float) -> Message:
+        for answer in self._post(message, seconds):
+            if isinstance(answer, dict) and answer.get("id") == message["id"] and "method" not in answer:
+                return answer
+            if request_of(answer):
+                self.tell(reply_to(answer))
+        raise McpFailed(f"{self.name}: no answer to {message['method']}")
+
+    def tell(self, message: Message) -> None:
+        for _ in self._post(message, TELL_SECONDS):
+            pass
+
+    def close(self) -> None:
+        self._http.close()
+
+    def _post(self, message: Message, seconds: float) -> Iterator[Any]:
+        """What comes back. Raises `McpFailed`."""
+        until = time.monotonic() + seconds
+        try:
+            with self._http.post(
+                self._url, json=message, timeout=seconds, stream=True, allow_redirects=False
+            ) as response:
+                if response.status_code == 404 and _SESSION in self._http.headers:
+                    raise Forgotten(f"{self.name}: the session is gone")
+                if response.status_code >= 300:
+                    raise McpFailed(f"{self.name}: {response.status_code} {response.reason}")
+                if session := response.headers.get(_SESSION):
+                    self._http.headers[_SESSION] = session
+                if response.status_code != 202 and "id" in message and "method" in message:
+                    yield from _messages(response, until)
+        except (requests.RequestException, HTTPError, ValueError) as error:
+            raise McpFailed(f"{self.name}: {reason_of(error)}") from None
+
+
+def _messages(response: requests.Response, until: float) -> Iterator[Any]:
+    if not response.headers.get("Content-Type", "").startswith("text/event-stream"):
+        yield parsed(b"".join(_limited_body(response.iter_content(65536), until)))
+        return
+    for _, data in server_events(lines_of(_limited_body(_pieces(response), until))):
+        yield parsed(data)
+
+
+def _limited_body(pieces: Iterator[bytes], until: float) -> Iterator[bytes]:
+    left = BODY_LIMIT
+    for piece in pieces:
+        left -= len(piece)
+        if left < 0:
+            raise ValueError(f"the answer has more than {BODY_LIMIT} bytes")
+        if time.monotonic() > until:
+            raise ValueError("the answer took too long")
+        yield piece
+
+
+def stream_lines(response: requests.Response) -> Iterator[bytes]:
+    """Of a stream that has no end, as they come. Raises ValueError for a line without end."""
+    return lines_of(_pieces(response))
+
+
+def _pieces(response: requests.Response) -> Iterator[bytes]:
+    """What has arrived, not blocks that must be full first."""
+    read = getattr(response.raw, "read1", None)
+    return response.iter_content(1) if read is None else iter(lambda: read(65536, decode_content=True), b"")
+
+
+def lines_of(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Raises ValueError for a line that is longer than an answer may be."""
+    begun: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        head, *more = piece.split(b"\n")
+        begun.append(head)
+        size += len(head)
+        if size > BODY_LIMIT:
+            raise ValueError(f"a line has more than {BODY_LIMIT} bytes")
+        for each in more:
+            yield b"".join(begun).removesuffix(b"\r")
+            begun, size = [each], len(each)
+    if any(begun):
+        yield b"".join(begun)
+
+
+def http_session(headers: Mapping[str, str]) -> requests.Session:
+    session = requests.Session()
+    # Neither proxies nor passwords of the environment are the project's.
+    session.trust_env = False
+    session.headers.update(headers)
+    return session
+
+
+def check_scheme(url: str) -> None:
+    """Raises `McpFailed`."""
+    if urlsplit(url).scheme not in ("http", "https"):
+        raise McpFailed(f"'{without_secrets(url)}' is no web address")
+
+
+def without_secrets(url: str) -> str:
+    """An address for messages: keys stand in queries, and before an @."""
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+def reason_of(error: Exception) -> str:
+    """Why a request failed; what the library says of it has the address, and keys may stand in that."""
+    if isinstance(error, (requests.Timeout, ReadTimeoutError)):
+        return "no answer in time"
+    if isinstance(error, requests.ConnectionError):
+        # The library gives the errno in its text only; it is the kernel's answer to a port that is not listed.
+        refused = f"[Errno {errno.EACCES}]" in str(error)
+        return "its port has to be listed in limits.function_network" if refused else "it cannot be reached"
+    return str(error) if isinstance(error, ValueError) and not isinstance(error, OSError) else type(error).__name__
+
+
+QUIET_SECONDS = 300.0
+"""A stream on which nothing comes for so long is over; servers send comments while they live."""
+
+
+class SseWire(Duplex):
+    def __init__(self, url: str, headers: Mapping[str, str]) -> None:
+        super().__init__(without_secrets(url))
+        self._url = url
+        self._headers = dict(headers)
+        self._up = http_session(headers)
+        self._endpoint = ""
+        self._stream: requests.Response | None = None
+
+    def open(self, seconds: float) -> None:
+        self.close()
+        check_scheme(self._url)
+        found: queue.SimpleQueue[str | McpFailed] = queue.SimpleQueue()
+        line = self.begin()
+        try:
+            stream = http_session({**self._headers, "Accept": "text/event-stream"}).get(
+                self._url, stream=True, timeout=(seconds, QUIET_SECONDS), allow_redirects=False
+            )
+        except requests.RequestException as error:
+            self._line = None
+            raise McpFailed(f"{self.name}: {reason_of(error)}") from None
+        self._stream = stream
+        if stream.status_code != 200 or not stream.headers.get("Content-Type", "").startswith("text/event-stream"):
+            self.close()
+            raise McpFailed(f"{self.name}: {stream.status_code} {stream.reason}, and no event stream")
+        threading.Thread(target=self._read, args=(line, stream, found), daemon=True).start()
+        try:
+            told = found.get(timeout=seconds)
+        except queue.Empty:
+            told = McpFailed(f"{self.name}: it did not say within {seconds:g} s where messages go")
+        if isinstance(told, McpFailed):
+            self.close()
+            raise told
+        self._endpoint = told
+
+    def close(self) -> None:
+        stream, self._stream, self._line = self._stream, None, None
+        if stream is not None:
+            # Reading is ended, and who reads closes: closing here would wait for that thread.
+            with suppress(RuntimeError, ValueError, OSError):
+                stream.raw.shutdown()
+
+    def write(self, message: Message) -> None:
+        try:
+            answer = self._up.post(self._endpoint, json=message, timeout=TELL_SECONDS, allow_redirects=False)
+        except requests.RequestException as error:
+            if _was_never_sent(error):
+                raise OSError(reason_of(error)) from None
+            # The server may have done what it was asked: nobody asks it twice.
+            raise McpFailed(f"{self.name}: {reason_of(error)}") from None
+        if answer.status_code == 404:
+            raise OSError("the session is gone")
+        if answer.status_code >= 300:
+            raise McpFailed(f"{self.name}: {answer.status_code} {answer.reason}")
+
+    def _read(self, line: object, stream: requests.Response, found: queue.SimpleQueue[str | McpFailed]) -> None:
+        reason = "the stream ended"
+        try:
+            for kind, data in server_events(_limited_messages(stream_lines(stream))):
+                if kind == "endpoint":
+                    found.put(self._checked(data))
+                elif kind == "message":
+                    self.arrived(line, parsed(data))
+        except (requests.RequestException, HTTPError, ValueError, OSError, AttributeError) as error:
+            # A stream that is closed under its reader has no file any more: AttributeError.
+            reason = f"the stream broke: {type(error).__name__}"
+        finally:
+            found.put(McpFailed(f"{self.name}: {reason}"))
+            self.ended(line, reason)
+            stream.close()
+
+    def _checked(self, endpoint: str) -> str | McpFailed:
+        """Messages, and the keys in their headers, go to the server that was named, and to no other."""
+        url = urljoin(self._url, endpoint.strip())
+        if urlsplit(url)[:2] != urlsplit(self._url)[:2]:
+            return McpFailed(f"{self.name}: it sends messages to another server")
+        return url
+
+
+def _was_never_sent(error: requests.RequestException) -> bool:
+    cause = getattr(error.args[0], "reason", None) if error.args else None
+    return isinstance(error, requests.ConnectTimeout) or isinstance(cause, NewConnectionError)
+
+
+def _limited_messages(lines: Iterator[bytes]) -> Iterator[bytes]:
+    left = BODY_LIMIT
+    for line in lines:
+        left = BODY_LIMIT if not line else left - len(line)
+        if left < 0:
+            raise ValueError(f"a message has more than {BODY_LIMIT} bytes")
+        yield line

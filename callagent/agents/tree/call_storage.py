@@ -1,0 +1,256 @@
+"""What a call keeps beside its history: files, and memories of the caller. Workers ask for it; requests are given it.
+
+A worker asks `{"type": "call_storage", "ask": True, "what", …}`: `save` (`name`, `part`) → version, `load` (`name`,
+`version`) → part or None, `names` → names, `remember` → None, `search` (`query`) → entries.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import unicodedata
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from callagent.agents.tree.events import Content, Event, Part, parts, text_content, texts
+from callagent.errors import CallagentError
+
+STORAGE_REQUEST = "call_storage"
+# The format's own sentences.
+_ARTIFACTS = """You have a list of artifacts:
+  {names}
+
+  When the user asks questions about any of the artifacts, you should call the
+  `load_artifacts` function to load the artifact. Always call load_artifacts
+  before answering questions related to the artifacts, regardless of whether the
+  artifacts have been loaded before. Do not depend on prior answers about the
+  artifacts.
+  """
+_MEMORIES = """The following content is from your previous conversations with the user.
+They may be useful for answering the user's current query.
+<PAST_CONVERSATIONS>
+{lines}
+</PAST_CONVERSATIONS>
+"""
+
+
+class CallStorage:
+    """Of one call, its agents that are tools included."""
+
+    def __init__(self, artifacts: Artifacts | None = None, memory: Memory | None = None, caller: str = "") -> None:
+        """`caller`: whose memories they are; empty: nobody knows, and nothing is remembered beyond the call."""
+        self.artifacts = artifacts or Artifacts()
+        self._memory = memory or Memory()
+        self._call = object()
+        self._caller: Hashable = caller or self._call
+
+    def answer(self, message: Mapping[str, Any], events: Sequence[Event], conceal: Callable[[Any], Any]) -> Any:
+        """A worker's question, in which `conceal` has put names for secret digits; data of files is its to do here.
+
+        Raises `ArtifactRefused`.
+        """
+        match message["what"]:
+            case "save":
+                return self.artifacts.save(str(message["name"]), _concealed(message["part"], conceal))
+            case "load":
+                return self.artifacts.load(str(message["name"]), message.get("version"))
+            case "names":
+                return self.artifacts.names()
+            case "remember":
+                return self.remember(events)
+            case "search":
+                return self._memory.search(self._caller, str(message["query"]))
+            case other:
+                raise ValueError(f"unknown question {other!r}")
+
+    def remember(self, events: Sequence[Event]) -> None:
+        self._memory.take(self._caller, self._call, entries_of(events, datetime.now().isoformat()))
+
+    def artifact_instruction(self) -> str:
+        """Empty: there are none."""
+        names = self.artifacts.names()
+        return _ARTIFACTS.format(names=json.dumps(names)) if names else ""
+
+    def loaded(self, contents: Sequence[Content]) -> list[Content]:
+        """The artifacts that the model has asked for last: for this request only."""
+        found: list[Content] = []
+        for part in parts(contents[-1]) if contents and self.artifacts.names() else ():
+            response = part.get("function_response") or {}
+            names = (response.get("response") or {}).get("artifact_names")
+            for name in names if response.get("name") == "load_artifacts" and isinstance(names, list) else ():
+                artifact = self.artifacts.find(str(name))
+                if artifact is not None:
+                    shown = [{"text": f"Artifact {name} is:"}, {"text": readable(artifact, str(name))}]
+                    found.append({"role": "user", "parts": shown})
+        return found
+
+    def memories(self, said: Content | None) -> Content | None:
+        """What is remembered that has to do with the caller's words; None: nothing."""
+        lines: list[str] = []
+        for entry in self._memory.search(self._caller, " ".join(texts(said))):
+            lines.append(f"Time: {entry['timestamp']}")
+            lines.append(f"{entry['author']}: {' '.join(texts(entry['content']))}")
+        return text_content("user", _MEMORIES.format(lines="\n".join(lines))) if lines else None
+
+
+def _concealed(part: Mapping[str, Any], conceal: Callable[[Any], Any]) -> Mapping[str, Any]:
+    """Models read files that are text: digits in their data are found as in any other text."""
+    blob = part.get("inline_data")
+    if not isinstance(blob, Mapping) or not isinstance(blob.get("data"), bytes):
+        return part
+    text = str(conceal(blob["data"].decode("latin-1")))
+    return {**part, "inline_data": {**blob, "data": text.encode("latin-1")}}
+
+
+Files = dict[str, list[Part]]
+"""Versions by name."""
+CALLER_PREFIX = "user:"
+"""Names that begin so are the caller's: they are there in the caller's next call."""
+MAX_BYTES = 8 * 1024 * 1024
+"""Of all versions of a call's files."""
+MAX_CALLERS_BYTES = 1024 * 1024
+"""Of those of the caller."""
+MAX_VERSIONS = 200
+"""Of all files together."""
+_TEXTS = ("application/csv", "application/json", "application/svg+xml", "application/xml")
+_ENDINGS = (".csv", ".txt", ".json", ".xml")
+
+
+class ArtifactRefused(CallagentError):
+    """A call's files take no more."""
+
+
+class Artifacts:
+    def __init__(self, callers: Files | None = None, keep: Callable[[Files], None] = lambda files: None) -> None:
+        """`callers`: the caller's own, which outlive the call; `keep` is told when they change."""
+        self._own: Files = {}
+        self._callers: Files = {} if callers is None else callers
+        self._keep = keep
+
+    def save(self, name: str, part: Part) -> int:
+        """The version's number, from 0. Raises `ArtifactRefused`."""
+        files, most = self._files(name), MAX_CALLERS_BYTES if name.startswith(CALLER_PREFIX) else MAX_BYTES
+        versions = [each for row in files.values() for each in row]
+        size = _size(part)
+        if size is None:
+            raise ArtifactRefused(f"'{name}': a text or data is needed")
+        if len(versions) >= MAX_VERSIONS or size + sum(_size(each) or 0 for each in versions) > most:
+            raise ArtifactRefused(f"'{name}': {MAX_VERSIONS} artifacts of {most >> 20} MiB together are kept, no more")
+        files.setdefault(name, []).append(copy.deepcopy(part))
+        if files is self._callers:
+            self._keep(files)
+        return len(files[name]) - 1
+
+    def load(self, name: str, version: int | None = None) -> Part | None:
+        """The newest one without a version; None: there is none."""
+        versions = self._files(name).get(name) or []
+        if version is None:
+            return versions[-1] if versions else None
+        return versions[version] if 0 <= version < len(versions) else None
+
+    def names(self) -> list[str]:
+        return sorted([*self._own, *self._callers])
+
+    def find(self, wanted: str) -> Part | None:
+        """By a name as models give it: they leave `user:` away."""
+        found = self.load(wanted)
+        return found if found is not None else self.load(f"{CALLER_PREFIX}{wanted}")
+
+    def _files(self, name: str) -> Files:
+        return self._callers if name.startswith(CALLER_PREFIX) else self._own
+
+
+def readable(part: Part, name: str) -> str:
+    """An artifact as a model can read it."""
+    blob = part.get("inline_data")
+    if not isinstance(blob, Mapping):
+        return str(part.get("text") or "")
+    kind = str(blob.get("mime_type") or "application/octet-stream").partition(";")[0].strip().lower()
+    data = blob.get("data") or b""
+    raw = data if isinstance(data, bytes) else str(data).encode()
+    if kind.startswith("text/") or kind in _TEXTS or name.lower().endswith(_ENDINGS):
+        return raw.decode("utf-8", "replace")
+    size = len(raw) / 1024
+    return f"[Binary artifact: {name}, type: {kind}, size: {size:.1f} KB. Content cannot be displayed inline.]"
+
+
+def _size(part: Part) -> int | None:
+    """Bytes; None: it is neither text nor data."""
+    if isinstance(part.get("text"), str):
+        return len(part["text"].encode())
+    blob = part.get("inline_data")
+    data = blob.get("data") if isinstance(blob, Mapping) else None
+    return len(data) if isinstance(data, (bytes, str)) else None
+
+
+Entry = Mapping[str, Any]
+"""`{"id", "author", "timestamp", "content", "custom_metadata"}`."""
+MAX_CALLERS = 500
+"""The one who was silent longest goes first."""
+MAX_CALLS = 10
+"""Of one caller."""
+MAX_ENTRIES = 200
+"""Of one call."""
+MOST_FOUND = 10
+
+
+class Memory:
+    def __init__(self) -> None:
+        self._callers: OrderedDict[Hashable, OrderedDict[Hashable, list[Entry]]] = OrderedDict()
+
+    def take(self, caller: Hashable, call: Hashable, entries: Iterable[Entry]) -> None:
+        """What a call holds now; what it held before is replaced."""
+        calls = self._callers.setdefault(caller, OrderedDict())
+        calls[call] = list(entries)[-MAX_ENTRIES:]
+        calls.move_to_end(call)
+        if len(calls) > MAX_CALLS:
+            calls.popitem(last=False)
+        self._callers.move_to_end(caller)
+        if len(self._callers) > MAX_CALLERS:
+            self._callers.popitem(last=False)
+
+    def search(self, caller: Hashable, query: str) -> list[Entry]:
+        """Those that share the most words with the query; the older of two that share as many is first."""
+        wanted = _words(query)
+        found = []
+        for entry in (each for call in self._callers.get(caller, {}).values() for each in call):
+            said = " ".join(texts(entry["content"]))
+            has, folded = _words(said), unicodedata.normalize("NFC", said).lower()
+            # Japanese and Chinese have no spaces between words: there a part of the text is one.
+            shared = sum(word in has or (not word.isascii() and word in folded) for word in wanted)
+            if shared:
+                found.append((shared, entry))
+        found.sort(key=lambda each: -each[0])
+        return [entry for _, entry in found[:MOST_FOUND]]
+
+
+def entries_of(events: Sequence[Event], timestamp: str) -> list[Entry]:
+    """What was said in a call."""
+    return [
+        {
+            "content": {
+                "parts": [{"text": text} for text in texts(event.content)],
+                "role": (event.content or {})["role"],
+            },
+            "custom_metadata": {},
+            "id": event.id,
+            "author": event.author,
+            "timestamp": timestamp,
+        }
+        for event in events
+        if texts(event.content)
+    ]
+
+
+def _spoken(content: Content) -> Content:
+    return {"parts": [{"text": text} for text in texts(content)], "role": content.get("role")}
+
+
+def _words(text: str) -> set[str]:
+    """Also the Latin words that stand in the middle of other scripts."""
+    found = {word.lower() for word in re.findall(r"\w+", unicodedata.normalize("NFC", text))}
+    foreign = [word for word in found if not word.isascii()]
+    return found | {part for word in foreign for part in re.findall(r"[a-z0-9_]+|[^a-z0-9_]+", word)}

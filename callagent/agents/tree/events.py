@@ -1,0 +1,173 @@
+"""What happened in a call's tree: one entry of its history."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from callagent.agents.tree.nodes import Node
+from callagent.models.protocol import Message
+
+USER = "user"
+"""The author of what the caller says; no agent may be called so."""
+
+
+@dataclass(slots=True)
+class Actions:
+    """What an event does beside what it says."""
+
+    state_delta: dict[str, Any] = field(default_factory=dict)
+    removed: list[str] = field(default_factory=list)
+    """Keys of the state that are gone."""
+    transfer_to_agent: str | None = None
+    """The newest wish counts; empty: the conversation stays where it is."""
+    escalate: bool = False
+    """Ends the loop or the parallel agent that runs its author."""
+    skip_summarization: bool = False
+    """The model is not asked to put a tool's result into words."""
+    other: dict[str, Any] = field(default_factory=dict)
+    """What only one format knows; the tree carries it."""
+
+    def take(self, plain: Mapping[str, Any]) -> None:
+        """Merge what project code or a tool did; what was done before stays."""
+        self.state_delta.update(plain.get("state_delta") or {})
+        self.removed += plain.get("removed") or []
+        if plain.get("transfer_to_agent") is not None:
+            self.transfer_to_agent = plain["transfer_to_agent"]
+        self.escalate = self.escalate or bool(plain.get("escalate"))
+        self.skip_summarization = self.skip_summarization or bool(plain.get("skip_summarization"))
+        for key, value in (plain.get("other") or {}).items():
+            before = self.other.get(key)
+            self.other[key] = {**before, **value} if isinstance(before, dict) and isinstance(value, dict) else value
+
+    def as_plain(self) -> dict[str, Any]:
+        """Only what is set, and always the state's changes."""
+        plain: dict[str, Any] = {}
+        if self.skip_summarization:
+            plain["skip_summarization"] = True
+        plain["state_delta"] = dict(self.state_delta)
+        if self.transfer_to_agent is not None:
+            plain["transfer_to_agent"] = self.transfer_to_agent
+        if self.escalate:
+            plain["escalate"] = True
+        return plain | self.other
+
+
+@dataclass(slots=True)
+class Event:
+    author: str
+    """An agent's name, or `user`."""
+    content: Content | None = None
+    actions: Actions = field(default_factory=Actions)
+    branch: str = ""
+    """`parent.child` of every parallel agent around the author; empty outside of them."""
+    invocation_id: str = ""
+    """The turn it belongs to."""
+    id: str = ""
+    long_running: tuple[str, ...] = ()
+    """Calls whose true result comes later than the response to them."""
+    error: tuple[str, str] | None = None
+    """Kind and text of what ended the run."""
+    interrupted: bool = False
+    """The caller spoke into it: its text is what was heard."""
+    at: int = 0
+    """Unix seconds; 0: not known."""
+
+    @property
+    def is_final(self) -> bool:
+        """Whether its author has nothing more to do in this turn."""
+        if self.actions.skip_summarization or self.long_running:
+            return True
+        return not calls(self.content) and not responses(self.content)
+
+    def as_plain(self) -> dict[str, Any]:
+        """For project code and for traces."""
+        plain: dict[str, Any] = {"author": self.author}
+        if self.content is not None:
+            plain["content"] = self.content
+        plain["actions"] = self.actions.as_plain()
+        if self.branch:
+            plain["branch"] = self.branch
+        if self.long_running:
+            plain["long_running_tool_ids"] = list(self.long_running)
+        if self.error is not None:
+            plain["error_code"], plain["error_message"] = self.error
+        if self.interrupted:
+            plain["interrupted"] = True
+        if self.at:
+            plain["timestamp"] = self.at
+        return plain | {"id": self.id, "invocation_id": self.invocation_id}
+
+
+Content = Mapping[str, Any]
+Part = Mapping[str, Any]
+
+
+def text_content(role: str, *texts: str) -> Content:
+    return {"role": role, "parts": [{"text": text} for text in texts]}
+
+
+def response_part(call: Part, response: Mapping[str, Any]) -> Part:
+    """The answer to a `function_call`."""
+    return {"function_response": {"id": call["id"], "name": call["name"], "response": dict(response)}}
+
+
+def parts(content: Content | None) -> Sequence[Part]:
+    return (content or {}).get("parts") or ()
+
+
+def texts(content: Content | None) -> list[str]:
+    """The texts meant to be read or spoken; a model's thoughts are not."""
+    return [part["text"] for part in parts(content) if part.get("text") and not part.get("thought")]
+
+
+def calls(content: Content | None) -> list[Part]:
+    return [part["function_call"] for part in parts(content) if part.get("function_call")]
+
+
+def responses(content: Content | None) -> list[Part]:
+    return [part["function_response"] for part in parts(content) if part.get("function_response")]
+
+
+def as_messages(contents: Sequence[Content]) -> Iterator[Message]:
+    """The contents as a model's messages."""
+    answered = {response["id"] for content in contents for response in responses(content)}
+    for content in contents:
+        said, called = "\n".join(texts(content)), calls(content)
+        for response in responses(content):
+            yield {"role": "tool", "tool_call_id": response["id"], "content": _json(response["response"])}
+        if called:
+            yield {"role": "assistant", "content": said or None, "tool_calls": [_tool_call(call) for call in called]}
+            # Models insist on an answer to every call.
+            for call in called:
+                if call["id"] not in answered:
+                    yield {"role": "tool", "tool_call_id": call["id"], "content": '{"status": "pending"}'}
+        elif said:
+            yield {"role": "assistant" if content.get("role") == "model" else "user", "content": said}
+
+
+def _tool_call(call: Part) -> dict[str, Any]:
+    function = {"name": call["name"], "arguments": _json(call.get("args") or {})}
+    return {"id": call["id"], "type": "function", "function": function}
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+class RunFailed(Exception):
+    """The turn is over; the call is not. `kind` is the name of the error as project authors know it."""
+
+    agent: Node | None = None
+    """Who had the turn."""
+    author: str = ""
+    """Whose event it is in the history."""
+
+    def __init__(self, kind: str, text: str, *, told: bool = False) -> None:
+        super().__init__(f"{kind}: {text}")
+        self.kind = kind
+        self.text = text
+        self.told = told
+        """The failure is in the history already."""
