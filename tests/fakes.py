@@ -11,22 +11,19 @@ from typing import Any
 
 from callagent.agents import Action, Agent, AgentRecord, CallerTurn, HandoffFailed, Listen, MetricWriter, Say
 from callagent.audio import FRAME_SAMPLES, FRAME_SECONDS
-from callagent.call_info import NO_HEADERS, CallInfo, EndReason
+from callagent.call_info import NO_HEADERS, CallInfo, EndReason, MediaStatistics
 from callagent.legs.leg import (
     CallerHungUp,
     DigitPressed,
-    FrameSink,
-    FrameSource,
     LegEvent,
     LegFailed,
     LegGone,
-    MediaStatistics,
     PartiesJoined,
     TransferOutcome,
     TransferStatus,
     TransferTarget,
 )
-from callagent.legs.switched_media import SwitchedMedia
+from callagent.legs.media import FrameSink, FrameSource, SwitchedMedia
 
 LOUD = struct.pack("<h", 8000) * FRAME_SAMPLES
 QUIET = bytes(2 * FRAME_SAMPLES)

@@ -11,7 +11,8 @@ import sys
 
 from callagent.audio import FRAME_SAMPLES
 from callagent.call_info import EndReason
-from callagent.legs import LegGone, SipLeg, SipLegs
+from callagent.legs import LegGone
+from callagent.legs.sip import SipLeg, SipLegs
 from callagent.rtp import Pump, RtpPorts
 from callagent.server import calm_collector
 from callagent.sip import UserAgentSettings

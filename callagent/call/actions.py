@@ -26,7 +26,7 @@ from callagent.call.recorder import Recorder
 from callagent.call.recording_tap import RecordingTap
 from callagent.call.voice import SpeechSettings
 from callagent.errors import CallagentError
-from callagent.legs.leg import CallLeg
+from callagent.legs import CallLeg
 from callagent.log import get_logger
 from callagent.turns import TurnManager
 

@@ -49,18 +49,18 @@ from callagent.call.transfer import Transfer
 from callagent.call.voice import SpeechSettings
 from callagent.call_info import EndReason, RecordingWish
 from callagent.failover import ON_PROVIDER_FAILURE
-from callagent.legs.leg import (
+from callagent.legs import (
     CallerHungUp,
     CallLeg,
     DigitPressed,
     LegFailed,
     LegGone,
     PartiesJoined,
+    SwitchedMedia,
     TransferOutcome,
     TransferStatus,
     WordsWritten,
 )
-from callagent.legs.switched_media import SwitchedMedia
 from callagent.log import get_logger
 from callagent.records import CallRecord
 from callagent.token_budget import TOKEN_BUDGET, TokenBudget

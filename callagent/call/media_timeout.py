@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from callagent.call.state import CallState
-from callagent.legs.leg import CallLeg
+from callagent.legs import CallLeg
 from callagent.turns import CallerTurnEnded, FloorYielded, NoInput, TurnEvent
 
 PROMPTED_SILENCES = 3

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from callagent.agents import AgentRecord, FunctionEnded, FunctionStarted, MetricWritten, ModelAnswered, StepEntered
-from callagent.call_info import CallInfo, EndReason
-from callagent.legs.leg import CallerHungUp, MediaStatistics, TransferOutcome, TransferTarget
+from callagent.call_info import CallInfo, EndReason, MediaStatistics
+from callagent.legs import CallerHungUp, TransferOutcome, TransferTarget
 from callagent.records import CallRecord, FunctionRecord, RequestRecord, Spoken, TurnEntry
 from callagent.turns import (
     BargedIn,

@@ -10,8 +10,8 @@ from time import monotonic
 
 from callagent.audio import FRAME_BYTES, FRAME_SECONDS
 from callagent.call.recorder import Recorder
-from callagent.call_info import RecordingWish
-from callagent.legs.leg import FrameSink, FrameSource, Media, MediaStatistics
+from callagent.call_info import MediaStatistics, RecordingWish
+from callagent.legs import FrameSink, FrameSource, Media
 from callagent.log import Logger
 from callagent.records import StereoRecording
 from callagent.records.recording import CLOSE_SECONDS

@@ -10,7 +10,7 @@ from typing import Any
 
 from callagent.agents import Action, Handoff, HangUp, Listen, Say
 from callagent.call_info import EndReason
-from callagent.legs.leg import LegEvent, TransferOutcome, TransferTarget
+from callagent.legs import LegEvent, TransferOutcome, TransferTarget
 from callagent.records import RecordWriter
 from callagent.turns import TurnEvent
 

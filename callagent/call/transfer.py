@@ -11,8 +11,7 @@ from callagent.call.recorder import Recorder
 from callagent.call.state import LastWordsPlayed, TransferEnded
 from callagent.call_info import EndReason
 from callagent.errors import CallagentError
-from callagent.legs.leg import CallLeg, TransferOutcome, TransferStatus, TransferTarget
-from callagent.legs.switched_media import SwitchedMedia
+from callagent.legs import CallLeg, SwitchedMedia, TransferOutcome, TransferStatus, TransferTarget
 from callagent.log import Logger
 
 Resolve = Callable[[Handoff], TransferTarget]

@@ -1,52 +1,28 @@
-"""Media-stream carriers: their dialects, signatures and call control. Twilio's, and that of our own page."""
+"""Carriers that bring calls over media streams, behind three protocols: `CarrierDialect`, `CallControl`, `Markup`.
 
-from callagent.carriers.browser import BrowserDialect
-from callagent.carriers.control import CallEnded, ControlFailed, TwilioControl, TwilioSettings
-from callagent.carriers.signature import SIGNATURE_HEADER, SignatureChecker
-from callagent.carriers.tokens import TokenTable, TooManyTokens
-from callagent.carriers.twilio import (
-    MAX_MESSAGE_BYTES,
-    DialectError,
-    DigitReceived,
-    MarkReached,
-    MediaReceived,
-    StreamConnected,
-    StreamEvent,
-    StreamStarted,
-    StreamState,
-    StreamStopped,
-    TwilioDialect,
-)
-from callagent.carriers.twiml import HANG_UP, NOTHING, DialTarget, conference, connect, dial, greet, refer, reject
+The front is light: what it names is imported when it is asked for.
+"""
 
-__all__ = [
-    "HANG_UP",
-    "MAX_MESSAGE_BYTES",
-    "NOTHING",
-    "SIGNATURE_HEADER",
-    "BrowserDialect",
-    "CallEnded",
-    "ControlFailed",
-    "DialTarget",
-    "DialectError",
-    "DigitReceived",
-    "MarkReached",
-    "MediaReceived",
-    "SignatureChecker",
-    "StreamConnected",
-    "StreamEvent",
-    "StreamStarted",
-    "StreamState",
-    "StreamStopped",
-    "TokenTable",
-    "TooManyTokens",
-    "TwilioControl",
-    "TwilioDialect",
-    "TwilioSettings",
-    "conference",
-    "connect",
-    "dial",
-    "greet",
-    "refer",
-    "reject",
-]
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from callagent import lazy_exports
+
+if TYPE_CHECKING:
+    from callagent.carriers.frame_clock import FrameClock
+    from callagent.carriers.media_socket import CLOSE_SECONDS, MediaSocket, MessageRate
+    from callagent.carriers.table import CARRIERS, open_carriers
+
+_MODULES = {
+    "CARRIERS": "table",
+    "CLOSE_SECONDS": "media_socket",
+    "FrameClock": "frame_clock",
+    "MediaSocket": "media_socket",
+    "MessageRate": "media_socket",
+    "open_carriers": "table",
+}
+
+__all__ = ["CARRIERS", "CLOSE_SECONDS", "FrameClock", "MediaSocket", "MessageRate", "open_carriers"]
+
+__getattr__ = lazy_exports(__name__, _MODULES)

@@ -98,7 +98,7 @@ def add_password(commands: Commands) -> None:
 def _password(_: argparse.Namespace) -> int:
     from getpass import getpass
 
-    from callagent.web.accounts import hash_password
+    from callagent.web import hash_password
 
     password = getpass("Password: ") if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
     if not password:

@@ -1,26 +1,46 @@
-"""Call legs: one contract, whatever the wire."""
+"""The contract between a call and the connection of one party: `CallLeg`, its events, its audio, and the bridge of two.
+
+Legs over SIP are in `callagent.legs.sip`, legs over a carrier's media stream in `callagent.carriers`.
+"""
 
 from __future__ import annotations
 
-from callagent.legs.browser_leg import BrowserLeg
-from callagent.legs.carrier_leg import CarrierLeg
-from callagent.legs.leg import CallLeg, LegGone, Media, TransferOutcome, TransferStatus, TransferTarget
-from callagent.legs.sip_leg import SipLeg
-from callagent.legs.sip_legs import SipLegs
-from callagent.legs.sip_media import MediaOfTrunk, TrunkMedia, any_trunk
+from callagent.legs.bridge import Bridge, Dial
+from callagent.legs.leg import (
+    CallerHungUp,
+    CallLeg,
+    DigitPressed,
+    LegEvent,
+    LegFailed,
+    LegGone,
+    Listeners,
+    PartiesJoined,
+    TooManyCalls,
+    TransferOutcome,
+    TransferStatus,
+    TransferTarget,
+    WordsWritten,
+)
+from callagent.legs.media import FrameSink, FrameSource, Media, SwitchedMedia
 
 __all__ = [
-    "BrowserLeg",
+    "Bridge",
     "CallLeg",
-    "CarrierLeg",
+    "CallerHungUp",
+    "Dial",
+    "DigitPressed",
+    "FrameSink",
+    "FrameSource",
+    "LegEvent",
+    "LegFailed",
     "LegGone",
+    "Listeners",
     "Media",
-    "MediaOfTrunk",
-    "SipLeg",
-    "SipLegs",
+    "PartiesJoined",
+    "SwitchedMedia",
+    "TooManyCalls",
     "TransferOutcome",
     "TransferStatus",
     "TransferTarget",
-    "TrunkMedia",
-    "any_trunk",
+    "WordsWritten",
 ]

@@ -17,13 +17,12 @@ from callagent.legs.leg import (
     LegEvent,
     LegFailed,
     LegGone,
-    Media,
     TransferOutcome,
     TransferStatus,
     TransferTarget,
     failed_by,
 )
-from callagent.legs.switched_media import Crossing, SwitchedMedia
+from callagent.legs.media import Crossing, Media, SwitchedMedia
 from callagent.log import get_logger
 
 DROP_SECONDS = 2.0

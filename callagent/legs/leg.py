@@ -6,14 +6,10 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from callagent.call_info import NO_HEADERS, CallInfo, EndReason
-from callagent.call_info import MediaStatistics as MediaStatistics
-
-if TYPE_CHECKING:
-    from callagent.legs.switched_media import SwitchedMedia
-
+from callagent.legs.media import Media, SwitchedMedia
 
 _MAX_EARLY_EVENTS = 32
 
@@ -102,28 +98,6 @@ class TransferTarget:
     """What the person hears before the two are joined, where the carrier dials."""
     confirm: str = ""
     """The key by which the person takes the call, where the carrier dials; empty: none."""
-
-
-FrameSink = Callable[[bytes, float], None]
-"""Called on the event loop with each 20 ms frame received and the monotonic time of its arrival. Never blocks."""
-
-FrameSource = Callable[[], bytes | None]
-"""Asked for a frame every 20 ms, from the pump thread for RTP. None: nothing to say, the leg sends silence."""
-
-
-class Media(Protocol):
-    """The audio of an answered leg."""
-
-    def start(self, sink: FrameSink, source: FrameSource) -> None:
-        """Begin to deliver frames to `sink` and to ask `source`. Once."""
-
-    def clear(self) -> float:
-        """Drop what was taken from the source and is not yet played; the seconds dropped (0.0 on RTP)."""
-
-    def unheard(self) -> float:
-        """Seconds taken from the source that the peer has not played yet, as far as the wire tells (0.0 on RTP)."""
-
-    def statistics(self) -> MediaStatistics: ...
 
 
 class CallLeg(Protocol):

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from callagent.legs.leg import Media
+from callagent.legs import Media
 
 
 class Line(Protocol):

@@ -11,8 +11,8 @@ from typing import Any
 
 from callagent.call_info import EndReason
 from callagent.errors import UserError
-from callagent.legs import LegGone, Media, SipLeg, SipLegs
-from callagent.legs.leg import CallerHungUp, LegEvent, LegFailed
+from callagent.legs import CallerHungUp, LegEvent, LegFailed, LegGone, Media
+from callagent.legs.sip import SipLeg, SipLegs
 from callagent.rtp import PortsExhausted, Pump, RtpPorts
 from callagent.sip import Uri, UserAgentSettings, transport_of
 

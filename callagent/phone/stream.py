@@ -16,8 +16,9 @@ from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
 from callagent.audio import FRAME_BYTES, FRAME_SAMPLES, FRAME_SECONDS
+from callagent.call_info import MediaStatistics
 from callagent.errors import UserError
-from callagent.legs.leg import FrameSink, FrameSource, MediaStatistics
+from callagent.legs import FrameSink, FrameSource
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession, ClientWebSocketResponse

@@ -7,19 +7,18 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
-from callagent.carriers import TwilioSettings
+from callagent.carriers import open_carriers
 from callagent.config import Config
 from callagent.errors import UserError
 from callagent.log import get_logger
 from callagent.server.local_server import LocalServer
 from callagent.server.sip_listener import warn_of_end
+from callagent.session_api import SessionRoutes
 from callagent.sip import TlsContexts, TlsSettings
 from callagent.web import ServerHooks, make_app
 
 if TYPE_CHECKING:
-    from callagent.web.access import Access
-    from callagent.web.accounts import Accounts
-    from callagent.web.api import Dashboard
+    from callagent.web import Access, Accounts, Dashboard
 
 log = get_logger(__name__)
 
@@ -29,7 +28,7 @@ _ANY_ADDRESS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 async def open_http(config: Config, hooks: ServerHooks, dashboard: Dashboard, stack: AsyncExitStack) -> list[str]:
     """A line about the socket; without accounts another one with a link to log in by. Raises `UserError`."""
-    from callagent.web.local_login import LINK_SECONDS
+    from callagent.web import LINK_SECONDS
 
     access = access_of(config)
     host, port = await _listen(config, hooks, dashboard, access, stack)
@@ -49,12 +48,11 @@ async def _listen(
 ) -> tuple[str, int]:
     from aiohttp import web
 
-    from callagent.web.access import counted_address
-    from callagent.web.connection import IDLE_SECONDS, LINGER_SECONDS
-    from callagent.web.listener import HttpListener
+    from callagent.web import IDLE_SECONDS, LINGER_SECONDS, HttpListener, counted_address
 
     http = config.http
-    app = make_app(twilio_settings_of(config), hooks, dashboard, access)
+    added = [*open_carriers(config, hooks), SessionRoutes(dashboard.projects, hooks)]
+    app = make_app(hooks, added, dashboard, access)
     runner = web.AppRunner(app, access_log=None, keepalive_timeout=IDLE_SECONDS, lingering_time=LINGER_SECONDS)
     await runner.setup()
     stack.push_async_callback(runner.cleanup)
@@ -87,8 +85,7 @@ def _expect_certificate(tls: TlsContexts, certificate: str) -> None:
 
 def access_of(config: Config) -> Access:
     """Who gets in. Without accounts it is the user who started the server. Raises `UserError`."""
-    from callagent.web.access import Access
-    from callagent.web.local_login import LocalLogin
+    from callagent.web import Access, LocalLogin
 
     http, accounts = config.http, accounts_of(config)
     return Access(
@@ -104,8 +101,7 @@ def access_of(config: Config) -> Access:
 
 def accounts_of(config: Config) -> Accounts:
     """Who may log in. Raises `UserError` for a password that is not hashed."""
-    from callagent.web.accounts import Account, Accounts
-    from callagent.web.identity import Right
+    from callagent.web import Account, Accounts, Right
 
     made = []
     for user in config.users:
@@ -114,24 +110,6 @@ def accounts_of(config: Config) -> Accounts:
             raise UserError(f"password of user '{user.name}' is not hashed: put there what `callagent password` prints")
         made.append(Account(user.name, frozenset(Right(right) for right in user.rights), password, token))
     return Accounts(made)
-
-
-def twilio_settings_of(config: Config) -> TwilioSettings | None:
-    """None without a token: no carrier may call. Raises `UserError`."""
-    twilio = config.twilio
-    token = twilio.auth_token.get_secret_value()
-    if not token:
-        return None
-    if not config.http.public_url:
-        raise UserError("setting 'http.public_url' is needed with Twilio: signatures are checked against it")
-    if not twilio.account_sid:
-        raise UserError("setting 'twilio.account_sid' (or TWILIO_ACCOUNT_SID) is needed beside the token")
-    return TwilioSettings(
-        account_sid=twilio.account_sid,
-        auth_token=token,
-        public_url=config.http.public_url,
-        api_base_url=twilio.api_base_url,
-    )
 
 
 def _publish(server: LocalServer, name: str, stack: AsyncExitStack) -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from callagent.call import Call
     from callagent.observability import Telemetry
     from callagent.records.postgres import Outbox
-    from callagent.web.api import Dashboard
+    from callagent.web import Dashboard
 
 log = get_logger(__name__)
 
@@ -117,7 +117,7 @@ class Observation:
         """What the HTTP side shows; its reading process ends with the stack."""
         from callagent.records.reader import Database, Reader, SqliteDatabase
         from callagent.records.reading_process import ReadingProcess
-        from callagent.web.api import Dashboard
+        from callagent.web import Dashboard
 
         records, process = self._config.records, ReadingProcess()
         database: Database = SqliteDatabase(self.store.path, process)

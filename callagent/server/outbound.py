@@ -8,10 +8,10 @@ from types import MappingProxyType
 
 from callagent.agents import Handoff
 from callagent.config import Config, Trunk
-from callagent.legs import SipLeg, SipLegs
+from callagent.legs.sip import SipLeg, SipLegs
 from callagent.rtp import PortsExhausted
 from callagent.server.targets import resolve_target
-from callagent.web.control import Dial, DialRefused
+from callagent.web import Dial, DialRefused
 
 
 async def place_call(asked: Dial, config: Config, legs: SipLegs) -> SipLeg:

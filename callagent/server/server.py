@@ -19,7 +19,7 @@ from callagent.call import Call, CallServices, CallSettings, Event
 from callagent.call_info import NO_HEADERS, CallInfo, EndReason
 from callagent.config import Config, override
 from callagent.errors import UserError
-from callagent.legs.leg import CallLeg, TransferTarget
+from callagent.legs import CallLeg, TransferTarget
 from callagent.models import MeteredModel, lineup_of
 from callagent.observability import provider_metrics
 from callagent.records import RecordWriter, Spool, Store, spool_folder, warn_of_one_disk
@@ -38,9 +38,7 @@ from callagent.server.targets import resolve_target
 from callagent.server.watchdog import Watchdog
 from callagent.sip import RateLimit
 from callagent.turns import TurnManager
-from callagent.web import ServerHooks
-from callagent.web.control import Controls, Dial, DialRefused
-from callagent.web.hooks import TurnWatcher
+from callagent.web import Controls, Dial, DialRefused, ServerHooks, TurnWatcher, captions_of
 
 log = logs.get_logger(__name__)
 
@@ -307,6 +305,11 @@ class Server:
         """Those that are on, by id."""
         return {call_id: call for call_id, (call, _) in self._calls.items()}
 
+    def _captions(self, call_id: str) -> dict[str, Any] | None:
+        """What the caller's own page shows of a live call."""
+        found = self._calls.get(call_id)
+        return None if found is None else captions_of(found[0])
+
     def metrics(self) -> str:
         """Prometheus text."""
         gauges = {
@@ -388,6 +391,7 @@ class Server:
             store_failing=lambda: self._observation.writer.failing is not None,
             metrics=self.metrics,
             outside=self._router.outside,
+            captions=self._captions,
             dial=None if self._signalling is None else self._signalling.legs.dial_for,
             hold_session=self.hold_session,
             utterances=self._speech.utterances(),

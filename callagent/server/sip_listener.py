@@ -11,7 +11,7 @@ from pathlib import Path
 
 from callagent.config import Address, SipSettings, Trunk
 from callagent.errors import ConfigError, UserError
-from callagent.legs import MediaOfTrunk, SipLeg, SipLegs, TrunkMedia, any_trunk
+from callagent.legs.sip import MediaOfTrunk, SipLeg, SipLegs, TrunkMedia, any_trunk
 from callagent.log import get_logger
 from callagent.rtp import Pump, RtpPorts
 from callagent.sip import (

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from callagent.agents import Handoff
 from callagent.config import Target
 from callagent.errors import CallagentError
-from callagent.legs.leg import TransferTarget
+from callagent.legs import TransferTarget
 from callagent.phone_numbers import comparable, e164, surcharge_of
 from callagent.sip import full_name
 

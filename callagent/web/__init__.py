@@ -1,31 +1,81 @@
-"""HTTP: webhooks and media streams of carriers, health and metrics, API and dashboard."""
+"""The HTTP side of the server: who is let in, the API, the dashboard's pages, and what carriers need of it.
+
+The front is light: what it names is imported when it is asked for, aiohttp with the first of them.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from callagent.web.hooks import ServerHooks
+from callagent import lazy_exports
 
 if TYPE_CHECKING:
-    from aiohttp import web
-
-    from callagent.carriers import TwilioSettings
-    from callagent.web.access import Access
+    from callagent.web.access import Access, counted_address, identity_of, require
+    from callagent.web.accounts import LINK_SECONDS, Account, Accounts, LocalLogin, Right, hash_password
     from callagent.web.api import Dashboard
+    from callagent.web.app import make_app
+    from callagent.web.body import read_form
+    from callagent.web.connections import IDLE_SECONDS, LINGER_SECONDS, HttpListener, peer_is_known
+    from callagent.web.control import Controls, Dial, DialRefused
+    from callagent.web.hooks import HoldSession, Routes, ServerHooks, TurnWatcher, Utterances
+    from callagent.web.live import captions_of
 
-__all__ = ["ServerHooks", "make_app"]
+_MODULES = {
+    "IDLE_SECONDS": "connections",
+    "LINGER_SECONDS": "connections",
+    "LINK_SECONDS": "accounts",
+    "Access": "access",
+    "Account": "accounts",
+    "Accounts": "accounts",
+    "Controls": "control",
+    "Dashboard": "api",
+    "Dial": "control",
+    "DialRefused": "control",
+    "HoldSession": "hooks",
+    "HttpListener": "connections",
+    "LocalLogin": "accounts",
+    "Right": "accounts",
+    "Routes": "hooks",
+    "ServerHooks": "hooks",
+    "TurnWatcher": "hooks",
+    "Utterances": "hooks",
+    "captions_of": "live",
+    "counted_address": "access",
+    "hash_password": "accounts",
+    "identity_of": "access",
+    "make_app": "app",
+    "peer_is_known": "connections",
+    "read_form": "body",
+    "require": "access",
+}
 
+__all__ = [
+    "IDLE_SECONDS",
+    "LINGER_SECONDS",
+    "LINK_SECONDS",
+    "Access",
+    "Account",
+    "Accounts",
+    "Controls",
+    "Dashboard",
+    "Dial",
+    "DialRefused",
+    "HoldSession",
+    "HttpListener",
+    "LocalLogin",
+    "Right",
+    "Routes",
+    "ServerHooks",
+    "TurnWatcher",
+    "Utterances",
+    "captions_of",
+    "counted_address",
+    "hash_password",
+    "identity_of",
+    "make_app",
+    "peer_is_known",
+    "read_form",
+    "require",
+]
 
-def make_app(
-    twilio: TwilioSettings | None, hooks: ServerHooks, dashboard: Dashboard | None = None, access: Access | None = None
-) -> web.Application:
-    """The aiohttp application; `twilio` None: no carrier; `dashboard` None: neither API nor pages.
-
-    `access` None: nobody gets in but to what is open to all.
-
-    Raises `ValueError` for bad settings.
-    """
-    # aiohttp is imported with the first application, not with the command line.
-    from callagent.web import app
-
-    return app.make_app(twilio, hooks, dashboard, access)
+__getattr__ = lazy_exports(__name__, _MODULES)

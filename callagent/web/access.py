@@ -14,10 +14,8 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from callagent.config.values import plain_address
-from callagent.web.accounts import Accounts
-from callagent.web.connection import peer_is_known
-from callagent.web.identity import IDENTITY, LOCAL, METRICS_READER, Identity
-from callagent.web.local_login import LocalLogin
+from callagent.web.accounts import LOCAL, METRICS_READER, Accounts, Identity, LocalLogin, Right
+from callagent.web.connections import peer_is_known
 
 Network = IPv4Network | IPv6Network
 
@@ -173,3 +171,19 @@ def _turn_away(request: web.Request) -> web.StreamResponse:
 
 def _same(given: str, expected: str) -> bool:
     return hmac.compare_digest(given.encode("utf-8", "replace"), expected.encode("utf-8", "replace"))
+
+
+IDENTITY: Final = web.RequestKey("identity", Identity)
+
+
+def identity_of(request: web.Request) -> Identity:
+    """Set by the guard for every request that is let in."""
+    return request[IDENTITY]
+
+
+def require(request: web.Request, right: Right) -> Identity:
+    """Raises 403 for who may not."""
+    identity = identity_of(request)
+    if not identity.may(right):
+        raise web.HTTPForbidden(text=f"the right '{right.value}' is needed")
+    return identity

@@ -9,17 +9,52 @@ import secrets
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Final
 
-from callagent.web.identity import Identity, Right
-
 SESSION_SECONDS: Final = 12 * 3600.0
+LINK_SECONDS: Final = 600.0
+"""How long a link is good for."""
+_LINK_BOUND: Final = 20
 _SESSION_BOUND = 1000
 _ATTEMPTS = 10
 _ATTEMPT_SECONDS = 300.0
 _ADDRESS_BOUND = 10_000
 # scrypt: 16 MB and some 50 ms a try (RFC 7914).
 _COST, _BLOCK, _PARALLEL = 2**14, 8, 1
+
+
+class Right(Enum):
+    VIEW = "view"
+    """Calls, figures and timings, without numbers and words."""
+    PERSONAL = "personal"
+    """Who called, what was said, recordings."""
+    CONTROL = "control"
+    """Hang up a call, give it to a person; with `personal`: delete what is kept of a caller."""
+    CALL = "call"
+    """Talk to the agents at `/phone`, and let them dial."""
+    CONFIGURE = "configure"
+    """Change the settings that projects read while calls run."""
+
+
+ALL_RIGHTS: Final = frozenset(Right)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    name: str
+    rights: frozenset[Right]
+    csrf: str = ""
+    """What an unsafe request of this session must carry; empty: no session, nothing a foreign page could use."""
+
+    def may(self, right: Right) -> bool:
+        return right in self.rights
+
+
+LOCAL: Final = Identity("local", ALL_RIGHTS)
+"""The user who started the server, of one without accounts."""
+METRICS_READER: Final = Identity("metrics", frozenset())
+"""Whoever has the token of the metrics, and sees nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +169,33 @@ class Accounts:
             if account.token and hmac.compare_digest(account.token.lower(), digest):
                 return Identity(account.name, account.rights)
         return None
+
+
+class LocalLogin:
+    """The token that the command line reads from its file, and links of which each opens one session.
+
+    Only hashes are kept of links. `now` is monotonic seconds.
+    """
+
+    def __init__(self, token: str = "") -> None:
+        self.token = token or secrets.token_urlsafe(32)
+        self._links: OrderedDict[str, float] = OrderedDict()
+
+    def knows(self, token: str) -> bool:
+        return hmac.compare_digest(_key(token), _key(self.token))
+
+    def make_link(self, now: float) -> str:
+        """The secret of a new link. The oldest link is given up where there are too many."""
+        link = secrets.token_urlsafe(32)
+        self._links[_key(link)] = now + LINK_SECONDS
+        while len(self._links) > _LINK_BOUND:
+            self._links.popitem(last=False)
+        return link
+
+    def take_link(self, link: str, now: float) -> bool:
+        """Whether the link was good. It is not any more."""
+        ends = self._links.pop(_key(link), None)
+        return ends is not None and now < ends
 
 
 def _key(secret: str) -> str:

@@ -19,11 +19,12 @@ from callagent.log import get_logger
 from callagent.records.query import PAGE_BOUND, CallFilter
 from callagent.records.reader import Reader
 from callagent.records.reading_process import StoreUnavailable
+from callagent.web.access import identity_of, require
+from callagent.web.accounts import Right
 from callagent.web.control import Controls
-from callagent.web.identity import Right, identity_of, require
 from callagent.web.live import LiveCalls
 from callagent.web.openapi import description
-from callagent.web.project_graph import project_graph
+from callagent.web.projects import project_graph
 
 log = get_logger(__name__)
 

@@ -2,56 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from aiohttp import web
 
-from callagent.carriers import TwilioSettings
 from callagent.web.access import METRICS_PATH, Access, guard
 from callagent.web.api import Api, Dashboard, unavailable_is_503
-from callagent.web.configuration import ConfigurationApi
-from callagent.web.connection import watch_requests
-from callagent.web.control import ControlApi
-from callagent.web.hooks import ServerHooks
-from callagent.web.outside import EVENTS_PATH, OutsideRoutes
+from callagent.web.connections import watch_requests
+from callagent.web.control import EVENTS_PATH, ControlApi, OutsideRoutes
+from callagent.web.hooks import Routes, ServerHooks
 from callagent.web.pages import Pages
-from callagent.web.phone import PhoneRoutes
-from callagent.web.sessions import SessionRoutes
-from callagent.web.twilio import SIGNED_PATHS, TwilioRoutes
+from callagent.web.projects import ConfigurationApi
 
 HEALTH_PATHS: Final = frozenset({"/health", "/ready"})
 MAX_BODY: Final = 65536
 
 
 def make_app(
-    twilio: TwilioSettings | None, hooks: ServerHooks, dashboard: Dashboard | None = None, access: Access | None = None
+    hooks: ServerHooks, added: Sequence[Routes] = (), dashboard: Dashboard | None = None, access: Access | None = None
 ) -> web.Application:
-    """The application, without Twilio's routes where there are no settings. Raises `ValueError` for bad settings.
+    """Make the aiohttp application, with the routes of the carriers and of the Session API in `added`.
 
-    Without `access` nobody gets in but to what is open to all.
+    Without `dashboard` it has neither API nor pages; without `access` only paths that are open to all can be reached.
     """
     access = access or Access()
-    open_paths = HEALTH_PATHS | {EVENTS_PATH} | (SIGNED_PATHS if twilio else frozenset())
+    open_paths = HEALTH_PATHS | {EVENTS_PATH} | frozenset().union(*(one.open_paths for one in added))
     middlewares = [watch_requests, guard(open_paths, access), unavailable_is_503]
     app = web.Application(middlewares=middlewares, client_max_size=MAX_BODY)
-    routes = _Routes(hooks)
-    app.router.add_get("/health", routes.health)
-    app.router.add_get("/ready", routes.ready)
-    app.router.add_get(METRICS_PATH, routes.metrics)
+    health = _HealthRoutes(hooks)
+    app.router.add_get("/health", health.health)
+    app.router.add_get("/ready", health.ready)
+    app.router.add_get(METRICS_PATH, health.metrics)
     OutsideRoutes(hooks.outside).register(app)
-    if twilio:
-        TwilioRoutes(twilio, hooks).register(app)
+    for routes in added:
+        routes.register(app)
     if dashboard:
         Api(dashboard).register(app)
-        SessionRoutes(dashboard.projects, hooks).register(app)
         ControlApi(lambda call_id: dashboard.calls().get(call_id), dashboard.controls).register(app)
         ConfigurationApi(dashboard.projects).register(app)
-        PhoneRoutes(hooks, dashboard.calls).register(app)
         Pages(access).register(app)
     return app
 
 
-class _Routes:
+class _HealthRoutes:
     def __init__(self, hooks: ServerHooks) -> None:
         self._hooks = hooks
 

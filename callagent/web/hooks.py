@@ -5,19 +5,31 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from callagent.agents import AgentProject
 from callagent.agents.flows import Outside
 from callagent.call_info import CallInfo
-from callagent.legs.bridge import Dial
-from callagent.legs.leg import CallLeg
+from callagent.legs import CallLeg, Dial
 from callagent.turns import TurnEvent
+
+if TYPE_CHECKING:
+    from aiohttp import web
 
 TurnWatcher = Callable[[TurnEvent], None]
 """Is told what the turn-taker tells the call, before the call. Returns at once."""
 HoldSession = Callable[[CallLeg, AgentProject, TurnWatcher], asyncio.Task[None]]
 """Hold an admitted call of a session with this agent; the task ends when nothing of the call is left."""
+
+
+class Routes(Protocol):
+    """Routes that a part of the server adds to the HTTP application."""
+
+    open_paths: frozenset[str]
+    """Paths that ask for no login: each request to them proves by itself who sent it, by a signature or a token."""
+
+    def register(self, app: web.Application) -> None:
+        """Add the routes, and what is to be done when the application starts and ends."""
 
 
 class Utterances(Protocol):
@@ -45,6 +57,8 @@ class ServerHooks:
     """Where outside programs reach calls."""
     dial: Dial | None = None
     """Call the target of a transfer; None: SIP is off."""
+    captions: Callable[[str], dict[str, Any] | None] = lambda call_id: None
+    """What the caller's own page shows of a live call; None: the call is not on."""
     hold_session: HoldSession | None = None
     """None: there is no speech here."""
     utterances: Utterances | None = None

@@ -13,7 +13,8 @@ from aiohttp import web
 
 from callagent.call import Call
 from callagent.records.reading_process import hide
-from callagent.web.identity import Right, identity_of
+from callagent.web.access import identity_of
+from callagent.web.accounts import Right
 
 LOOK_SECONDS: Final = 0.4
 _PING_SECONDS: Final = 15.0
@@ -123,3 +124,18 @@ def _details(call: Call) -> dict[str, Any]:
 
 def _shown(data: dict[str, Any], personal: bool) -> dict[str, Any]:
     return data if personal else hide(data)
+
+
+def captions_of(call: Call) -> dict[str, Any]:
+    """What a caller may see of their own call: words and times, nothing of the project's inside."""
+    turns = [
+        {
+            "number": turn.number,
+            "user_input": turn.user_input,
+            "user_input_dtmf": turn.user_input_dtmf,
+            "spoken": [asdict(spoken) for spoken in turn.spoken],
+            "response": turn.latency.get("response"),
+        }
+        for turn in call.record.turns[-2:]
+    ]
+    return {"state": call.state.value, "floor": call.floor.value, "partial": call.partial, "turns": turns}

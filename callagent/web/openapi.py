@@ -7,8 +7,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from callagent import __version__
-from callagent.web.configuration import ENVIRONMENTS
 from callagent.web.control import Dial, Recording, TakeOver
+from callagent.web.projects import ENVIRONMENTS
 
 _TEXTS = ("search", "start_time", "end_time", "project_id", "client_env", "wire", "channel", "variant_name")
 _REFUSALS = {

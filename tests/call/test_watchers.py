@@ -15,7 +15,8 @@ from callagent.audio import FRAME_BYTES
 from callagent.call import Call
 from callagent.call.recording_tap import AudioTap, TappedMedia
 from callagent.call.state import CallServices, CallSettings
-from callagent.legs.leg import MediaStatistics, TransferOutcome, TransferStatus, TransferTarget
+from callagent.call_info import MediaStatistics
+from callagent.legs.leg import TransferOutcome, TransferStatus, TransferTarget
 from callagent.records import CallRecord, StereoRecording
 from callagent.server.targets import TargetRefused
 from callagent.speech.scripted import ScriptedRecognizer, ScriptedVoice

@@ -56,7 +56,7 @@ def decorate(method: str, fault: str, file: Path) -> None:
 def answer(file: Path) -> None:
     """Count what is alive whenever it is asked for."""
     from callagent.call import Call
-    from callagent.legs import SipLeg
+    from callagent.legs.sip import SipLeg
 
     ask, objects = file.with_suffix(".ask"), file.with_suffix(".objects")
     while True:

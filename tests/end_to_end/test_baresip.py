@@ -17,9 +17,10 @@ from pathlib import Path
 import pytest
 
 from callagent.call_info import EndReason
-from callagent.legs.leg import CallerHungUp, DigitPressed, LegEvent, Media, TransferStatus, TransferTarget
-from callagent.legs.sip_leg import SipLeg
-from callagent.legs.sip_legs import SipLegs
+from callagent.legs.leg import CallerHungUp, DigitPressed, LegEvent, TransferStatus, TransferTarget
+from callagent.legs.media import Media
+from callagent.legs.sip.factory import SipLegs
+from callagent.legs.sip.leg import SipLeg
 from callagent.observability import Metrics
 from callagent.records import CallRecord
 from callagent.rtp import Pump, RtpPorts

@@ -15,7 +15,7 @@ from typing import cast
 import pytest
 
 from callagent.call_info import EndReason
-from callagent.legs import SipLeg, SipLegs
+from callagent.legs.sip import SipLeg, SipLegs
 from callagent.rtp import Pump, RtpPorts
 from callagent.sip import UserAgentSettings
 from tests.end_to_end.baresip import baresip

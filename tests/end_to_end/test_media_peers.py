@@ -17,9 +17,9 @@ import pytest
 from callagent.audio import InBandDigits
 from callagent.audio.dtmf import _energy
 from callagent.call_info import EndReason
-from callagent.legs import SipLeg, SipLegs
 from callagent.legs.leg import DigitPressed, LegEvent
-from callagent.legs.sip_media import TrunkMedia
+from callagent.legs.sip import SipLeg, SipLegs
+from callagent.legs.sip.media import TrunkMedia
 from callagent.rtp import Pump, RtpPorts
 from callagent.sip import Encryption, TlsSettings, UserAgentSettings
 from tests.end_to_end.baresip import BARESIP, baresip

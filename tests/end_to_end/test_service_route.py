@@ -15,8 +15,8 @@ import pytest
 
 from callagent.call_info import EndReason
 from callagent.legs.leg import TransferTarget
-from callagent.legs.sip_leg import SipLeg
-from callagent.legs.sip_legs import SipLegs
+from callagent.legs.sip.factory import SipLegs
+from callagent.legs.sip.leg import SipLeg
 from callagent.rtp import Pump, RtpPorts
 from callagent.sip import TrunkSettings, Uri, UserAgentSettings
 from tests.end_to_end.baresip import free_port

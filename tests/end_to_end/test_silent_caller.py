@@ -14,7 +14,7 @@ from callagent.agents import Action, CallerTurn, HandoffFailed, HangUp, Listen, 
 from callagent.call import Call
 from callagent.call.state import CallServices, CallSettings
 from callagent.call_info import EndReason
-from callagent.legs import SipLeg, SipLegs
+from callagent.legs.sip import SipLeg, SipLegs
 from callagent.records import CallRecord
 from callagent.rtp import Pump, RtpPorts, RtpSettings
 from callagent.rtp.codec import PCMA

@@ -21,7 +21,7 @@ import pytest
 from callagent.call_info import EndReason
 from callagent.phone.stream import StreamPhone
 from callagent.records import read_calls
-from tests.carriers.fake_twilio import ACCOUNT_SID, AUTH_TOKEN, fake_twilio
+from tests.carriers.twilio.fake_twilio import ACCOUNT_SID, AUTH_TOKEN, fake_twilio
 from tests.end_to_end.baresip import free_port
 from tests.end_to_end.collected_server import Note, read_notes
 from tests.end_to_end.scripted import MILL, Talker, scripts, talker, until

@@ -12,12 +12,12 @@ import pytest
 from websockets.exceptions import InvalidStatus
 
 from callagent.phone.stream import StreamPhone
-from tests.carriers.fake_twilio import ACCOUNT_SID, AUTH_TOKEN, CALL_SID, fake_twilio
+from tests.carriers.twilio.fake_twilio import ACCOUNT_SID, AUTH_TOKEN, CALL_SID, fake_twilio
+from tests.carriers.twilio.twilio_client import FORM, post, signature, stream, token
 from tests.end_to_end.baresip import free_port
 from tests.end_to_end.scripted import MILL, Talker, scripts, until
 from tests.end_to_end.server_process import ServerProcess, serve
 from tests.own_time import own_time
-from tests.web.twilio_client import FORM, post, signature, stream, token
 
 pytestmark = pytest.mark.end_to_end
 

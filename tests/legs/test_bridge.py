@@ -12,21 +12,20 @@ import pytest
 
 from callagent.audio import FRAME_SAMPLES
 from callagent.call_info import EndReason
-from callagent.legs import TrunkMedia
 from callagent.legs.bridge import DROP_SECONDS
 from callagent.legs.leg import (
     CallerHungUp,
     DigitPressed,
     LegEvent,
-    Media,
     PartiesJoined,
     TransferOutcome,
     TransferStatus,
     TransferTarget,
 )
-from callagent.legs.sip_leg import SipLeg
-from callagent.legs.sip_legs import SipLegs
-from callagent.legs.switched_media import CROSSING_FRAMES, Crossing, SwitchedMedia
+from callagent.legs.media import CROSSING_FRAMES, Crossing, Media, SwitchedMedia
+from callagent.legs.sip import TrunkMedia
+from callagent.legs.sip.factory import SipLegs
+from callagent.legs.sip.leg import SipLeg
 from callagent.rtp import Pump, RtpPorts, RtpSettings
 from callagent.sip import Credentials, TrunkSettings, Uri, UserAgentSettings
 from tests.own_time import OwnTime, own_time

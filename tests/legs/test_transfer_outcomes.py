@@ -10,8 +10,8 @@ import pytest
 
 from callagent.call_info import EndReason
 from callagent.legs.leg import CallerHungUp, LegEvent, TransferStatus, TransferTarget
-from callagent.legs.sip_leg import SipLeg
-from callagent.legs.sip_legs import SipLegs
+from callagent.legs.sip.factory import SipLegs
+from callagent.legs.sip.leg import SipLeg
 from callagent.rtp import Pump, RtpPorts
 from callagent.sip import Dialog, UserAgentSettings
 from callagent.sip.dialog.call import SipCall

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from callagent.audio import FRAME_BYTES, FRAME_SECONDS
-from callagent.legs.leg import FrameSink, FrameSource, Media, MediaStatistics
+from callagent.call_info import MediaStatistics
+from callagent.legs.media import FrameSink, FrameSource, Media
 from callagent.phone.caller import Caller
 from callagent.phone.ear import Ear
 from callagent.phone.mouth import Mouth

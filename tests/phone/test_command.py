@@ -17,8 +17,8 @@ from callagent.call_info import EndReason
 from callagent.commands.command_line import _parser
 from callagent.config import Config
 from callagent.errors import MissingExtra, UserError
-from callagent.legs import SipLeg, SipLegs
 from callagent.legs.leg import CallerHungUp
+from callagent.legs.sip import SipLeg, SipLegs
 from callagent.phone import command
 from callagent.phone.command import run_phone
 from callagent.phone.sip import dial_sip

@@ -15,9 +15,10 @@ import callagent.phone
 from callagent.agents import Handoff
 from callagent.audio import FRAME_BYTES, FRAME_SECONDS
 from callagent.call import Call, CallServices, CallSettings
-from callagent.call_info import NO_HEADERS, EndReason
-from callagent.legs import SipLeg, SipLegs
-from callagent.legs.leg import FrameSink, FrameSource, Media, MediaStatistics, TransferTarget
+from callagent.call_info import NO_HEADERS, EndReason, MediaStatistics
+from callagent.legs.leg import TransferTarget
+from callagent.legs.media import FrameSink, FrameSource, Media
+from callagent.legs.sip import SipLeg, SipLegs
 from callagent.phone.caller import Caller
 from callagent.phone.ear import Ear
 from callagent.phone.figures import Figures

@@ -8,10 +8,10 @@ import audioop
 import pytest
 
 from callagent.audio import FRAME_BYTES
-from callagent.legs.carrier_leg import CarrierLeg
+from callagent.carriers.twilio.leg import CarrierLeg
 from callagent.legs.leg import CallerHungUp, DigitPressed, LegEvent
 from callagent.phone.stream import NotAnswered, StreamMedia, StreamPhone
-from tests.carriers.fake_twilio import AUTH_TOKEN
+from tests.carriers.twilio.fake_twilio import AUTH_TOKEN
 from tests.web.server import serve, until
 
 TONE = audioop.ulaw2lin(audioop.lin2ulaw(b"\x10\x20" * 160, 2), 2)

@@ -18,7 +18,7 @@ import pytest
 
 from callagent.errors import UserError
 from callagent.server.local_server import LocalServer, find_server
-from callagent.web.local_login import LINK_SECONDS, LocalLogin
+from callagent.web.accounts import LINK_SECONDS, LocalLogin
 from tests.end_to_end.scripted import scripts
 from tests.end_to_end.server_process import ServerProcess, run_command, serve
 from tests.web.proxies import make_certificate

@@ -11,8 +11,9 @@ import pytest
 from callagent.call_info import EndReason
 from callagent.config import SipSettings, Trunk, load_config
 from callagent.errors import ConfigError, UserError
-from callagent.legs import SipLeg, TransferTarget
+from callagent.legs import TransferTarget
 from callagent.legs.leg import TooManyCalls
+from callagent.legs.sip import SipLeg
 from callagent.server.sip_listener import Signalling, SignallingLimits
 from callagent.sip import CallAnswered, CallEnded, Credentials, Endpoint, Event, Negotiation, TlsSettings
 from callagent.sip import UserAgentSettings as Settings

@@ -9,7 +9,7 @@ import pytest
 
 from callagent.config import load_config
 from callagent.errors import ConfigError
-from callagent.legs import TrunkMedia
+from callagent.legs.sip import TrunkMedia
 from callagent.server.sip_listener import media_settings_of
 from callagent.sip import Encryption
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import wave
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -15,14 +15,17 @@ from aiohttp import web
 from callagent.agents import Handoff
 from callagent.call import AudioTap, CallState
 from callagent.call_info import EndReason, RecordingWish
-from callagent.carriers import TwilioSettings
+from callagent.carriers.browser.routes import PhoneRoutes
+from callagent.carriers.twilio.settings import TwilioSettings
+from callagent.carriers.twilio.webhooks import TwilioRoutes
 from callagent.records import CallRecord, Spoken, Store, TurnEntry
 from callagent.records.reader import Reader, SqliteDatabase
 from callagent.records.reading_process import ReadingProcess
 from callagent.records.retention import delete_caller
+from callagent.session_api import SessionRoutes
 from callagent.sip import TlsSettings
 from callagent.turns import FloorState
-from callagent.web import ServerHooks, make_app
+from callagent.web import Routes, ServerHooks, captions_of, make_app
 from callagent.web.access import Access
 from callagent.web.accounts import Account
 from callagent.web.api import Dashboard
@@ -129,7 +132,11 @@ async def serve_dashboard(
     recordings = folder / "recordings"
     dashboard = Dashboard(reader, lambda: calls, lambda: projects, recordings, forget, **more)
     access = access_of(accounts, **(ways_in or {}))
-    app = make_app(twilio, HOOKS, dashboard, access)
+    hooks = replace(HOOKS, captions=lambda call_id: captions_of(calls[call_id]) if call_id in calls else None)
+    added: list[Routes] = [PhoneRoutes(hooks), SessionRoutes(lambda: projects, hooks)]
+    if twilio is not None:
+        added.append(TwilioRoutes(twilio, hooks))
+    app = make_app(hooks, added, dashboard, access)
     try:
         async with listening(app, access, per_address=per_address, tls=tls) as url:
             yield Served(url, store, records, calls, access, app)

@@ -10,10 +10,8 @@ from aiohttp import web
 
 from callagent.sip import TlsContexts, TlsSettings
 from callagent.web.access import Access, counted_address
-from callagent.web.accounts import Account, Accounts
-from callagent.web.connection import IDLE_SECONDS, LINGER_SECONDS
-from callagent.web.listener import HttpListener
-from callagent.web.local_login import LocalLogin
+from callagent.web.accounts import Account, Accounts, LocalLogin
+from callagent.web.connections import IDLE_SECONDS, LINGER_SECONDS, HttpListener
 
 TOKEN = "the-token-of-the-user-who-started-the-server"
 HEADERS = {"Authorization": f"Bearer {TOKEN}"}

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from aiohttp import web
 
 from callagent.agents.flows import Outside
-from callagent.carriers import TwilioSettings
-from callagent.legs.carrier_leg import CarrierLeg
+from callagent.carriers.twilio.leg import CarrierLeg
+from callagent.carriers.twilio.settings import TwilioSettings
+from callagent.carriers.twilio.webhooks import TwilioRoutes
 from callagent.web import ServerHooks, make_app
-from tests.carriers.fake_twilio import ACCOUNT_SID, AUTH_TOKEN
+from tests.carriers.twilio.fake_twilio import ACCOUNT_SID, AUTH_TOKEN
 from tests.own_time import own_time
 from tests.web.entry import access_of
 
@@ -56,9 +57,8 @@ async def serve(api_url: str = "http://127.0.0.1:9", public_path: str = "") -> A
     hooks = ServerHooks(
         server.take, admits, drains, metrics, lambda info: server.accepts, server.outside, still=lambda: server.still()
     )
-    app = make_app(
-        TwilioSettings(ACCOUNT_SID, AUTH_TOKEN, server.url + public_path, api_url), hooks, access=access_of()
-    )
+    settings = TwilioSettings(ACCOUNT_SID, AUTH_TOKEN, server.url + public_path, api_url)
+    app = make_app(hooks, [TwilioRoutes(settings, hooks)], access=access_of())
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     await web.SockSite(runner, listening).start()

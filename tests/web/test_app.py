@@ -8,7 +8,8 @@ import threading
 import aiohttp
 import pytest
 
-from callagent.carriers import TwilioSettings
+from callagent.carriers.twilio.settings import TwilioSettings
+from callagent.carriers.twilio.webhooks import TwilioRoutes
 from callagent.rtp import Pump
 from callagent.server.watchdog import Watchdog
 from callagent.web import ServerHooks, make_app
@@ -81,12 +82,12 @@ async def test_no_name_and_no_address_lets_anybody_in(host: str) -> None:
 
 
 async def test_without_twilio_its_paths_are_not_there() -> None:
-    paths = {resource.canonical for resource in make_app(None, HOOKS).router.resources()}
+    paths = {resource.canonical for resource in make_app(HOOKS).router.resources()}
     assert paths == {"/health", "/ready", "/metrics", "/external-events", "/api/handoffs"}
 
 
 async def test_settings_that_cannot_be_safe_are_an_error() -> None:
     with pytest.raises(ValueError, match="auth token"):
-        make_app(TwilioSettings("AC1", "", "https://phone.example.com"), HOOKS)
+        TwilioRoutes(TwilioSettings("AC1", "", "https://phone.example.com"), HOOKS)
     with pytest.raises(ValueError, match="public URL"):
-        make_app(TwilioSettings("AC1", "x", ""), HOOKS)
+        TwilioRoutes(TwilioSettings("AC1", "x", ""), HOOKS)

@@ -11,10 +11,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from callagent.carriers import TwilioSettings
+from callagent.carriers.twilio.settings import TwilioSettings
 from callagent.sip import TlsSettings
-from callagent.web import connection
-from tests.carriers.fake_twilio import ACCOUNT_SID, AUTH_TOKEN
+from callagent.web import connections as connection
+from tests.carriers.twilio.fake_twilio import ACCOUNT_SID, AUTH_TOKEN
 from tests.web.dashboard_server import Served, serve_dashboard
 from tests.web.entry import HEADERS, TOKEN
 from tests.web.proxies import make_certificate
@@ -260,7 +260,7 @@ async def test_https_with_a_certificate_that_is_read_again(tmp_path: Path) -> No
 
 
 async def test_who_shakes_no_hand_takes_a_place_and_loses_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("callagent.web.listener.HANDSHAKE_SECONDS", 0.5)
+    monkeypatch.setattr("callagent.web.connections.HANDSHAKE_SECONDS", 0.5)
     tls = TlsSettings(*make_certificate(tmp_path))
     async with serve_dashboard(tmp_path, count=1, tls=tls, per_address=5) as served, asyncio.timeout(60):
         silent = [await connect(served) for _ in range(5)]

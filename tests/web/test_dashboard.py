@@ -13,10 +13,9 @@ import pytest
 from callagent.agents.flows import FlowProject, load_project
 from callagent.records import CallRecord
 from callagent.web.access import SESSION_COOKIE
-from callagent.web.accounts import Account, hash_password
+from callagent.web.accounts import Account, Right, hash_password
 from callagent.web.control import Controls
-from callagent.web.identity import Right
-from callagent.web.project_graph import project_graph
+from callagent.web.projects import project_graph
 from tests.end_to_end.scripted import until
 from tests.web.browser import Browser, chromium, open_browser
 from tests.web.dashboard_server import Served, live_call, serve_dashboard

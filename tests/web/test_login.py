@@ -10,8 +10,7 @@ import aiohttp
 import pytest
 from multidict import CIMultiDict
 
-from callagent.web.accounts import Account, Accounts, hash_password, password_fits
-from callagent.web.identity import Right
+from callagent.web.accounts import Account, Accounts, Right, hash_password, password_fits
 from tests.web.dashboard_server import Served, live_call, serve_dashboard
 
 TOKEN = "t" * 40

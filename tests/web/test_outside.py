@@ -18,7 +18,7 @@ from tests.web.entry import HEADERS, access_of
 @asynccontextmanager
 async def served(outside: Outside) -> AsyncIterator[str]:
     hooks = ServerHooks(lambda leg: None, lambda: True, lambda: False, lambda: "", outside=outside)
-    runner = web.AppRunner(make_app(None, hooks, access=access_of()))
+    runner = web.AppRunner(make_app(hooks, access=access_of()))
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()

@@ -14,11 +14,10 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from callagent.carriers import TwilioSettings
-from callagent.web.accounts import Account, hash_password
-from callagent.web.identity import Right
+from callagent.carriers.twilio.settings import TwilioSettings
+from callagent.web.accounts import Account, Right, hash_password
 from callagent.web.pages import STATIC
-from tests.carriers.fake_twilio import ACCOUNT_SID, AUTH_TOKEN
+from tests.carriers.twilio.fake_twilio import ACCOUNT_SID, AUTH_TOKEN
 from tests.web.dashboard_server import Served, live_call, serve_dashboard
 from tests.web.entry import HEADERS
 from tests.web.proxies import PROXIES, is_here, proxy

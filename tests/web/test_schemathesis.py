@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from callagent.records import CallRecord
-from callagent.web.accounts import Account
+from callagent.web.accounts import Account, Right
 from callagent.web.control import Controls, Dial, DialRefused
-from callagent.web.identity import Right
 from tests.web.dashboard_server import live_call, serve_dashboard
 from tests.web.entry import TOKEN
 from tests.web.test_control import copied_project

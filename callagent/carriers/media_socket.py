@@ -1,0 +1,147 @@
+"""The socket of a media stream: the link of a carrier leg over aiohttp's WebSocket."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import Final
+
+from aiohttp import WSMsgType, web
+
+from callagent.carriers.dialect import DialectError
+from callagent.log import get_logger
+
+MAX_OUTGOING: Final = 256 * 1024
+"""Bytes waiting for a reader that does not read; more, and the socket is closed."""
+KERNEL_BUFFER: Final = 65536
+CLOSE_SECONDS: Final = 2.0
+NORMAL_CLOSURE: Final = 1000
+MESSAGES_PER_SECOND: Final = 200.0
+MESSAGE_BURST: Final = 1000.0
+"""What a carrier sends at once after its network stalled for some seconds."""
+
+log = get_logger(__name__)
+
+
+class MessageRate:
+    """A token bucket."""
+
+    def __init__(self, now: float) -> None:
+        self._left = MESSAGE_BURST
+        self._at = now
+
+    def take(self, now: float) -> bool:
+        """False: too many messages."""
+        self._left = min(MESSAGE_BURST, self._left + (now - self._at) * MESSAGES_PER_SECOND)
+        self._at = now
+        self._left -= 1
+        return self._left >= 0
+
+
+class MediaSocket:
+    """Implements `legs.carrier_leg.CarrierLink`; `write()` runs beside `messages()`.
+
+    aiohttp sends from coroutines only, so what the 20 ms tick sends is queued here, and this is where it is bounded.
+    """
+
+    def __init__(self, ws: web.WebSocketResponse, transport: asyncio.WriteTransport) -> None:
+        self._ws = ws
+        self._transport = transport
+        self._loop = asyncio.get_running_loop()
+        self._queue: deque[str | None] = deque()
+        self._queued = 0
+        self._wake = asyncio.Event()
+        self._close_code: int | None = None
+        self._last_words = ""
+        self._drains = False
+        """What is queued goes out before the farewell."""
+        self._cut_off: asyncio.TimerHandle | None = None
+        connection = transport.get_extra_info("socket")
+        if connection is not None:
+            # Audio in the kernel's buffer can be neither counted nor cleared: keep it short.
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, KERNEL_BUFFER)
+
+    def send(self, text: str) -> None:
+        if self._close_code is not None:
+            return
+        self._queued += len(text)
+        if self._queued + self._transport.get_write_buffer_size() > MAX_OUTGOING:
+            log.warning("media_socket_not_read", queued=self._queued)
+            self.abort()
+            return
+        self._queue.append(text)
+        self._wake.set()
+
+    def ping(self) -> None:
+        if self._close_code is None:
+            self._queue.append(None)
+            self._wake.set()
+
+    def close(self, code: int, last_words: str = "", *, drain: bool = False) -> None:
+        """Say goodbye, after `last_words`; a peer that does not take it is cut off after 3 s.
+
+        `drain`: what is queued is sent before them, else it is dropped.
+        """
+        if self._close_code is None:
+            self._close_code = code
+            self._drains = drain
+            self._last_words = last_words
+            self._cut_off = self._loop.call_later(CLOSE_SECONDS + 1, self._transport.abort)
+            self._wake.set()
+
+    def abort(self) -> None:
+        """End the connection without a farewell."""
+        self._queue.clear()
+        self.close(1011)
+        self._transport.abort()
+
+    async def write(self) -> None:
+        """Send what is queued until the socket is closed, then close it; bounded in time from there."""
+        try:
+            while self._close_code is None:
+                self._wake.clear()
+                await self._write_queued()
+                await self._wake.wait()
+        except OSError:
+            pass
+        self.close(1011)
+        try:
+            await self._write_queued()
+            if self._last_words:
+                await self._ws.send_str(self._last_words)
+            await self._ws.close(code=self._close_code or 1011)
+        except OSError:
+            pass
+        finally:
+            if self._cut_off:
+                self._cut_off.cancel()
+
+    async def messages(self) -> AsyncIterator[str | None]:
+        """The peer's text messages; None for signs of life. Ends with the socket; raises `DialectError`."""
+        rate = MessageRate(self._loop.time())
+        async for message in self._ws:
+            if not rate.take(self._loop.time()):
+                raise DialectError("the peer sends too many messages")
+            match message.type:
+                case WSMsgType.TEXT:
+                    yield message.data
+                case WSMsgType.PING:
+                    await self._ws.pong(message.data)
+                    yield None
+                case WSMsgType.PONG:
+                    yield None
+                case WSMsgType.BINARY:
+                    raise DialectError("the peer sends binary messages")
+                case _:
+                    return
+
+    async def _write_queued(self) -> None:
+        while self._queue and (self._close_code is None or self._drains):
+            text = self._queue.popleft()
+            if text is None:
+                await self._ws.ping()
+            else:
+                self._queued -= len(text)
+                await self._ws.send_str(text)

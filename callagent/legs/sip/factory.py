@@ -1,0 +1,222 @@
+"""Makes a leg of every call that comes in over SIP, and of those we place."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from callagent.call_info import NO_HEADERS
+from callagent.legs.leg import LegGone, TooManyCalls, TransferTarget
+from callagent.legs.sip.identity import caller_address, number_at
+from callagent.legs.sip.leg import SipLeg
+from callagent.legs.sip.media import MediaOfTrunk, OwnAddresses, any_trunk, negotiation_towards, negotiation_with
+from callagent.log import get_logger
+from callagent.rtp import PortsExhausted, Pump, RtpPorts, RtpSession, RtpSettings, available_codecs, prepare_srtp
+from callagent.sip import (
+    Endpoint,
+    EndpointCall,
+    Negotiation,
+    TlsSettings,
+    Trunks,
+    TrunkSettings,
+    Uri,
+    UserAgentSettings,
+)
+
+MIN_FREE_PORTS = 0.05
+"""Share of the media ports below which calls are sent elsewhere."""
+RETRY_AFTER = {"Retry-After": "10"}
+
+log = get_logger(__name__)
+
+
+def _any_time(trunk: str) -> bool:
+    return True
+
+
+class SipLegs:
+    def __init__(
+        self,
+        ports: RtpPorts,
+        pump: Pump,
+        on_leg: Callable[[SipLeg], None] | None = None,
+        rtp: RtpSettings | None = None,
+        media: MediaOfTrunk = any_trunk,
+    ) -> None:
+        """`on_leg` takes each call that comes in, before anything but 100 was answered; without it all are refused."""
+        self._ports = ports
+        self._own = OwnAddresses(ports)
+        self._pump = pump
+        self._on_leg = on_leg
+        self._rtp = rtp or RtpSettings()
+        self._media = media
+        self._endpoint: Endpoint | None = None
+        self._trunks: Trunks | None = None
+        self._may_call: Callable[[str], bool] = _any_time
+
+    async def open(
+        self, host: str, port: int, settings: UserAgentSettings, tls: TlsSettings | None = None
+    ) -> tuple[str, int]:
+        """Listen on UDP; returns the address. Raises `OSError`."""
+        # Loading them takes tens of milliseconds and a process: never while calls are on.
+        available_codecs()
+        on_invite = None if self._on_leg is None else self._accept
+        self._endpoint = await Endpoint.open(host, port, settings, on_invite, tls=tls)
+        self._own.public_address = settings.public_address
+        self._own.signalling_ports.add(self._endpoint.local_address[1])
+        if on_invite is not None:
+            prepare_srtp()
+            self._endpoint.prepare()
+        return self._endpoint.local_address
+
+    async def listen(self, transport: str, host: str, port: int) -> tuple[str, int]:
+        """Listen on `tcp` or `tls` as well; returns the address. Raises `OSError`."""
+        address = await self._opened().listen(transport, host, port)
+        self._own.signalling_ports.add(address[1])
+        return address
+
+    def join(self, trunks: Sequence[TrunkSettings], may_call: Callable[[str], bool] = _any_time) -> Trunks:
+        """The trunks, for their owner to start and close; calls to them prove who we are.
+
+        `may_call` is told of each call before it is placed, with the trunk's name: whether it comes too soon.
+        """
+        self._may_call = may_call
+        self._trunks = Trunks(self._opened(), trunks)
+        return self._trunks
+
+    async def dial(
+        self,
+        target: str,
+        *,
+        caller: str | None = None,
+        headers: Mapping[str, str] = NO_HEADERS,
+        trunk: TrunkSettings | None = None,
+    ) -> SipLeg:
+        """Call a SIP URI; the leg's `answer()` waits for the peer. Raises `ValueError`, `OSError`, `PortsExhausted`."""
+        endpoint = self._opened()
+        uri = Uri.parse(target)
+        proxy = None if trunk is None else trunk.server
+        if trunk is None and self._trunks is not None:
+            trunk = self._trunks.of_host(uri)
+        if trunk is not None and not self._may_call(trunk.name):
+            raise TooManyCalls(
+                f"trunk '{trunk.name}': more calls a second than its calls_per_second", "calls_per_second"
+            )
+        route = () if trunk is None or self._trunks is None else self._trunks.service_route(trunk.name)
+        media = self._media("" if trunk is None else trunk.name)
+        session = self._session()
+        negotiations: list[Negotiation] = []
+
+        def offer(host: str) -> bytes:
+            negotiations.append(negotiation_towards(target, host, session.local_port, media))
+            return negotiations[0].offer()
+
+        try:
+            call = await endpoint.call(
+                target,
+                caller=caller,
+                body=offer,
+                headers=headers,
+                credentials=None if trunk is None else trunk.credentials,
+                proxy=proxy,
+                route=route,
+            )
+        except (ValueError, OSError):
+            session.close()
+            raise
+        if call.core.dialling is not None:
+            negotiations[0].refuse_target = self._refusing(call.core.dialling.hop.host)
+        return SipLeg(call, session, negotiations[0], media, self.dial_target)
+
+    async def dial_target(self, leg: SipLeg, target: TransferTarget) -> SipLeg:
+        """Call a target for the peer of `leg`, or for a trunk to do so. Raises `ValueError`, `OSError`, `LegGone`."""
+        return await self.dial_for(target, leg.info.caller, leg.call.trunk)
+
+    async def dial_for(self, target: TransferTarget, caller: str | None = None, trunk_name: str = "") -> SipLeg:
+        """Call a target for `caller`, None: withheld, who came through that trunk. Raises as `dial_target`."""
+        trunk = self._trunk_to(trunk_name, target)
+        uri = number_at(trunk.server, target.uri) if trunk is not None and ":" not in target.uri else target.uri
+        shown = target.caller or caller
+        address = caller_address(shown, trunk.server if trunk is not None else None)
+        headers = target.headers if shown else {"Privacy": "id", **target.headers}
+        try:
+            return await self.dial(uri, caller=address, headers=headers, trunk=trunk)
+        except PortsExhausted:
+            raise LegGone("no media port is free") from None
+
+    def _trunk_to(self, came_through: str, target: TransferTarget) -> TrunkSettings | None:
+        direct = ":" in target.uri and not target.trunk
+        if direct or self._trunks is None:
+            if direct:
+                return None
+            raise ValueError("a number needs a trunk")
+        trunk = self._trunks.of_name(target.trunk or came_through)
+        if trunk is None:
+            raise ValueError(f"target '{target.name}': no trunk leads to {target.uri}; name one with 'trunk'")
+        return trunk
+
+    def signalling(self, call_id: str) -> list[dict[str, Any]]:
+        """The messages of a call by its Call-ID, as the record keeps them; for once."""
+        now, moment = asyncio.get_running_loop().time(), datetime.now(UTC)
+        return [
+            {
+                "at": (moment - timedelta(seconds=now - one.at)).isoformat(timespec="milliseconds"),
+                "sent": one.sent,
+                "peer": one.peer,
+                "line": one.line,
+                "text": one.text,
+            }
+            for one in self._opened().trace.take(call_id)
+        ]
+
+    async def close(self) -> None:
+        """Hang up what still runs and free the socket."""
+        if self._endpoint is not None:
+            await self._endpoint.close()
+
+    def _accept(self, call: EndpointCall) -> None:
+        if self._on_leg is None or self._ports.free_share < MIN_FREE_PORTS:
+            call.hang_up(status=503, headers=RETRY_AFTER)
+            return
+        try:
+            session = self._session()
+        except PortsExhausted:
+            log.warning("media_ports_exhausted")
+            call.hang_up(status=503, headers=RETRY_AFTER)
+            return
+        except OSError as error:
+            # No descriptor is free, or no memory for a socket.
+            log.warning("media_socket_not_opened", error=str(error))
+            call.hang_up(status=503, headers=RETRY_AFTER)
+            return
+        try:
+            negotiation, media = self._negotiation(call, session), self._media(call.trunk)
+            leg = SipLeg(call, session, negotiation, media, self.dial_target)
+        except ValueError as error:
+            log.info("offer_refused", why=str(error))
+            session.close()
+            call.hang_up(status=488)
+            return
+        self._on_leg(leg)
+
+    def _negotiation(self, call: EndpointCall, session: RtpSession) -> Negotiation:
+        dialog = call.core.dialog
+        assert dialog is not None, "an INVITE that came in has made one"
+        negotiation = negotiation_with(dialog.peer, call.local_host(), session.local_port, self._media(call.trunk))
+        negotiation.refuse_target = self._refusing(dialog.peer.host)
+        return negotiation
+
+    def _refusing(self, peer: str) -> Callable[[str, int], bool]:
+        """Which media targets are our own, for a peer whose signalling is at this IP address."""
+        own = self._own
+        return lambda host, port: own.refuse(host, port, peer)
+
+    def _session(self) -> RtpSession:
+        return RtpSession(asyncio.get_running_loop(), self._ports, self._pump, self._rtp)
+
+    def _opened(self) -> Endpoint:
+        if self._endpoint is None:
+            raise RuntimeError("open() comes first")
+        return self._endpoint

@@ -1,0 +1,335 @@
+"""A call leg over SIP and RTP: one dialog, one media session."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from callagent.audio import dtmf_frames
+from callagent.call_info import NO_HEADERS, CallInfo, EndReason
+from callagent.legs.leg import (
+    CallerHungUp,
+    DigitPressed,
+    LegFailed,
+    LegGone,
+    Listeners,
+    TransferOutcome,
+    TransferStatus,
+    TransferTarget,
+)
+from callagent.legs.media import Media, SwitchedMedia
+from callagent.legs.sip.identity import call_info_of, clean, parting
+from callagent.legs.sip.media import ANY_MEDIA, TrunkMedia, rtp_parameters
+from callagent.legs.sip.transfer import DialTarget, SipTransfer
+from callagent.log import get_logger
+from callagent.rtp import NoTelephoneEvent, RtpSession
+from callagent.sip import (
+    Agreement,
+    CallAnswered,
+    CallConfirmed,
+    CallEnded,
+    CallReplaced,
+    CallRinging,
+    DigitReceived,
+    EndCause,
+    EndpointCall,
+    Event,
+    Negotiation,
+    NotAcceptable,
+    OfferAnswered,
+    OfferReceived,
+    TransferProgressed,
+    TransferRequested,
+    Uri,
+)
+
+HANG_UP_SECONDS = 2.0
+"""How long `hang_up` waits for the peer to confirm; the BYE goes on without it."""
+
+_STATUSES = {EndReason.DRAIN: 503, EndReason.ERROR: 500, EndReason.REJECTED: 603, EndReason.BUSY: 486}
+_REASONS = {
+    EndReason.MEDIA_TIMEOUT: 'SIP;cause=408;text="Media timeout"',
+    EndReason.DRAIN: 'SIP;cause=503;text="Server shutdown"',
+    EndReason.ERROR: 'SIP;cause=500;text="Server error"',
+}
+_NORMAL = 'Q.850;cause=16;text="Normal call clearing"'
+_END_REASONS = {
+    EndCause.CANCELLED: EndReason.CANCELLED,
+    EndCause.REMOTE: EndReason.CALLER_HANGUP,
+    EndCause.REFUSED: EndReason.REJECTED,
+}
+
+log = get_logger(__name__)
+
+
+class LegState(Enum):
+    RINGING = "ringing"
+    ANSWERED = "answered"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class _Gone:
+    """The call ended before it was confirmed.
+
+    Not an exception: the traceback of one that the leg keeps would refer to the leg, which only the garbage collector
+    could free then.
+    """
+
+    detail: str
+    status: int
+    limit: str
+
+
+class SipLeg:
+    """Implements `CallLeg`; incoming and outgoing differ in what `answer` does."""
+
+    def __init__(
+        self,
+        call: EndpointCall,
+        session: RtpSession,
+        negotiation: Negotiation,
+        media: TrunkMedia = ANY_MEDIA,
+        dial_target: DialTarget | None = None,
+    ) -> None:
+        """Reads the INVITE's offer: raises `ValueError` when nothing of it can be used. Owns `session` from then on."""
+        self.outgoing = call.core.outgoing
+        self.on_transfer_request: Callable[[str, Mapping[str, str]], None] | None = None
+        """The peer asks us to call this URI instead; answer by `report_transfer`. None: such requests are declined."""
+        self.on_early_media: Callable[[Media], None] | None = None
+        """Somebody may listen to what the peer plays before it takes our call."""
+        self._call = call
+        self._session = session
+        self._negotiation = negotiation
+        self._media = media
+        self._state = LegState.RINGING
+        self._answer = b""
+        self._agreement: Agreement | None = None
+        offer = b"" if self.outgoing else call.core.invite.body
+        if offer:
+            self._answer, self._agreement = negotiation.answer(offer)
+        info = call_info_of(call.core.invite, outgoing=self.outgoing, trusted=media.trusted)
+        self.info: CallInfo = replace(info, trunk=call.trunk)
+        listeners = Listeners()
+        self.listen, self.tell = listeners.listen, listeners.tell
+        self._answered: asyncio.Future[bytes | _Gone] = asyncio.get_running_loop().create_future()
+        self._transfer = SipTransfer(dial_target)
+        self._digits_from: str | None = None
+        self._peer_sends = True
+        self._media_expected = True
+        session.on_digit = lambda digit: self._press(digit, "rtp")
+        session.on_timeout = self._lose_media
+        call.listen(self._receive)
+
+    # CallLeg
+
+    def ring(self) -> None:
+        if self._state is LegState.RINGING:
+            self._call.ring()
+
+    async def answer(self) -> Media:
+        """Take the peer's call, or wait until the peer takes ours. Raises `LegGone`."""
+        if self._state is LegState.CLOSED:
+            raise LegGone("the leg has ended")
+        if self._agreement is not None:
+            self._connect(self._agreement)
+            self._state = LegState.ANSWERED
+            self._call.answer(self._answer)
+            return self._session
+        if not self.outgoing:
+            # The INVITE had no offer: ours goes with the 200, and the answer comes with the ACK.
+            self._call.answer(self._negotiation.offer())
+        try:
+            self._connect(self._negotiation.accept(await self.confirmed()))
+        except ValueError as error:
+            await self.hang_up(EndReason.ERROR)
+            raise LegGone(f"no media: {error}") from error
+        self._state = LegState.ANSWERED
+        return self._session
+
+    async def hang_up(self, reason: EndReason, headers: Mapping[str, str] = NO_HEADERS) -> None:
+        self._end(reason, headers)
+        try:
+            async with asyncio.timeout(HANG_UP_SECONDS):
+                await self._call.closed.wait()
+        except TimeoutError:
+            log.info("hang_up_unconfirmed", call_id=self.info.call_id)
+
+    async def transfer(self, target: TransferTarget, audio: SwitchedMedia | None = None) -> TransferOutcome:
+        if self._state is not LegState.ANSWERED:
+            return TransferOutcome(TransferStatus.CALLER_GONE, "the call is not answered")
+        return await self._transfer.run(self, target, audio)
+
+    async def send_digits(self, digits: str) -> None:
+        if self._state is not LegState.ANSWERED:
+            return
+        try:
+            await self._session.send_digits(digits)
+        except NoTelephoneEvent:
+            await _spell(digits, self._session, self._call, tones=self._media.in_band_digits)
+
+    def expect_media(self, expected: bool) -> None:
+        self._media_expected = expected
+        self._session.expect(self._peer_sends and expected)
+
+    # Beyond CallLeg, for phones and transfers
+
+    @property
+    def call(self) -> EndpointCall:
+        return self._call
+
+    async def confirmed(self) -> bytes:
+        """Wait for the body that confirms the call: of the peer's answer, or of its ACK. Raises `LegGone`."""
+        outcome = await asyncio.shield(self._answered)
+        if isinstance(outcome, _Gone):
+            raise LegGone(outcome.detail, outcome.status, outcome.limit)
+        return outcome
+
+    def leave(self, reason: EndReason) -> None:
+        """Hang up without waiting for the peer to confirm. Idempotent."""
+        self._end(reason, NO_HEADERS)
+
+    def report_transfer(self, status: int) -> None:
+        """Tell the peer how the call it asked for went; 200 when it was answered."""
+        self._call.report_transfer(status)
+
+    # private
+
+    def _receive(self, event: Event) -> None:
+        match event:
+            case CallAnswered(body=body) | CallConfirmed(body=body):
+                if not self._answered.done():
+                    self._answered.set_result(body)
+                elif body:
+                    self._accept(body)
+            case CallReplaced(by=by):
+                self._move(self._call.successor(by))
+            case CallRinging(body=body) if body and self.on_early_media is not None:
+                self._accept(body)
+                self.on_early_media(self._session)
+            case OfferReceived(body=body):
+                self._renegotiate(body)
+            case OfferAnswered(body=body):
+                self._accept(body)
+            case DigitReceived(digit=digit):
+                self._press(digit, "info")
+            case TransferProgressed():
+                self._transfer.heard(event)
+            case TransferRequested(target=target, headers=headers):
+                self._request_transfer(target, dict(headers))
+            case CallEnded():
+                self._lose(event)
+            case _:
+                pass
+
+    def _renegotiate(self, offer: bytes) -> None:
+        """A re-INVITE or UPDATE. What cannot be agreed on leaves the media as it is."""
+        if not offer:
+            self._call.accept_offer(self._negotiation.offer())
+            return
+        try:
+            answer, agreement = self._negotiation.answer(offer)
+        except ValueError as error:
+            log.info("offer_refused", call_id=self.info.call_id, why=str(error))
+            self._call.refuse_offer(488 if isinstance(error, NotAcceptable) else 400)
+            return
+        self._connect(agreement)
+        self._call.accept_offer(answer)
+
+    def _move(self, call: EndpointCall) -> None:
+        """Another call takes the place of ours: the same conversation, another peer (RFC 3891)."""
+        offer = call.core.invite.body
+        try:
+            if self._state is not LegState.ANSWERED:
+                raise NotAcceptable("the call is over")
+            body, agreement = self._negotiation.answer(offer) if offer else (self._negotiation.offer(), None)
+        except ValueError as error:
+            log.info("replacement_refused", call_id=self.info.call_id, why=str(error))
+            call.listen(_ignore)
+            call.hang_up(status=488)
+            return
+        old, self._call = self._call, call
+        old.listen(_ignore)
+        call.listen(self._receive)
+        if agreement is not None:
+            self._connect(agreement)
+        call.answer(body)
+        old.hang_up()
+
+    def _accept(self, answer: bytes) -> None:
+        try:
+            self._connect(self._negotiation.accept(answer))
+        except ValueError as error:
+            log.warning("answer_not_usable", call_id=self.info.call_id, why=str(error))
+
+    def _connect(self, agreement: Agreement) -> None:
+        if agreement.remote is not None:
+            self._session.connect(agreement.remote, rtp_parameters(agreement, self._media))
+        self._session.hold(agreement.held)
+        self._peer_sends = agreement.direction.receives
+        self._session.expect(self._peer_sends and self._media_expected)
+
+    def _press(self, digit: str, way: str) -> None:
+        # Some gateways tell each key both ways; the way of the first key is the one that counts.
+        self._digits_from = self._digits_from or way
+        if self._digits_from == way and not self._transfer.pressed(digit):
+            self.tell(DigitPressed(digit))
+
+    def _request_transfer(self, target: Uri, headers: Mapping[str, str]) -> None:
+        if self.on_transfer_request is None:
+            self._call.report_transfer(603)
+        else:
+            self.on_transfer_request(str(target), headers)
+
+    def _lose_media(self, detail: str) -> None:
+        if self._state is not LegState.CLOSED:
+            self._end(EndReason.MEDIA_TIMEOUT, NO_HEADERS)
+            self.tell(LegFailed(EndReason.MEDIA_TIMEOUT, detail))
+
+    def _lose(self, event: CallEnded) -> None:
+        """The call is over; silent when it was us who ended it."""
+        if self._state is LegState.CLOSED:
+            return
+        detail = clean(f"{event.status} {event.reason}").strip() if event.status else event.cause.value
+        limit = ""
+        if event.call.attempts_spent:
+            detail, limit = f"{detail}, after as many attempts as limits.transfer_attempts allows", "transfer_attempts"
+        self._close(detail, event.status, limit)
+        reason = _END_REASONS.get(event.cause)
+        if reason is None:
+            self.tell(LegFailed(EndReason.ERROR, f"SIP {detail}"))
+        else:
+            self.tell(CallerHungUp(reason, *parting(event.headers, trusted=self._media.trusted)))
+
+    def _end(self, reason: EndReason, headers: Mapping[str, str]) -> None:
+        if self._state is LegState.CLOSED:
+            return
+        self._close(reason.value)
+        given = {"Reason": _REASONS.get(reason, _NORMAL), **headers}
+        try:
+            self._call.hang_up(status=_STATUSES.get(reason, 480), headers=given)
+        except ValueError as error:
+            log.warning("headers_not_usable", call_id=self.info.call_id, why=str(error))
+            self._call.hang_up(status=_STATUSES.get(reason, 480))
+
+    def _close(self, detail: str, status: int = 0, limit: str = "") -> None:
+        self._state = LegState.CLOSED
+        self._session.close()
+        self._transfer.caller_gone(detail)
+        if not self._answered.done():
+            self._answered.set_result(_Gone(detail, status, limit))
+
+
+async def _spell(digits: str, session: RtpSession, call: EndpointCall, *, tones: bool) -> None:
+    """Key presses for a peer that takes no telephone events."""
+    if tones:
+        await session.send_tones(tuple(dtmf_frames(digits)))
+        return
+    for digit in digits:
+        call.send_digit(digit)
+
+
+def _ignore(event: Event) -> None:
+    """For a call that is no longer this leg's."""

@@ -1,0 +1,261 @@
+"""One connection to the HTTP side: its deadlines, and its place among those of its address.
+
+aiohttp reads the requests. It waits for the end of a request as long as a peer likes, so the deadlines are ours: a
+connection that owes us the rest of a header or of a body for too long is cut. A connection takes one of the places of
+its address until one of its requests was let in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections import Counter
+from collections.abc import Callable
+from typing import Final, cast
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from callagent.log import get_logger
+from callagent.sip import TlsContexts, accept_connections
+
+HEADER_SECONDS: Final = 15.0
+"""From the start of a connection, or from the first octet of a later request, to the end of the request's header."""
+BODY_SECONDS: Final = 60.0
+"""From there to the end of its body."""
+IDLE_SECONDS: Final = 75.0
+"""Between two requests; longer than proxies keep a connection for the next one. Half a second request that came in one
+packet with the first has as long."""
+LINGER_SECONDS: Final = 2.0
+"""For the rest of a body that nobody reads, so that the answer is not lost with the connection."""
+
+
+class Places:
+    """The connections of each address that have proved nothing yet."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._taken: Counter[str] = Counter()
+
+    def take(self, address: str) -> bool:
+        """Whether there was one left."""
+        if self._taken[address] >= self._most:
+            return False
+        self._taken[address] += 1
+        return True
+
+    def free(self, address: str) -> None:
+        self._taken[address] -= 1
+        if self._taken[address] <= 0:
+            del self._taken[address]
+
+    def __len__(self) -> int:
+        return self._taken.total()
+
+
+class HttpConnection(asyncio.Protocol):
+    """Passes on to aiohttp's protocol what the transport says."""
+
+    def __init__(self, inner: asyncio.Protocol, place: Place) -> None:
+        self._inner = inner
+        self._place = place
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._request: web.Request | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def is_known(self) -> None:
+        """A request of this connection was let in: it takes no place any more. Idempotent."""
+        self._place.leave()
+
+    def begin(self, request: web.Request) -> None:
+        """The header is complete."""
+        self._request = request
+        self._set_deadline(None if request.content.is_eof() else BODY_SECONDS)
+
+    def end(self) -> None:
+        """The request has its answer. Its body, if it was not read, is aiohttp's to wait for a moment."""
+        self._request = None
+        self._set_deadline(None)
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._set_deadline(HEADER_SECONDS)
+        self._inner.connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self._request is None and self._deadline is None:
+            self._set_deadline(HEADER_SECONDS)
+        self._inner.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        return self._inner.eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._set_deadline(None)
+        self._place.leave()
+        self._inner.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._inner.resume_writing()
+
+    def _set_deadline(self, seconds: float | None) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline = None if seconds is None else self._loop.call_later(seconds, self._cut)
+
+    def _cut(self) -> None:
+        self._deadline = None
+        complete = self._request is not None and self._request.content.is_eof()
+        if self._transport is not None and not complete:
+            self._transport.abort()
+
+
+class Place:
+    """A connection's place among those of its address; it is freed once. `places` None: it never counted."""
+
+    def __init__(self, places: Places | None, address: str) -> None:
+        self._places = places
+        self._address = address
+
+    def leave(self) -> None:
+        """Idempotent."""
+        if self._places is not None:
+            self._places.free(self._address)
+            self._places = None
+
+
+@web.middleware
+async def watch_requests(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Tell the connection when a request begins and ends; it comes before every other middleware."""
+    connection = _connection_of(request)
+    if connection is None:
+        return await handler(request)
+    connection.begin(request)
+    try:
+        return await handler(request)
+    finally:
+        connection.end()
+
+
+def peer_is_known(request: web.Request) -> None:
+    """The request was let in, by a login, a token or a signature."""
+    if (connection := _connection_of(request)) is not None:
+        connection.is_known()
+
+
+def _connection_of(request: web.Request) -> HttpConnection | None:
+    protocol = None if request.transport is None else request.transport.get_protocol()
+    return protocol if isinstance(protocol, HttpConnection) else None
+
+
+log = get_logger(__name__)
+
+HANDSHAKE_SECONDS: Final = 10.0
+"""For the TLS handshake."""
+_BACKLOG: Final = 512
+
+
+class HttpListener:
+    """Accepts connections and gives each to a protocol of aiohttp's."""
+
+    def __init__(
+        self,
+        make_protocol: Callable[[], asyncio.Protocol],
+        counted: Callable[[str], str | None],
+        per_address: int,
+        tls: TlsContexts | None = None,
+    ) -> None:
+        """`counted` names the address that a peer is counted by; None: it is not counted."""
+        self._make_protocol = make_protocol
+        self._counted = counted
+        self._places = Places(per_address)
+        self._tls = tls
+        self._loop = asyncio.get_running_loop()
+        self._sockets: list[socket.socket] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._refused: set[str] = set()
+
+    async def listen(self, host: str, port: int) -> tuple[str, int]:
+        """Listen on every address of `host`; the first one. Raises `OSError`, also for a certificate."""
+        if self._tls is not None:
+            self._tls.server()
+        found = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        try:
+            for family, kind, protocol, _, address in dict.fromkeys(found):
+                self._sockets.append(listener := socket.socket(family, kind, protocol))
+                _bind(listener, address)
+        except OSError:
+            await self.close()
+            raise
+        for listener in self._sockets:
+            self._start(self._accept(listener), "accept http")
+        name = self._sockets[0].getsockname()
+        return str(name[0]), int(name[1])
+
+    async def close(self) -> None:
+        """Accept no more; connections that are open are aiohttp's."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for listener in self._sockets:
+            listener.close()
+        self._sockets.clear()
+
+    async def _accept(self, listener: socket.socket) -> None:
+        async for accepted, address in accept_connections(listener, "http_not_accepted"):
+            if (place := self._place_of(str(address[0]))) is None:
+                accepted.close()
+            else:
+                self._start(self._welcome(accepted, place), "welcome http")
+
+    def _place_of(self, host: str) -> Place | None:
+        address = self._counted(host)
+        if address is None:
+            return Place(None, host)
+        if self._places.take(address):
+            self._refused.discard(address)
+            return Place(self._places, address)
+        if address not in self._refused:
+            # Once, until it has a place again: a flood of connections is none of log lines.
+            self._refused.add(address)
+            log.warning("http_too_many_connections", peer=address)
+        return None
+
+    async def _welcome(self, accepted: socket.socket, place: Place) -> None:
+        try:
+            accepted.setblocking(False)
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            context = None if self._tls is None else self._tls.server()
+            async with asyncio.timeout(HANDSHAKE_SECONDS):
+                await self._loop.connect_accepted_socket(
+                    lambda: HttpConnection(self._make_protocol(), place), accepted, ssl=context
+                )
+        except (OSError, TimeoutError) as error:
+            log.debug("http_handshake_failed", error=str(error))
+            place.leave()
+            accepted.close()
+        except asyncio.CancelledError:
+            place.leave()
+            raise
+
+    def _start(self, work: asyncio._CoroutineLike[None], name: str) -> None:
+        task = self._loop.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _bind(listener: socket.socket, address: object) -> None:
+    listener.setblocking(False)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if listener.family == socket.AF_INET6:
+        with contextlib.suppress(OSError):
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+    listener.bind(address)  # type: ignore[arg-type]
+    listener.listen(_BACKLOG)

@@ -1,0 +1,71 @@
+"""Audio in the forms of the Session API."""
+
+from __future__ import annotations
+
+import audioop
+import base64
+import itertools
+import math
+import struct
+
+import pytest
+
+from callagent.agents.cx import InputRefused
+from callagent.session_api.audio import ENCODINGS, RATES, AudioForm, Inward, Outward, decoded
+
+FORMS = [AudioForm(encoding, rate) for encoding in ENCODINGS for rate in RATES]
+
+
+def tone(rate: int, hertz: float, seconds: float = 0.5) -> bytes:
+    return b"".join(
+        struct.pack("<h", int(12000 * math.sin(hertz * 2 * math.pi * n / rate))) for n in range(int(rate * seconds))
+    )
+
+
+def pitch(pcm: bytes, rate: int) -> float:
+    samples = struct.unpack(f"<{len(pcm) // 2}h", pcm)
+    return sum(a < 0 <= b for a, b in itertools.pairwise(samples)) / (len(samples) / rate)
+
+
+def linear(audio: bytes, encoding: str) -> bytes:
+    return {"MULAW": audioop.ulaw2lin, "ALAW": audioop.alaw2lin}.get(encoding, lambda pcm, _: pcm)(audio, 2)
+
+
+def written(pcm: bytes, encoding: str) -> bytes:
+    return {"MULAW": audioop.lin2ulaw, "ALAW": audioop.lin2alaw}.get(encoding, lambda pcm, _: pcm)(pcm, 2)
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_what_a_client_sends_is_heard_at_its_length_and_pitch(form: AudioForm) -> None:
+    audio = written(tone(form.rate, 440), form.encoding)
+    inward = Inward(form)
+    # In pieces that cut samples in two.
+    pcm = b"".join(inward.feed(audio[start : start + 777]) for start in range(0, len(audio), 777))
+    assert len(pcm) / 16000 == pytest.approx(0.5, abs=0.01)
+    assert pitch(pcm, 8000) == pytest.approx(440, rel=0.02)
+    assert audioop.rms(pcm, 2) == pytest.approx(8485, rel=0.1)
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_what_we_say_reaches_a_client_at_its_length_and_pitch(form: AudioForm) -> None:
+    pcm, outward = tone(8000, 440), Outward(form)
+    audio = b"".join(base64.b64decode(outward.feed(pcm[start : start + 320])) for start in range(0, len(pcm), 320))
+    assert len(audio) / ENCODINGS[form.encoding] / form.rate == pytest.approx(0.5, abs=0.01)
+    assert pitch(linear(audio, form.encoding), form.rate) == pytest.approx(440, rel=0.02)
+    assert audioop.rms(linear(audio, form.encoding), 2) == pytest.approx(8485, rel=0.1)
+
+
+@pytest.mark.parametrize("rate", [16000, 24000])
+def test_what_a_telephone_does_not_carry_is_no_noise_in_it(rate: int) -> None:
+    # 6 kHz would come back as 2 kHz.
+    pcm = Inward(AudioForm("LINEAR16", rate)).feed(tone(rate, 6000))
+    assert audioop.rms(pcm[800:], 2) < 500
+
+
+def test_forms_are_written_in_the_ways_of_protocol_buffers() -> None:
+    assert AudioForm.parse({"audioEncoding": 2, "sampleRateHertz": "8000"}, "x") == AudioForm("MULAW", 8000)
+    assert AudioForm.parse({"audio_encoding": "ALAW", "sample_rate_hertz": 24000}, "x") == AudioForm("ALAW", 24000)
+    for wrong in ({}, {"audioEncoding": "LINEAR16"}, {"audioEncoding": 0, "sampleRateHertz": 8000}, [], {"a": 1}):
+        with pytest.raises(InputRefused):
+            AudioForm.parse(wrong, "inputAudioConfig")
+    assert decoded("-_8") == decoded("+/8=") == b"\xfb\xff"
