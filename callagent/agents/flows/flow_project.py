@@ -25,7 +25,7 @@ from callagent.agents.flows.engine import (
     TopicIndex,
     WordIndex,
     fetch_remote_functions,
-    flow_places,
+    flow_prompt_positions,
     resolve_text,
 )
 from callagent.agents.flows.format import (
@@ -88,11 +88,7 @@ class FlowProject:
         )
         settings, greeting = self._settings, project.voice.greeting
         texts = [greeting.disclaimer, greeting.message, settings.fallback_utterance, settings.failure_utterance]
-        texts.append(
-            project.experimental.by_language(
-                "conversation_control", "hangup_utterance", scope.language, DEFAULT_HANGUP_UTTERANCE
-            )
-        )
+        texts.append(project.experimental.hangup_utterance(scope.language, DEFAULT_HANGUP_UTTERANCE))
         for function in project.all_functions():
             texts += [response.text for response in (function.latency.responses if function.latency else ())]
         texts += filler_phrases(project.voice.fillers, project.experimental, scope.language).phrases
@@ -103,7 +99,7 @@ class FlowProject:
     async def prompt_positions(
         self, at: datetime | None = None, state: Mapping[str, Any] | None = None
     ) -> list[PromptPosition]:
-        return list(flow_places(self.project, self._settings, at, state or {}))
+        return list(flow_prompt_positions(self.project, self._settings, at, state or {}))
 
     async def open(self, info: CallInfo, write_metric: MetricWriter) -> Agent:
         settings = self._settings

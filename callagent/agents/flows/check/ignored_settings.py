@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from callagent.agents.flows.format import Experimental
+from callagent.agents.flows.format import ExperimentalSettings
 
 _ALL = frozenset({"*"})
 _OVERRIDES = ("channel_overrides", "flow_overrides", "language_overrides", "steps", "variant_overrides")
@@ -60,16 +60,16 @@ KNOWN_SECTIONS = frozenset(_HONOURED) | {
 }  # fmt: skip
 
 
-def without_effect(experimental: Experimental) -> list[str]:
+def without_effect(experimental: ExperimentalSettings) -> list[str]:
     """Dotted names, sorted; a section without any effect is named alone."""
     return sorted(set(_names(experimental)))
 
 
-def unknown_sections(experimental: Experimental) -> list[str]:
+def unknown_sections(experimental: ExperimentalSettings) -> list[str]:
     return sorted(str(name) for name in experimental.data if name not in KNOWN_SECTIONS)
 
 
-def _names(experimental: Experimental) -> Iterator[str]:
+def _names(experimental: ExperimentalSettings) -> Iterator[str]:
     for name in experimental.data:
         honoured = _HONOURED.get(name)
         if honoured is None and name in KNOWN_SECTIONS:

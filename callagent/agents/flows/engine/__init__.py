@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         FileMemory,
     )
     from callagent.agents.flows.engine.prompt_positions import (
-        flow_places,
+        flow_prompt_positions,
     )
     from callagent.agents.flows.engine.references import (
         Scope,
@@ -65,7 +65,7 @@ _MODULES = {
     "WordIndex": "retrieval",
     "fetch_remote_functions": "remote_functions",
     "find_references": "references",
-    "flow_places": "prompt_positions",
+    "flow_prompt_positions": "prompt_positions",
     "resolve_text": "references",
 }
 
@@ -86,7 +86,7 @@ __all__ = [
     "WordIndex",
     "fetch_remote_functions",
     "find_references",
-    "flow_places",
+    "flow_prompt_positions",
     "resolve_text",
 ]
 

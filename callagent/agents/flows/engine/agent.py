@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 from callagent.agents.actions import Action, HangUp, LimitReached, Say
-from callagent.agents.flows.engine.conversation import Conversation
 from callagent.agents.flows.engine.decision import Decision, Position
 from callagent.agents.flows.engine.dialogue import Dialogue
 from callagent.agents.flows.engine.listening import interruptible, leaves_no_trace
@@ -211,15 +210,13 @@ class FlowAgent:
             await retrieve(conversation, self._dialogue.index, text)
 
     def _max_silences(self) -> int:
-        experimental = self._conversation.project.experimental
-        return int(experimental.number("conversation_control", "max_silence_count", DEFAULT_MAX_SILENCES))
+        configured = self._conversation.project.experimental.max_silences
+        return DEFAULT_MAX_SILENCES if configured is None else configured
 
     async def _silence_limit(self) -> Actions:
         conversation = self._conversation
         experimental, language = conversation.project.experimental, conversation.language
-        yield self._say(
-            experimental.by_language("conversation_control", "hangup_utterance", language, DEFAULT_HANGUP_UTTERANCE)
-        )
+        yield self._say(experimental.hangup_utterance(language, DEFAULT_HANGUP_UTTERANCE))
         yield HangUp(EndReason.SILENCE)
 
     def _opening(self) -> list[str]:
@@ -229,19 +226,11 @@ class FlowAgent:
         greeting = project.voice.greeting
         if conversation.channel == "webchat" and project.chat is not None:
             greeting = project.chat
-        texts = (_disclaimer(conversation, greeting.disclaimer), greeting.message)
+        disclaimer = project.experimental.disclaimer(conversation.channel_type, greeting.disclaimer)
+        texts = (disclaimer, greeting.message)
         prompt = Prompt(conversation)
         return [text for text in (prompt.text(each) for each in texts) if text]
 
     def _say(self, text: str) -> Say:
         self._conversation.history.agent(text)
         return Say(text, interruptible(self._conversation))
-
-
-def _disclaimer(conversation: Conversation, configured: str) -> str:
-    overrides = conversation.project.experimental.section("conversation_control").get("channel_overrides")
-    channel = overrides.get(conversation.channel_type) if isinstance(overrides, dict) else None
-    message = channel.get("disclaimer_message") if isinstance(channel, dict) else None
-    if not isinstance(message, dict):
-        return configured
-    return str(message.get("message") or configured) if message.get("is_enabled") else ""

@@ -14,7 +14,7 @@ from callagent.agents.flows.engine.entity_values import EntityResult
 from callagent.agents.flows.engine.history import History
 from callagent.agents.flows.engine.references import Scope, resolve_text
 from callagent.agents.flows.engine.settings import FlowSettings
-from callagent.agents.flows.format import Project
+from callagent.agents.flows.format import PositionSettings, Project, Step
 from callagent.agents.flows.senders import MAX_OF_A_CALL, Outbox, plain_list, queued_email, queued_message
 from callagent.agents.kernel import Vault
 from callagent.agents.protocol import MetricWriter
@@ -106,6 +106,16 @@ class Conversation:
         if self.info.wire == "text" and self.channel == "voice":
             return TEXT_CHANNEL
         return CHANNELS.get(self.channel, f"{self.channel}.polyai")
+
+    @property
+    def step(self) -> Step | None:
+        """The step that asks the model; None outside flows and on a function step."""
+        return self.project.step(self.position.flow, self.position.step)
+
+    @property
+    def position_settings(self) -> PositionSettings:
+        """The experimental settings that hold at the present position and in the present language."""
+        return self.project.experimental.at(self.position.flow, self.position.step, self.language)
 
     def now(self) -> datetime:
         """The time for the project: pinned, or the clock's."""

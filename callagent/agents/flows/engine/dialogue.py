@@ -206,20 +206,17 @@ class Dialogue:
 
     def model_settings(self) -> ModelSettings:
         conversation = self.conversation
-        experimental, position = conversation.project.experimental, conversation.position
-        step = conversation.project.step(position.flow, position.step)
-        name = (step.model if step else "") or experimental.value("llm", "provider_model_id", *_place(conversation))
-        parameters = experimental.value("llm", "inference_parameters", *_place(conversation)) or {}
-        for kind, key in (
-            ("channel_overrides", conversation.channel_type),
-            ("variant_overrides", conversation.variant),
-        ):
-            own = _inner(_inner(experimental.section("llm"), kind), key)
-            name = (step.model if step else "") or own.get("provider_model_id") or name
-            parameters = {**parameters, **_inner(own, "inference_parameters")}
+        settings, step = conversation.position_settings, conversation.step
+        name, parameters = settings.model_name, settings.inference_parameters
+        experimental = conversation.project.experimental
+        for overrides in experimental.model_overrides(conversation.channel_type, conversation.variant):
+            name = str(overrides.get("provider_model_id") or name)
+            parameters = {**parameters, **_inner(overrides, "inference_parameters")}
+        if step is not None and step.model:
+            name = step.model
         temperature, tokens = parameters.get("temperature"), parameters.get("max_tokens")
         return ModelSettings(
-            model=conversation.settings.models.get(str(name), ""),
+            model=conversation.settings.models.get(name, ""),
             temperature=float(temperature) if isinstance(temperature, int | float) else DEFAULT_TEMPERATURE,
             max_tokens=int(tokens) if isinstance(tokens, int) and tokens > 0 else None,
         )
@@ -268,7 +265,3 @@ class Dialogue:
 def _inner(section: Mapping[str, Any], key: str | None) -> Mapping[str, Any]:
     value = section.get(key or "")
     return value if isinstance(value, dict) else {}
-
-
-def _place(conversation: Conversation) -> tuple[str | None, str | None]:
-    return conversation.position.flow, conversation.position.step

@@ -10,7 +10,7 @@ from typing import Any
 
 from callagent.agents.actions import DigitSettings, ListenSettings
 from callagent.agents.flows.engine.conversation import Conversation
-from callagent.agents.flows.format import Biasing, DtmfConfig, ProjectFunction, Step, seconds
+from callagent.agents.flows.format import Biasing, ProjectFunction, Step, positive, seconds
 
 _EXPECTED = {
     "numeric": "5 5 5 0 1 4 2",
@@ -37,26 +37,23 @@ _ENTITY_KINDS = {
 
 def listen_settings(conversation: Conversation, listen: Mapping[str, Any] | None = None) -> ListenSettings:
     """`listen` is a function's, for this one turn; it wins over the step."""
-    project, position = conversation.project, conversation.position
-    step = project.step(position.flow, position.step)
+    settings, step = conversation.position_settings, conversation.step
     given = listen or {}
     asr, dtmf = _section(given, "asr"), _section(given, "dtmf")
     digits = _digits(conversation, step)
     if dtmf:
         digits = _listen_digits(dtmf, digits)
     channel = str(given.get("channel") or "").upper()
-    place = (position.flow, position.step, conversation.language)
-    initial = project.experimental.value("asr", "initial_timeout", *place)
     return ListenSettings(
-        no_input_timeout=_positive(asr.get("timeout")) or _positive(initial),
+        no_input_timeout=positive(asr.get("timeout")) or settings.no_input_timeout,
         barge_in=_listen_barge_in(given),
         digits=None if channel == "SPEECH" else digits or (DigitSettings() if channel == "DTMF" else None),
-        speech=channel != "DTMF" and not _speech_disabled(conversation),
+        speech=channel != "DTMF" and not settings.speech_disabled,
         endpointing=_endpointing(conversation, step),
-        unfinished=_milliseconds(project.experimental.value("eot", "timeout_ms", *place)),
-        turn_threshold=_positive(project.experimental.value("eot", "threshold", *place)),
-        eager_final=project.experimental.value("asr", "eager_final", *place) is True,
-        longest_turn=_positive(project.experimental.value("asr", "hard_timeout", *place)),
+        unfinished=settings.unfinished_timeout,
+        turn_threshold=settings.turn_threshold,
+        eager_final=settings.eager_final,
+        longest_turn=settings.max_turn,
         expected=_expected(conversation, step),
         keywords=_keywords(conversation, step, asr),
     )
@@ -64,21 +61,15 @@ def listen_settings(conversation: Conversation, listen: Mapping[str, Any] | None
 
 def interruptible(conversation: Conversation) -> bool:
     """Whether the caller may interrupt what is said now: step, then flow, then project."""
-    project, position = conversation.project, conversation.position
-    asr = project.voice.asr
-    finer = _section(project.experimental.section("barge_in"), "experimental_config")
-    most = asr.max_interruptions or int(_positive(finer.get("max_per_call")) or 0)
-    if finer.get("force_disable") is True or (most and conversation.interruptions >= most):
+    asr, limits = conversation.project.voice.asr, conversation.project.experimental.barge_in
+    maximum = asr.max_interruptions or limits.max_per_call
+    if limits.disabled or (maximum and conversation.interruptions >= maximum):
         return False
     if conversation.turns == 0:
-        return asr.barge_in_on_first_turn or project.experimental.value("barge_in", "enable_on_start_turn") is True
-    step = project.step(position.flow, position.step)
-    if step is not None and step.barge_in is not None:
-        return step.barge_in
-    experimental = project.experimental.value("barge_in", "is_enabled", position.flow, position.step)
-    if isinstance(experimental, bool):
-        return experimental
-    return True if asr.barge_in is None else asr.barge_in
+        return asr.barge_in_on_first_turn or limits.on_first_turn
+    step = conversation.step
+    candidates = (step.barge_in if step else None, conversation.position_settings.barge_in, asr.barge_in)
+    return next((wish for wish in candidates if wish is not None), True)
 
 
 def _section(value: Mapping[str, Any], key: str) -> Mapping[str, Any]:
@@ -86,33 +77,14 @@ def _section(value: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     return section if isinstance(section, dict) else {}
 
 
-def _positive(value: Any) -> float | None:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_number and value > 0 else None
-
-
-def _milliseconds(value: Any) -> float | None:
-    number = _positive(value)
-    return None if number is None else number / 1000
-
-
 def _digits(conversation: Conversation, step: Step | None) -> DigitSettings | None:
-    experimental, position = conversation.project.experimental, conversation.position
-    override = experimental.value("dtmf", "first_digit_timeout", position.flow, position.step)
-    config = step.dtmf if step is not None else None
+    config = (step.dtmf if step is not None else None) or conversation.project.experimental.digits
     if config is None:
-        section = _section(experimental.section("dtmf"), "global")
-        if not section.get("is_enabled"):
-            return None
-        config = DtmfConfig(
-            max_digits=max(0, int(_positive(section.get("max_digits")) or 0)),
-            end_key=str(section.get("end_key") or ""),
-            while_speaking=bool(section.get("collect_while_agent_speaking")),
-        )
+        return None
     return DigitSettings(
         max_digits=config.max_digits,
         end_key=config.end_key,
-        first_digit_timeout=_positive(override) or 5.0,
+        first_digit_timeout=conversation.position_settings.first_digit_timeout or 5.0,
         inter_digit_timeout=config.inter_digit_timeout,
         while_speaking=config.while_speaking,
         is_pii=config.is_pii,
@@ -122,10 +94,10 @@ def _digits(conversation: Conversation, step: Step | None) -> DigitSettings | No
 def _listen_digits(dtmf: Mapping[str, Any], base: DigitSettings | None) -> DigitSettings:
     base = base or DigitSettings()
     return DigitSettings(
-        max_digits=max(0, int(_positive(dtmf.get("num_digits")) or base.max_digits)),
+        max_digits=max(0, int(positive(dtmf.get("num_digits")) or base.max_digits)),
         end_key=str(dtmf.get("finish_on_key") or base.end_key),
-        first_digit_timeout=_positive(dtmf.get("first_digit_timeout")) or base.first_digit_timeout,
-        inter_digit_timeout=_positive(dtmf.get("inter_digit_timeout")) or base.inter_digit_timeout,
+        first_digit_timeout=positive(dtmf.get("first_digit_timeout")) or base.first_digit_timeout,
+        inter_digit_timeout=positive(dtmf.get("inter_digit_timeout")) or base.inter_digit_timeout,
         while_speaking=bool(dtmf.get("early_listening", base.while_speaking)),
         is_pii=bool(dtmf.get("is_pii", base.is_pii)),
     )
@@ -136,17 +108,10 @@ def _listen_barge_in(given: Mapping[str, Any]) -> bool | None:
     return enabled if isinstance(enabled, bool) else None
 
 
-def _speech_disabled(conversation: Conversation) -> bool:
-    position = conversation.position
-    return conversation.project.experimental.value("dtmf", "disable_speech", position.flow, position.step) is True
-
-
 def _endpointing(conversation: Conversation, step: Step | None) -> float | None:
     if step is not None and step.speech_end is not None:
         return step.speech_end
-    project, position = conversation.project, conversation.position
-    vad_end = _positive(project.experimental.value("vad", "vad_end", position.flow, position.step))
-    return seconds(vad_end) or project.voice.asr.speech_end
+    return seconds(conversation.position_settings.speech_end) or conversation.project.voice.asr.speech_end
 
 
 def _biasing(conversation: Conversation, step: Step | None) -> Biasing:
@@ -177,11 +142,11 @@ _LISTENS = ("voice",)
 
 def function_wait(conversation: Conversation, function: ProjectFunction) -> float:
     """Seconds between the model's call and the function's start; 0 as text, where nobody goes on speaking."""
-    experimental, flow = conversation.project.experimental, conversation.position.flow
-    section = experimental.section("smart_vad")
-    enabled = experimental.value("smart_vad", "is_enabled", flow) is True
-    if not enabled or conversation.channel not in _LISTENS or conversation.info.wire == "text":
+    if not conversation.position_settings.waits_before_functions:
         return 0.0
+    if conversation.channel not in _LISTENS or conversation.info.wire == "text":
+        return 0.0
+    section, flow = conversation.project.experimental.section("smart_vad"), conversation.position.flow
     if _listed(section.get("nongated_functions"), flow, function.name):
         return 0.0
     if _listed(section.get("gated_functions"), flow, function.name):

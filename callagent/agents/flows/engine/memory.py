@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from callagent.agents.flows.format import Experimental
+from callagent.agents.flows.format import ExperimentalSettings
 from callagent.call_info import CallInfo
 from callagent.log import get_logger
 
@@ -82,7 +82,7 @@ class CallerMemory:
 
     store: MemoryStore | None
     project: str
-    experimental: Experimental
+    experimental: ExperimentalSettings
     owner: str | None = None
     kept: dict[str, Any] | None = None
 
@@ -113,7 +113,7 @@ class CallerMemory:
         if self.store is None or owner is None:
             return
         kept = self.kept if self.kept is not None else await self.store.read(owner)
-        keys = self._repeat_caller().get("state_keys") or ()
+        keys = self.experimental.repeat_caller.get("state_keys") or ()
         fields = {**(kept.get(_FIELDS) or {}), **{str(key): state[key] for key in keys if key in state}}
         line = kept.get(_LINE) or {}
         reasons = [*(line.get("handoff_reasons") or ()), *([handoff.get("reason")] if handoff else ())][-20:]
@@ -130,7 +130,7 @@ class CallerMemory:
 
     def _identifier(self, info: CallInfo, attributes: Mapping[str, Any], state: Mapping[str, Any]) -> str | None:
         """Who the caller is, within this project; None: nobody that can be remembered."""
-        if not self._repeat_caller():
+        if not self.experimental.repeat_caller:
             return None
         source = self.experimental.section("memory").get("identifier_source")
         kind, _, name = source.partition(":") if isinstance(source, str) else ("", "", "")
@@ -140,10 +140,6 @@ class CallerMemory:
             "state": state,
         }
         value = places[kind].get(name) if kind in places else info.caller
-        if not value or str(value) in (self._repeat_caller().get("identifier_blacklist") or ()):
+        if not value or str(value) in (self.experimental.repeat_caller.get("identifier_blacklist") or ()):
             return None
         return f"{self.project}\n{value}"
-
-    def _repeat_caller(self) -> Mapping[str, Any]:
-        section = self.experimental.section("memory").get("repeat_caller")
-        return section if isinstance(section, dict) else {}

@@ -19,29 +19,36 @@ from callagent.agents.actions import ModelAnswered
 from callagent.agents.flows.engine.conversation import Conversation
 from callagent.agents.flows.engine.dialogue import Dialogue
 from callagent.agents.flows.engine.prompt import Prompt
-from callagent.agents.flows.engine.retrieval import retrieved_topics
 from callagent.agents.flows.engine.tools import Toolset, build_tools
-from callagent.agents.flows.format import PhraseFilter, SafetyFilters, same_language
+from callagent.agents.flows.format import PhraseFilter, SafetyFilters, Topic, same_language
 from callagent.agents.kernel import SentenceSplitter
-from callagent.models.protocol import Delta, Tool, ToolCall, Usage
+from callagent.models.protocol import Delta, Message, ToolCall, Usage
 
 
-def toolset_of(conversation: Conversation) -> Toolset:
-    """What the model may call now."""
+@dataclass(frozen=True, slots=True)
+class ModelRequest:
+    """What the model is sent: both parts are made from one view of the conversation."""
+
+    messages: list[Message]
+    toolset: Toolset
+
+
+def build_request(conversation: Conversation, topics: list[Topic]) -> ModelRequest:
+    """Build the request for the conversation as it stands; `topics` are those that the model is given."""
     prompt = Prompt(conversation)
-    topics = retrieved_topics(conversation.project, conversation.topics)
-    return build_tools(
+    toolset = build_tools(
         conversation.project,
         prompt.references(topics),
         conversation.position.flow,
-        prompt.step,
+        conversation.step,
         [name for name, result in conversation.entities.items() if result.valid],
         prompt.text,
     )
+    return ModelRequest(prompt.messages(topics), toolset)
 
 
 def new_answer(conversation: Conversation, *, filtered: bool) -> Answer:
-    """`filtered`: phrase filters still act in this turn."""
+    """Begin an answer; `filtered`: phrase filters still act in this turn."""
     project = conversation.project
     filters = project.voice.filters if filtered else ()
     guardrails = (each.name for each in project.guardrails)
@@ -50,13 +57,10 @@ def new_answer(conversation: Conversation, *, filtered: bool) -> Answer:
     return Answer(now, StreamFilter(filters, conversation.language), conversation.history.new_utterance(), checks)
 
 
-async def sentences_of(dialogue: Dialogue, answer: Answer, tools: list[Tool]) -> AsyncGenerator[str, None]:
-    """What may be said of the answer, until it is over or a filter cuts it. Raises `ProviderError`."""
+async def stream_sentences(dialogue: Dialogue, answer: Answer, request: ModelRequest) -> AsyncGenerator[str, None]:
+    """Yield the sentences to speak until the answer is over or a filter cuts it. Raises `ProviderError`."""
     loop = asyncio.get_running_loop()
-    conversation = dialogue.conversation
-    topics = retrieved_topics(conversation.project, conversation.topics)
-    messages = Prompt(conversation).messages(topics)
-    stream = dialogue.model.stream(messages, tools, dialogue.model_settings())
+    stream = dialogue.model.stream(request.messages, request.toolset.schemas, dialogue.model_settings())
     async with aclosing(cast("Any", stream)) as deltas:
         async for delta in deltas:
             for sentence in answer.feed(delta, loop.time()):

@@ -30,49 +30,44 @@ class Prompt:
         self._conversation = conversation
         self._scope = conversation.scope()
         self._project = conversation.project
+        self._resolved: dict[str, Resolved] = {}
+        """Every text is resolved once, although the tools and the messages of a request both need many of them."""
 
     def resolve(self, text: str) -> Resolved:
-        return resolve(text, self._scope)
+        found = self._resolved.get(text)
+        if found is None:
+            found = self._resolved[text] = resolve(text, self._scope)
+        return found
 
     def text(self, text: str) -> str:
-        return resolve(text, self._scope).text
+        return self.resolve(text).text
 
     def messages(self, topics: list[Topic]) -> list[Message]:
         """Everything for the model: system, history, and in a flow the step's prompt last."""
         silence = self._project.experimental.prompt("silence", DEFAULT_SILENCE)
         history = self._conversation.history.messages(self.text, silence)
         messages: list[Message] = [{"role": "system", "content": self._system(topics)}, *history]
-        step = self.step
+        step = self._conversation.step
         if step is not None:
             messages.append({"role": "system", "content": self._step(step)})
         return messages
 
-    @property
-    def step(self) -> Step | None:
-        position = self._conversation.position
-        return self._project.step(position.flow, position.step)
-
     def references(self, topics: list[Topic]) -> list[ToolReference]:
         """Which tools the model may use now, in order of appearance, each once."""
-        step = self.step
+        step = self._conversation.step
         in_flow = self._conversation.position.flow is not None
         found: dict[ToolReference, None] = {}
         if step is not None and not step.is_default:
             found.update(dict.fromkeys(self.resolve(step.prompt).tools))
         for text in (self._project.rules, *(each.action for each in self._project.guardrails)):
             found.update(dict.fromkeys(self.resolve(text).tools))
-        if not in_flow or self._topics_have_tools_in_flows():
+        if not in_flow or self._conversation.position_settings.offers_topic_functions:
             for topic in topics:
                 found.update(dict.fromkeys(self.resolve(topic.actions).tools))
         # A result such as "Call {{fn:handoff}} with reason=…" is an instruction for what comes next.
         for content in self._conversation.history.recent_contents(turns=2):
             found.update(dict.fromkeys(self.resolve(content).tools))
         return list(found)
-
-    def _topics_have_tools_in_flows(self) -> bool:
-        position = self._conversation.position
-        value = self._project.experimental.value("llm", "include_kb_functions_in_flows", position.flow, position.step)
-        return value is True
 
     def _system(self, topics: list[Topic]) -> str:
         project = self._project

@@ -10,15 +10,15 @@ from typing import Any
 from callagent.agents.flows.engine.conversation import Conversation
 from callagent.agents.flows.engine.decision import Position
 from callagent.agents.flows.engine.entity_values import validate
+from callagent.agents.flows.engine.model_request import build_request
 from callagent.agents.flows.engine.prompt import Prompt
 from callagent.agents.flows.engine.settings import FlowSettings
-from callagent.agents.flows.engine.tools import build_tools
 from callagent.agents.flows.format import Project, Topic
 from callagent.agents.kernel import ExampleQuery, PromptPosition
 from callagent.call_info import CallInfo
 
 
-def flow_places(
+def flow_prompt_positions(
     project: Project, settings: FlowSettings, at: datetime | None, state: Mapping[str, Any]
 ) -> Iterator[PromptPosition]:
     """As a call sees them that takes place `at`; of its `state`, what has an entity's name was collected."""
@@ -44,12 +44,11 @@ async def _no_metric(name: str, value: Any) -> None:
 
 
 def _place(conversation: Conversation, topics: list[Topic]) -> PromptPosition:
-    prompt, position = Prompt(conversation), conversation.position
-    references = prompt.references(topics)
-    collected = conversation.entities
-    tools = build_tools(conversation.project, references, position.flow, prompt.step, collected, prompt.text)
-    instructions = [message for message in prompt.messages(topics) if message["role"] == "system"]
-    return PromptPosition(position.flow, position.step, str(instructions[-1]["content"]), tuple(tools.schemas))
+    position, request = conversation.position, build_request(conversation, topics)
+    instructions = [message for message in request.messages if message["role"] == "system"]
+    return PromptPosition(
+        position.flow, position.step, str(instructions[-1]["content"]), tuple(request.toolset.schemas)
+    )
 
 
 def _queries(topic: Topic, place: PromptPosition, prompt: Prompt) -> Iterator[ExampleQuery]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from callagent.agents.flows.engine.conversation import Conversation
-from callagent.agents.flows.format import Project, Topic
+from callagent.agents.flows.format import Project, RetrievalSettings, Topic
 from callagent.models.protocol import Embedder
 
 _REFERENCE = re.compile(r"\{\{[^}]*\}\}")
@@ -169,28 +169,22 @@ QA_METRIC = "QA"
 
 async def retrieve(conversation: Conversation, index: TopicIndex, text: str) -> None:
     """Look up what the caller said; the topics found come before those of earlier turns."""
-    settings = conversation.project.experimental
-    section = settings.section("ragdoll")
-    in_flow = conversation.position.flow is not None
-    threshold = (
-        settings.number("ragdoll", "in_flow_threshold", 0.35)
-        if in_flow
-        else settings.number("ragdoll", "threshold", 0.4)
-    )
-    limit = int(settings.number("ragdoll", "top_k", 5))
-    excluded = {*conversation.disabled_topics, *_names(section.get("channel_topic_exclusions"), conversation)}
+    settings = conversation.project.experimental.retrieval
+    threshold = settings.threshold if conversation.position.flow is None else settings.in_flow_threshold
+    limit = settings.max_matches
+    excluded = {*conversation.disabled_topics, *_excluded(settings, conversation)}
     direct = best_matches(await index.search(text, excluded, conversation.variant), threshold, limit)
     found = direct
     if not direct and conversation.inputs:
-        earlier = conversation.inputs[-int(settings.number("ragdoll", "previous_user_inputs_len", 2)) :]
+        earlier = conversation.inputs[-settings.max_earlier_inputs :]
         together = await index.search(" ".join((*earlier, text)), excluded, conversation.variant)
         found = best_matches(together, threshold, limit)
-    kept = max(limit, int(settings.number("ragdoll", "history_len", 7)))
+    kept = max(limit, settings.max_topics)
     left = [name for name in conversation.topics if name not in excluded]
     conversation.topics = list(dict.fromkeys((*(match.topic.name for match in found), *left)))[:kept]
     conversation.inputs = [*conversation.inputs[-4:], text]
-    cited = best_matches(direct, settings.number("ragdoll", "qa_metric_threshold", 0.33), 1)
-    if cited and cited[0].topic.name not in (section.get("qa_metric_exclusions") or ()):
+    cited = best_matches(direct, settings.cited_threshold, 1)
+    if cited and cited[0].topic.name not in settings.not_cited:
         await conversation.write_metric(QA_METRIC, cited[0].topic.name)
 
 
@@ -199,8 +193,8 @@ def retrieved_topics(project: Project, names: Sequence[str]) -> list[Topic]:
     return [found[name] for name in names if name in found]
 
 
-def _names(exclusions: Any, conversation: Conversation) -> tuple[str, ...]:
-    if not isinstance(exclusions, dict):
-        return ()
+def _excluded(settings: RetrievalSettings, conversation: Conversation) -> tuple[str, ...]:
+    """Topics that the channel leaves out; a channel is named by its type or its short name."""
+    exclusions = settings.excluded_by_channel
     names = exclusions.get(conversation.channel_type) or exclusions.get(conversation.channel) or ()
     return tuple(str(name) for name in names)

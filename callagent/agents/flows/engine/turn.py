@@ -13,7 +13,14 @@ from callagent.agents.actions import Action, HangUp, Listen, Say, WaitEnded
 from callagent.agents.flows.engine.decision import Decision, Position
 from callagent.agents.flows.engine.dialogue import Dialogue
 from callagent.agents.flows.engine.listening import function_wait, interruptible, listen_settings
-from callagent.agents.flows.engine.model_request import Answer, new_answer, sentences_of, toolset_of
+from callagent.agents.flows.engine.model_request import (
+    Answer,
+    ModelRequest,
+    build_request,
+    new_answer,
+    stream_sentences,
+)
+from callagent.agents.flows.engine.retrieval import retrieved_topics
 from callagent.agents.flows.engine.tools import Toolset, implicit_decision
 from callagent.agents.flows.format import ProjectFunction
 from callagent.call_info import EndReason
@@ -137,9 +144,10 @@ class Turn:
             self._stuck = conversation.position
 
     async def _model_round(self) -> Actions:
-        toolset = toolset_of(self._conversation)
-        answer = new_answer(self._conversation, filtered=self._hits < self._settings.max_filter_hits)
-        async with aclosing(self._ask(answer, toolset)) as actions:
+        conversation = self._conversation
+        answer = new_answer(conversation, filtered=self._hits < self._settings.max_filter_hits)
+        request = build_request(conversation, retrieved_topics(conversation.project, conversation.topics))
+        async with aclosing(self._ask(answer, request)) as actions:
             async for action in actions:
                 yield action
         self._conversation.model_failures = self._conversation.model_failures + 1 if answer.error is not None else 0
@@ -148,7 +156,7 @@ class Turn:
         elif answer.hit is not None:
             next_actions = self._filtered(answer)
         elif answer.calls:
-            next_actions = self._call_tools(answer.calls, toolset)
+            next_actions = self._call_tools(answer.calls, request.toolset)
         elif self._said:
             next_actions = self.carry_out(Decision(utterance=""))
         else:
@@ -157,14 +165,14 @@ class Turn:
             async for action in actions:
                 yield action
 
-    async def _ask(self, answer: Answer, toolset: Toolset) -> Actions:
+    async def _ask(self, answer: Answer, request: ModelRequest) -> Actions:
         """One request; its sentences are said as they come. A provider's failure is left in `answer.error`."""
         loop = asyncio.get_running_loop()
         wait = self._dialogue.begin_wait()
         if wait is not None:
             yield wait
         try:
-            async with aclosing(sentences_of(self._dialogue, answer, toolset.schemas)) as sentences:
+            async with aclosing(stream_sentences(self._dialogue, answer, request)) as sentences:
                 async for sentence in sentences:
                     if wait is not None:
                         yield WaitEnded(wait.number)

@@ -8,7 +8,6 @@ from callagent import lazy_exports
 
 if TYPE_CHECKING:
     from callagent.agents.flows.format.agent_settings import (
-        Experimental,
         SafetyFilters,
     )
     from callagent.agents.flows.format.config import (
@@ -19,6 +18,12 @@ if TYPE_CHECKING:
         Variants,
         find_handoff,
         translate,
+    )
+    from callagent.agents.flows.format.experimental import (
+        ExperimentalSettings,
+        PositionSettings,
+        RetrievalSettings,
+        positive,
     )
     from callagent.agents.flows.format.functions import (
         SCHEMA_TYPES,
@@ -39,7 +44,6 @@ if TYPE_CHECKING:
     from callagent.agents.flows.format.steps import (
         Biasing,
         Condition,
-        DtmfConfig,
         Step,
         seconds,
     )
@@ -64,16 +68,17 @@ if TYPE_CHECKING:
 _MODULES = {
     "Biasing": "steps",
     "Condition": "steps",
-    "DtmfConfig": "steps",
     "Entity": "config",
-    "Experimental": "agent_settings",
+    "ExperimentalSettings": "experimental",
     "Flow": "project",
     "HandoffTarget": "config",
     "MCP_FILE": "config",
     "PhraseFilter": "voice",
+    "PositionSettings": "experimental",
     "Project": "project",
     "ProjectFunction": "functions",
     "RealTimeConfiguration": "real_time",
+    "RetrievalSettings": "experimental",
     "SCHEMA_TYPES": "functions",
     "SafetyFilters": "agent_settings",
     "SmsTemplate": "config",
@@ -90,6 +95,7 @@ _MODULES = {
     "load_project": "load",
     "load_test_cases": "test_cases",
     "opening_background": "voice",
+    "positive": "experimental",
     "pronounce": "voice",
     "read_test_cases": "test_cases",
     "same_language": "voice",
@@ -102,15 +108,16 @@ __all__ = [
     "SCHEMA_TYPES",
     "Biasing",
     "Condition",
-    "DtmfConfig",
     "Entity",
-    "Experimental",
+    "ExperimentalSettings",
     "Flow",
     "HandoffTarget",
     "PhraseFilter",
+    "PositionSettings",
     "Project",
     "ProjectFunction",
     "RealTimeConfiguration",
+    "RetrievalSettings",
     "SafetyFilters",
     "SmsTemplate",
     "Step",
@@ -126,6 +133,7 @@ __all__ = [
     "load_project",
     "load_test_cases",
     "opening_background",
+    "positive",
     "pronounce",
     "read_test_cases",
     "same_language",

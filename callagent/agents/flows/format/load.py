@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from callagent.agents.flows.format.agent_settings import (
-    Experimental,
     Guardrail,
     Languages,
     SafetyFilters,
@@ -28,6 +27,7 @@ from callagent.agents.flows.format.config import (
     load_translations,
     load_variants,
 )
+from callagent.agents.flows.format.experimental import ExperimentalSettings
 from callagent.agents.flows.format.functions import ProjectFunction, read_function
 from callagent.agents.flows.format.project import Flow, Project
 from callagent.agents.flows.format.steps import Step, load_step
@@ -146,20 +146,20 @@ class _Loader:
             if (self._path / folder / "safety_filters.yaml").exists()
         }
 
-    def _experimental(self) -> Experimental:
+    def _experimental(self) -> ExperimentalSettings:
         file = "agent_settings/experimental_config.json"
         text = self._text(file)
         if not text:
-            return Experimental()
+            return ExperimentalSettings()
         try:
             data: Any = json.loads(text)
         except json.JSONDecodeError as error:
             self._findings.error(file, error.lineno, f"Not valid JSON: {error.msg}.")
-            return Experimental()
+            return ExperimentalSettings()
         if not isinstance(data, dict):
             self._findings.error(file, 1, "The file should hold one JSON object.")
-            return Experimental()
-        return Experimental(data)
+            return ExperimentalSettings()
+        return ExperimentalSettings(data)
 
     def _voice(self) -> VoiceSettings:
         recognition, response = "voice/speech_recognition", "voice/response_control"

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from callagent.agents.flows.format.agent_settings import Experimental, Guardrail, Languages, SafetyFilters
+from callagent.agents.flows.format.agent_settings import Guardrail, Languages, SafetyFilters
 from callagent.agents.flows.format.config import ApiIntegration, Entity, HandoffTarget, McpConfig, SmsTemplate, Variants
+from callagent.agents.flows.format.experimental import ExperimentalSettings
 from callagent.agents.flows.format.functions import ProjectFunction
 from callagent.agents.flows.format.steps import Step
 from callagent.agents.flows.format.topics import Topic
@@ -26,7 +27,7 @@ class Project:
     safety: Mapping[str, SafetyFilters] = field(default_factory=dict)
     """Channel (`voice`, `webchat`) -> its filters; empty: those of the agent."""
     languages: Languages = field(default_factory=Languages)
-    experimental: Experimental = field(default_factory=Experimental)
+    experimental: ExperimentalSettings = field(default_factory=ExperimentalSettings)
     voice: VoiceSettings = field(default_factory=VoiceSettings)
     chat: Greeting | None = None
     entities: Mapping[str, Entity] = field(default_factory=dict)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from callagent.agents.actions import DelayResponse, LatencyControl, SetBackground
-from callagent.agents.flows.format.agent_settings import Experimental
+from callagent.agents.flows.format.experimental import ExperimentalSettings
 from callagent.agents.kernel import Pattern, Reader, expand
 
 INITIAL_INTERVAL, INTERVAL = 2.5, 5.0
@@ -49,7 +49,9 @@ def load_filler_phrases(root: Reader) -> FillerPhrases:
     )
 
 
-def filler_phrases(configured: FillerPhrases, experimental: Experimental, language: str | None) -> FillerPhrases:
+def filler_phrases(
+    configured: FillerPhrases, experimental: ExperimentalSettings, language: str | None
+) -> FillerPhrases:
     """Those of the language; `voice/configuration.yaml` wins over the older form."""
     section = experimental.section("filler_utterances")
     if configured.phrases or section.get("is_enabled") is not True:
@@ -279,7 +281,7 @@ def load_background(root: Reader) -> SetBackground | None:
     return background({"name": section.text("preset"), "loudness": section.number("loudness", PRESET_LOUDNESS)})
 
 
-def opening_background(configured: SetBackground | None, experimental: Experimental) -> SetBackground | None:
+def opening_background(configured: SetBackground | None, experimental: ExperimentalSettings) -> SetBackground | None:
     """What a call begins with."""
     track = experimental.section("background_track")
     return configured or (background(track) if track.get("name") else None)

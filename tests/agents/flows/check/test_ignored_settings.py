@@ -8,7 +8,7 @@ import pytest
 
 from callagent.agents.flows import check_project
 from callagent.agents.flows.check.ignored_settings import unknown_sections, without_effect
-from callagent.agents.flows.format.agent_settings import Experimental
+from callagent.agents.flows.format.experimental import ExperimentalSettings
 from callagent.agents.kernel.patterns import repeats_a_repeat
 from tests.agents.flows.support import write_project
 
@@ -28,7 +28,7 @@ FILTER = "phrase_filtering: [{name: a, regular_expressions: ['(a+)+$']}]\n"
 
 
 def test_settings_without_effect_are_named_and_the_others_are_not():
-    experimental = Experimental(DATA)
+    experimental = ExperimentalSettings(DATA)
     assert without_effect(experimental) == [
         "asr.provider",
         "asr.use_asr_lib",
@@ -36,7 +36,7 @@ def test_settings_without_effect_are_named_and_the_others_are_not():
         "ragdoll.soft_threshold",
     ]
     assert unknown_sections(experimental) == ["newer"]
-    assert without_effect(Experimental()) == unknown_sections(Experimental()) == []
+    assert without_effect(ExperimentalSettings()) == unknown_sections(ExperimentalSettings()) == []
 
 
 def test_check_says_it_once(tmp_path: Path):

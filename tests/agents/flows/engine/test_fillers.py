@@ -11,7 +11,7 @@ import pytest
 
 from callagent.agents import ListenSettings, ModelAnswered, Say, WaitEnded, WaitStarted
 from callagent.agents.flows import FlowSettings, check_project
-from callagent.agents.flows.format.agent_settings import Experimental
+from callagent.agents.flows.format.experimental import ExperimentalSettings
 from callagent.agents.flows.format.voice import FillerPhrases, filler_phrases
 from tests.agents.flows.support import driven, function, of, write_project
 
@@ -79,7 +79,7 @@ OLD: dict[str, Any] = {"is_enabled": True, "interval_sec": 4, "utterances": {"en
 def test_the_older_form_counts_where_the_newer_one_is_absent(
     change: dict[str, Any], language: str | None, expected: FillerPhrases
 ):
-    experimental = Experimental({"filler_utterances": {**OLD, **change}})
+    experimental = ExperimentalSettings({"filler_utterances": {**OLD, **change}})
     assert filler_phrases(FillerPhrases(), experimental, language) == expected
     newer = FillerPhrases(("New.",))
     assert filler_phrases(newer, experimental, language) is newer
