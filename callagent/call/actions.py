@@ -1,8 +1,10 @@
-"""What the agent does in a call, but for leaving it: words, listening, fillers, sound, keys, the recording."""
+"""Carries out what the agent asks for, except for leaving: speech, listening, fillers, sounds, DTMF, the recording."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from dataclasses import replace
 
 from callagent.agents import (
     Action,
@@ -24,84 +26,115 @@ from callagent.agents import (
 )
 from callagent.call.recorder import Recorder
 from callagent.call.recording_tap import RecordingTap
-from callagent.call.voice import SpeechSettings
 from callagent.errors import CallagentError
 from callagent.legs import CallLeg
 from callagent.log import get_logger
+from callagent.speech.protocol import VoiceSettings
 from callagent.turns import TurnManager
 
 log = get_logger(__name__)
 
 
 class AgentActions:
-    """One call's."""
+    """Carries out the agent's actions in one call."""
 
     def __init__(
-        self, leg: CallLeg, taker: TurnManager, recorder: Recorder, voice: SpeechSettings, tape: RecordingTap
+        self,
+        leg: CallLeg,
+        turns: TurnManager,
+        recorder: Recorder,
+        tap: RecordingTap,
+        has_voice: Callable[[str, str], bool],
+        language: str,
     ) -> None:
+        self.turns = turns
         self._leg = leg
-        self._taker = taker
         self._recorder = recorder
-        self._voice = voice
-        self._tape = tape
-        self._keys: set[asyncio.Task[None]] = set()
+        self._tap = tap
+        self._has_voice = has_voice
+        self._voice = VoiceSettings(language=language)
+        self._dtmf_tasks: set[asyncio.Task[None]] = set()
         self.digits_hidden = False
-        """Whether the caller keys what nobody may know."""
+        """Whether the digits that the caller keys now are secret."""
+
+    @property
+    def language(self) -> str:
+        """The language that the agent speaks now."""
+        return self._voice.language
 
     def note(self, action: Action, now: float) -> bool:
-        """Do what holds even if the caller has interrupted the reply; whether `action` was of that kind."""
+        """Carry out actions that hold even if the caller has interrupted the reply; return whether this is one."""
         match action:
             case FunctionEnded(number=number):
                 self._recorder.function_ended(action, now)
-                self._taker.function_ended(number)
+                self.turns.function_ended(number)
             case WaitEnded(number=number):
-                self._taker.function_ended(number)
+                self.turns.function_ended(number)
             case StepEntered() | ModelAnswered() | MetricWritten():
-                self._recorder.did(action, now)
+                self._recorder.agent_event(action, now)
             case LimitReached(limit=limit, detail=detail):
                 self._recorder.limit_reached(limit, detail, now)
             case ControlRecording(wish=wish):
-                self._tape.control(wish)
+                self._tap.control(wish)
             case _:
                 return False
         return True
 
     def perform(self, action: Action, now: float) -> None:
-        """Do what is for the caller's ears and hands."""
+        """Carry out an action that only makes sense while the agent's reply is current."""
         match action:
             case Say(channel="dtmf", text=digits):
-                self._key(digits)
+                self._send_dtmf(digits)
             case Say(text=text) if text.strip():
-                self._taker.say(
-                    text, interruptible=action.interruptible, pcm=action.pcm, cancellable=action.cancellable
-                )
+                self.turns.say(text, interruptible=action.interruptible, pcm=action.pcm, cancellable=action.cancellable)
             case FunctionStarted(number=number, latency=latency):
                 self._recorder.function_started(action, now)
-                self._taker.function_started(number, latency)
+                self.turns.function_started(number, latency)
             case WaitStarted(number=number, latency=latency):
-                self._taker.function_started(number, latency)
+                self.turns.function_started(number, latency)
             case Listen(settings=settings):
                 self.digits_hidden = settings.digits is not None and settings.digits.is_pii
-                self._tape.hide_caller(self.digits_hidden)
-                self._taker.listen(settings)
-            case SetVoice() | SetLanguage() | SetBackground() | SetThinkingSound():
-                self._voice.apply(action)
+                self._tap.hide_caller(self.digits_hidden)
+                self.turns.listen(settings)
+            case SetVoice(provider=provider, name=name):
+                if self._check_available("voice", f"{provider}/{name}", self._has_voice(provider, name), now):
+                    self._speak_with(replace(self._voice, name=f"{provider}/{name}"))
+            case SetLanguage(code=code):
+                self.turns.set_language(code)
+                self._speak_with(replace(self._voice, language=code))
+            case SetBackground(name=name, loudness=loudness):
+                self._check_available("sound", name, self.turns.set_background(name, loudness), now)
+            case SetThinkingSound(name=name, loudness=loudness):
+                self._check_available("sound", name, self.turns.set_thinking_sound(name, loudness), now)
 
     async def finished(self) -> None:
-        """When every word is played and every key sent."""
-        await asyncio.gather(self._taker.played_out(), *self._keys)
+        """Wait until every word is played and every digit is sent."""
+        await asyncio.gather(self.turns.played_out(), *self._dtmf_tasks)
 
     async def stop(self, seconds: float) -> None:
-        """End what is still being keyed, waiting for it no longer than that."""
-        for task in self._keys:
+        """Cancel digits that are still being sent and wait for it, but no longer than `seconds`."""
+        for task in self._dtmf_tasks:
             task.cancel()
-        if self._keys:
-            await asyncio.wait(self._keys, timeout=seconds)
+        if self._dtmf_tasks:
+            await asyncio.wait(self._dtmf_tasks, timeout=seconds)
 
-    def _key(self, digits: str) -> None:
+    # private
+
+    def _speak_with(self, settings: VoiceSettings) -> None:
+        """Use another voice or language, from the next utterance on."""
+        self._voice = settings
+        self.turns.set_voice(settings)
+
+    def _check_available(self, what: str, name: str, available: bool, now: float) -> bool:
+        """Record an error if a voice or sound is not available."""
+        if not available:
+            self._recorder.error(what, f"{what} '{name}' is not available", now)
+        return available
+
+    def _send_dtmf(self, digits: str) -> None:
         task = asyncio.create_task(self._send_digits(digits))
-        self._keys.add(task)
-        task.add_done_callback(self._keys.discard)
+        self._dtmf_tasks.add(task)
+        task.add_done_callback(self._dtmf_tasks.discard)
 
     async def _send_digits(self, digits: str) -> None:
         try:

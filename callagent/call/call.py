@@ -1,7 +1,8 @@
-"""One call: a leg, a turn-taker and an agent, joined by one inbox, from ringing to the record.
+"""One call, from ringing to its record: a leg, a turn manager and an agent, joined by one inbox.
 
-Everything that happens arrives in `Call._inbox` and is handled by one `match`. What takes time (a reply of the agent, a
-transfer, the last words before a hang-up) is a task of the call that ends by putting its result there.
+Everything that happens arrives in `Call._inbox` and is handled by one `match`, one event after another, so the parts of
+a call need no locks. What takes time (a reply of the agent, a transfer, the last words before a hang-up) is a task of
+the call that ends by putting its result into the inbox.
 """
 
 from __future__ import annotations
@@ -10,43 +11,31 @@ import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 
-from callagent.agents import (
-    Action,
-    Agent,
-    AgentProject,
-    CallerTurn,
-    Handoff,
-    HandoffFailed,
-    HangUp,
-    ModelAnswered,
-)
+from callagent.agents import AgentProject, Handoff, HandoffFailed, HangUp, Listen, Say
 from callagent.call.actions import AgentActions
-from callagent.call.fallback import Fallback, closing_line, last_words, word_of_patience
-from callagent.call.media_timeout import MediaTimeout
+from callagent.call.conversation import Conversation, MediaTimeout
 from callagent.call.persistence import Persistence
 from callagent.call.recorder import Recorder
 from callagent.call.recording_tap import AudioTap, RecordingTap
-from callagent.call.reply import Replies, opening
 from callagent.call.state import (
-    TRANSITIONS,
-    Acted,
+    ActionEmitted,
     AnswerDue,
     CallInput,
+    CallMachine,
     CallServices,
     CallSettings,
     CallState,
-    EndAsked,
+    EndRequested,
     Event,
     LastWordsPlayed,
     ProvidersFailed,
-    ReplyDone,
+    ReplyEnded,
     SpeechMade,
-    TakeOverAsked,
+    TakeOverRequested,
     TokensRefused,
     TransferEnded,
 )
 from callagent.call.transfer import Transfer
-from callagent.call.voice import SpeechSettings
 from callagent.call_info import EndReason, RecordingWish
 from callagent.failover import ON_PROVIDER_FAILURE
 from callagent.legs import (
@@ -64,25 +53,15 @@ from callagent.legs import (
 from callagent.log import get_logger
 from callagent.records import CallRecord
 from callagent.token_budget import TOKEN_BUDGET, TokenBudget
-from callagent.turns import (
-    BargedIn,
-    CallerTurnEnded,
-    FloorState,
-    FloorYielded,
-    NoInput,
-    PartialHeard,
-    TurnEvent,
-    TurnManager,
-    TurnReopened,
-    UtteranceKind,
-    UtteranceStarted,
-)
+from callagent.turns import CallerTurnEnded, FloorState, TurnEvent, TurnManager
 
 log = get_logger(__name__)
 
+_OpeningEvents = list[ActionEmitted | ReplyEnded]
+
 
 class Call:
-    """`run` returns the record. Whatever the call opened, `run` closes."""
+    """One call. `run` plays it to its end and returns its record; whatever the call opened, `run` closes."""
 
     def __init__(
         self,
@@ -97,85 +76,87 @@ class Call:
         self._settings = settings
         self._loop = asyncio.get_running_loop()
         self._inbox: asyncio.Queue[Event] = asyncio.Queue()
-        self._taker = make_turn_manager(self._inbox.put_nowait)
-        self._state = CallState.STARTING
+        self._turns = make_turn_manager(self._inbox.put_nowait)
         self._end_reason = EndReason.ERROR
-        self._agent: Agent | None = None
-        self._audio: SwitchedMedia | None = None
-        self._replies = Replies(self._inbox.put_nowait)
-        self._outages = Fallback(settings.fallback)
-        self._reopened = False
+        self._media: SwitchedMedia | None = None
         self._signalling = services.signalling
-        self.partial = ""
-        """What the caller says just now, for who watches."""
         self._log = log.bind(call=leg.info.call_id)
-        self._recorder = Recorder(leg.info, project.name, settings.environment, self._loop.time())
-        self._sounding = SpeechSettings(self._taker, services.has_voice, self._recorder, settings.language)
-        self._tape = RecordingTap(settings.recordings, self._recorder, self._log)
-        self._performer = AgentActions(leg, self._taker, self._recorder, self._sounding, self._tape)
-        self._leaving = Transfer(
-            leg, services.resolve_target, self._recorder, self._inbox.put_nowait, self._log, settings.transfers
+        recorder = Recorder(leg.info, project.name, settings.environment, self._loop.time())
+        self._recorder = recorder
+        self._tap = RecordingTap(settings.recordings, recorder, self._log)
+        self._actions = AgentActions(leg, self._turns, recorder, self._tap, services.has_voice, settings.language)
+        self._transfer = Transfer(
+            leg, services.resolve_target, recorder, self._inbox.put_nowait, self._log, settings.transfers
         )
-        self._silence = MediaTimeout(leg)
-        self._keeping = Persistence(services.store, self._recorder, settings, self._log)
+        self._media_timeout = MediaTimeout(leg)
+        self._machine = CallMachine(self._log, self._media_timeout.state_changed)
+        self._conversation = Conversation(
+            self._machine, self._actions, self._transfer, recorder, settings, self._inbox.put_nowait
+        )
+        self._persistence = Persistence(services.store, recorder, settings, self._log)
+
+    # What others may see and ask for ----------------------------------------------------------------------------------
 
     @property
     def state(self) -> CallState:
-        return self._state
+        return self._machine.state
 
     @property
     def record(self) -> CallRecord:
-        """As far as it is known; for who watches."""
+        """The record so far."""
         return self._recorder.record
 
     @property
     def floor(self) -> FloorState:
-        return self._taker.state
+        return self._turns.state
 
     @property
-    def _over(self) -> bool:
-        return self._state is CallState.ENDED
+    def partial(self) -> str:
+        """What the caller is saying now, as far as it is transcribed."""
+        return self._conversation.partial
 
     def end(self, reason: EndReason) -> None:
-        """Ask the call to end now: time is up, the server stops."""
-        self._inbox.put_nowait(EndAsked(reason))
-        if self._state is CallState.STARTING and self.leg.info.direction == "outbound":
-            # While the peer's phone rings nobody reads the inbox.
-            self._leaving.give_up_dialling(reason)
+        """Ask the call to end now, because its time is up or the server stops."""
+        self._inbox.put_nowait(EndRequested(reason))
+        if self.state is CallState.STARTING and self.leg.info.direction == "outbound":
+            # The call waits for the peer to answer and does not read its inbox.
+            self._transfer.give_up_dialling(reason)
 
     def close_down(self) -> None:
-        """Ask the call to end because the server stops, after a closing line where the agent talks with the caller."""
-        if self._state is CallState.STARTING:
+        """Ask the call to end because the server stops; a caller in conversation hears a closing line first."""
+        if self.state is CallState.STARTING:
             self.end(EndReason.DRAIN)
         else:
-            self._inbox.put_nowait(EndAsked(EndReason.DRAIN, after_words=True))
+            self._inbox.put_nowait(EndRequested(EndReason.DRAIN, after_words=True))
 
     def take_over(self, handoff: Handoff) -> None:
-        """Ask the call to stop talking and to go where `handoff` says, if the settings let it."""
-        self._inbox.put_nowait(TakeOverAsked(handoff))
+        """Ask the call to stop the agent and hand the caller over as `handoff` says, if the settings allow it."""
+        self._inbox.put_nowait(TakeOverRequested(handoff))
 
     def control_recording(self, wish: RecordingWish) -> None:
-        """Nothing happens where the call is not recorded."""
-        self._tape.control(wish)
+        """Pause, resume or discard the recording. Does nothing if the call is not recorded."""
+        self._tap.control(wish)
 
     def listen_in(self) -> tuple[AudioTap, Callable[[], None]] | None:
-        """A listener's ear, and what takes it away; None before the call is answered."""
-        return self._tape.listen_in()
+        """Return a tap of both sides' audio and the function that removes it; None before the call is answered."""
+        return self._tap.listen_in()
+
+    # Life -------------------------------------------------------------------------------------------------------------
 
     async def run(self) -> CallRecord:
         info = self.leg.info
-        # Tasks that the call holds have these in their contexts: neither refers to the call itself.
-        ON_PROVIDER_FAILURE.set(_recorded_by(self._recorder))
-        TOKEN_BUDGET.set(TokenBudget(self._settings.model_tokens, _refused_to(self._inbox)))
+        # Tasks of the call copy this context. The callbacks do not refer to the call, so that it is freed when it ends.
+        ON_PROVIDER_FAILURE.set(_record_failures(self._recorder))
+        TOKEN_BUDGET.set(TokenBudget(self._settings.model_tokens, _report_refusal(self._inbox)))
         self._log.info("call_started", wire=info.wire, caller=info.caller, callee=info.callee)
         timer = self._loop.call_later(self._settings.longest_call, self.end, EndReason.MAX_DURATION)
         try:
-            await self._keeping.opened()
+            await self._persistence.opened()
             async with AsyncExitStack() as stack:
                 await self._live(stack)
                 await self._stop_tasks()
         except Exception as error:
-            # The edge of a call: whatever it was ends this call and no other.
+            # The boundary of a call: whatever the exception is, it ends this call and no other.
             self._log.exception("call_failed")
             self._recorder.error("call", repr(error), self._loop.time())
         finally:
@@ -183,318 +164,231 @@ class Call:
             await self._close()
         return self._recorder.record
 
-    # Life -----------------------------------------------------------------------------------------------------------
-
     async def _live(self, stack: AsyncExitStack) -> None:
         self.leg.listen(self._inbox.put_nowait)
         self.leg.ring()
+        conversation = self._conversation
         try:
-            self._agent = await self._project.open(self.leg.info, self._keeping.metric)
+            conversation.agent = await self._project.open(self.leg.info, self._persistence.metric)
         except Exception as error:
-            # The edge of a project: whatever kept it from opening. Without a fallback there is nobody to answer for.
-            if not self._outages.without_agent():
+            # The boundary of a project: whatever kept it from opening, the caller goes to the fallback if there is one.
+            if not conversation.fallback.without_agent():
                 raise
             self._recorder.error("agent", str(error), self._loop.time())
-        await stack.enter_async_context(self._taker)
-        backlog: list[Acted | ReplyDone] = []
-        if self._agent is not None:
-            self._replies.begin(self._agent.start())
+        await stack.enter_async_context(self._turns)
+        opening: _OpeningEvents = []
+        if conversation.agent is not None:
+            conversation.replies.start(conversation.agent.start())
             timer = self._loop.call_later(self._settings.answer_after, self._inbox.put_nowait, AnswerDue())
             try:
-                backlog = await opening(self._inbox, self._handle, lambda: self._over)
+                opening = await _run_start_function(self._inbox, self._handle, lambda: self._over)
             finally:
                 timer.cancel()
-        if self._over or not await self._answer(backlog):
+        if self._over or not await self._answer(opening):
             return
-        self._fall_back()
-        for acted in backlog:
-            self._handle(acted)
+        conversation.fall_back()
+        for event in opening:
+            self._handle(event)
         while not self._over:
             self._handle(await self._inbox.get())
 
-    async def _answer(self, backlog: list[Acted | ReplyDone]) -> bool:
-        """Take the call, unless the start function's first wish is to end it."""
-        last = backlog[-1] if backlog else None
-        if isinstance(last, Acted) and isinstance(last.action, HangUp):
+    async def _answer(self, opening: _OpeningEvents) -> bool:
+        """Answer the call, unless the start function wants to hang up, and start its media; return whether it is up."""
+        last = opening[-1] if opening else None
+        if isinstance(last, ActionEmitted) and isinstance(last.action, HangUp):
             self._end(last.action.reason)
             return False
         try:
             media = await self.leg.answer()
         except LegGone:
+            # The reason is in the inbox, unless the leg was gone before it could say so.
             while not self._over and not self._inbox.empty():
                 self._handle(self._inbox.get_nowait())
             self._end(EndReason.CANCELLED)
             return False
         self._recorder.answered(self._loop.time())
-        place = self._agent.record().recording if self._agent is not None else ""
-        self._audio = SwitchedMedia(self._tape.over(media, self._loop.time(), place))
-        self._taker.start(self._audio)
-        self._change(CallInput.ANSWERED)
-        self._keeping.progressed(self._agent)
+        agent = self._conversation.agent
+        place = agent.record().recording if agent is not None else ""
+        self._media = SwitchedMedia(self._tap.attach(media, self._loop.time(), place))
+        self._turns.start(self._media)
+        self._machine.apply(CallInput.ANSWERED)
+        self._persistence.progressed(agent)
         return True
 
-    # Events ---------------------------------------------------------------------------------------------------------
+    # Events -----------------------------------------------------------------------------------------------------------
 
     def _handle(self, event: Event) -> None:
-        now = self._loop.time()
+        conversation = self._conversation
         match event:
-            case Acted(number=number, action=action):
-                self._act(number, action)
-            case ReplyDone(number=number, error=error):
-                self._reply_done(number, error)
-            case CallerHungUp(reason=reason, causes=causes):
-                self._recorder.hung_up(event)
-                self._lost_in_transfer(", ".join(causes) or "hung up")
-                self._end(EndReason.HANDOFF if self._state is CallState.BRIDGED else reason)
-            case EndAsked():
-                self._end_asked(event)
-            case LegFailed(reason=reason, detail=detail):
-                self._recorder.error("leg", detail, now)
-                self._lost_in_transfer(detail)
-                self._end(reason)
+            case ActionEmitted(number=number, action=action):
+                conversation.act(number, action)
+            case ReplyEnded():
+                if not self._over:
+                    self._persistence.progressed(conversation.agent)
+                conversation.reply_ended(event)
+            case CallerHungUp() | LegFailed():
+                self._leg_ended(event)
+            case EndRequested():
+                self._end_requested(event)
             case DigitPressed(digit=digit):
-                self._recorder.digit(digit, now, hidden=self._performer.digits_hidden)
-                self._taker.on_digit(digit)
+                self._recorder.digit(digit, self._loop.time(), hidden=self._actions.digits_hidden)
+                self._turns.on_digit(digit)
             case WordsWritten(text=text):
-                self._taker.write(text)
+                self._turns.write(text)
             case LastWordsPlayed(leaving=leaving):
                 self._leave(leaving)
-            case TransferEnded(handoff=handoff, target=target, outcome=outcome):
-                if self._state is not CallState.BRIDGED or outcome.status is not TransferStatus.SUCCEEDED:
-                    self._recorder.transfer(target, outcome, now)
-                self._transferred(handoff, outcome)
+            case TransferEnded():
+                self._transfer_ended(event)
+            case PartiesJoined():
+                self._machine.apply(CallInput.JOINED)
+                self._transfer.joined()
+            case TakeOverRequested(handoff=handoff):
+                self._take_over(handoff)
             case ProvidersFailed(role=role):
-                self._recorder.error("outage", role, now)
-                self._outages.failed(role)
-                self._fall_back()
-                if role == "recognizer":
-                    # Nobody knows what was said: the agent asks again at once.
-                    self._taker.stop_waiting()
+                conversation.providers_failed(role)
             case TokensRefused(detail=detail):
-                self._tokens_refused(detail)
+                self._log.warning("limit_reached", limit="model_tokens")
+                conversation.tokens_refused(detail)
             case SpeechMade(text=text, asked=asked, answered=answered):
                 self._recorder.speech_made(text, asked, answered)
-            case PartiesJoined():
-                self._change(CallInput.JOINED)
-                self._leaving.joined()
-            case TakeOverAsked(handoff=handoff):
-                self._take_over(handoff)
             case AnswerDue():
-                pass
+                """The call was answered before."""
             case _:
-                self._turn(event)
+                self._turn_event(event)
 
-    def _end_asked(self, event: EndAsked) -> None:
-        """End the call. With `after_words`, first say the closing line; a call that is leaving says its own already."""
-        if event.after_words and self._state is CallState.TALKING:
-            self._say_goodbye(event.reason)
-        elif not event.after_words or self._state is not CallState.LEAVING:
-            self._end(event.reason)
+    def _turn_event(self, event: TurnEvent) -> None:
+        self._recorder.turn_event(event, self._loop.time())
+        self._media_timeout.turn_event(event)
+        if isinstance(event, CallerTurnEnded):
+            # Before the reply, which may take long: this record is what remains if the server is killed meanwhile.
+            self._persistence.progressed(self._conversation.agent)
+        self._conversation.turn_event(event)
 
-    def _tokens_refused(self, detail: str) -> None:
-        """The call has used its model tokens: send the caller to the fallback target, or end the call."""
-        self._log.warning("limit_reached", limit="model_tokens")
-        self._recorder.limit_reached("model_tokens", detail, self._loop.time())
-        self._outages.give_up("model_tokens")
-        self._fall_back()
-
-    def _turn(self, event: TurnEvent) -> None:
-        """What the turn-taker tells."""
-        self._recorder.told(event, self._loop.time())
-        self._silence.turn_event(event)
-        match event:
-            case CallerTurnEnded(text=text, alternatives=alternatives, digits=digits):
-                self._outages.worked("recognizer")
-                self.partial = ""
-                self._keeping.progressed(self._agent)
-                reopens, self._reopened = self._reopened, False
-                turn = CallerTurn(text, alternatives, digits, reopens=reopens, secure=event.is_pii)
-                self._reply_to(turn)
-            case NoInput():
-                self._reply_to(CallerTurn())
-            case BargedIn(heard_text=heard):
-                self._interrupt(heard)
-            case TurnReopened():
-                self._reopened = True
-                self._interrupt("")
-            case FloorYielded(heard_text=heard):
-                self._the_agent.heard(heard, cut=False)
-            case UtteranceStarted(utterance=utterance) if utterance.kind is UtteranceKind.FILLER:
-                self._the_agent.filler_spoken(utterance.text)
-            case PartialHeard(text=text):
-                self.partial = text
-            case _:
-                """Only the record wants it."""
-
-    def _act(self, number: int, action: Action) -> None:
-        """One action of a reply."""
-        now = self._loop.time()
-        if self._performer.note(action, now):
-            if isinstance(action, ModelAnswered):
-                self._model_answered(action)
-            return
-        if number != self._replies.number or self._state is not CallState.TALKING:
-            return
-        match action:
-            case HangUp(reason=EndReason.ERROR):
-                self._depart(self._outages.to_fallback("agent_failed") or action)
-            case HangUp():
-                self._depart(action)
-            case Handoff():
-                self._leaving.decided(action)
-                self._depart(action)
-            case _:
-                self._performer.perform(action, now)
-
-    def _model_answered(self, action: ModelAnswered) -> None:
-        if action.error:
-            self._outages.failed("model")
-            self._fall_back()
+    def _leg_ended(self, event: CallerHungUp | LegFailed) -> None:
+        reason = event.reason
+        if isinstance(event, CallerHungUp):
+            self._recorder.hung_up(event)
+            detail = ", ".join(event.causes) or "hung up"
+            reason = EndReason.HANDOFF if self.state is CallState.BRIDGED else reason
         else:
-            self._outages.worked("model")
+            detail = event.detail
+            self._recorder.error("leg", detail, self._loop.time())
+        if self.state is CallState.TRANSFERRING:
+            self._transfer.caller_left(detail)
+        self._end(reason)
 
-    # The agent's replies ----------------------------------------------------------------------------------------------
-
-    def _reply_to(self, turn: CallerTurn | HandoffFailed) -> None:
-        if self._state is not CallState.TALKING:
-            return
-        self._fall_back()
-        if self._outages.leaving is None:
-            self._replies.begin(self._the_agent.reply(turn))
-            if self._settings.filler_after:
-                self._taker.wait_for_answer(word_of_patience(self._sounding.language, self._settings.filler_after))
-
-    def _reply_done(self, number: int, error: str | None) -> None:
-        if not self._over:
-            self._keeping.progressed(self._agent)
-        if error is None or number != self._replies.number:
-            return
-        self._recorder.error("agent", error, self._loop.time())
-        if self._state is CallState.TALKING and (fallback := self._outages.to_fallback("agent_failed")):
-            self._depart(fallback)
-        elif self._state is CallState.TALKING:
-            self._taker.say(last_words(self._sounding.language), interruptible=False)
-            self._depart(HangUp(EndReason.ERROR))
-
-    def _interrupt(self, heard: str) -> None:
-        """The caller has the floor: the reply is cut and history holds what was heard of it."""
-        if self._state is not CallState.TALKING:
-            return
-        self._replies.cut()
-        self._the_agent.heard(heard, cut=True)
+    def _end_requested(self, event: EndRequested) -> None:
+        """End the call, after the closing line if that was asked for; a call that leaves plays its own last words."""
+        if event.after_words and self.state is CallState.TALKING:
+            self._conversation.say_goodbye(event.reason)
+        elif not event.after_words or self.state is not CallState.LEAVING:
+            self._end(event.reason)
 
     # Leaving ----------------------------------------------------------------------------------------------------------
 
-    def _depart(self, leaving: HangUp | Handoff) -> None:
-        self._change(CallInput.LEAVE)
-        self._leaving.after(self._performer.finished, leaving, self._settings.last_words)
-
-    def _fall_back(self) -> None:
-        """Where providers are out for too long, the agent's part is over: a few words, then the configured target."""
-        leaving = self._outages.leaving
-        if leaving is None or self._state is not CallState.TALKING:
-            return
-        self._replies.cut()
-        self._taker.say(last_words(self._sounding.language), interruptible=False)
-        self._depart(leaving)
-
-    def _say_goodbye(self, reason: EndReason) -> None:
-        """Whoever is speaking: the floor is taken for the server's closing line, which is heard to its end."""
-        self._replies.cut()
-        self._taker.seize_floor()
-        self._taker.say(closing_line(self._sounding.language), interruptible=False)
-        self._depart(HangUp(reason))
-
     def _take_over(self, handoff: Handoff) -> None:
-        """No last words: whoever takes over is waiting."""
-        if self._state is CallState.TALKING:
-            self._replies.cut()
-            self._change(CallInput.LEAVE)
+        """Transfer at once, without last words: whoever takes over is waiting."""
+        if self.state is CallState.TALKING:
+            self._conversation.replies.cut()
+            self._machine.apply(CallInput.LEAVE)
             self._leave(handoff)
 
     def _leave(self, leaving: HangUp | Handoff) -> None:
-        if self._state is not CallState.LEAVING:
+        if self.state is not CallState.LEAVING:
             return
         if isinstance(leaving, HangUp):
             self._end(leaving.reason)
-        elif (refused := self._leaving.hand_over(leaving, self._audio)) is not None:
+        elif (refused := self._transfer.begin(leaving, self._media)) is not None:
             self._transferred(leaving, refused)
         else:
-            self._change(CallInput.TRANSFER)
+            self._machine.apply(CallInput.TRANSFER)
 
-    def _lost_in_transfer(self, detail: str) -> None:
-        """What became of a transfer under way is known: nothing, and nobody is to be told but the record."""
-        if self._state is CallState.TRANSFERRING:
-            self._leaving.caller_left(detail)
+    def _transfer_ended(self, event: TransferEnded) -> None:
+        # The success of a bridge was recorded when the parties were joined.
+        if self.state is not CallState.BRIDGED or event.outcome.status is not TransferStatus.SUCCEEDED:
+            self._recorder.transfer(event.target, event.outcome, self._loop.time())
+        self._transferred(event.handoff, event.outcome)
 
     def _transferred(self, handoff: Handoff, outcome: TransferOutcome) -> None:
-        match self._leaving.outcome(handoff, outcome, self._outages):
+        match self._transfer.conclude(handoff, outcome, self._conversation.fallback):
             case EndReason() as reason:
                 self._end(reason)
             case HandoffFailed() as failed:
-                self._change(CallInput.TRANSFER_FAILED)
-                if self._leaving.insists:
-                    self._outages.give_up("transfers")
-                self._reply_to(failed)
+                self._machine.apply(CallInput.TRANSFER_FAILED)
+                self._conversation.transfer_failed(failed)
 
     # The end ----------------------------------------------------------------------------------------------------------
 
+    @property
+    def _over(self) -> bool:
+        return self.state is CallState.ENDED
+
     def _end(self, reason: EndReason) -> None:
-        """The first reason stands."""
+        """End the call; the first reason stands."""
         if not self._over:
             self._end_reason = reason
-            self._change(CallInput.END)
-
-    def _change(self, happened: CallInput) -> None:
-        """The one place where the state changes."""
-        if (state := TRANSITIONS.get((self._state, happened))) is not None:
-            self._log.debug("call_state", old=self._state.value, new=state.value)
-            self._state = state
-            self._silence.state_changed(state)
+            self._machine.apply(CallInput.END)
 
     async def _stop_tasks(self) -> None:
-        for running in (self._replies, self._performer, self._leaving):
-            await running.stop(self._settings.closing)
+        for part in (self._conversation.replies, self._actions, self._transfer):
+            await part.stop(self._settings.closing)
 
     async def _close(self) -> None:
-        """End the leg, run the end function, keep the record: each bounded and contained, so that all are done."""
-        self._state = CallState.ENDED
-        keeping, closing = self._keeping, self._settings.closing
-        keeping.contained("media", self._note_media)
-        await keeping.bounded("hang_up", closing, self.leg.hang_up, self._end_reason)
-        await keeping.bounded("tasks", 4 * closing, self._stop_tasks)
-        keeping.contained("signalling", self._note_signalling)
+        """End the leg, run the end function and keep the record.
+
+        Each step is bounded in time and its exceptions are contained: whatever one step meets, the others are done.
+        """
+        self._machine.state = CallState.ENDED
+        agent = self._conversation.agent
+        persistence, closing = self._persistence, self._settings.closing
+        persistence.contained("media", self._record_media)
+        await persistence.bounded("hang_up", closing, self.leg.hang_up, self._end_reason)
+        await persistence.bounded("tasks", 4 * closing, self._stop_tasks)
+        persistence.contained("signalling", self._record_signalling)
         self._recorder.finish(self._end_reason, self._loop.time())
-        if self._agent:
-            await keeping.end_function(self._agent, self._end_reason)
-            keeping.contained("agent_record", self._note_agent, self._agent)
-            await keeping.bounded("agent_close", closing, self._agent.close)
-        await keeping.bounded("recording", closing, self._tape.close)
-        await keeping.ended()
+        if agent:
+            await persistence.end_function(agent, self._end_reason)
+            persistence.record_agent(agent)
+            await persistence.bounded("agent_close", closing, agent.close)
+        await persistence.bounded("recording", closing, self._tap.close)
+        await persistence.ended()
 
-    def _note_media(self) -> None:
-        self._recorder.record.underruns = self._taker.underruns
-        if self._audio:
-            self._recorder.media(self._audio.statistics())
-
-    def _note_signalling(self) -> None:
+    def _record_signalling(self) -> None:
         self._recorder.signalling(self._signalling(self.leg.info.peer_call_id or ""))
 
-    def _note_agent(self, agent: Agent) -> None:
-        self._recorder.agent(agent.record())
-
-    @property
-    def _the_agent(self) -> Agent:
-        assert self._agent is not None, "events of the turn-taker come after the agent was opened"
-        return self._agent
+    def _record_media(self) -> None:
+        self._recorder.record.underruns = self._turns.underruns
+        if self._media:
+            self._recorder.media(self._media.statistics())
 
 
-def _recorded_by(recorder: Recorder) -> Callable[[str, str, str], None]:
+async def _run_start_function(
+    inbox: asyncio.Queue[Event], handle: Callable[[Event], None], over: Callable[[], bool]
+) -> _OpeningEvents:
+    """Let the phone ring until the start function is done or has had its time, and return what it did.
+
+    Its actions are for an answered call and are held back; all other events are handled meanwhile.
+    """
+    opening: _OpeningEvents = []
+    while not over():
+        event = await inbox.get()
+        if isinstance(event, ActionEmitted | ReplyEnded):
+            opening.append(event)
+            if isinstance(event, ReplyEnded) or isinstance(event.action, Say | Listen | HangUp | Handoff):
+                break
+        elif isinstance(event, AnswerDue):
+            break
+        else:
+            handle(event)
+    return opening
+
+
+def _record_failures(recorder: Recorder) -> Callable[[str, str, str], None]:
     """Return a callback that records a provider's failure."""
     loop = asyncio.get_running_loop()
     return lambda role, provider, error: recorder.provider_failed(role, provider, error, loop.time())
 
 
-def _refused_to(inbox: asyncio.Queue[Event]) -> Callable[[str], None]:
+def _report_refusal(inbox: asyncio.Queue[Event]) -> Callable[[str], None]:
     """Return a callback that tells a call that its tokens are used up."""
     return lambda detail: inbox.put_nowait(TokensRefused(detail))

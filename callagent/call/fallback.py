@@ -1,4 +1,4 @@
-"""When a call cannot be led any longer because providers are out, and where the caller goes then. No I/O."""
+"""When providers have failed too often for a call to go on, where the caller goes, and the server's own sentences."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Final
 from callagent.agents import DelayResponse, Handoff, HangUp, LatencyControl
 from callagent.call_info import EndReason
 
-MOST_FAILURES: Final = {"recognizer": 2, "model": 2, "voice": 1}
-"""So many outages of a role in a row end the agent's part. Who is not understood once is asked again; a voice that is
-out cannot ask."""
+MAX_FAILURES: Final = {"recognizer": 2, "model": 2, "voice": 1}
+"""How many failures of a role in a row end the agent's part. A caller who was not understood once is asked again; an
+agent without a voice cannot ask."""
 FILLER_INTERVAL: Final = 2.0
-"""Seconds of silence after a word of patience until the next one: nobody waits 3 s without a voice."""
+"""Seconds of silence between two fillers of a wait, so that nobody waits 3 s without hearing a voice."""
 MAX_FILLERS: Final = 12
-"""Words of patience in one turn; a model's longest answer takes 30 s."""
-_PATIENCE: Final = {
+"""Fillers in one turn; the longest answer of a model takes 30 s."""
+_WAITING: Final = {
     "de": ("Einen Moment, bitte.", "Es dauert noch einen Augenblick.", "Danke, dass Sie warten."),
     "en": ("One moment, please.", "It takes a little longer.", "Thank you for waiting."),
     "es": ("Un momento, por favor.", "Tardará un poco más.", "Gracias por esperar."),
@@ -24,7 +24,7 @@ _PATIENCE: Final = {
     "nl": ("Een moment, alstublieft.", "Het duurt nog even.", "Bedankt voor het wachten."),
     "pt": ("Um momento, por favor.", "Demora só mais um pouco.", "Obrigado por esperar."),
 }
-_LAST_WORDS: Final = {
+_APOLOGY: Final = {
     "de": "Entschuldigung, wir haben gerade eine technische Störung.",
     "en": "I am sorry, we have a technical problem right now.",
     "es": "Lo siento, en este momento tenemos un problema técnico.",
@@ -33,18 +33,6 @@ _LAST_WORDS: Final = {
     "nl": "Sorry, we hebben op dit moment een technische storing.",
     "pt": "Desculpe, estamos com um problema técnico neste momento.",
 }
-
-
-def word_of_patience(language: str, after: float) -> LatencyControl | None:
-    """What is said after so many seconds of waiting for an answer; None: nothing is known in this language."""
-    texts = _PATIENCE.get(_primary(language))
-    if texts is None:
-        return None
-    # The first is said once: what follows it varies.
-    said = [texts[0], *islice(cycle(texts[1:]), MAX_FILLERS - 1)]
-    return LatencyControl(after, FILLER_INTERVAL, tuple(DelayResponse(text, 1.0) for text in said))
-
-
 _CLOSING_DOWN: Final = {
     "de": "Unser Dienst wird gerade neu gestartet. Bitte rufen Sie in ein paar Minuten wieder an. Auf Wiederhören.",
     "en": "Our service is being restarted. Please call again in a few minutes. Goodbye.",
@@ -56,49 +44,62 @@ _CLOSING_DOWN: Final = {
 }
 
 
+def waiting_fillers(language: str, after: float) -> LatencyControl | None:
+    """Return the fillers for an answer that takes longer than `after` seconds; None: the language has none."""
+    texts = _WAITING.get(_primary(language))
+    if texts is None:
+        return None
+    # The first is said once; those after it take turns.
+    fillers = [texts[0], *islice(cycle(texts[1:]), MAX_FILLERS - 1)]
+    return LatencyControl(after, FILLER_INTERVAL, tuple(DelayResponse(text, 1.0) for text in fillers))
+
+
 def closing_line(language: str) -> str:
-    """What a caller hears whose call the server ends because it stops."""
+    """Return what is said before the server, because it stops, hangs up on a caller."""
     return _CLOSING_DOWN.get(_primary(language), _CLOSING_DOWN["en"])
 
 
-def last_words(language: str) -> str:
-    return _LAST_WORDS.get(_primary(language), _LAST_WORDS["en"])
+def apology(language: str) -> str:
+    """Return what is said before the agent's part ends because of a failure."""
+    return _APOLOGY.get(_primary(language), _APOLOGY["en"])
 
 
 def _primary(language: str) -> str:
+    """Return the primary subtag of a language tag (RFC 5646 §2.2.1): `en` of `en-US`."""
     return language.partition("-")[0].lower()
 
 
 class Fallback:
-    """One call's count of providers' outages."""
+    """Counts a call's provider failures and knows, once, where the caller goes because of them."""
 
-    def __init__(self, fallback: str = "") -> None:
-        """`fallback`: name of the target that the caller is given to; empty: the call ends."""
-        self._fallback = fallback
+    def __init__(self, target: str = "") -> None:
+        """`target`: name of the target that callers go to; empty: the call ends."""
+        self._target = target
         self._failures: dict[str, int] = {}
+        """Failures in a row, by role."""
         self.leaving: HangUp | Handoff | None = None
-        """What ends the agent's part; None: it goes on."""
+        """How the agent's part is to end; None: it goes on."""
 
     def failed(self, role: str) -> None:
-        """Nobody of the role's line-up did it."""
+        """Count a failure of all providers of a role."""
         self._failures[role] = self._failures.get(role, 0) + 1
-        if self._failures[role] >= MOST_FAILURES[role]:
+        if self._failures[role] >= MAX_FAILURES[role]:
             self.give_up(f"no {role}")
-
-    def give_up(self, reason: str) -> None:
-        """The agent's part is over."""
-        if self.leaving is None:
-            self.leaving = self.to_fallback(reason) or HangUp(EndReason.ERROR)
-
-    def to_fallback(self, reason: str) -> Handoff | None:
-        """Where the number's calls go when the agent cannot go on; once, then None."""
-        fallback, self._fallback = self._fallback, ""
-        return Handoff(fallback, reason, "refer") if fallback else None
-
-    def without_agent(self) -> bool:
-        """There is no agent at all: the caller goes to the fallback, where there is one."""
-        self.leaving = self.to_fallback("agent_failed")
-        return self.leaving is not None
 
     def worked(self, role: str) -> None:
         self._failures.pop(role, None)
+
+    def give_up(self, reason: str) -> None:
+        """End the agent's part."""
+        if self.leaving is None:
+            self.leaving = self.to_target(reason) or HangUp(EndReason.ERROR)
+
+    def to_target(self, reason: str) -> Handoff | None:
+        """Return a handoff to the target, the first time; None without a target and from the second time on."""
+        target, self._target = self._target, ""
+        return Handoff(target, reason, "refer") if target else None
+
+    def without_agent(self) -> bool:
+        """The project could not be opened: decide on the target, and return whether there is one."""
+        self.leaving = self.to_target("agent_failed")
+        return self.leaving is not None

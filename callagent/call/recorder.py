@@ -1,4 +1,4 @@
-"""Builds a call's record from what happens in it. No I/O; seconds are counted from the call's beginning."""
+"""Builds a call's record from what happens in it. No I/O; times in the record are seconds since the call began."""
 
 from __future__ import annotations
 
@@ -40,9 +40,10 @@ _CHANNELS = {
 
 
 class Recorder:
-    """`began` is the monotonic second that corresponds to `info.started`."""
+    """Builds the record of one call. Times that its methods are given are those of the event loop's clock."""
 
     def __init__(self, info: CallInfo, project: str, environment: str, began: float) -> None:
+        """`began`: the time of the loop's clock that corresponds to `info.started`."""
         self._began = began
         self._started = info.started
         self.record = CallRecord(
@@ -58,29 +59,32 @@ class Recorder:
             started_at=_iso(info.started),
         )
         self._turn = TurnEntry(number=0)
-        self._instants: list[tuple[TurnEntry, TurnTimings]] = []
-        self._utterances: dict[int, tuple[TurnEntry, Spoken]] = {}
-        self._made: dict[str, tuple[float, float]] = {}
-        """Words of the present turn -> when the voice was asked for them, and when it began to answer."""
+        """The entry that is being filled: the caller's latest turn, or, first, what the agent says before one."""
+        self._timings: list[tuple[TurnEntry, TurnTimings]] = []
+        """Each of the caller's turns with its timings, which the turn manager goes on filling."""
+        self._utterances: dict[int, Spoken] = {}
+        """Utterances that are being played, by number."""
+        self._voice_times: dict[str, tuple[float, float]] = {}
+        """Texts of this turn, each with the times at which the voice was asked for it and delivered its first audio."""
         self.record.turns.append(self._turn)
 
-    def told(self, event: TurnEvent, now: float) -> None:
-        """What the turn-taker tells."""
+    def turn_event(self, event: TurnEvent, now: float) -> None:
+        """Record an event of the turn manager."""
         match event:
             case CallerTurnEnded(text=text, digits=digits, is_pii=hidden, record=record):
-                self.caller_turn(record, text, digits, hidden=hidden, now=now)
+                self.begin_turn(record, text, digits, hidden=hidden, now=now)
             case NoInput(record=record):
-                self.caller_turn(record, "", "", hidden=False, now=now)
+                self.begin_turn(record, "", "", hidden=False, now=now)
             case BargedIn(heard_text=heard, at=at):
-                self.barged_in(heard, at)
+                self._barged_in(heard, at)
             case TurnReopened():
-                self.reopened()
+                self._reopen_turn()
             case FloorYielded(heard_text=heard):
                 self._turn.agent_response = heard
             case UtteranceStarted(utterance=utterance, at=at):
-                self.utterance_started(utterance, at)
+                self._utterance_started(utterance, at)
             case UtteranceFinished(utterance=utterance, at=at):
-                self.utterance_finished(utterance, at)
+                self._utterance_finished(utterance, at)
             case PlayoutPaused(at=at):
                 self._turn.pauses.append({"at": self._at(at), "ended_at": None, "resumed": None})
             case PlayoutResumed(at=at):
@@ -90,8 +94,8 @@ class Recorder:
             case PartialHeard():
                 pass
 
-    def did(self, action: StepEntered | ModelAnswered | MetricWritten, now: float) -> None:
-        """What the agent tells beside what it does."""
+    def agent_event(self, action: StepEntered | ModelAnswered | MetricWritten, now: float) -> None:
+        """Record what the agent reports beside what it asks for."""
         match action:
             case StepEntered(flow=flow, step=step):
                 self._turn.flow, self._turn.step = flow, step
@@ -100,13 +104,13 @@ class Recorder:
                 if action.error:
                     self.error("model", action.error, now)
             case MetricWritten():
-                """The store has it."""
+                """It is in the store already."""
 
     def answered(self, now: float) -> None:
         self.record.answered_at = self._datetime(now)
 
-    def caller_turn(self, record: TurnTimings, text: str, digits: str, *, hidden: bool, now: float) -> None:
-        """A new turn begins with what the caller did; all empty: silence."""
+    def begin_turn(self, timings: TurnTimings, text: str, digits: str, *, hidden: bool, now: float) -> None:
+        """Begin an entry with what the caller said or keyed; nothing of either: the caller was silent."""
         self._turn = TurnEntry(
             number=len(self.record.turns),
             user_input=text,
@@ -117,22 +121,22 @@ class Recorder:
             step=self._turn.step,
         )
         self.record.turns.append(self._turn)
-        self._made.clear()
+        self._voice_times.clear()
         self.record.num_silences += self._turn.is_silence
-        self._instants.append((self._turn, record))
+        self._timings.append((self._turn, timings))
 
-    def reopened(self) -> None:
-        """The caller went on: the turn that was taken too early is not one of its own, unless it had effects."""
+    def _reopen_turn(self) -> None:
+        """Remove a turn that was taken too early, because the next one has its words, unless it had effects."""
         if not self._turn.functions and not self._turn.spoken and self._turn.number:
             self.record.turns.remove(self._turn)
-            self._instants = [pair for pair in self._instants if pair[0] is not self._turn]
+            self._timings = [pair for pair in self._timings if pair[0] is not self._turn]
             self._turn = self.record.turns[-1]
 
     def function_started(self, action: FunctionStarted, now: float) -> None:
         entry = FunctionRecord(action.number, action.name, dict(action.arguments), started_at=self._at(now))
         self._turn.functions.append(entry)
-        if self._instants:
-            self._instants[-1][1].functions.append(Span(action.name, now))
+        if self._timings:
+            self._timings[-1][1].functions.append(Span(action.name, now))
 
     def function_ended(self, action: FunctionEnded, now: float) -> None:
         for entry in self._functions():
@@ -143,15 +147,16 @@ class Recorder:
                 entry.logs = [dict(line) for line in action.logs]
                 entry.state_changes = dict(action.state_changes)
                 entry.transition = dict(action.transition) if action.transition else None
-        for span in self._instants[-1][1].functions if self._instants else ():
+        for span in self._timings[-1][1].functions if self._timings else ():
             if span.name == action.name and span.ended is None:
                 span.ended = now
 
     def _model_answered(self, action: ModelAnswered) -> None:
-        if self._instants:
-            self._instants[-1][1].first_token = action.first_token
+        if self._timings:
+            self._timings[-1][1].first_token = action.first_token
         turn = self._turn
-        kept = ("name",) if turn.user_input_dtmf == _HIDDEN else ("name", "arguments")
+        # Arguments of a turn with secret digits may hold them.
+        call_keys = ("name",) if turn.user_input_dtmf == _HIDDEN else ("name", "arguments")
         turn.requests.append(
             RequestRecord(
                 turn.flow,
@@ -160,45 +165,46 @@ class Recorder:
                 round((action.finished - action.requested) * 1000, 1),
                 action.input_tokens,
                 action.output_tokens,
-                [{key: call[key] for key in kept} for call in action.calls],
+                [{key: call[key] for key in call_keys} for call in action.calls],
                 action.error,
                 None if action.first_token is None else self._at(action.first_token),
             )
         )
 
     def speech_made(self, text: str, asked: float, answered: float) -> None:
-        """The voice began to answer; what it was for is known when it is heard."""
-        self._made[text] = (asked, answered)
+        """Keep when the voice delivered; which turn it belongs to is known when the text begins to be played."""
+        self._voice_times[text] = (asked, answered)
 
     def provider_failed(self, role: str, provider: str, error: str, now: float) -> None:
         failure = {"role": role, "provider": provider, "error": error, "at": self._at(now)}
         self.record.provider_failures.append(failure)
 
-    def utterance_started(self, utterance: Utterance, at: float) -> None:
+    def _utterance_started(self, utterance: Utterance, at: float) -> None:
         kind = "filler" if utterance.kind is UtteranceKind.FILLER else "speech"
-        instants = self._instants[-1][1] if self._instants else None
-        if kind == "speech" and instants is not None and instants.voice_asked is None:
-            instants.voice_asked, instants.voice_answered = self._made.get(utterance.text, (None, None))
+        timings = self._timings[-1][1] if self._timings else None
+        if kind == "speech" and timings is not None and timings.voice_asked is None:
+            timings.voice_asked, timings.voice_answered = self._voice_times.get(utterance.text, (None, None))
         spoken = Spoken(utterance.text, kind, self._at(at))
         self._turn.spoken.append(spoken)
         self._turn.agent_response_datetime = self._turn.agent_response_datetime or self._datetime(at)
-        self._utterances[utterance.number] = (self._turn, spoken)
+        self._utterances[utterance.number] = spoken
         self._measure()
 
-    def utterance_finished(self, utterance: Utterance, at: float) -> None:
-        if pair := self._utterances.pop(utterance.number, None):
-            pair[1].ended_at = self._at(at)
-            pair[1].heard = pair[1].text
+    def _utterance_finished(self, utterance: Utterance, at: float) -> None:
+        if spoken := self._utterances.pop(utterance.number, None):
+            spoken.ended_at = self._at(at)
+            spoken.heard = spoken.text
 
-    def barged_in(self, heard: str, at: float) -> None:
+    def _barged_in(self, heard_text: str, at: float) -> None:
         self._turn.barge_in = True
-        self._turn.agent_response = heard
+        self._turn.agent_response = heard_text
         self._close_pauses(at, resumed=False)
-        for _, spoken in self._utterances.values():
+        for spoken in self._utterances.values():
+            # `heard_text` is of the whole turn: what was played to its end comes first in it.
             whole = " ".join(one.heard for one in self._turn.spoken if one.kind == "speech" and one.heard)
             spoken.ended_at = self._at(at)
             spoken.interrupted = True
-            spoken.heard = heard.removeprefix(whole).strip() if spoken.kind == "speech" else spoken.text
+            spoken.heard = heard_text.removeprefix(whole).strip() if spoken.kind == "speech" else spoken.text
         self._utterances.clear()
 
     def digit(self, digit: str, now: float, *, hidden: bool) -> None:
@@ -229,12 +235,12 @@ class Recorder:
         self.record.limits_reached.append({"limit": limit, "detail": detail, "at": self._at(now)})
 
     def hung_up(self, event: CallerHungUp) -> None:
-        """What the peer said as it left."""
+        """Record the headers and causes with which the peer hung up."""
         self.record.hang_up_headers = dict(event.headers)
         self.record.hang_up_causes = list(event.causes)
 
     def finish(self, reason: EndReason, now: float) -> None:
-        """The call is over; the agent's part and the media's follow."""
+        """Record the end of the call. The end function's effects on the agent's state follow."""
         record = self.record
         record.in_progress = False
         record.end_reason = reason.value
@@ -243,11 +249,12 @@ class Recorder:
         record.num_turns = len(record.turns) - 1
         self._measure()
         for turn in record.turns:
-            # After the last words before a hang-up or a transfer the caller does not get the floor.
+            # A reply that ends with a hang-up or a transfer never yields the floor, which would tell what was heard.
             if not turn.agent_response and not turn.barge_in:
                 turn.agent_response = " ".join(one.heard for one in turn.spoken if one.kind == "speech" and one.heard)
 
     def agent(self, agent: AgentRecord) -> None:
+        """Record the agent's state, as it is now."""
         record = self.record
         record.state, record.metrics, record.entities = agent.state, agent.metrics, agent.entities
         record.flow, record.step = agent.flow, agent.step
@@ -265,9 +272,10 @@ class Recorder:
         self.record.media = asdict(statistics)
 
     def _measure(self) -> None:
-        for entry, instants in self._instants:
-            entry.instants = self._instants_of(instants)
-            entry.latency = _latency_of(instants)
+        """Write every turn's timings into its entry; those of earlier turns may have changed as well."""
+        for entry, timings in self._timings:
+            entry.instants = self._instants_of(timings)
+            entry.latency = _latency_of(timings)
 
     def _functions(self) -> list[FunctionRecord]:
         return [entry for turn in self.record.turns for entry in turn.functions]
@@ -277,31 +285,32 @@ class Recorder:
             if pause["ended_at"] is None:
                 pause.update(ended_at=self._at(at), resumed=resumed)
 
-    def _instants_of(self, instants: TurnTimings) -> dict[str, float | None]:
+    def _instants_of(self, timings: TurnTimings) -> dict[str, float | None]:
         names = (
             *("speech_started", "speech_ended", "transcript_ready", "turn_ended", "first_token"),
             *("voice_asked", "voice_answered"),
             *("first_audio", "playout_ended", "interruption_started", "interrupted_at"),
         )
-        return {name: self._at(value) if (value := getattr(instants, name)) is not None else None for name in names}
+        return {name: self._at(value) if (value := getattr(timings, name)) is not None else None for name in names}
 
     def _at(self, now: float) -> float:
+        """Return seconds since the call began."""
         return round(now - self._began, 3)
 
     def _datetime(self, now: float) -> str:
         return _iso(self._started + timedelta(seconds=now - self._began))
 
 
-def _latency_of(instants: TurnTimings) -> dict[str, float | None]:
+def _latency_of(timings: TurnTimings) -> dict[str, float | None]:
     stages: dict[str, Any] = {
-        "response": instants.response_delay,
-        "endpointing": instants.endpointing_delay,
-        "transcription": instants.transcription_delay,
-        "token": instants.token_delay,
-        "functions": instants.functions_delay,
-        "voice": instants.voice_delay,
-        "wire": instants.wire_delay,
-        "barge_in": instants.barge_in_reaction,
+        "response": timings.response_delay,
+        "endpointing": timings.endpointing_delay,
+        "transcription": timings.transcription_delay,
+        "token": timings.token_delay,
+        "functions": timings.functions_delay,
+        "voice": timings.voice_delay,
+        "wire": timings.wire_delay,
+        "barge_in": timings.barge_in_reaction,
     }
     return {name: round(value, 3) if value is not None else None for name, value in stages.items()}
 

@@ -1,4 +1,4 @@
-"""A leg's media with those who hear it too: the recording, and people who listen in."""
+"""Copies a call's audio to its recording and to people who listen in."""
 
 from __future__ import annotations
 
@@ -17,24 +17,27 @@ from callagent.records import StereoRecording
 from callagent.records.recording import CLOSE_SECONDS
 
 _SILENCE = bytes(FRAME_BYTES)
-_BEHIND = 0.5
-"""Seconds that a listener may be behind; more is dropped."""
+MAX_LISTENER_DELAY = 0.5
+"""Seconds of audio kept for a listener; older audio is dropped."""
 
 
 class TappedMedia:
-    """Passes everything through; what is heard goes left, what is sent goes right."""
+    """Media that passes all frames through and copies them: the caller to the left channel, the agent to the right.
+
+    Both run for every frame, the agent's on the pump thread: they only append, and never wait.
+    """
 
     def __init__(self, media: Media, recording: StereoRecording | None = None) -> None:
         self._media = media
         self._recording = recording
         self.caller_hidden = False
-        """Whether recording and listeners hear nothing of the caller: digits that nobody may know are being keyed or
-        said, and the tones of keys are in the audio too."""
+        """Whether the copies hold silence in place of the caller, who is keying or saying secret digits: the tones of
+        the keys are in the audio, too."""
         self._taps: tuple[AudioTap, ...] = ()
-        """Replaced whole: the pump thread reads it."""
+        """Never changed in place, only replaced, because the pump thread iterates over it."""
 
     def listen_in(self) -> tuple[AudioTap, Callable[[], None]]:
-        """A listener's ear, and what takes it away."""
+        """Return a tap of both sides' audio and the function that removes it."""
         tap = AudioTap()
         self._taps = (*self._taps, tap)
 
@@ -47,11 +50,11 @@ class TappedMedia:
         recording = self._recording
 
         def heard(pcm: bytes, now: float) -> None:
-            kept = _SILENCE if self.caller_hidden else pcm
+            copy = _SILENCE if self.caller_hidden else pcm
             if recording is not None:
-                recording.left(kept, now)
+                recording.left(copy, now)
             for tap in self._taps:
-                tap.caller.append(kept)
+                tap.caller.append(copy)
             sink(pcm, now)
 
         def sent() -> bytes | None:
@@ -76,26 +79,26 @@ class TappedMedia:
 
 
 class AudioTap:
-    """What one listener has not heard yet. Both sides are appended to by other threads, and taken from here."""
+    """What one listener has not heard yet, of each side. Appended to by the media's threads, read by the listener's."""
 
     def __init__(self) -> None:
-        frames = int(_BEHIND / FRAME_SECONDS)
+        frames = int(MAX_LISTENER_DELAY / FRAME_SECONDS)
         self.caller: deque[bytes] = deque(maxlen=frames)
         self.agent: deque[bytes] = deque(maxlen=frames)
 
     def frame(self) -> tuple[bytes, bytes] | None:
-        """The next 20 ms of caller and agent; None: neither has any."""
+        """Return the next 20 ms of caller and agent, or None if there is nothing of either."""
         if not self.caller and not self.agent:
             return None
-        return _next(self.caller), _next(self.agent)
+        return _next_frame(self.caller), _next_frame(self.agent)
 
 
-def _next(frames: deque[bytes]) -> bytes:
+def _next_frame(frames: deque[bytes]) -> bytes:
     return frames.popleft() if frames else _SILENCE
 
 
 class RecordingTap:
-    """Who hears one call besides its parties: its recording, where calls are recorded, and people who listen in."""
+    """One call's recording, if calls are recorded, and its listeners."""
 
     def __init__(self, folder: Path | None, recorder: Recorder, log: Logger) -> None:
         self._folder = folder
@@ -104,17 +107,21 @@ class RecordingTap:
         self._recording: StereoRecording | None = None
         self._media: TappedMedia | None = None
 
-    def over(self, media: Media, now: float, place: str = "") -> Media:
-        """`media`, heard from now on; `place`: where below the folder of recordings the project wants its own."""
+    def attach(self, media: Media, now: float, place: str = "") -> Media:
+        """Return `media` with its audio copied from now on.
+
+        `place`: the folder, below that of all recordings, in which the project wants its own.
+        """
         self._recording = self._begin(self._folder, place, now) if self._folder else None
         self._media = TappedMedia(media, self._recording)
         return self._media
 
     def listen_in(self) -> tuple[AudioTap, Callable[[], None]] | None:
-        """A listener's ear, and what takes it away; None before the call is answered."""
+        """Return a tap of both sides' audio and the function that removes it; None before the call is answered."""
         return self._media.listen_in() if self._media else None
 
     def control(self, wish: RecordingWish) -> None:
+        """Pause, resume or discard the recording; a discarded one is not in the record."""
         if self._recording is None:
             return
         self._recording.control(wish)
@@ -123,14 +130,15 @@ class RecordingTap:
             self._recorder.record.recording = None
 
     def hide_caller(self, hidden: bool) -> None:
-        """What the caller does is for nobody else's ears."""
+        """Keep the caller's side out of the recording and from listeners."""
         if self._media is not None:
             self._media.caller_hidden = hidden
 
     async def close(self) -> None:
+        """Complete the file, as far as the disk takes it in `CLOSE_SECONDS`."""
         if (recording := self._recording) is None:
             return
-        # Not in a thread that others need: a disk that stalls holds only the recording's own.
+        # The recording ends on its own thread: a disk that stalls holds up nothing else.
         ending = asyncio.wrap_future(recording.end())
         _, late = await asyncio.wait({ending}, timeout=CLOSE_SECONDS)
         error = recording.error or ("the disk has not taken all of it yet" if late else None)

@@ -1,4 +1,4 @@
-"""The call's states and what moves them, its own events, and what it is given. Plain data."""
+"""The settings of a call, the states that it goes through, and the events of its inbox."""
 
 from __future__ import annotations
 
@@ -8,53 +8,74 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from callagent.agents import Action, Handoff, HangUp, Listen, Say
+from callagent.agents import Action, Handoff, HangUp
 from callagent.call_info import EndReason
 from callagent.legs import LegEvent, TransferOutcome, TransferTarget
+from callagent.log import Logger
 from callagent.records import RecordWriter
 from callagent.turns import TurnEvent
 
 END_FUNCTION_ATTEMPTS = 2
+"""How often the end function is started where it does not reach its end."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallSettings:
-    """All times are seconds."""
+    """How a call is run. All times are in seconds."""
 
     environment: str = "sandbox"
     answer_after: float = 3.0
-    """Ringing at most, while the start function runs."""
+    """Longest time to let the phone ring while the start function runs."""
     longest_call: float = 3600.0
     last_words: float = 30.0
-    """For the words before a hang-up or a transfer to be played."""
+    """Longest time to play the words before a hang-up or a transfer."""
     end_function: float = 30.0
+    """Timeout of one run of the end function."""
     first_record: float = 0.5
-    """For the store to say that it knows of the call, before ringing."""
+    """Longest time to wait, before ringing, for the store to take the call's first record."""
     metric: float = 1.0
-    """For a metric to be durable; the store's writer has shorter bounds of its own."""
+    """Longest time to wait for a metric to be durable; the store's writer has shorter bounds of its own."""
     closing: float = 10.0
-    """For everything that is closed at the end, the end function apart."""
+    """Timeout of each step of closing a call, except for the end function."""
     recordings: Path | None = None
+    """Folder of the recordings; None: calls are not recorded."""
     fallback: str = ""
-    """Name of the target for a caller whom the agent cannot serve any longer; empty: the call ends."""
+    """Name of the target for callers whom the agent cannot serve any longer; empty: such a call ends."""
     filler_after: float = 0.0
-    """Silence while the caller waits for the answer, after which a word of patience is said; 0: none is."""
+    """Silence before the answer after which a filler is said; 0: never."""
     transfers: int = 3
-    """How often the agent may give the caller away; transfers that came to nothing and refused ones count too."""
+    """How many transfers the agent may ask for; refused and failed ones count too."""
     model_tokens: int = 1_000_000
-    """Of language models, in and out."""
+    """How many tokens of language models, input and output together, the call may use."""
     language: str = "en-US"
-    """Of the words that are the server's own."""
+    """Language of the server's own sentences, until the agent sets another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallServices:
+    """What all calls of a server share."""
+
+    store: RecordWriter
+    resolve_target: Callable[[Handoff], TransferTarget]
+    """Return the place that a handoff leads to. Raises `TargetRefused`."""
+    has_voice: Callable[[str, str], bool] = lambda provider, name: False
+    """Tell whether a provider's voice of that name, or a configured replacement for it, is available."""
+    signalling: Callable[[str], list[dict[str, Any]]] = lambda peer_call_id: []
+    """Return the signalling messages of a call, given the identifier that its wire uses, for the record."""
+
+
+# States ---------------------------------------------------------------------------------------------------------------
 
 
 class CallState(Enum):
     STARTING = "starting"
+    """The phone rings and the start function runs."""
     TALKING = "talking"
     LEAVING = "leaving"
-    """The agent has decided to hang up or hand off; its last words are playing."""
+    """The agent has decided to hang up or to hand off; its last words are being played."""
     TRANSFERRING = "transferring"
     BRIDGED = "bridged"
-    """The caller speaks with the target of a transfer, through us; the agent is out of it."""
+    """The caller speaks with the target of a transfer through us; the agent takes no part."""
     ENDED = "ended"
 
 
@@ -81,30 +102,54 @@ TRANSITIONS: dict[tuple[CallState, CallInput], CallState] = {
     (CallState.BRIDGED, CallInput.TRANSFER_FAILED): CallState.TALKING,
     (CallState.BRIDGED, CallInput.END): CallState.ENDED,
 }
-"""A pair that is not here changes nothing: it came too late."""
+"""A pair that is not in the table changes nothing: the input came too late."""
+
+
+class CallMachine:
+    """The state of one call. `apply` is the only place where it changes."""
+
+    def __init__(self, log: Logger, on_change: Callable[[CallState], None]) -> None:
+        self.state = CallState.STARTING
+        self._log = log
+        self._on_change = on_change
+
+    def apply(self, given: CallInput) -> None:
+        if (state := TRANSITIONS.get((self.state, given))) is not None:
+            self._log.debug("call_state", old=self.state.value, new=state.value)
+            self.state = state
+            self._on_change(state)
+
+
+# Events ---------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Acted:
-    """The agent's reply `number` yielded an action."""
+class ActionEmitted:
+    """The agent's reply `number` has yielded an action."""
 
     number: int
     action: Action
 
 
 @dataclass(frozen=True, slots=True)
-class ReplyDone:
+class ReplyEnded:
+    """The agent's reply `number` is over; `error` says why it failed, if it did."""
+
     number: int
     error: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class LastWordsPlayed:
+    """The caller has heard what the agent said before leaving, or the time for it is up."""
+
     leaving: HangUp | Handoff
 
 
 @dataclass(frozen=True, slots=True)
 class TransferEnded:
+    """The outcome of a transfer is known."""
+
     handoff: Handoff
     target: TransferTarget
     outcome: TransferOutcome
@@ -112,73 +157,60 @@ class TransferEnded:
 
 @dataclass(frozen=True, slots=True)
 class AnswerDue:
-    """The start function has had its time: answer all the same."""
+    """The start function has had its time: the call is answered whether or not it is done."""
 
 
 @dataclass(frozen=True, slots=True)
-class EndAsked:
+class EndRequested:
+    """The server or somebody who watches asks the call to end."""
+
     reason: EndReason
     after_words: bool = False
-    """Once the caller has heard the closing line."""
+    """Whether the caller is to hear the server's closing line first."""
 
 
 @dataclass(frozen=True, slots=True)
-class ProvidersFailed:
-    """Nobody of a line-up could do its part."""
-
-    role: str
-    """`recognizer` or `voice`; what becomes of a model's request, the agent tells."""
-
-
-@dataclass(frozen=True, slots=True)
-class SpeechMade:
-    """The voice began to answer."""
-
-    text: str
-    asked: float
-    answered: float
-
-
-@dataclass(frozen=True, slots=True)
-class TakeOverAsked:
-    """Somebody who watches gives the call to a person."""
+class TakeOverRequested:
+    """Somebody who watches gives the caller to a person."""
 
     handoff: Handoff
 
 
 @dataclass(frozen=True, slots=True)
+class ProvidersFailed:
+    """Every provider of a role has failed at the same piece of work."""
+
+    role: str
+    """`recognizer` or `voice`; failures of models reach the call through the agent (`ModelAnswered`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechMade:
+    """The voice has delivered the first audio of a text."""
+
+    text: str
+    asked: float
+    """When the voice was asked for it, on the loop's clock."""
+    answered: float
+
+
+@dataclass(frozen=True, slots=True)
 class TokensRefused:
-    """A request to a model was refused: the call's tokens are spent."""
+    """A request to a model was refused because the call has used all its tokens."""
 
     detail: str
 
 
-Asked = EndAsked | TakeOverAsked
 CallEvent = (
-    Acted
-    | ReplyDone
+    ActionEmitted
+    | ReplyEnded
     | LastWordsPlayed
     | TransferEnded
     | AnswerDue
-    | Asked
+    | EndRequested
+    | TakeOverRequested
     | ProvidersFailed
     | SpeechMade
     | TokensRefused
 )
 Event = LegEvent | TurnEvent | CallEvent
-
-ANSWERING = (Say, Listen, HangUp, Handoff)
-"""Actions that show that the start function is done."""
-
-
-@dataclass(frozen=True, slots=True)
-class CallServices:
-    """What all calls share."""
-
-    store: RecordWriter
-    resolve_target: Callable[[Handoff], TransferTarget]
-    """Raises `TargetRefused`."""
-    has_voice: Callable[[str, str], bool] = lambda provider, name: False
-    """Whether a provider's voice, by its name there, can be had, or one that stands for it."""
-    signalling: Callable[[str], list[dict[str, Any]]] = lambda peer_call_id: []
-    """The messages of a call by its wire's identifier, for the record."""

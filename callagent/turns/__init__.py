@@ -19,6 +19,7 @@ The agent has the floor when the taker is made and after `CallerTurnEnded` and `
 `FloorYielded`, `BargedIn` and `TurnReopened`. What a reply says while the caller has the floor is dropped.
 """
 
+from callagent.turns.caller_speech import CallerInput
 from callagent.turns.endpointing import TurnModel
 from callagent.turns.events import (
     BargedIn,
@@ -35,7 +36,6 @@ from callagent.turns.events import (
     UtteranceStarted,
 )
 from callagent.turns.floor import FloorState
-from callagent.turns.listener import CallerInput
 from callagent.turns.playout import Utterance, UtteranceKind
 from callagent.turns.settings import TurnSettings
 from callagent.turns.turn_manager import TurnManager

@@ -4,16 +4,185 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
 from typing import Protocol
 
 from callagent.agents import DelayResponse, LatencyControl
 from callagent.audio import FRAME_BYTES, FRAME_SECONDS
-from callagent.speech.protocol import Voice, VoiceSettings
+from callagent.errors import ProviderError
+from callagent.log import get_logger
+from callagent.speech.protocol import SpeechChunk, Voice, VoiceSettings, WordTime
 from callagent.turns.background_audio import BackgroundAudio, render
 from callagent.turns.fillers import TURN, Effect, FillerSchedule, is_sound
 from callagent.turns.playout import Cue, Playout, Utterance, UtteranceKind
-from callagent.turns.speaker import Speaker
+
+LOOK_AHEAD = 1
+"""Utterances synthesised and waiting behind the one being said."""
+MAX_WAITING_UTTERANCES = 200
+"""Utterances not yet synthesised; an agent that says more without listening is broken."""
+
+log = get_logger(__name__)
+Failed = Callable[[Utterance, str], None]
+
+
+class Synthesizer:
+    """One call's voice. It owns one task, which runs while something is to be synthesised."""
+
+    def __init__(
+        self, voice: Voice, playout: Playout, voice_wait: float, failed: Failed, ended: Callable[[], None]
+    ) -> None:
+        self.voice = voice
+        self.settings = VoiceSettings()
+        self._playout = playout
+        self._voice_wait = voice_wait
+        self._failed = failed
+        self._ended = ended
+        self._waiting: deque[tuple[Utterance, bytes | None, Voice, VoiceSettings]] = deque()
+        """Each with the voice that it was to be said with when it was queued."""
+        self._task: asyncio.Task[None] | None = None
+        self._current: Utterance | None = None
+        """The one synthesised last."""
+        self._ending: set[asyncio.Task[None]] = set()
+        """Cancelled and not yet ended."""
+        self._room = asyncio.Event()
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is being synthesised or waits to be."""
+        return self._task is None
+
+    def say(self, utterance: Utterance, pcm: bytes | None = None) -> None:
+        """Queue it, as text for the voice or as a recording; it fails at once when too many wait."""
+        if len(self._waiting) >= MAX_WAITING_UTTERANCES:
+            self._failed(utterance, f"{MAX_WAITING_UTTERANCES} utterances are waiting")
+            return
+        self._waiting.append((utterance, pcm, self.voice, self.settings))
+        if self._task is None:
+            self._start()
+
+    def withdraw(self, utterance: Utterance) -> bool:
+        """Take it back if nothing of it was played; whether that was so."""
+        for entry in self._waiting:
+            if entry[0] == utterance:
+                self._waiting.remove(entry)
+                return True
+        return self._playout.withdraw(utterance)
+
+    def make_room(self) -> None:
+        """An utterance began to be played or is over: the next one may be synthesised."""
+        self._room.set()
+
+    def discard(self) -> None:
+        """Stop synthesising and forget what waits."""
+        self._waiting.clear()
+        if self._task is not None:
+            self._task.cancel()
+            self._ending.add(self._task)
+            self._task.add_done_callback(self._ending.discard)
+            self._task = None
+
+    async def close(self) -> None:
+        """Stop, wait until every task has ended, and drop the callbacks, whose owner holds this speaker."""
+        self.discard()
+        if self._ending:
+            await asyncio.wait(self._ending)
+        self._failed = self._ended = _ignore
+
+    # private
+
+    def _start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="synthesizer")
+        self._task.add_done_callback(self._on_done)
+
+    def _on_done(self, task: asyncio.Task[None]) -> None:
+        """A voice that breaks its contract costs an utterance, not the call."""
+        if task.cancelled():
+            return
+        if (error := task.exception()) is None:
+            self._ended()
+            return
+        log.error("voice_broke", error=repr(error), exc_info=error)
+        self._task = None
+        if self._current is not None:
+            self._failed(self._current, repr(error))
+            self._playout.complete(self._current, cut=True)
+        if self._waiting:
+            self._start()
+
+    async def _run(self) -> None:
+        while self._waiting:
+            await self._wait_for_room()
+            if not self._waiting:
+                break
+            utterance, pcm, voice, settings = self._waiting.popleft()
+            self._current = utterance
+            if pcm is None:
+                await self._synthesise(utterance, voice, settings)
+            else:
+                self._playout.begin(utterance)
+                _Framer(self._playout, utterance).finish(pcm)
+        self._task = None
+
+    async def _wait_for_room(self) -> None:
+        while self._playout.ahead >= LOOK_AHEAD:
+            self._room.clear()
+            await self._room.wait()
+
+    async def _synthesise(self, utterance: Utterance, voice: Voice, settings: VoiceSettings) -> None:
+        self._playout.begin(utterance)
+        framer = _Framer(self._playout, utterance)
+        # speak() is an async generator in all but its declared type: closing it stops the provider's work.
+        source = voice.speak(utterance.text, settings)
+        try:
+            async with aclosing(source):  # type: ignore[type-var]
+                while chunk := await self._next_chunk(source):
+                    if not framer.put(chunk.pcm, chunk.words):
+                        return
+        except TimeoutError:
+            self._failed(utterance, f"no audio within {self._voice_wait:g} s")
+            framer.finish(cut=True)
+        except ProviderError as error:
+            self._failed(utterance, str(error))
+            framer.finish(cut=True)
+        else:
+            framer.finish()
+
+    async def _next_chunk(self, source: AsyncIterator[SpeechChunk]) -> SpeechChunk | None:
+        async with asyncio.timeout(self._voice_wait):
+            return await anext(source, None)
+
+
+class _Framer:
+    """Cuts an utterance's audio to frames."""
+
+    def __init__(self, playout: Playout, utterance: Utterance) -> None:
+        self._playout = playout
+        self._utterance = utterance
+        self._rest = b""
+
+    def put(self, pcm: bytes, words: tuple[WordTime, ...] = ()) -> bool:
+        """False: the utterance is no longer wanted."""
+        pcm = self._rest + pcm
+        whole = len(pcm) - len(pcm) % FRAME_BYTES
+        self._rest = pcm[whole:]
+        self._playout.add_words(self._utterance, words)
+        return all(
+            self._playout.append(self._utterance, pcm[start : start + FRAME_BYTES])
+            for start in range(0, whole, FRAME_BYTES)
+        )
+
+    def finish(self, pcm: bytes = b"", *, cut: bool = False) -> None:
+        """The last of it; a part of a frame is filled up with silence."""
+        self.put(pcm)
+        if self._rest:
+            self._playout.append(self._utterance, self._rest.ljust(FRAME_BYTES, b"\0"))
+        self._playout.complete(self._utterance, cut=cut)
+
+
+def _ignore(*_: object) -> None:
+    """Stand in for the callbacks of a closed speaker."""
 
 
 class AgentSpeechListener(Protocol):
@@ -45,7 +214,7 @@ class AgentSpeech:
         self._loop = asyncio.get_running_loop()
         self._told = told
         self._playout = Playout(self._pass_cue, _pump_clock(self._loop))
-        self._speaker = Speaker(voice, self._playout, voice_wait, self._fail, self._check_idle)
+        self._synthesizer = Synthesizer(voice, self._playout, voice_wait, self._fail, self._check_idle)
         self.unheard: Callable[[], float] = _nothing
         """Seconds that the wire has taken and the caller not heard."""
         self._count = 0
@@ -91,15 +260,15 @@ class AgentSpeech:
         if cancellable:
             self._cancellable.append(utterance)
         self._idle.clear()
-        self._speaker.say(utterance, pcm)
+        self._synthesizer.say(utterance, pcm)
         self._look_at_wait()
         self._check_idle()
         return utterance
 
     def set_voice(self, voice: Voice | None, settings: VoiceSettings) -> None:
         """From the next utterance on; None keeps the voice."""
-        self._speaker.voice = voice or self._speaker.voice
-        self._speaker.settings = settings
+        self._synthesizer.voice = voice or self._synthesizer.voice
+        self._synthesizer.settings = settings
 
     def next_frame(self) -> bytes | None:
         """What the wire is to send now; called from the pump thread."""
@@ -139,7 +308,7 @@ class AgentSpeech:
     @property
     def idle(self) -> bool:
         """All is heard or discarded."""
-        return self._speaker.idle and self._playout.idle
+        return self._synthesizer.idle and self._playout.idle
 
     @property
     def interruptible(self) -> bool:
@@ -167,7 +336,7 @@ class AgentSpeech:
         """Fall silent and forget all; what the caller heard of this turn's words."""
         self._idle.set()
         self._cancel_tails()
-        self._speaker.discard()
+        self._synthesizer.discard()
         for heard in self._playout.discard(self._words_among(dropped)):
             if heard.utterance.kind is not UtteranceKind.FILLER:
                 self._heard.append(heard.text)
@@ -187,7 +356,7 @@ class AgentSpeech:
     async def close(self) -> None:
         """Fall silent and drop every reference to those who are told, because they hold this object."""
         self.discard(0.0)
-        await self._speaker.close()
+        await self._synthesizer.close()
         self._playout.close()
         self._told = _Nobody()
         self.unheard = _nothing
@@ -240,18 +409,18 @@ class AgentSpeech:
     def _take_back(self, effect: Effect | None) -> None:
         """One that is being said ends its words; one that has not begun is not said."""
         said = self._filler_said
-        if effect is Effect.TAKE_BACK and said is not None and self._speaker.withdraw(said):
+        if effect is Effect.TAKE_BACK and said is not None and self._synthesizer.withdraw(said):
             self._filler_said = None
             self._arbiter.heard(None, self._loop.time())
-            self._speaker.make_room()
+            self._synthesizer.make_room()
         self._look_at_wait()
         self._check_idle()
 
     def _withdraw_cancellable(self) -> None:
         waiting, self._cancellable = self._cancellable, []
         for utterance in waiting:
-            if self._speaker.withdraw(utterance):
-                self._speaker.make_room()
+            if self._synthesizer.withdraw(utterance):
+                self._synthesizer.make_room()
 
     def _words_among(self, dropped: float) -> float:
         """How much of what the wire dropped was not the bed alone."""
@@ -273,7 +442,7 @@ class AgentSpeech:
         if not self._playout.passed(cue):
             return
         if cue.begins:
-            self._speaker.make_room()
+            self._synthesizer.make_room()
             if utterance.number in self._started_at:
                 self._told.another_is_heard()
             else:
@@ -290,7 +459,7 @@ class AgentSpeech:
     def _finish(self, utterance: Utterance, at: float) -> None:
         self._tails.pop(utterance.number, None)
         heard = self._playout.release(utterance)
-        self._speaker.make_room()
+        self._synthesizer.make_room()
         started = self._started_at.pop(utterance.number, None)
         if utterance.kind is not UtteranceKind.FILLER:
             self._heard.append(heard)

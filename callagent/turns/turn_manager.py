@@ -10,11 +10,10 @@ from callagent.agents import LatencyControl, ListenSettings
 from callagent.log import get_logger
 from callagent.speech.protocol import Voice, VoiceSettings
 from callagent.turns.agent_speech import Sounds
-from callagent.turns.caller_speech import CallerSpeech
+from callagent.turns.caller_speech import CallerInput, CallerSpeech
 from callagent.turns.events import TurnEvent
 from callagent.turns.floor import FloorState
-from callagent.turns.listener import CallerInput
-from callagent.turns.moderator import Moderator
+from callagent.turns.floor_control import FloorControl
 from callagent.turns.playout import Utterance, UtteranceKind
 from callagent.turns.settings import TurnSettings
 from callagent.turns.turn_timings import TurnTimings
@@ -47,19 +46,19 @@ class TurnManager:
     ) -> None:
         self._recognizer = ears.recognizer
         self._caller = CallerSpeech(ears, settings.acknowledgements)
-        self._moderator = Moderator(self._caller, voice, emit, settings, sounds)
-        self._agent = self._moderator.agent
+        self._floor_control = FloorControl(self._caller, voice, emit, settings, sounds)
+        self._agent = self._floor_control.agent
 
     async def __aenter__(self) -> Self:
         """Open the recogniser's stream. Raises `ProviderError`."""
         if self._recognizer is not None:
-            self._caller.listener.open(await self._recognizer.open(self._moderator.take_transcript))
+            self._caller.listener.open(await self._recognizer.open(self._floor_control.take_transcript))
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._moderator.close()
+        self._floor_control.close()
         self._caller.listener.close()
         await self._agent.close()
 
@@ -68,13 +67,13 @@ class TurnManager:
     def start(self, media: WireMedia) -> None:
         """Take the audio of the answered leg. Once."""
         self._agent.unheard = media.unheard
-        self._moderator.clear_wire = media.clear
+        self._floor_control.clear_wire = media.clear
         media.start(self.on_frame, self.next_frame)
 
     def on_frame(self, pcm: bytes, now: float) -> None:
         """20 ms from the caller, arrived at `now`. A barge-in has silenced the playout when this returns."""
         for edge in self._caller.feed(pcm, now):
-            self._moderator.take_edge(edge)
+            self._floor_control.take_edge(edge)
 
     def next_frame(self) -> bytes | None:
         """The agent's next 20 ms; for the pump thread."""
@@ -82,11 +81,11 @@ class TurnManager:
 
     def on_digit(self, digit: str) -> None:
         """The caller pressed a key."""
-        self._moderator.press(digit)
+        self._floor_control.press(digit)
 
     def write(self, text: str) -> None:
         """The caller wrote: a whole turn. It interrupts the agent as words do that are spoken."""
-        self._moderator.write(text)
+        self._floor_control.write(text)
 
     # the agent
 
@@ -111,7 +110,7 @@ class TurnManager:
     def listen(self, settings: ListenSettings = ListenSettings()) -> None:  # noqa: B008
         """The agent's turn is over: when all is heard the caller has the floor. Dropped while the caller has it."""
         if self.agent_has_the_floor:
-            self._moderator.listen(settings)
+            self._floor_control.listen(settings)
 
     def function_started(self, number: int, latency: LatencyControl | None) -> None:
         """A function of the agent runs: its delay responses are said, each when it is due."""
@@ -129,11 +128,11 @@ class TurnManager:
 
     def seize_floor(self) -> None:
         """End the caller's turn, and the agent's words, whatever they have come to: what is said next is heard."""
-        self._moderator.seize_floor()
+        self._floor_control.seize_floor()
 
     def stop_waiting(self) -> None:
         """The caller cannot be heard: while the caller has the floor and is silent, the turn is an empty one."""
-        self._moderator.stop_waiting()
+        self._floor_control.stop_waiting()
 
     def set_voice(self, settings: VoiceSettings, voice: Voice | None = None) -> None:
         """From the next utterance on."""
@@ -158,15 +157,15 @@ class TurnManager:
     @property
     def record(self) -> TurnTimings:
         """Of the present turn; the call adds what it knows."""
-        return self._moderator.record
+        return self._floor_control.record
 
     @property
     def state(self) -> FloorState:
-        return self._moderator.state
+        return self._floor_control.state
 
     @property
     def agent_has_the_floor(self) -> bool:
-        return self._moderator.agent_has_the_floor
+        return self._floor_control.agent_has_the_floor
 
     @property
     def underruns(self) -> int:

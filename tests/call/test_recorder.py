@@ -17,8 +17,8 @@ def recorder() -> Recorder:
 
 def test_a_request_to_the_model_is_kept_with_its_place_its_tokens_and_its_calls() -> None:
     kept = recorder()
-    kept.did(StepEntered("Booking", "Confirm"), 101.0)
-    kept.did(ModelAnswered(101.0, 101.2, 101.5, 40, 3, None, [SAVED]), 101.5)
+    kept.agent_event(StepEntered("Booking", "Confirm"), 101.0)
+    kept.agent_event(ModelAnswered(101.0, 101.2, 101.5, 40, 3, None, [SAVED]), 101.5)
     (request,) = kept.record.turns[0].requests
     assert (request.flow, request.step, request.requested_at, request.duration_ms) == ("Booking", "Confirm", 1.0, 500.0)
     assert (request.input_tokens, request.output_tokens, request.calls, request.error) == (40, 3, [SAVED], None)
@@ -26,6 +26,6 @@ def test_a_request_to_the_model_is_kept_with_its_place_its_tokens_and_its_calls(
 
 def test_of_hidden_key_presses_the_models_arguments_are_not_kept() -> None:
     kept = recorder()
-    kept.caller_turn(TurnTimings(), "", "1234", hidden=True, now=101.0)
-    kept.did(ModelAnswered(101.0, None, 101.5, calls=[SAVED]), 101.5)
+    kept.begin_turn(TurnTimings(), "", "1234", hidden=True, now=101.0)
+    kept.agent_event(ModelAnswered(101.0, None, 101.5, calls=[SAVED]), 101.5)
     assert kept.record.turns[1].requests[0].calls == [{"name": "save_entities"}]

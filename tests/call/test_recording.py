@@ -131,7 +131,7 @@ async def test_recordings_on_a_disk_that_stalls_hold_up_nothing_but_themselves(
         # Opening a pipe that nobody reads waits, as a file system that has gone away does.
         os.mkfifo(pipes[-1])
         tapes.append(RecordingTap(tmp_path, recorders[-1], get_logger(__name__)))
-        tapes[-1].over(FakeMedia(), asyncio.get_running_loop().time())
+        tapes[-1].attach(FakeMedia(), asyncio.get_running_loop().time())
     recordings = [tape._recording for tape in tapes]
     await asyncio.gather(*(tape.close() for tape in tapes))
     assert await asyncio.to_thread(lambda: "others have a thread") == "others have a thread"

@@ -10,7 +10,7 @@ from callagent.speech.absent import NoVoice
 from callagent.speech.apology import RECORDING
 from callagent.speech.scripted import ScriptedVoice, VoiceScript
 from callagent.testing.virtual_time import run
-from callagent.turns.heard import heard_text
+from callagent.turns.playout import heard_text
 
 
 async def said(voice: ApologisingVoice, text: str) -> tuple[list[SpeechChunk], bool]:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from callagent.agents import DigitSettings
-from callagent.turns.digits import MOST_DIGITS, DigitCollector
+from callagent.turns.caller_speech import MAX_DIGITS, DigitCollector
 
 
 def press_all(settings: DigitSettings, keys: str) -> tuple[str, bool]:
@@ -25,7 +25,7 @@ def press_all(settings: DigitSettings, keys: str) -> tuple[str, bool]:
         (DigitSettings(end_key="#", end_key_alone=True), "#", "#", True),
         (DigitSettings(end_key="#", end_key_alone=True), "AB*D#", "AB*D", True),
         (DigitSettings(), "123456789*#", "123456789*#", False),
-        (DigitSettings(), "1" * MOST_DIGITS, "1" * MOST_DIGITS, True),
+        (DigitSettings(), "1" * MAX_DIGITS, "1" * MAX_DIGITS, True),
     ],
 )
 def test_digits_are_complete_by_count_or_end_key(

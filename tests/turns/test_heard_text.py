@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callagent.speech.protocol import WordTime
-from callagent.turns.heard import heard_text, resume_point
+from callagent.turns.playout import heard_text, resume_point
 
 TEXT = "your table is booked"
 WORDS = (

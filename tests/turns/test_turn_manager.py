@@ -209,7 +209,7 @@ def test_closing_ends_everything_that_was_started() -> None:
         taker.function_started(1, LATENCY)
         await taker.__aexit__(None, None, None)
         assert call.ear.closed
-        assert {task.get_name() for task in asyncio.all_tasks()}.isdisjoint({"speaker"})
+        assert {task.get_name() for task in asyncio.all_tasks()}.isdisjoint({"synthesizer"})
         await asyncio.sleep(20)
         assert call.events == []
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from callagent.turns import BargedIn, CallerTurnEnded, FloorState, FloorYielded
-from callagent.turns.moderator import MOST_WRITTEN
+from callagent.turns.floor_control import MAX_PENDING_TEXTS
 from tests.turns.fakes import QUESTION, Conversation, hold, near, now
 
 
@@ -95,12 +95,12 @@ def test_only_so_many_wait() -> None:
         taker = await call.begin()
         taker.say(QUESTION, interruptible=False)
         await asyncio.sleep(0.5)
-        for number in range(MOST_WRITTEN + 5):
+        for number in range(MAX_PENDING_TEXTS + 5):
             taker.write(str(number))
-        for _ in range(MOST_WRITTEN + 5):
+        for _ in range(MAX_PENDING_TEXTS + 5):
             taker.listen()
             await asyncio.sleep(4)
-        assert texts(call)[:MOST_WRITTEN] == [str(number) for number in range(MOST_WRITTEN)]
-        assert not any(texts(call)[MOST_WRITTEN:])
+        assert texts(call)[:MAX_PENDING_TEXTS] == [str(number) for number in range(MAX_PENDING_TEXTS)]
+        assert not any(texts(call)[MAX_PENDING_TEXTS:])
 
     hold(scenario)

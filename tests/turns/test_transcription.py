@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from callagent.speech.protocol import RecognizerSettings, Transcript
-from callagent.turns.listener import Listener
+from callagent.turns.caller_speech import Transcription
 
 
 class Stream:
@@ -23,8 +23,8 @@ class Stream:
         self.told.append("close")
 
 
-def opened() -> tuple[Listener, Stream]:
-    listener, stream = Listener(), Stream()
+def opened() -> tuple[Transcription, Stream]:
+    listener, stream = Transcription(), Stream()
     listener.open(stream)
     return listener, stream
 
@@ -46,7 +46,7 @@ def test_begin_and_finish_come_in_pairs() -> None:
 
 
 def test_without_a_stream_nothing_happens() -> None:
-    listener = Listener()
+    listener = Transcription()
     listener.feed(b"")
     listener.begin()
     listener.finish()

@@ -13,7 +13,7 @@ from callagent.turns import (
     UtteranceFinished,
     UtteranceKind,
 )
-from callagent.turns.speaker import MOST_WAITING
+from callagent.turns.agent_speech import MAX_WAITING_UTTERANCES
 from tests.turns.fakes import Conversation, hold, near, now
 
 
@@ -116,9 +116,9 @@ def test_a_voice_that_breaks_costs_its_utterance() -> None:
 def test_an_agent_that_never_stops_talking_is_told() -> None:
     async def scenario(call: Conversation) -> None:
         taker = await call.begin()
-        for number in range(MOST_WAITING + 1):
+        for number in range(MAX_WAITING_UTTERANCES + 1):
             taker.say(f"{number}")
-        assert [event.utterance.text for event in call.of(SpeechFailed)] == [str(MOST_WAITING)]
+        assert [event.utterance.text for event in call.of(SpeechFailed)] == [str(MAX_WAITING_UTTERANCES)]
 
     hold(scenario)
 

@@ -1,0 +1,291 @@
+"""The agent's part in a call: its replies to the caller's turns, and what makes it leave."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from typing import cast
+
+from callagent.agents import Action, Agent, CallerTurn, Handoff, HandoffFailed, HangUp, ModelAnswered
+from callagent.call.actions import AgentActions
+from callagent.call.fallback import Fallback, apology, closing_line, waiting_fillers
+from callagent.call.recorder import Recorder
+from callagent.call.state import ActionEmitted, CallInput, CallMachine, CallSettings, CallState, ReplyEnded
+from callagent.call.transfer import Transfer
+from callagent.call_info import EndReason
+from callagent.errors import CallagentError
+from callagent.legs import CallLeg
+from callagent.log import get_logger
+from callagent.turns import (
+    BargedIn,
+    CallerTurnEnded,
+    FloorYielded,
+    NoInput,
+    PartialHeard,
+    TurnEvent,
+    TurnReopened,
+    UtteranceKind,
+    UtteranceStarted,
+)
+
+log = get_logger(__name__)
+
+PROMPTED_SILENCES = 3
+"""Silent turns in a row during which missing media does not end the call: the agent prompts the caller after each."""
+
+
+class Conversation:
+    """Gives the caller's turns to the agent, carries out its actions, and decides when its part is over.
+
+    `agent` is set once the project has opened it; without an agent the conversation only leads to the fallback target.
+    """
+
+    def __init__(
+        self,
+        machine: CallMachine,
+        actions: AgentActions,
+        transfer: Transfer,
+        recorder: Recorder,
+        settings: CallSettings,
+        emit: Callable[[ActionEmitted | ReplyEnded], None],
+    ) -> None:
+        self._machine = machine
+        self._actions = actions
+        self._turns = actions.turns
+        self._transfer = transfer
+        self._recorder = recorder
+        self._settings = settings
+        self._loop = asyncio.get_running_loop()
+        self.replies = ReplyRunner(emit)
+        self.fallback = Fallback(settings.fallback)
+        self.agent: Agent | None = None
+        self.partial = ""
+        """What the caller is saying now, as far as it is transcribed."""
+        self._reopened = False
+        """The caller's next turn continues the one before, which was taken too early."""
+
+    # What happens -----------------------------------------------------------------------------------------------------
+
+    def turn_event(self, event: TurnEvent) -> None:
+        """React to an event of the turn manager."""
+        match event:
+            case CallerTurnEnded(text=text, alternatives=alternatives, digits=digits):
+                self.fallback.worked("recognizer")
+                self.partial = ""
+                reopens, self._reopened = self._reopened, False
+                self.reply_to(CallerTurn(text, alternatives, digits, reopens=reopens, secure=event.is_pii))
+            case NoInput():
+                self.reply_to(CallerTurn())
+            case BargedIn(heard_text=heard_text):
+                self._interrupt(heard_text)
+            case TurnReopened():
+                self._reopened = True
+                self._interrupt("")
+            case FloorYielded(heard_text=heard_text):
+                self._the_agent.heard(heard_text, cut=False)
+            case UtteranceStarted(utterance=utterance) if utterance.kind is UtteranceKind.FILLER:
+                self._the_agent.filler_spoken(utterance.text)
+            case PartialHeard(text=text):
+                self.partial = text
+            case _:
+                """Only the record wants it."""
+
+    def act(self, number: int, action: Action) -> None:
+        """Carry out one action of the agent's reply `number`.
+
+        What an interrupted reply still reports is noted; what it still wants to do is dropped.
+        """
+        now = self._loop.time()
+        if self._actions.note(action, now):
+            if isinstance(action, ModelAnswered):
+                self._model_answered(action)
+            return
+        if number != self.replies.number or self._machine.state is not CallState.TALKING:
+            return
+        match action:
+            case HangUp(reason=EndReason.ERROR):
+                self.leave(self.fallback.to_target("agent_failed") or action)
+            case HangUp():
+                self.leave(action)
+            case Handoff():
+                self._transfer.count_request(action)
+                self.leave(action)
+            case _:
+                self._actions.perform(action, now)
+
+    def reply_ended(self, event: ReplyEnded) -> None:
+        """Where a reply has failed and no other one follows, send the caller to the fallback, or say so and hang up."""
+        if event.error is None or event.number != self.replies.number:
+            return
+        self._recorder.error("agent", event.error, self._loop.time())
+        if self._machine.state is not CallState.TALKING:
+            return
+        target = self.fallback.to_target("agent_failed")
+        if target is None:
+            self._turns.say(apology(self._actions.language), interruptible=False)
+        self.leave(target or HangUp(EndReason.ERROR))
+
+    def providers_failed(self, role: str) -> None:
+        self._recorder.error("outage", role, self._loop.time())
+        self.fallback.failed(role)
+        self.fall_back()
+        if role == "recognizer":
+            # What the caller said is lost. An empty turn has the agent ask again at once.
+            self._turns.stop_waiting()
+
+    def tokens_refused(self, detail: str) -> None:
+        """The call has used its model tokens: send the caller to the fallback target, or end the call."""
+        self._recorder.limit_reached("model_tokens", detail, self._loop.time())
+        self.fallback.give_up("model_tokens")
+        self.fall_back()
+
+    def _model_answered(self, action: ModelAnswered) -> None:
+        if action.error:
+            self.fallback.failed("model")
+            self.fall_back()
+        else:
+            self.fallback.worked("model")
+
+    # Replies ----------------------------------------------------------------------------------------------------------
+
+    def reply_to(self, turn: CallerTurn | HandoffFailed) -> None:
+        """Have the agent reply, unless its part is over."""
+        if self._machine.state is not CallState.TALKING:
+            return
+        self.fall_back()
+        if self.fallback.leaving is None:
+            self.replies.start(self._the_agent.reply(turn))
+            if self._settings.filler_after:
+                self._turns.wait_for_answer(waiting_fillers(self._actions.language, self._settings.filler_after))
+
+    def _interrupt(self, heard_text: str) -> None:
+        """Stop the reply, because the caller has the floor; the agent's history keeps what was heard of it."""
+        if self._machine.state is not CallState.TALKING:
+            return
+        self.replies.cut()
+        self._the_agent.heard(heard_text, cut=True)
+
+    # Leaving ----------------------------------------------------------------------------------------------------------
+
+    def leave(self, leaving: HangUp | Handoff) -> None:
+        """Take no further turns, and hang up or hand off once the words said so far are played."""
+        self._machine.apply(CallInput.LEAVE)
+        self._transfer.after(self._actions.finished, leaving, self._settings.last_words)
+
+    def fall_back(self) -> None:
+        """End the agent's part if providers have been out too often: apologise, then go where `fallback` says."""
+        leaving = self.fallback.leaving
+        if leaving is None or self._machine.state is not CallState.TALKING:
+            return
+        self.replies.cut()
+        self._turns.say(apology(self._actions.language), interruptible=False)
+        self.leave(leaving)
+
+    def say_goodbye(self, reason: EndReason) -> None:
+        """Take the floor from whoever has it, say the server's closing line to its end, and hang up."""
+        self.replies.cut()
+        self._turns.seize_floor()
+        self._turns.say(closing_line(self._actions.language), interruptible=False)
+        self.leave(HangUp(reason))
+
+    def transfer_failed(self, failed: HandoffFailed) -> None:
+        """Let the agent go on after a transfer that came to nothing, unless it has asked for too many."""
+        if self._transfer.exhausted:
+            self.fallback.give_up("transfers")
+        self.reply_to(failed)
+
+    @property
+    def _the_agent(self) -> Agent:
+        assert self.agent is not None, "the turn manager emits events only after the agent was opened"
+        return self.agent
+
+
+class ReplyRunner:
+    """Runs the agent's replies as tasks, one at a time, and puts each of their actions into the call's inbox.
+
+    `number` is that of the current reply; actions of earlier ones come too late.
+    """
+
+    def __init__(self, emit: Callable[[ActionEmitted | ReplyEnded], None]) -> None:
+        self.number = 0
+        self._emit = emit
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self, actions: AsyncIterator[Action]) -> None:
+        """Run a reply. It starts when the one before has ended, which is cancelled for it."""
+        self.number += 1
+        self._task = asyncio.create_task(self._run(self.number, actions, self._task))
+
+    def cut(self) -> None:
+        """Cancel the reply; actions of it that are in the inbox already are outdated."""
+        self.number += 1
+        if self._task and not self._task.done():
+            self._task.cancel()
+
+    async def stop(self, seconds: float) -> None:
+        """Cancel what runs and wait for it, but no longer than `seconds`."""
+        if self._task and not self._task.done():
+            self._task.cancel()
+            await asyncio.wait({self._task}, timeout=seconds)
+        # Its context and its result's traceback refer to the call: without them the call is freed at once.
+        self._task = None
+
+    async def _run(self, number: int, actions: AsyncIterator[Action], previous: asyncio.Task[None] | None) -> None:
+        # ReplyEnded is emitted exactly once, whatever happens here: without it the call would wait for the agent.
+        error: str | None = None
+        try:
+            # Replies change the same history: two of them never run at once.
+            if previous and not previous.done():
+                previous.cancel()
+                await asyncio.wait({previous})
+            async for action in actions:
+                self._emit(ActionEmitted(number, action))
+        except CallagentError as failure:
+            log.error("reply_failed", error=str(failure))
+            error = str(failure)
+        except asyncio.CancelledError:
+            # `cut` raises the number first: a current reply was cancelled from within, and nobody else will speak.
+            error = "the reply was cancelled" if number == self.number else None
+            raise
+        except Exception as failure:
+            # The boundary of an agent: an unforeseen exception fails the reply, and never passes for a silent answer.
+            log.exception("reply_failed", error=repr(failure))
+            error = repr(failure)
+        finally:
+            try:
+                await cast("AsyncGenerator[Action, None]", actions).aclose()
+            except Exception as failure:
+                # The same boundary: an iterator that cannot be closed.
+                log.exception("reply_not_closed", error=repr(failure))
+                error = error or repr(failure)
+            finally:
+                self._emit(ReplyEnded(number, error))
+
+
+class MediaTimeout:
+    """Tells the leg when missing media may end the call.
+
+    Many phones send no packets while they are muted, which on the wire looks like a caller who has vanished. As long as
+    the agent prompts the caller, its own limit of silent turns decides. The media timeout is for agents without such a
+    limit, and for times in which nobody prompts: during a transfer or a bridge.
+    """
+
+    def __init__(self, leg: CallLeg) -> None:
+        self._leg = leg
+        self._silences = 0
+
+    def state_changed(self, state: CallState) -> None:
+        self._silences = 0
+        self._leg.expect_media(state in (CallState.TRANSFERRING, CallState.BRIDGED))
+
+    def turn_event(self, event: TurnEvent) -> None:
+        match event:
+            case NoInput():
+                self._silences += 1
+            case CallerTurnEnded():
+                self._silences = 0
+                self._leg.expect_media(False)
+            case FloorYielded() if self._silences > PROMPTED_SILENCES:
+                self._leg.expect_media(True)
+            case _:
+                """Only silent turns count."""
