@@ -80,6 +80,6 @@ A `CallagentError` raised by the awaitable is raised in the function (`prompt_ll
 
 from __future__ import annotations
 
-from callagent.agents.flows.runtime.flow_runtime import FlowRuntime
+from callagent.agents.flows.runtime.session import FlowRuntime
 
 __all__ = ["FlowRuntime"]

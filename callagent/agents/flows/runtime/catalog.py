@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -13,9 +12,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
-from callagent.agents.flows.runtime.binding import JSON_TYPES, model_parameters, type_name
-from callagent.agents.flows.runtime.decorators import notes_of
+from callagent.agents.flows.runtime.function_calls import JSON_TYPES, model_parameters, notes_of, type_name
 from callagent.agents.flows.runtime.importer import FlowModules
+from callagent.agents.kernel import clean_name
 from callagent.agents.kernel.runtime import import_report
 
 _LIFECYCLE = {"start_function": "start", "end_function": "end"}
@@ -138,11 +137,6 @@ class Catalog:
         except BaseException as error:  # the edge of an import: even sys.exit() stays with this file
             return FunctionFile(kind, flow, name, path, None, import_report(error, self._root, path))
         return FunctionFile(kind, flow, name, path, function, None)
-
-
-def clean_name(name: str) -> str:
-    """A flow's folder from its display name."""
-    return re.sub(r"[\s_]+", "_", re.sub(r"[^\w\s]", " ", name.lower())).strip("_")
 
 
 def _sources(folder: Path) -> list[Path]:

@@ -1,8 +1,14 @@
-"""`conv.clock`: the time, which a test may pin."""
+"""`conv.clock`, which a test may pin, and the `datetime` module as a project sees it while the clock is pinned.
+
+Projects ask `datetime.now()` as often as `conv.clock`. Objects that are made are ordinary dates and times: they can be
+pickled and outlive the pinning.
+"""
 
 from __future__ import annotations
 
 import datetime
+from types import ModuleType
+from typing import Any
 from zoneinfo import ZoneInfo
 
 
@@ -30,3 +36,56 @@ class Clock:
 
     def today(self) -> datetime.date:
         return self.now().date()
+
+
+def pinned_datetime(instant: datetime.datetime) -> ModuleType:
+    """`instant` has a zone. A stand-in for the module `datetime`."""
+
+    class Meta(type):
+        _stands_for: type
+
+        def __instancecheck__(cls, instance: Any) -> bool:
+            return isinstance(instance, cls._stands_for)
+
+        def __subclasscheck__(cls, subclass: Any) -> bool:
+            return issubclass(subclass, cls._stands_for)
+
+    class Date(datetime.date, metaclass=Meta):
+        _stands_for = datetime.date
+
+        def __new__(cls, *given: Any, **named: Any) -> Any:
+            return datetime.date(*given, **named)
+
+        @classmethod
+        def today(cls) -> Any:
+            return instant.astimezone().date()
+
+    class DateTime(datetime.datetime, metaclass=Meta):
+        _stands_for = datetime.datetime
+
+        def __new__(cls, *given: Any, **named: Any) -> Any:
+            return datetime.datetime(*given, **named)
+
+        @classmethod
+        def now(cls, tz: datetime.tzinfo | None = None) -> Any:
+            return instant.astimezone().replace(tzinfo=None) if tz is None else instant.astimezone(tz)
+
+        @classmethod
+        def today(cls) -> Any:
+            return cls.now()
+
+        @classmethod
+        def utcnow(cls) -> Any:
+            return instant.astimezone(datetime.UTC).replace(tzinfo=None)
+
+    module = ModuleType("datetime", datetime.__doc__)
+    module.__dict__.update(vars(datetime), date=Date, datetime=DateTime)
+    return module
+
+
+def replace_in(namespace: dict[str, Any], pinned: ModuleType) -> None:
+    """Put the pinned classes where a module has the real ones."""
+    stand_ins = {id(datetime): pinned, id(datetime.datetime): pinned.datetime, id(datetime.date): pinned.date}
+    for name, value in list(namespace.items()):
+        if id(value) in stand_ins:
+            namespace[name] = stand_ins[id(value)]

@@ -6,21 +6,171 @@ Reads come from the snapshot of the run; actions are collected as effects and ta
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
 
-from callagent.agents.flows.runtime.conversation_parts import Parts, Translations, entities_of, find_handoff, named
-from callagent.agents.flows.runtime.effects import Effects
-from callagent.agents.flows.runtime.executors import Find, FunctionExecutor
-from callagent.agents.flows.runtime.failures import Unavailable
-from callagent.agents.flows.runtime.history import AgentResponse, UserInput, history_of
-from callagent.agents.flows.runtime.knowledge import KnowledgeBase
-from callagent.agents.flows.runtime.messages import HandoffConfig, MetricEvent, SMSTemplate, WebchatInterface
-from callagent.agents.flows.runtime.messaging import Messaging
-from callagent.agents.flows.runtime.metrics import Metrics
-from callagent.agents.flows.runtime.state import Entities, ReadOnlyDict, State, Variant
+from callagent.agents.flows.runtime.api import ApiIntegrations
+from callagent.agents.flows.runtime.api_types import (
+    AgentResponse,
+    HandoffConfig,
+    MetricEvent,
+    SMSTemplate,
+    UserInput,
+    WebchatInterface,
+    history_of,
+)
+from callagent.agents.flows.runtime.clock import Clock
+from callagent.agents.flows.runtime.effects import Effects, Metrics
+from callagent.agents.flows.runtime.entity_config import EntityValidationResult
+from callagent.agents.flows.runtime.failures import MissingHandoff, MissingTemplate, Unavailable
+from callagent.agents.flows.runtime.function_calls import Find, FunctionExecutor
+from callagent.agents.flows.runtime.logs import ConversationLogger
+from callagent.agents.flows.runtime.state import (
+    Entities,
+    KnowledgeBase,
+    Memory,
+    ReadOnlyDict,
+    State,
+    Variant,
+    VerifiedContext,
+)
+from callagent.agents.flows.runtime.utils import Utils
 from callagent.agents.flows.runtime.voices import TTSVoice, VoiceWeighting, weights
 from callagent.agents.kernel.runtime import project_or_note
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The objects of one call that live as long as the call's worker."""
+
+    state: State
+    log: ConversationLogger
+    metrics: Metrics
+    utils: Utils
+    clock: Clock
+    memory: Memory
+    verified_context: VerifiedContext
+    api: Callable[[Callable[..., None]], ApiIntegrations]
+    """Makes `conv.api`, given what logs a response."""
+    expect_event: Callable[[bool], str]
+    """Asks for an identifier; True: what comes is for the model too."""
+    account_id: str
+    project_id: str
+
+
+class Translations:
+    """`conv.translations.key`: the text in the conversation's language, else in its base language."""
+
+    def __init__(self, texts: Mapping[str, Mapping[str, str]], language: Callable[[], str | None]) -> None:
+        self._texts = texts
+        self._language = language
+
+    def __getattr__(self, key: str) -> str:
+        if key.startswith("__") or key not in self._texts:
+            raise AttributeError(f"the project has no translation '{key}'")
+        language = self._language() or ""
+        texts = self._texts[key]
+        for code in (language, language.partition("-")[0], *texts):
+            if code in texts:
+                return texts[code]
+        return ""
+
+    def __getitem__(self, key: str) -> str:
+        try:
+            return self.__getattr__(key)
+        except AttributeError:
+            raise KeyError(key) from None
+
+
+def named(kind: Callable[..., Item], entries: Mapping[str, Mapping[str, Any]] | None) -> dict[str, Item]:
+    """Dataclasses by name; keys that the class does not have are left out."""
+    known = {item.name for item in fields(kind)} - {"name"}  # type: ignore[arg-type]
+    return {
+        name: kind(
+            name=name, **{key: value for key, value in (entry or {}).items() if key in known and value is not None}
+        )
+        for name, entry in (entries or {}).items()
+    }
+
+
+def entities_of(entries: Mapping[str, Any]) -> Entities:
+    known = {item.name for item in fields(EntityValidationResult)} - {"name"}
+    entities = Entities()
+    for name, entry in entries.items():
+        given = entry if isinstance(entry, Mapping) else {"value": entry}
+        values = {key: value for key, value in given.items() if key in known}
+        entities[name] = EntityValidationResult(name=name, **values)
+    return entities
+
+
+def find_handoff(handoffs: Mapping[str, HandoffConfig], destination: str) -> str:
+    """The handoff's name: exact, else in another case, else `default` for the default one. Raises `MissingHandoff`."""
+    if destination in handoffs:
+        return destination
+    for name in handoffs:
+        if name.casefold() == destination.casefold():
+            return name
+    for name, handoff in handoffs.items():
+        if destination.casefold() == "default" and handoff.is_default:
+            return name
+    raise MissingHandoff(f"the project has no handoff '{destination}'; it has: {', '.join(handoffs) or 'none'}")
+
+
+class Messaging:
+    """A part of `Conversation`."""
+
+    sms_templates: dict[str, SMSTemplate]
+    webchat: WebchatInterface
+    attachments: list[Any]
+    response_suggestions: list[Any]
+    _effects: Effects
+
+    def send_sms(self, to_number: str, from_number: str, content: str, retry_count: int | None = None) -> None:
+        self._queue_sms("text", to_number, retry_count, from_number=from_number, content=content)
+
+    def send_sms_template(self, to_number: str, template: str, retry_count: int | None = None) -> None:
+        """Raises `MissingTemplate`."""
+        if template not in self.sms_templates:
+            raise MissingTemplate(f"the project has no SMS template '{template}'")
+        sender = self.sms_templates[template].phone_number
+        self._queue_sms("template", to_number, retry_count, from_number=sender, template=template)
+
+    def send_whatsapp(
+        self, to_number: str, from_number: str, content_id: str, content: str = "", retry_count: int | None = None
+    ) -> None:
+        self._queue_sms("content", to_number, retry_count, from_number=from_number, content_id=content_id,
+                        content=content, whatsapp=True)  # fmt: skip
+
+    def send_content_template(self, messaging_service_id: str, to_number: str, content_id: str, **more: Any) -> None:
+        retry_count = more.pop("retry_count", None)
+        self._queue_sms("content", to_number, retry_count, messaging_service_id=messaging_service_id,
+                        content_id=content_id, **more)  # fmt: skip
+
+    def _queue_sms(self, kind: str, to_number: str, retry_count: int | None, **more: Any) -> None:
+        self._effects.sms.append({"kind": kind, "to_number": to_number, "retry_count": retry_count, **more})
+
+    def send_email(self, to: str, body: str, subject: str = "") -> None:
+        self._effects.emails.append({"to": to, "subject": subject, "body": body})
+
+    def add_attachments(self, attachments: list[Any]) -> None:
+        self.attachments.extend(attachments)
+
+    def set_response_suggestions(self, suggestions: list[Any]) -> None:
+        self.response_suggestions = list(suggestions)
+
+    def _take_shown(self) -> dict[str, Any] | None:
+        """What is for a screen and was queued in this run."""
+        shown = {
+            "attachments": self.attachments,
+            "suggestions": self.response_suggestions,
+            "call_actions": self.webchat.chat_call_actions,
+        }
+        self.attachments, self.response_suggestions = [], []
+        self.webchat.chat_call_actions = []
+        return shown if any(shown.values()) else None
 
 
 class Conversation(Messaging):

@@ -3,37 +3,9 @@
 from __future__ import annotations
 
 from callagent.agents.flows.runtime.api import ApiExecutor, ApiIntegrations
-from callagent.agents.flows.runtime.clock import Clock
-from callagent.agents.flows.runtime.conversation import Conversation
-from callagent.agents.flows.runtime.conversation_parts import Translations as TranslationReplacementProxy
-from callagent.agents.flows.runtime.decorators import func_description, func_latency_control, func_parameter
-from callagent.agents.flows.runtime.entity_config import EntityValidationResult
-from callagent.agents.flows.runtime.executors import FlowFunctionExecutor, FunctionExecutor
-from callagent.agents.flows.runtime.failures import (
-    ChatCompletionError,
-    CxOneError,
-    CxOneMissingContactId,
-    CxOneSecretError,
-    CxOneSignalError,
-    CxOneTokenError,
-    ExtractionError,
-    InvalidInput,
-    MissingAccess,
-    MissingHandoff,
-    MissingTemplate,
-    NotAvailable,
-    PromptLLMCallLimitError,
-    SecretNotFound,
-    SMSIntegrationNotFound,
-    SMSMissingAssistantAccess,
-    Unavailable,
-)
-from callagent.agents.flows.runtime.flow import Flow
-from callagent.agents.flows.runtime.history import AgentResponse, UserInput
-from callagent.agents.flows.runtime.logs import ConversationLogger
-from callagent.agents.flows.runtime.memory import LineMemory, Memory, VerifiedContext
-from callagent.agents.flows.runtime.messages import (
+from callagent.agents.flows.runtime.api_types import (
     Address,
+    AgentResponse,
     ASRBiasing,
     Attachment,
     ChatCallAction,
@@ -58,9 +30,51 @@ from callagent.agents.flows.runtime.messages import (
     StepAttempt,
     StepTransition,
     Transition,
+    UserInput,
     WebchatInterface,
 )
-from callagent.agents.flows.runtime.state import Entities, ReadOnlyDict, RealtimeConfig, State, Variant
+from callagent.agents.flows.runtime.clock import Clock
+from callagent.agents.flows.runtime.conversation import Conversation
+from callagent.agents.flows.runtime.conversation import Translations as TranslationReplacementProxy
+from callagent.agents.flows.runtime.entity_config import EntityValidationResult
+from callagent.agents.flows.runtime.failures import (
+    ChatCompletionError,
+    CxOneError,
+    CxOneMissingContactId,
+    CxOneSecretError,
+    CxOneSignalError,
+    CxOneTokenError,
+    ExtractionError,
+    InvalidInput,
+    MissingAccess,
+    MissingHandoff,
+    MissingTemplate,
+    NotAvailable,
+    PromptLLMCallLimitError,
+    SecretNotFound,
+    SMSIntegrationNotFound,
+    SMSMissingAssistantAccess,
+    Unavailable,
+)
+from callagent.agents.flows.runtime.function_calls import (
+    Flow,
+    FlowFunctionExecutor,
+    FunctionExecutor,
+    func_description,
+    func_latency_control,
+    func_parameter,
+)
+from callagent.agents.flows.runtime.logs import ConversationLogger
+from callagent.agents.flows.runtime.state import (
+    Entities,
+    LineMemory,
+    Memory,
+    ReadOnlyDict,
+    RealtimeConfig,
+    State,
+    Variant,
+    VerifiedContext,
+)
 from callagent.agents.flows.runtime.utils import Utils
 from callagent.agents.flows.runtime.voices import (
     CartesiaVoice,

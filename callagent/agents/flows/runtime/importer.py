@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from types import ModuleType
 
-from callagent.agents.flows.runtime.pinned import pinned_datetime, replace_in
+from callagent.agents.flows.runtime.clock import pinned_datetime, replace_in
 from callagent.agents.kernel.runtime import ModuleSpace
 
 _HERE = __name__.rpartition(".")[0]

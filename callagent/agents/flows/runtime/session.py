@@ -1,4 +1,4 @@
-"""One call's live objects in a worker: runs its functions and says what they did."""
+"""The functions of one project in a worker: `FlowRuntime` for the process, `FlowSession` for one call."""
 
 from __future__ import annotations
 
@@ -8,23 +8,20 @@ import inspect
 import pickle
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from callagent.agents.flows.runtime import logs
 from callagent.agents.flows.runtime.api import ApiIntegrations, Mocks
-from callagent.agents.flows.runtime.binding import bind, takes_flow
 from callagent.agents.flows.runtime.catalog import Catalog
 from callagent.agents.flows.runtime.checkpoint import StateChange, StateKeeper
 from callagent.agents.flows.runtime.clock import Clock
-from callagent.agents.flows.runtime.conversation import Conversation
-from callagent.agents.flows.runtime.conversation_parts import Parts
-from callagent.agents.flows.runtime.effects import Effects
+from callagent.agents.flows.runtime.conversation import Conversation, Parts
+from callagent.agents.flows.runtime.effects import Effects, Metrics
 from callagent.agents.flows.runtime.failures import NotAvailable
-from callagent.agents.flows.runtime.flow import Flow
-from callagent.agents.flows.runtime.memory import Memory, VerifiedContext
-from callagent.agents.flows.runtime.metrics import Metrics
+from callagent.agents.flows.runtime.function_calls import Flow, bind, takes_flow
 from callagent.agents.flows.runtime.remote import RemoteFunctions
-from callagent.agents.flows.runtime.state import State, Variant
+from callagent.agents.flows.runtime.state import Memory, State, Variant, VerifiedContext
 from callagent.agents.flows.runtime.utils import Secrets, Utils
 from callagent.agents.kernel.runtime import TooLarge, error_report, project
 from callagent.workers.runtime import AskFailed, Channel
@@ -196,3 +193,16 @@ def _secrets(channel: Channel, context: Mapping[str, Any]) -> Secrets:
 def _clock(context: Mapping[str, Any]) -> Clock:
     now = context.get("now")
     return Clock(datetime.datetime.fromisoformat(now) if now else None, context.get("timezone"))
+
+
+IMPORT_LIMIT = 10.0
+"""Seconds that one function file may take to import."""
+
+
+class FlowRuntime:
+    def __init__(self, project: Path, *, import_limit: float = IMPORT_LIMIT) -> None:
+        self._catalog = Catalog(Path(project).resolve(), import_limit)
+
+    def open(self, context: dict[str, Any], checkpoint: Mapping[str, bytes], channel: Channel) -> FlowSession:
+        """A call's session; with a checkpoint it goes on where another worker stopped."""
+        return FlowSession(self._catalog, context, checkpoint, channel)

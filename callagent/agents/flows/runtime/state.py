@@ -1,7 +1,8 @@
-"""Dictionaries of the project API that are read and written as attributes."""
+"""What `conv` offers from function to function: state, entities, variants, memory and the knowledge base."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NoReturn
 
 
@@ -39,3 +40,62 @@ class ReadOnlyDict(dict[Any, Any]):
 
 
 RealtimeConfig = ReadOnlyDict
+
+
+class LineMemory:
+    """What is known of the caller's line; falsy when nothing is."""
+
+    def __init__(self, fields: Mapping[str, Any] | None = None) -> None:
+        self._fields = dict(fields or {})
+        self.available = bool(self._fields)
+        self.returning = bool(self._fields.get("returning"))
+        self.contact_count = int(self._fields.get("contact_count") or 0)
+        self.last_seen = self._fields.get("last_seen")
+        self.preferred_language = self._fields.get("preferred_language")
+        self.handoff_count = int(self._fields.get("handoff_count") or 0)
+        self.top_handoff_reason = self._fields.get("top_handoff_reason")
+
+    def fields(self) -> dict[str, Any]:
+        return dict(self._fields)
+
+    def __bool__(self) -> bool:
+        return self.available
+
+
+class Memory(Mapping[str, Any]):
+    def __init__(self, fields: Mapping[str, Any] | None = None, line: Mapping[str, Any] | None = None) -> None:
+        self._fields = dict(fields or {})
+        self.line_memory = LineMemory(line)
+
+    def fields(self) -> dict[str, Any]:
+        return dict(self._fields)
+
+    def __getitem__(self, key: str) -> Any:
+        return self._fields[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._fields)
+
+    def __len__(self) -> int:
+        return len(self._fields)
+
+
+class VerifiedContext(Memory):
+    """What an outside system vouches for; empty here."""
+
+
+class KnowledgeBase:
+    """Lasts over turns."""
+
+    def __init__(self) -> None:
+        self.disabled_topics: list[str] = []
+
+    def disable_topics(self, topics: Iterable[str]) -> None:
+        self.disabled_topics.extend(topic for topic in topics if topic not in self.disabled_topics)
+
+    def enable_topics(self, topics: Iterable[str]) -> None:
+        enabled = set(topics)
+        self.disabled_topics = [topic for topic in self.disabled_topics if topic not in enabled]
+
+    def enable_all_topics(self) -> None:
+        self.disabled_topics = []

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from callagent.agents.flows.runtime import FlowRuntime
-from callagent.agents.flows.runtime.pinned import pinned_datetime
+from callagent.agents.flows.runtime.clock import pinned_datetime
 
 NOON = real.datetime(2026, 3, 2, 12, 0, tzinfo=real.UTC)
 

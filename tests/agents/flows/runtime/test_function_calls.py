@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from callagent.agents.flows.runtime.binding import bind
+from callagent.agents.flows.runtime.function_calls import bind
 
 
 def function(conv: Any, flow: Any, text: str, whole: int, number: float, flag: bool, anything: Any = None) -> None:

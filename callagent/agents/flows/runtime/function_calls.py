@@ -1,0 +1,212 @@
+"""How project functions are declared and called: decorators, binding of arguments, `conv.functions`, `flow`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from callagent.agents.flows.runtime.effects import Effects
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_ATTRIBUTE = "__function_notes__"
+
+
+@dataclass(slots=True)
+class FunctionNotes:
+    """What the decorators said of one function."""
+
+    description: str = ""
+    parameters: dict[str, str] = field(default_factory=dict)
+    latency: dict[str, Any] | None = None
+
+
+def notes_of(function: Any) -> FunctionNotes:
+    notes = getattr(function, _ATTRIBUTE, None)
+    return notes if isinstance(notes, FunctionNotes) else FunctionNotes()
+
+
+def _note(function: Any) -> FunctionNotes:
+    notes = notes_of(function)
+    setattr(function, _ATTRIBUTE, notes)
+    return notes
+
+
+def func_description(description: str) -> Callable[[Function], Function]:
+    def decorate(function: Function) -> Function:
+        _note(function).description = str(description)
+        return function
+
+    return decorate
+
+
+def func_parameter(name: str, description: str = "") -> Callable[[Function], Function]:
+    def decorate(function: Function) -> Function:
+        _note(function).parameters[name] = str(description)
+        return function
+
+    return decorate
+
+
+def func_latency_control(
+    delay_before_responses_start: float = 0,
+    silence_after_each_response: float = 0,
+    delay_responses: Sequence[tuple[str, float]] | None = None,
+    randomize: bool = False,
+) -> Callable[[Function], Function]:
+    def decorate(function: Function) -> Function:
+        _note(function).latency = {
+            "delay_before_start": delay_before_responses_start,
+            "silence_after_each": silence_after_each_response,
+            "responses": [[str(text), seconds] for text, seconds in delay_responses or ()],
+            "randomize": bool(randomize),
+        }
+        return function
+
+    return decorate
+
+
+JSON_TYPES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean"}
+_TRUE = frozenset({"true", "yes", "y", "1", "on"})
+_FALSE = frozenset({"false", "no", "n", "0", "off", ""})
+_INJECTED = frozenset({"conv", "conversation", "flow"})
+_INJECTED_TYPES = frozenset({"Conversation", "Flow"})
+
+
+def type_name(parameter: inspect.Parameter) -> str:
+    """The annotation as written: `str`, `Conversation`; empty when there is none."""
+    annotation = parameter.annotation
+    if annotation is inspect.Parameter.empty:
+        return ""
+    return annotation.strip("'\"") if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
+
+
+def takes_flow(function: Callable[..., Any]) -> bool:
+    """Whether the second parameter is the flow."""
+    parameters = list(inspect.signature(function).parameters.values())
+    return len(parameters) > 1 and (parameters[1].name == "flow" or type_name(parameters[1]) == "Flow")
+
+
+def model_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """The parameters that the model fills: all but `conv` and `flow`."""
+    return [
+        parameter
+        for index, parameter in enumerate(inspect.signature(function).parameters.values())
+        if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        and not (index < 2 and (parameter.name in _INJECTED or type_name(parameter) in _INJECTED_TYPES))
+    ]
+
+
+def bind(function: Callable[..., Any], arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """The keyword arguments to call with, and what had to be put right, for the log."""
+    bound: dict[str, Any] = {}
+    remarks: list[str] = []
+    for parameter in model_parameters(function):
+        wanted = type_name(parameter)
+        given = arguments.get(parameter.name)
+        if given is None and parameter.default is not inspect.Parameter.empty:
+            continue
+        if given is None:
+            remarks.append(f"argument '{parameter.name}' is missing")
+            bound[parameter.name] = "" if wanted == "str" else None
+            continue
+        try:
+            bound[parameter.name] = _coerce(given, wanted)
+        except (ValueError, OverflowError):
+            remarks.append(f"argument '{parameter.name}' is no {wanted}: {str(given)[:80]!r}")
+            bound[parameter.name] = given
+    unknown = sorted(set(arguments) - {parameter.name for parameter in model_parameters(function)})
+    remarks.extend(f"argument '{name}' is not a parameter" for name in unknown)
+    return bound, remarks
+
+
+def _coerce(given: Any, wanted: str) -> Any:
+    match wanted:
+        case "str":
+            return _as_text(given)
+        case "bool":
+            return _as_bool(given)
+        case "int" if not isinstance(given, int) or isinstance(given, bool):
+            return _as_int(given)
+        case "float" if isinstance(given, (int, str)):
+            return float(given)
+        case _:
+            return given
+
+
+def _as_text(given: Any) -> str:
+    if isinstance(given, bool):
+        return "true" if given else "false"
+    return given if isinstance(given, str) else str(given)
+
+
+def _as_bool(given: Any) -> bool:
+    if isinstance(given, str):
+        word = given.strip().lower()
+        if word not in _TRUE | _FALSE:
+            raise ValueError(word)
+        return word in _TRUE
+    return bool(given)
+
+
+def _as_int(given: Any) -> int:
+    if isinstance(given, str):
+        given = given.strip()
+        try:
+            return int(given)
+        except ValueError:
+            given = float(given)
+    if isinstance(given, float) and not given.is_integer():
+        raise ValueError(given)
+    if not isinstance(given, (int, float)):
+        raise ValueError(given)
+    return int(given)
+
+
+Find = Callable[[str], Callable[..., Any]]
+"""The main function of a file; raises AttributeError when there is none and what its import raised when it failed."""
+
+
+class FunctionExecutor:
+    """`conv.functions.name(…)`: the conversation (and the flow, where it is taken) need not be passed."""
+
+    def __init__(self, find: Find, conv: Any, flow: Any) -> None:
+        self._find = find
+        self._conv = conv
+        self._flow = flow
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        function = self._find(name)
+
+        def call(*arguments: Any, **named: Any) -> Any:
+            return function(*self._inject(function, arguments, named), **named)
+
+        return call
+
+    def _inject(self, function: Callable[..., Any], given: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
+        """Some projects pass `conv` and `flow` themselves; then nothing is injected."""
+        given_conv, *rest = given if given and given[0] is self._conv else (self._conv, *given)
+        if "conv" in named:
+            return given
+        if takes_flow(function) and "flow" not in named and not (rest and rest[0] is self._flow):
+            rest = [self._flow, *rest]
+        return (given_conv, *rest)
+
+
+FlowFunctionExecutor = FunctionExecutor
+
+
+class Flow:
+    def __init__(self, conv: object, find: Find, current_step: str | None, effects: Effects) -> None:
+        self.current_step = current_step
+        self.functions = FunctionExecutor(find, conv, self)
+        self._effects = effects
+
+    def goto_step(self, step_name: str, label: str | None = None) -> None:
+        """Queue going to a step; the last call wins."""
+        del label  # decoration of the editor's graph
+        self._effects.goto_step = str(step_name)
