@@ -6,7 +6,7 @@ import pytest
 
 from callagent.config import Number, load_config, override
 from callagent.errors import ConfigError
-from callagent.server.speech_options import speech_options
+from callagent.server.speech import speech_options
 
 
 def write(folder: Path, text: str) -> Path:

@@ -24,7 +24,7 @@ from callagent.failover import Member
 from callagent.legs.leg import TransferTarget
 from callagent.models import Delta, FailoverModel, Message, ModelSettings, Tool
 from callagent.records import CallRecord
-from callagent.server.targets import TargetRefused
+from callagent.server.outbound import TargetRefused
 from callagent.speech import (
     ApologisingVoice,
     CachedVoice,

@@ -8,7 +8,7 @@ from typing import Any
 from callagent.agents import Handoff, HandoffFailed, HangUp
 from callagent.call import Call, CallServices, CallSettings
 from callagent.config import Target
-from callagent.server.targets import TargetRefused, resolve_target
+from callagent.server.outbound import TargetRefused, resolve_target
 from callagent.speech.scripted import ScriptedRecognizer, ScriptedVoice
 from callagent.testing.virtual_time import run
 from callagent.turns import CallerInput, TurnManager, TurnSettings

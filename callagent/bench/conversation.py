@@ -22,9 +22,8 @@ from time import monotonic
 from typing import Any
 
 from callagent.bench.bench_server import AGENT, BenchServer, bench_server
-from callagent.bench.caller import Plan, Trial, Utterance, Wire, ask, exchange
-from callagent.bench.figures import percentiles
-from callagent.bench.labels import longest_pause
+from callagent.bench.caller import Plan, Trial, Utterance, Wire, ask, exchange, longest_pause
+from callagent.bench.measurement import percentiles
 from callagent.errors import UserError
 from callagent.phone.line import Line
 from callagent.phone.mouth import wav_file

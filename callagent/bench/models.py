@@ -19,7 +19,7 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from callagent.bench.figures import percentiles
+from callagent.bench.measurement import percentiles
 from callagent.errors import ProviderError, UserError
 from callagent.models.protocol import LanguageModel, Message, ModelSettings, Tool, Usage
 

@@ -27,7 +27,7 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any
 
-from callagent.bench.figures import percentiles
+from callagent.bench.measurement import percentiles
 from callagent.rtp import PCMU, Pump, RtpPacket, RtpSender, is_rtcp
 
 SO_TIMESTAMPNS = 35

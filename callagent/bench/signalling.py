@@ -1,7 +1,10 @@
 """`callagent bench signalling`: what an INVITE costs, and what calls that come and go do to the audio of others.
 
 The second part runs a process that only signals and plays, without agents: calls are set up and torn down at a rate
-while others run, and those are measured from outside against their 20 ms grid.
+while others run, and those are measured from outside against their 20 ms grid. Its two processes:
+
+    python -m callagent.bench.signalling serve        answers every call, plays a tone and does nothing else
+    python -m callagent.bench.signalling load sip:agent@127.0.0.1:5060 --rate 100 --seconds 10
 """
 
 from __future__ import annotations
@@ -10,14 +13,31 @@ import argparse
 import asyncio
 import gc
 import json
+import struct
 import sys
 import time
 from typing import Any
 
-from callagent.bench.figures import percentiles
-from callagent.bench.process_tree import ProcessTree
+from callagent.audio import FRAME_SAMPLES
+from callagent.bench.measurement import ProcessTree, percentiles
+from callagent.call_info import EndReason
 from callagent.errors import UserError
-from callagent.sip import InviteReceived, Negotiation, UserAgent, UserAgentSettings, parse_message
+from callagent.legs import LegGone
+from callagent.legs.sip import SipLeg, SipLegs
+from callagent.rtp import Pump, RtpPorts
+from callagent.server import calm_collector
+from callagent.sip import (
+    CallAnswered,
+    CallEnded,
+    Endpoint,
+    EndpointCall,
+    Event,
+    InviteReceived,
+    Negotiation,
+    UserAgent,
+    UserAgentSettings,
+    parse_message,
+)
 
 GOAL_MICROSECONDS = 150.0
 """To read an INVITE with sixteen headers and begin its transaction and call."""
@@ -104,20 +124,20 @@ def _serve(messages: list[bytes]) -> float:
 async def _beside(calls: int, rate: float, seconds: float) -> dict[str, Any]:
     """Running calls, with others that come and go."""
     server = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "callagent.bench.signalling_server", stdout=asyncio.subprocess.PIPE
+        sys.executable, "-m", "callagent.bench.signalling", "serve", stdout=asyncio.subprocess.PIPE
     )
     assert server.stdout is not None
     try:
         target = f"sip:agent@127.0.0.1:{int((await server.stdout.readline()).split()[-1])}"
         lasting = ("--seconds", str(int(seconds)))
-        running = asyncio.create_task(_load("calls_load", target, "--calls", str(calls), *lasting))
+        running = asyncio.create_task(_load("calls", target, "--calls", str(calls), *lasting))
         # In the same time, not before or after: what the machine does to everybody is seen by both.
         reference = asyncio.create_task(_load("rtp_load", "--reference", str(calls), *lasting))
         await asyncio.sleep(_UNTIL_THERE)
         began, tree = time.monotonic(), ProcessTree(server.pid)
         used = tree.usage().cpu_seconds
         lasting = ("--seconds", str(max(1.0, seconds - 2 * _UNTIL_THERE)))
-        coming = await _load("signalling_load", target, "--rate", str(rate), *lasting)
+        coming = await _load("signalling", "load", target, "--rate", str(rate), *lasting)
         core = (tree.usage().cpu_seconds - used) / (time.monotonic() - began)
         measured, c = (await running)["server"], (await reference)["reference"]
     finally:
@@ -164,3 +184,123 @@ def _text(result: dict[str, Any]) -> str:
             "goal met" if result["met"] else "goal missed",
         )
     )
+
+
+_FRAME = struct.pack("<h", 1000) * FRAME_SAMPLES
+
+
+async def serve() -> None:
+    """Until it is killed. The port is its only line of output."""
+    pump = Pump()
+    pump.start()
+    tasks: set[asyncio.Task[None]] = set()
+
+    def take(leg: SipLeg) -> None:
+        task = asyncio.create_task(_answer(leg))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    legs = SipLegs(RtpPorts("127.0.0.1", 20000, 39998, rest_seconds=0.0), pump, take)
+    _, port = await legs.open("127.0.0.1", 0, UserAgentSettings(admit=lambda host: "load", max_calls=5000))
+    calm_collector()
+    print("port", port, flush=True)
+    await asyncio.Event().wait()
+
+
+async def _answer(leg: SipLeg) -> None:
+    ended = asyncio.Event()
+    leg.listen(lambda event: ended.set())
+    try:
+        media = await leg.answer()
+    except LegGone:
+        return
+    media.start(lambda pcm, now: None, lambda: _FRAME)
+    await ended.wait()
+    await leg.hang_up(EndReason.CALLER_HANGUP)
+
+
+def run_server_process() -> None:
+    sys.setswitchinterval(0.0002)
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(serve())
+    else:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(serve())
+
+
+_PATIENCE = 20.0
+_MEDIA_PORT = 40_000
+"""Nobody listens there: these calls end before there is anything to hear."""
+
+
+class Coming:
+    def __init__(self, endpoint: Endpoint, target: str) -> None:
+        self.set_up: list[float] = []
+        """Seconds from INVITE to answer."""
+        self.failures = 0
+        self._endpoint = endpoint
+        self._target = target
+
+    async def call(self) -> None:
+        """One call, to the answer to its BYE."""
+        began = self._endpoint.now()
+        call = await self._endpoint.call(self._target, body=_offer)
+        call.listen(lambda event: self._hear(call, event, began))
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                await call.closed.wait()
+        except TimeoutError:
+            self.failures += 1
+
+    def _hear(self, call: EndpointCall, event: Event, began: float) -> None:
+        if isinstance(event, CallAnswered):
+            self.set_up.append(self._endpoint.now() - began)
+            call.hang_up()
+        elif isinstance(event, CallEnded) and event.status != 200:
+            self.failures += 1
+
+
+def _offer(host: str) -> bytes:
+    return Negotiation(host, _MEDIA_PORT, 1, loopback=True).offer()
+
+
+async def load_server(target: str, rate: float, seconds: float) -> dict[str, object]:
+    endpoint = await Endpoint.open("127.0.0.1", 0, UserAgentSettings(admit=lambda host: "server", max_calls=5000))
+    coming = Coming(endpoint, target)
+    # A full collection here takes 100 ms and more, and then all the calls that were due come at once.
+    calm_collector()
+    began, count = endpoint.now(), round(rate * seconds)
+    async with asyncio.TaskGroup() as group:
+        for number in range(count):
+            await asyncio.sleep(began + number / rate - endpoint.now())
+            group.create_task(coming.call())
+        sent = endpoint.now() - began
+    await endpoint.close()
+    return {
+        "calls": count,
+        "failures": coming.failures + count - len(coming.set_up),
+        "set_up": coming.set_up,
+        "calls_per_second": count / sent,
+    }
+
+
+def main() -> None:
+    """Run one of the two processes of this benchmark."""
+    parser = argparse.ArgumentParser(prog="python -m callagent.bench.signalling")
+    processes = parser.add_subparsers(dest="process", required=True)
+    processes.add_parser("serve")
+    load = processes.add_parser("load")
+    load.add_argument("target")
+    load.add_argument("--rate", type=float, required=True)
+    load.add_argument("--seconds", type=float, required=True)
+    options = parser.parse_args()
+    if options.process == "serve":
+        run_server_process()
+    else:
+        print(json.dumps(asyncio.run(load_server(options.target, options.rate, options.seconds))))
+
+
+if __name__ == "__main__":
+    main()

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from callagent.commands.common import (
+from callagent.commands.arguments import (
     add_command,
     add_config,
     add_project,
@@ -17,7 +17,7 @@ from callagent.commands.common import (
 )
 
 if TYPE_CHECKING:
-    from callagent.commands.common import Commands
+    from callagent.commands.arguments import Commands
 
 
 _BENCH_EXAMPLES = """\

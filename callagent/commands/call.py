@@ -6,16 +6,10 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from callagent.commands.common import (
-    add_command,
-    add_config,
-    config_of,
-    log_to_stderr,
-    seconds,
-)
+from callagent.commands.arguments import add_command, add_config, config_of, log_to_stderr, seconds
 
 if TYPE_CHECKING:
-    from callagent.commands.common import Commands
+    from callagent.commands.arguments import Commands
 
 
 _CALL_EXAMPLES = """\

@@ -7,16 +7,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from callagent.commands.common import (
-    add_command,
-    add_config,
-    config_of,
-    count,
-)
+from callagent.commands.arguments import add_command, add_config, config_of, count
 from callagent.errors import UserError
 
 if TYPE_CHECKING:
-    from callagent.commands.common import Commands
+    from callagent.commands.arguments import Commands
 
 
 _CALLS_EXAMPLES = """\
@@ -77,16 +72,16 @@ def _calls_show(options: argparse.Namespace) -> int:
 
 
 def _calls_export(options: argparse.Namespace) -> int:
-    from callagent.records import export
+    from callagent.records import export_records
 
-    export(Path(config_of(options).records.path), options.format, sys.stdout, caller=options.caller)
+    export_records(Path(config_of(options).records.path), options.format, sys.stdout, caller=options.caller)
     return 0
 
 
 def _calls_delete(options: argparse.Namespace) -> int:
-    from callagent.records import delete_of_caller
+    from callagent.records import delete_calls_of
 
     records = config_of(options).records
-    deleted = delete_of_caller(Path(records.path), options.number, outbox=bool(records.database.get_secret_value()))
+    deleted = delete_calls_of(Path(records.path), options.number, outbox=bool(records.database.get_secret_value()))
     print(f"{deleted} calls deleted")
     return 0

@@ -7,11 +7,11 @@ import sys
 from typing import TYPE_CHECKING
 
 from callagent import __version__
-from callagent.commands import agent, bench, call, calls, init, login, models, serve, test
+from callagent.commands import agent, bench, call, calls, models, server
 from callagent.errors import CallagentError
 
 if TYPE_CHECKING:
-    from callagent.commands.common import Command
+    from callagent.commands.arguments import Command
 
 _EPILOG = """\
 examples:
@@ -49,7 +49,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"callagent {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    project = (init.add, serve.add, agent.add_check, agent.add_chat, test.add_test, test.add_functions)
-    for add in (*project, call.add, calls.add_calls, login.add_login_link, login.add_password, models.add, bench.add):
+    of_project = (
+        agent.add_init,
+        server.add_serve,
+        agent.add_check,
+        agent.add_chat,
+        agent.add_test,
+        agent.add_functions,
+    )
+    of_server = (call.add, calls.add_calls, server.add_login_link, server.add_password, models.add, bench.add)
+    for add in (*of_project, *of_server):
         add(commands)
     return parser

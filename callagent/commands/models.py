@@ -6,10 +6,10 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from callagent.commands.common import add_command, add_config, add_project, config_of, log_to_stderr
+from callagent.commands.arguments import add_command, add_config, add_project, config_of, log_to_stderr
 
 if TYPE_CHECKING:
-    from callagent.commands.common import Commands
+    from callagent.commands.arguments import Commands
 
 
 _EXAMPLES = """\

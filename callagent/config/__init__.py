@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-from callagent.config.closed import closed_paths
 from callagent.config.engines import (
     FunctionGemmaSettings,
     ModelFallback,
@@ -17,6 +16,7 @@ from callagent.config.engines import (
     SpeechSettings,
 )
 from callagent.config.load import find_config, function_environment, load_config, override
+from callagent.config.secrets import closed_paths
 from callagent.config.sections import (
     Config,
     Number,

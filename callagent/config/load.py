@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from callagent.config.engines import ModelFallback, VoiceLike
-from callagent.config.secret_values import secret_values
+from callagent.config.secrets import secret_values
 from callagent.config.sections import (
     Config,
     Number,

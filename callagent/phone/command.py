@@ -13,11 +13,10 @@ from typing import Any
 
 from callagent.config import Config
 from callagent.errors import MissingExtra, UserError
-from callagent.phone.caller import Caller, Report
+from callagent.phone.caller import Caller, Report, Step, load_script, steps_from
 from callagent.phone.ear import Ear
 from callagent.phone.line import Line
 from callagent.phone.mouth import Mouth, wav_file
-from callagent.phone.script import Step, load_script, steps_from
 from callagent.records import StereoRecording
 
 _STREAMS = ("http://", "https://", "ws://", "wss://")

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from callagent.bench.figures import nearest_rank
+from callagent.bench.measurement import nearest_rank
 
 Span = tuple[float, float]
 TURNS = ("say", "play", "press", "interrupt")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from callagent.records.commands import delete_of_caller, export
-from callagent.records.format import format_call, format_calls
-from callagent.records.read import read_call, read_calls, read_records
+from callagent.records.export import delete_calls_of, export_records, format_call, format_calls
+from callagent.records.reader import read_call, read_calls, read_records
 from callagent.records.recording import StereoRecording
 from callagent.records.redaction import Redaction
-from callagent.records.rows import between
 from callagent.records.spool import Spool, spool_folder, warn_of_one_disk
 from callagent.records.store import LostCall, Store
+from callagent.records.tables import between
 from callagent.records.types import CallRecord, FunctionRecord, RequestRecord, Spoken, TurnEntry
 from callagent.records.writer import RecordWriter
 
@@ -26,8 +25,8 @@ __all__ = [
     "Store",
     "TurnEntry",
     "between",
-    "delete_of_caller",
-    "export",
+    "delete_calls_of",
+    "export_records",
     "format_call",
     "format_calls",
     "read_call",

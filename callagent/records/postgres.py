@@ -16,9 +16,8 @@ from callagent.errors import UserError
 from callagent.log import get_logger
 from callagent.records.query import Dialect, Statement
 from callagent.records.reading_process import QUERY_SECONDS, Row, StoreUnavailable
-from callagent.records.rows import CALL_COLUMNS, METRIC_COLUMNS, TURN_COLUMNS
-from callagent.records.schema import POSTGRES, VERSION
 from callagent.records.store import Store
+from callagent.records.tables import CALL_COLUMNS, METRIC_COLUMNS, POSTGRES, TURN_COLUMNS, VERSION
 
 if TYPE_CHECKING:
     import asyncpg

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
-from callagent.records.schema import STAGES
+from callagent.records.tables import STAGES
 
 PAGE_BOUND: Final = 500
 _SEARCHED: Final = 10_000

@@ -21,9 +21,9 @@ from typing import Any, Final
 
 from callagent.errors import UserError
 from callagent.log import get_logger
-from callagent.records import heartbeat, schema
+from callagent.records import heartbeat, tables
 from callagent.records.redaction import Redaction
-from callagent.records.rows import CALL_COLUMNS, METRIC_COLUMNS, TURN_COLUMNS, call_row, dumps, turn_rows
+from callagent.records.tables import CALL_COLUMNS, METRIC_COLUMNS, TURN_COLUMNS, call_row, dumps, turn_rows
 from callagent.records.types import CallRecord
 
 log = get_logger(__name__)
@@ -162,7 +162,7 @@ class Store:
 
     async def probe(self) -> None:
         """Write something that changes nothing, to the disk. Raises what a write of a call's would."""
-        await self.write(lambda connection: connection.execute(f"PRAGMA user_version = {schema.VERSION}"))
+        await self.write(lambda connection: connection.execute(f"PRAGMA user_version = {tables.VERSION}"))
 
     async def write(self, action: Action) -> None:
         """Run `action` in the writer's thread, in a transaction that may hold others too; it may run twice."""
@@ -227,7 +227,7 @@ class Store:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
-            if schema.migrate(connection):
+            if tables.migrate(connection):
                 self._refill(connection)
         except BaseException:
             connection.close()

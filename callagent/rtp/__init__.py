@@ -7,10 +7,10 @@ from callagent.rtp.packet import RtpPacket, is_rtcp
 from callagent.rtp.parameters import RtpParameters
 from callagent.rtp.ports import PortsExhausted, RtpPorts
 from callagent.rtp.pump import Pump, PumpHandle
+from callagent.rtp.remote import RtpSettings
 from callagent.rtp.sender import RtpSender
 from callagent.rtp.session import NoTelephoneEvent, RtpSession
 from callagent.rtp.srtp import SrtpKeys, prepare_srtp
-from callagent.rtp.timeout import RtpSettings
 
 __all__ = [
     "PCMA",

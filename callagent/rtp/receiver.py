@@ -7,15 +7,13 @@ the stream has been dry for 200 ms silence goes on by the clock. Whoever listens
 from __future__ import annotations
 
 from callagent.audio import FRAME_BYTES, FRAME_SECONDS, InBandDigits
-from callagent.rtp.comfort_noise import ComfortNoise
-from callagent.rtp.concealment import Concealment
+from callagent.rtp.concealment import ComfortNoise, Concealment
 from callagent.rtp.jitter_buffer import JitterBuffer
 from callagent.rtp.packet import RtpPacket, timestamp_distance
 from callagent.rtp.parameters import RtpParameters
-from callagent.rtp.remote import Address, Remote
-from callagent.rtp.source import Source
+from callagent.rtp.remote import Address, Remote, Source
+from callagent.rtp.rtcp import Reception
 from callagent.rtp.srtp import SrtpKeys, SrtpReceiver
-from callagent.rtp.statistics import Reception
 from callagent.rtp.telephone_event import DigitReader, TelephoneEvent
 
 DRY_SECONDS = 0.2

@@ -22,12 +22,11 @@ from callagent.rtp.parameters import RtpParameters
 from callagent.rtp.ports import RtpPorts
 from callagent.rtp.pump import Pump, PumpHandle
 from callagent.rtp.receiver import Received, RtpReceiver
-from callagent.rtp.remote import Address
+from callagent.rtp.remote import Address, MediaTimeout, RtpSettings
 from callagent.rtp.reports import Reports
 from callagent.rtp.sender import RtpSender
 from callagent.rtp.srtp import SrtpKeys, SrtpSender
 from callagent.rtp.telephone_event import FRAMES_PER_DIGIT
-from callagent.rtp.timeout import MediaTimeout, RtpSettings
 
 log = get_logger(__name__)
 

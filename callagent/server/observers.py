@@ -19,7 +19,7 @@ from callagent.records import CallRecord, RecordWriter, Redaction, Store
 from callagent.records.conversion import Conversion, expect_converter
 from callagent.records.json_lines import JsonLines
 from callagent.records.retention import delete_caller, keep_to
-from callagent.records.rows import dumps
+from callagent.records.tables import dumps
 from callagent.records.webhooks import Receiver, Webhooks
 from callagent.workers import FIGURES
 

@@ -1,17 +1,117 @@
-"""Places calls: what the settings allow, through the trunk that they name."""
+"""Where a call may be sent, and the calls that the server places: the one choke point for both.
+
+A project asks for a handoff by name; only targets and prefix rules of the settings turn that into a destination. Text
+of a model never reaches a URI: what it can choose is the name of a handoff that the project has.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
 from callagent.agents import Handoff
-from callagent.config import Config, Trunk
+from callagent.config import Config, Target, Trunk
+from callagent.errors import CallagentError
+from callagent.legs import TransferTarget
 from callagent.legs.sip import SipLeg, SipLegs
+from callagent.phone_numbers import comparable, e164, surcharge_of
 from callagent.rtp import PortsExhausted
-from callagent.server.targets import resolve_target
+from callagent.sip import full_name
 from callagent.web import Dial, DialRefused
+
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!%*_+`'~.-]{1,64}", re.ASCII)
+_TRANSFER_HEADERS = ("User-to-User", "Reason", "Diversion")
+"""What a project may send along besides `X-…` and the names in `sip.transfer_headers`."""
+_UNSENDABLE = ("Cc", "Cs", "Zl", "Zp")
+"""Unicode categories: control characters, surrogates, separators of lines and paragraphs."""
+METHODS = ("refer", "invite", "attended")
+
+
+class TargetRefused(CallagentError):
+    """The settings do not let a call go there. The text is for the record and for the agent."""
+
+
+def resolve_target(handoff: Handoff, targets: Sequence[Target], transfer_headers: Sequence[str] = ()) -> TransferTarget:
+    """The place a handoff leads to. Raises `TargetRefused`.
+
+    `transfer_headers` are further header names that a project may send. Others are left out of the target's `headers`
+    and named in its `left_out`: what a transfer says along the way is not worth losing the caller for.
+    """
+    headers, left_out = _checked_headers(handoff.headers, transfer_headers)
+    if handoff.method == "bye":
+        return TransferTarget(handoff.destination, "", "bye", headers, left_out=left_out)
+    if handoff.method not in METHODS:
+        raise TargetRefused(f"handoff '{handoff.destination}': there is no method '{handoff.method}'")
+    target, name, uri = _place(handoff, targets)
+    return TransferTarget(
+        name,
+        uri,
+        target.method or handoff.method,
+        _merged(target.headers, headers),
+        left_out,
+        trunk=target.trunk,
+        caller=target.caller,
+        ring_seconds=target.ring_seconds,
+        early_media=target.early_media,
+        whisper=target.whisper,
+        confirm=target.confirm,
+    )
+
+
+def _place(handoff: Handoff, targets: Sequence[Target]) -> tuple[Target, str, str]:
+    """The target, the name of the place and its URI or number."""
+    for target in targets:
+        if target.name and target.name.casefold() == handoff.destination.casefold():
+            return target, target.name, target.uri
+    number = comparable(handoff.number or "")
+    for target in targets:
+        if number and target.uri and comparable(target.uri) == number:
+            return target, target.name, target.uri
+    plain = e164(handoff.number or "")
+    rules = [target for target in targets if plain and target.prefix and plain.startswith(target.prefix)]
+    if plain is None or not rules:
+        raise TargetRefused(
+            f"handoff '{handoff.destination}' is not a configured target; "
+            f'add [[targets]] name = "{handoff.destination}" with its uri to callagent.toml'
+        )
+    exact = next((target for target in rules if target.prefix == plain), None)
+    if exact is None and (surcharge := surcharge_of(plain)) is not None:
+        raise TargetRefused(
+            f"handoff '{handoff.destination}': {plain} {surcharge}; "
+            f'only a target that names it is called: add [[targets]] name = "…", uri = "{plain}" to callagent.toml'
+        )
+    return exact or rules[0], handoff.destination, plain
+
+
+def _checked_headers(headers: Mapping[str, str], more: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The headers that may be sent, by their full names, and the names of the others. Raises `TargetRefused`."""
+    known = {name.lower(): name for name in (*_TRANSFER_HEADERS, *more)}
+    checked: dict[str, str] = {}
+    left_out = []
+    for name, value in headers.items():
+        if not _HEADER_NAME.fullmatch(name):
+            raise TargetRefused("a header has a name that cannot be sent")
+        _check_value(name, value)
+        full = full_name(name)
+        if full.lower() in known or full.lower().startswith("x-"):
+            checked = _merged(checked, {known.get(full.lower(), full): value})
+        else:
+            left_out.append(name)
+    return checked, tuple(left_out)
+
+
+def _check_value(name: str, value: str) -> None:
+    if len(value) > 1024 or any(unicodedata.category(character) in _UNSENDABLE for character in value):
+        raise TargetRefused(f"header '{name}' has a value that cannot be sent")
+
+
+def _merged(headers: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
+    """Both, with those of `more` in the place of headers of the same name, however it is spelt."""
+    replaced = {name.lower() for name in more}
+    return {**{name: value for name, value in headers.items() if name.lower() not in replaced}, **more}
 
 
 async def place_call(asked: Dial, config: Config, legs: SipLegs) -> SipLeg:

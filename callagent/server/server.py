@@ -24,17 +24,21 @@ from callagent.models import MeteredModel, lineup_of
 from callagent.observability import provider_metrics
 from callagent.records import RecordWriter, Spool, Store, spool_folder, warn_of_one_disk
 from callagent.server.admission import CallerLimits
-from callagent.server.descriptors import calls_that_fit, room_for_call
 from callagent.server.http_listener import open_http
 from callagent.server.observers import Observation, redaction_of
-from callagent.server.outbound import place_call
-from callagent.server.process_tuning import QuietCollections, calm_collector, share_arenas
+from callagent.server.outbound import place_call, resolve_target
+from callagent.server.process_tuning import (
+    QuietCollections,
+    calls_that_fit,
+    calm_collector,
+    room_for_call,
+    share_arenas,
+)
 from callagent.server.projects import open_language_model
 from callagent.server.recovery import Recovery
 from callagent.server.routing import Route, Router
 from callagent.server.sip_listener import Signalling, SignallingLimits
 from callagent.server.speech import CallSpeech
-from callagent.server.targets import resolve_target
 from callagent.server.watchdog import Watchdog
 from callagent.sip import RateLimit
 from callagent.turns import TurnManager

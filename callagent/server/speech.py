@@ -1,22 +1,21 @@
-"""What calls hear and speak with: opened once, shared by all; and a turn-taker for each call."""
+"""Recognisers and voices, opened once and shared by all calls; a turn-taker for each; whole utterances beside calls."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Final, Protocol
 
 from callagent.agents import AgentProject
-from callagent.audio import FRAME_BYTES
+from callagent.audio import FRAME_BYTES, FRAME_SECONDS
 from callagent.call import Event, ProvidersFailed, SpeechMade
-from callagent.config import SpeechSettings
-from callagent.errors import ProviderError
+from callagent.config import SpeechProviderSettings, SpeechSettings
+from callagent.errors import ConfigError, ProviderError, UserError
 from callagent.failover import Lineup
 from callagent.log import get_logger
-from callagent.server.speech_options import check_languages, longest_final, open_sounds, speech_options
-from callagent.server.whole_utterances import WholeUtterances
 from callagent.speech import (
     ApologisingVoice,
     FailoverRecognizer,
@@ -24,18 +23,85 @@ from callagent.speech import (
     Recognizer,
     Sounds,
     SpeechChunk,
+    SpeechOptions,
+    SpeechProvider,
     TimedVoice,
+    VoiceNames,
     VoiceSettings,
     WatchedRecognizer,
+    is_known,
     open_recognizer,
     open_turn_model,
     open_voice,
     open_voice_activity,
+    recognizer_languages,
     speakable,
+    speaks,
+    voice_languages,
 )
+from callagent.speech.protocol import RecognizerSettings, Transcript
 from callagent.turns import CallerInput, TurnEvent, TurnManager, TurnModel, TurnSettings
 
 log = get_logger(__name__)
+
+HANDING_OVER = 0.5
+"""Seconds for the next recogniser to be opened and to hear the utterance."""
+
+
+def speech_options(settings: SpeechSettings) -> SpeechOptions:
+    providers = settings.providers
+    names = type(providers).model_fields
+    return SpeechOptions(
+        whisper_dir=settings.whisper_dir,
+        voice_cache=Path(settings.voice_cache) if settings.voice_cache else None,
+        providers={name: _provider(getattr(providers, name)) for name in names},
+        voice_names=VoiceNames(
+            {(like.provider.lower(), like.name): tuple(like.instead.items()) for like in settings.voices}
+        ),
+    )
+
+
+def check_languages(settings: SpeechSettings) -> None:
+    """Raises `ConfigError` where the preferred recogniser or voice does not know the language, or one that stands for
+    another is of a provider that there is not; tells of spares that do not know it."""
+    providers = speech_options(settings).providers
+    for role, names, languages_of in (
+        ("recognizer", settings.recognizer, recognizer_languages),
+        ("voice", settings.voice, voice_languages),
+    ):
+        for place, name in enumerate(names):
+            provider = name.partition("/")[0].partition("-")[0]
+            languages = languages_of(name, providers.get(provider, SpeechProvider()))
+            if speaks(languages, settings.language):
+                continue
+            known = ", ".join(sorted(languages or ()))
+            if not place:
+                raise ConfigError(
+                    f"speech.language '{settings.language}' is not one of the {role} '{name}' (it knows {known}); "
+                    "choose another, or another language"
+                )
+            log.warning("language_not_known", role=role, provider=name, language=settings.language, known=known)
+    for like in settings.voices:
+        if unknown := [name for name in like.instead if not is_known(name)]:
+            raise ConfigError(f"speech.voices: '{unknown[0]}' is no provider of voices")
+
+
+def open_sounds(settings: SpeechSettings) -> Sounds:
+    """Takes a fifth of a second. Raises `UserError`."""
+    folder = Path(settings.sounds) if settings.sounds else None
+    if folder is not None and not folder.is_dir():
+        raise UserError(f"speech.sounds '{folder}' is no folder")
+    return Sounds(folder)
+
+
+def longest_final(settings: SpeechSettings) -> float:
+    """Seconds after which no recogniser of the line-up will answer any more."""
+    return (FailoverRecognizer.final_seconds + HANDING_OVER) * len(settings.recognizer) - HANDING_OVER
+
+
+def _provider(settings: SpeechProviderSettings) -> SpeechProvider:
+    key = settings.api_key.get_secret_value()
+    return SpeechProvider(key, settings.base_url, settings.model, settings.voice)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,3 +206,66 @@ def _in_order(*told: Callable[[TurnEvent], None]) -> Callable[[TurnEvent], None]
             each(event)
 
     return tell
+
+
+HASTE: Final = 10.0
+"""Times as fast as it was spoken an utterance is given to a recogniser: their queues are made for calls."""
+_AT_ONCE: Final = 25 * FRAME_BYTES
+SPEAKING_SECONDS: Final = 30.0
+"""For a voice to say a text."""
+
+
+class Speaking(Protocol):
+    def speak(self, text: str, settings: VoiceSettings) -> AsyncIterator[SpeechChunk]: ...
+
+
+class WholeUtterances:
+    """Implements `web.hooks.Utterances`; recogniser and voices are the calls' own."""
+
+    def __init__(
+        self,
+        recognizer: Recognizer | None,
+        voice_of: Callable[[AgentProject], Speaking],
+        language: str,
+        final_seconds: float,
+    ) -> None:
+        self._recognizer = recognizer
+        self._voice_of = voice_of
+        self._language = language
+        self._final_seconds = final_seconds
+
+    async def recognise(self, pcm: bytes) -> str:
+        if self._recognizer is None:
+            raise ProviderError("no recogniser is set up")
+        final: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+        def take(transcript: Transcript) -> None:
+            if transcript.final and not final.done():
+                final.set_result(transcript.text)
+
+        stream = await self._recognizer.open(take)
+        try:
+            stream.begin(RecognizerSettings(self._language))
+            for start in range(0, len(pcm), _AT_ONCE):
+                for frame in range(start, min(start + _AT_ONCE, len(pcm)), FRAME_BYTES):
+                    stream.feed(pcm[frame : frame + FRAME_BYTES].ljust(FRAME_BYTES, b"\0"))
+                await asyncio.sleep(_AT_ONCE / FRAME_BYTES * FRAME_SECONDS / HASTE)
+            stream.finish()
+            async with asyncio.timeout(self._final_seconds + len(pcm) / FRAME_BYTES * FRAME_SECONDS):
+                return await final
+        except TimeoutError:
+            raise ProviderError("no recogniser answered in time") from None
+        finally:
+            stream.close()
+
+    async def speak(self, project: AgentProject, text: str) -> bytes:
+        source = self._voice_of(project).speak(text, VoiceSettings(language=self._language))
+        said = bytearray()
+        try:
+            # speak() is an async generator in all but its declared type: closing it stops the provider's work.
+            async with asyncio.timeout(SPEAKING_SECONDS), aclosing(source):  # type: ignore[type-var]
+                async for chunk in source:
+                    said += chunk.pcm
+        except TimeoutError:
+            raise ProviderError("no voice answered in time") from None
+        return bytes(said)

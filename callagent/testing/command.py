@@ -1,4 +1,4 @@
-"""The commands `test` and `functions execute`."""
+"""`callagent test` and `functions execute`: run them and report the results to people, programs and CI."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import argparse
 import asyncio
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
 
 from callagent.agents.cx import CxProject, is_cx_app
 from callagent.agents.flows import FlowProject, FlowSettings, TestCase, load_test_cases
+from callagent.call_info import CallInfo
 from callagent.config import Config, override
 from callagent.errors import UserError
 from callagent.server import flow_settings, instant, open_language_model, open_project
-from callagent.testing.app_suite import AppCast, run_app_suite
-from callagent.testing.caller import read_caller_file
-from callagent.testing.execute import Execution, execute
-from callagent.testing.report import as_json, as_text, summary, write_junit
-from callagent.testing.suite import Cast, TestResult, run_suite
+from callagent.testing.simulated_caller import read_caller_file
+from callagent.testing.suite import AppCast, Cast, TestResult, run_app_suite, run_suite
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -143,3 +143,104 @@ def _object(text: str | None, option: str) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise UserError(f"{option} should be a JSON object such as '{{\"size\": 4}}'")
     return value
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    name: str
+    """`name`, or `flow/name` with the flow's folder or display name."""
+    flow: str | None = None
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    state: Mapping[str, Any] = field(default_factory=dict)
+    """What `conv.state` holds before."""
+    caller: str | None = None
+
+
+async def execute(project: FlowProject, execution: Execution) -> dict[str, Any]:
+    """`{"body", "error", "logs", "effects", "state", "runtime"}`; `runtime` in milliseconds.
+
+    Raises `UserError` when the project has no such function.
+    """
+    info = CallInfo(
+        call_id="execute",
+        direction="inbound",
+        caller=execution.caller,
+        callee=None,
+        wire="text",
+        started=datetime.now(UTC),
+    )
+    flow, _, name = execution.name.rpartition("/")
+    function = project.find_function(name, execution.flow or flow or None)
+    if function is None:
+        raise UserError(
+            f"the project has no function '{execution.name}'; it has: {', '.join(project.function_names())}"
+        )
+    answer = await project.run_function(info, function, execution.arguments, execution.state)
+    return {
+        "body": answer.returned,
+        "error": answer.error,
+        "logs": [dict(entry) for entry in answer.logs],
+        "effects": {name: value for name, value in answer.effects.items() if value},
+        "state": answer.data.get("state") or {},
+        "runtime": round(answer.duration_ms, 3),
+    }
+
+
+def as_text(result: TestResult) -> str:
+    lines = [f"{'passed' if result.passed else 'FAILED'}  {result.name}  ({result.seconds:.1f} s)"]
+    lines += [f"        {failure}" for failure in result.failures]
+    unjudged = sum(one["is_pass"] is None for one in result.prompt_assertion_results)
+    if unjudged:
+        lines.append(f"        {unjudged} expectations were not judged: there is no model to judge them")
+    return "\n".join(lines)
+
+
+def summary(results: Sequence[TestResult]) -> str:
+    failed = sum(not result.passed for result in results)
+    return f"{len(results) - failed} passed, {failed} failed"
+
+
+def as_json(results: Sequence[TestResult]) -> str:
+    document = {
+        "passed": sum(result.passed for result in results),
+        "failed": sum(not result.passed for result in results),
+        "tests": [result.to_json() for result in results],
+    }
+    return json.dumps(document, ensure_ascii=False, indent=2, default=str)
+
+
+def write_junit(results: Sequence[TestResult], name: str, path: Path) -> None:
+    """One `testsuite` with a `testcase` each; the conversation is its `system-out`."""
+    suite = ElementTree.Element(
+        "testsuite",
+        name=name,
+        tests=str(len(results)),
+        failures=str(sum(not result.passed and not result.error for result in results)),
+        errors=str(sum(bool(result.error) for result in results)),
+        time=f"{sum(result.seconds for result in results):.3f}",
+    )
+    for result in results:
+        case = ElementTree.SubElement(suite, "testcase", classname=name, name=result.name, time=f"{result.seconds:.3f}")
+        if result.failures:
+            kind = "error" if result.error else "failure"
+            complaint = ElementTree.SubElement(case, kind, message=_clean(result.failures[0]))
+            complaint.text = _clean("\n".join(result.failures))
+        ElementTree.SubElement(case, "system-out").text = _clean("\n".join(_conversation(result)))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    ElementTree.ElementTree(suite).write(path, encoding="utf-8", xml_declaration=True)
+
+
+def _conversation(result: TestResult) -> Iterator[str]:
+    for turn in result.turns:
+        if turn["user_input"] is not None:
+            yield f"caller: {turn['user_input']}"
+        for call in turn["function_calls"]:
+            yield f"        {call['name']}({json.dumps(call['arguments'], ensure_ascii=False, default=str)})"
+        yield f"agent:  {turn['agent_response']}"
+
+
+def _clean(text: str) -> str:
+    """Without the characters that XML 1.0 cannot hold."""
+    return "".join(
+        c if c in "\t\n\r" or " " <= c <= "\ud7ff" or "\ue000" <= c <= "\ufffd" or c > "\uffff" else "?" for c in text
+    )

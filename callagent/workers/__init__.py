@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from callagent.workers.figures import FIGURES
+from callagent.workers.confinement import find_programs
+from callagent.workers.lease import FIGURES
 from callagent.workers.process_pool import ProcessPool
-from callagent.workers.programs import find_programs
-from callagent.workers.protocol import Lease, OnMessage, Plain, ProjectRuntime, WorkerPool
-from callagent.workers.runtime import AskFailed, Runtime, Session, find_runtime, merge_checkpoint
+from callagent.workers.protocol import (
+    AskFailed,
+    Lease,
+    OnMessage,
+    Plain,
+    ProjectRuntime,
+    Runtime,
+    Session,
+    WorkerPool,
+    find_runtime,
+    merge_checkpoint,
+)
 from callagent.workers.settings import WorkerSettings
 
 __all__ = [

@@ -1,4 +1,8 @@
-"""One call's worker process, replaced whenever it is killed or dies."""
+"""One call's worker process, replaced whenever it is killed or dies, and the count of such processes.
+
+The deadline of a function ends here: `ProcessLease.run` kills the worker, and a new one starts from the call's last
+checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +11,53 @@ import inspect
 import os
 import socket
 from collections import deque
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final
 
 from callagent.errors import CallagentError, FunctionTimeout, WorkerDied, WorkerError
 from callagent.log import get_logger
-from callagent.workers.figures import FIGURES
-from callagent.workers.frames import Frame, FrameError, FrameReader, encode
 from callagent.workers.output import OutputReader
 from callagent.workers.private_folder import PrivateFolder
-from callagent.workers.protocol import OnMessage, Plain
-from callagent.workers.runtime import merge_checkpoint
+from callagent.workers.protocol import OnMessage, Plain, merge_checkpoint
+from callagent.workers.wire import Frame, FrameError, FrameReader, encode
 from callagent.workers.zygote_process import WorkerProcess, ZygoteProcess, describe_status
+
+
+@dataclass(slots=True)
+class WorkerFigures:
+    """Since the server began, but for `live`."""
+
+    live: int = 0
+    """Workers that are there now, one for each call with project code."""
+    started: int = 0
+    """Replacements too."""
+    killed: int = 0
+    """For a function that did not end in time."""
+    died: int = 0
+    """By themselves: a crash, or a limit of the operating system."""
+    replaced: int = 0
+    """Started from a call's last checkpoint in place of one that was killed or died."""
+
+    def lines(self) -> Iterable[str]:
+        """Prometheus text."""
+        yield from _family("callagent_workers_live", "gauge", "Worker processes that are there.", self.live)
+        for name, text, value in (
+            ("started", "Worker processes started.", self.started),
+            ("killed", "Workers killed because a function did not end in time.", self.killed),
+            ("died", "Workers that ended by themselves.", self.died),
+            ("replaced", "Workers started in place of one that was killed or died.", self.replaced),
+        ):
+            yield from _family(f"callagent_workers_{name}_total", "counter", text, value)
+
+
+def _family(name: str, kind: str, text: str, value: int) -> Iterable[str]:
+    return f"# HELP {name} {text}", f"# TYPE {name} {kind}", f"{name} {value}"
+
+
+FIGURES: Final = WorkerFigures()
+"""Of this process: a server has one set of workers."""
+
 
 log = get_logger(__name__)
 

@@ -9,10 +9,9 @@ import threading
 from typing import Any
 
 from callagent.workers.confinement import ForkGuard
-from callagent.workers.frames import Frame, FrameError, FrameReader, encode
-from callagent.workers.protocol import Plain
-from callagent.workers.runtime import AskFailed, Runtime
+from callagent.workers.protocol import AskFailed, Plain, Runtime
 from callagent.workers.settings import WorkerSettings
+from callagent.workers.wire import Frame, FrameError, FrameReader, encode
 
 _READ = 256 * 1024
 

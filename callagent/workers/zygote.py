@@ -23,17 +23,18 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from callagent.workers.access import common_grants, import_grants, within_zygote
-from callagent.workers.birth import PROGRAM, Birth
 from callagent.workers.confinement import (
     adopt_orphans,
+    common_grants,
     confine_worker,
     confine_zygote,
     die_with_parent,
+    import_grants,
     limit_process,
+    within_zygote,
 )
-from callagent.workers.protocol import ProjectRuntime
-from callagent.workers.runtime import Runtime, find_runtime
+from callagent.workers.protocol import ProjectRuntime, Runtime, find_runtime
+from callagent.workers.wire import PROGRAM, Birth
 from callagent.workers.worker import CoreGone, serve
 
 _CONTROL_BYTES = 64 * 1024

@@ -19,13 +19,13 @@ import msgspec
 import callagent
 from callagent.errors import WorkerDied
 from callagent.log import get_logger
-from callagent.workers.birth import PROGRAM, Birth
 from callagent.workers.confinement import what_is_open
 from callagent.workers.landlock import landlock_version
 from callagent.workers.output import OutputReader
 from callagent.workers.private_folder import PrivateFolder
 from callagent.workers.protocol import ProjectRuntime
 from callagent.workers.settings import WorkerSettings
+from callagent.workers.wire import PROGRAM, Birth
 
 log = get_logger(__name__)
 

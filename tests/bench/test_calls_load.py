@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 
-from callagent.bench.calls_load import load_calls
+from callagent.bench.calls import load_calls
 from callagent.legs.sip import SipLeg, SipLegs
 from callagent.rtp import Pump, RtpPorts
 from callagent.sip import Endpoint, EndpointCall, UserAgentSettings

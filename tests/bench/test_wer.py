@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callagent.bench.wer import errors, normalise
+from callagent.bench.speech import errors, normalise
 
 
 @pytest.mark.parametrize(

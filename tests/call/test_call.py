@@ -33,7 +33,7 @@ from callagent.errors import ProviderError, WorkerError
 from callagent.legs.leg import TransferOutcome, TransferStatus, TransferTarget
 from callagent.observability import Metrics
 from callagent.records import CallRecord, format_call
-from callagent.server.targets import TargetRefused
+from callagent.server.outbound import TargetRefused
 from callagent.speech.scripted import ScriptedRecognizer, ScriptedVoice
 from callagent.testing.virtual_time import run
 from callagent.turns import CallerInput, TurnManager, TurnSettings

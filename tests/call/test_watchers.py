@@ -18,7 +18,7 @@ from callagent.call.state import CallServices, CallSettings
 from callagent.call_info import MediaStatistics
 from callagent.legs.leg import TransferOutcome, TransferStatus, TransferTarget
 from callagent.records import CallRecord, StereoRecording
-from callagent.server.targets import TargetRefused
+from callagent.server.outbound import TargetRefused
 from callagent.speech.scripted import ScriptedRecognizer, ScriptedVoice
 from callagent.testing.virtual_time import run
 from callagent.turns import CallerInput, TurnManager, TurnSettings

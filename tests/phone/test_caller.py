@@ -13,10 +13,9 @@ import pytest
 from callagent.audio import FRAME_BYTES, FRAME_SECONDS
 from callagent.call_info import MediaStatistics
 from callagent.legs.media import FrameSink, FrameSource, Media
-from callagent.phone.caller import Caller
+from callagent.phone.caller import Caller, Step
 from callagent.phone.ear import Ear
 from callagent.phone.mouth import Mouth
-from callagent.phone.script import Step
 from callagent.speech.protocol import (
     RecognizerSettings,
     RecognizerStream,

@@ -16,14 +16,13 @@ from callagent.agents import Handoff
 from callagent.audio import FRAME_BYTES, FRAME_SECONDS
 from callagent.call import Call, CallServices, CallSettings
 from callagent.call_info import NO_HEADERS, EndReason, MediaStatistics
-from callagent.legs.leg import TransferTarget
+from callagent.legs import TransferTarget
 from callagent.legs.media import FrameSink, FrameSource, Media
 from callagent.legs.sip import SipLeg, SipLegs
-from callagent.phone.caller import Caller
+from callagent.phone.caller import Caller, load_script
 from callagent.phone.ear import Ear
 from callagent.phone.figures import Figures
 from callagent.phone.mouth import Mouth
-from callagent.phone.script import load_script
 from callagent.phone.sip import dial_sip
 from callagent.records import CallRecord
 from callagent.rtp import Pump, RtpPorts

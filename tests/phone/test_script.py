@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from callagent.errors import UserError
-from callagent.phone.script import Step, load_script, steps_from
+from callagent.phone.caller import Step, load_script, steps_from
 
 EVERY_STEP = """\
 - say: "where is my parcel"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from callagent.errors import UserError
-from callagent.records import CallRecord, Store, delete_of_caller, export
+from callagent.records import CallRecord, Store, delete_calls_of, export_records
 
 
 def filled(folder: Path) -> Path:
@@ -31,21 +31,21 @@ def filled(folder: Path) -> Path:
 
 def test_a_caller_is_deleted_and_the_others_stay(tmp_path: Path) -> None:
     path = filled(tmp_path)
-    assert delete_of_caller(path, "+15550100", outbox=False) == 2
+    assert delete_calls_of(path, "+15550100", outbox=False) == 2
     lines = io.StringIO()
-    export(path, "jsonl", lines)
+    export_records(path, "jsonl", lines)
     assert [json.loads(line)["id"] for line in lines.getvalue().splitlines()] == ["c2"]
 
 
 def test_an_export_of_one_caller_holds_no_other(tmp_path: Path) -> None:
     lines = io.StringIO()
-    export(filled(tmp_path), "jsonl", lines, caller="+15550100")
+    export_records(filled(tmp_path), "jsonl", lines, caller="+15550100")
     assert [json.loads(line)["id"] for line in lines.getvalue().splitlines()] == ["c1", "c3"]
 
 
 def test_no_cell_of_a_table_is_a_formula(tmp_path: Path) -> None:
     file = io.StringIO()
-    export(filled(tmp_path), "csv", file)
+    export_records(filled(tmp_path), "csv", file)
     rows = list(csv.DictReader(io.StringIO(file.getvalue())))
     assert [row["from_number"] for row in rows] == ["'+15550100", "'=cmd|' /C calc'!A0", "'+15550100"]
     assert json.loads(rows[0]["metrics"]) == {"N": 5}
@@ -53,14 +53,14 @@ def test_no_cell_of_a_table_is_a_formula(tmp_path: Path) -> None:
 
 def test_deleting_where_nothing_was_recorded_says_so(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no call has been recorded"):
-        delete_of_caller(tmp_path / "none.db", "x", outbox=False)
+        delete_calls_of(tmp_path / "none.db", "x", outbox=False)
 
 
 def test_a_table_in_parquet_has_types_and_the_whole_record(tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     path = tmp_path / "calls.parquet"
     with path.open("w") as file:
-        export(filled(tmp_path), "parquet", file)
+        export_records(filled(tmp_path), "parquet", file)
     rows = parquet.read_table(path).to_pylist()
     assert [row["id"] for row in rows] == ["c1", "c2", "c3"]
     assert rows[1]["from_number"] == "=cmd|' /C calc'!A0"

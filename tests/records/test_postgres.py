@@ -16,7 +16,7 @@ from callagent.records.query import CallFilter
 from callagent.records.reader import Reader, SqliteDatabase
 from callagent.records.reading_process import ReadingProcess, StoreUnavailable
 from callagent.records.retention import delete_caller
-from callagent.records.rows import CALL_COLUMNS, METRIC_COLUMNS, TURN_COLUMNS, call_row, turn_rows
+from callagent.records.tables import CALL_COLUMNS, METRIC_COLUMNS, TURN_COLUMNS, call_row, turn_rows
 from tests.records.postgres_server import PostgresServer, binaries, postgres
 from tests.records.synthetic import synthetic_records
 from tests.records.test_reader import p95

@@ -24,7 +24,7 @@ from callagent.records import (
     read_call,
     read_calls,
     read_records,
-    schema,
+    tables,
 )
 from callagent.records.retention import delete_caller
 from tests.records.synthetic import synthetic_records
@@ -196,8 +196,8 @@ async def test_the_daily_sums_are_those_of_the_turns(tmp_path: Path) -> None:
         found: list[Any] = []
         with closing(sqlite3.connect(path)) as connection:
             for table, fill, of in (
-                ("turns_daily", schema._FILL_DAILY, "turns"),
-                ("metrics_daily", schema._FILL_METRICS_DAILY, "metrics"),
+                ("turns_daily", tables._FILL_DAILY, "turns"),
+                ("metrics_daily", tables._FILL_METRICS_DAILY, "metrics"),
             ):
                 column = "turns" if of == "turns" else "written"
                 assert connection.execute("SELECT count(*) FROM metrics_daily WHERE written < 1").fetchone() == (0,)

@@ -20,8 +20,8 @@ import pytest
 
 from callagent.records import CallRecord, RecordWriter, Redaction, Spool, Store, TurnEntry, read_call, read_calls
 from callagent.records import writer as writer_module
-from callagent.records.backlog import Backlog, Entry, EntryKind
-from callagent.records.framing import frame, header, read_frames
+from callagent.records.spool import frame, header, read_frames
+from callagent.records.writer import Backlog, Entry, EntryKind
 from callagent.server.recovery import Recovery
 from tests.end_to_end.scripted import until
 

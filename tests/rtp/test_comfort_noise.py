@@ -5,7 +5,7 @@ import audioop
 import pytest
 
 from callagent.audio import FRAME_BYTES
-from callagent.rtp.comfort_noise import ComfortNoise
+from callagent.rtp.concealment import ComfortNoise
 
 
 @pytest.mark.parametrize(("level", "rms"), [(30, 1036), (50, 104), (70, 10)])

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from callagent.rtp.packet import RtpPacket
-from callagent.rtp.source import Source
+from callagent.rtp.remote import Source
 from tests.rtp.streams import Arrival, audio
 
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from callagent.rtp.timeout import MediaTimeout, RtpSettings
+from callagent.rtp.remote import MediaTimeout, RtpSettings
 
 
 def test_the_first_packet_has_30_seconds() -> None:

@@ -12,7 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from callagent.records import CallRecord, Store, TurnEntry, export, format_call, format_calls, read_call, read_calls
+from callagent.records import (
+    CallRecord,
+    Store,
+    TurnEntry,
+    export_records,
+    format_call,
+    format_calls,
+    read_call,
+    read_calls,
+)
 from callagent.records.query import CallFilter
 from callagent.records.reader import Reader, SqliteDatabase
 from callagent.records.reading_process import ReadingProcess
@@ -59,7 +68,7 @@ async def test_a_terminal_obeys_no_name(tmp_path: Path) -> None:
 async def test_a_table_calculator_calculates_no_name(tmp_path: Path) -> None:
     await fill(tmp_path / "c.db")
     out = io.StringIO()
-    export(tmp_path / "c.db", "csv", out)
+    export_records(tmp_path / "c.db", "csv", out)
     rows = list(csv.reader(io.StringIO(out.getvalue())))
     assert len(rows) == len(NAMES) + 1
     cells = [cell for row in rows[1:] for cell in row]

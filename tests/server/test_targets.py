@@ -5,7 +5,7 @@ import pytest
 from callagent.agents import Handoff
 from callagent.config import SipSettings, Target
 from callagent.phone_numbers import e164
-from callagent.server.targets import TargetRefused, resolve_target
+from callagent.server.outbound import TargetRefused, resolve_target
 
 TARGETS = (
     Target(name="support", uri="sip:support@192.0.2.1", headers={"X-Queue": "one"}),

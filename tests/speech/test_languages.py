@@ -4,7 +4,7 @@ import pytest
 
 from callagent.config import SpeechSettings
 from callagent.errors import ConfigError
-from callagent.server.speech_options import check_languages
+from callagent.server.speech import check_languages
 from callagent.speech import recognizer_languages, voice_languages
 from callagent.speech.providers import SpeechProvider
 

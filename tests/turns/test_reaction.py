@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from callagent.audio import FRAME_BYTES, FRAME_SECONDS, SAMPLE_RATE
-from callagent.bench.labels import spoken_span
+from callagent.bench.caller import spoken_span
 from callagent.phone.mouth import wav_file
 from callagent.speech.scripted import ScriptedRecognizer, ScriptedUtterance, ScriptedVoice, VoiceScript
 from callagent.testing.virtual_time import run

@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 
 from callagent.agents.flows import FlowProject, load_project
-from callagent.server.targets import TargetRefused
+from callagent.server.outbound import TargetRefused
 from callagent.web.control import Controls, Dial
 from tests.web.dashboard_server import Served, live_call, serve_dashboard
 from tests.web.entry import HEADERS

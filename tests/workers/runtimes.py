@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from callagent.workers.protocol import Plain
-from callagent.workers.runtime import AskFailed, Channel
+from callagent.workers.protocol import AskFailed, Channel, Plain
 
 
 class EchoSession:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callagent.workers.frames import FRAME_LIMIT, FrameError, FrameReader, encode
+from callagent.workers.wire import FRAME_LIMIT, FrameError, FrameReader, encode
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.text() | st.binary() | st.floats(allow_nan=False),

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from callagent.errors import FunctionTimeout, ProviderError, WorkerDied
-from callagent.workers.figures import FIGURES
-from callagent.workers.frames import FRAME_LIMIT
+from callagent.workers.lease import FIGURES
 from callagent.workers.process_pool import ProcessPool
 from callagent.workers.protocol import Lease, Plain, ProjectRuntime
 from callagent.workers.settings import MIB, WorkerSettings
+from callagent.workers.wire import FRAME_LIMIT
 from tests.workers import runtimes
 from tests.workers.support import Messages, descendants, open_descriptors
 

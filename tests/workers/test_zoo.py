@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from callagent.errors import FunctionTimeout, WorkerDied
+from callagent.workers.confinement import find_programs
 from callagent.workers.landlock import landlock_version
-from callagent.workers.programs import find_programs
 from tests.workers.support import SETTINGS, Messages, call, descendants, open_descriptors, processes, zoo_pool
 
 ANSWERS = {

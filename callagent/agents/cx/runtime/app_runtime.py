@@ -10,7 +10,7 @@ from typing import Any
 
 from callagent.agents.cx.format import Code, CxApp, Exported, read_export
 from callagent.agents.cx.runtime.session import CxSession
-from callagent.workers.runtime import Channel
+from callagent.workers.protocol import Channel
 
 
 @dataclass(frozen=True, slots=True)

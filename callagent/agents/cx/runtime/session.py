@@ -29,7 +29,7 @@ from callagent.agents.cx.runtime.time_limit import time_limit
 from callagent.agents.cx.runtime.tools import AsyncTools, Toolbox, Tools, with_context
 from callagent.agents.kernel.runtime import error_message, remedy_of
 from callagent.agents.tree.runtime import LiveConversation, Subject, TreeSession, patience
-from callagent.workers.runtime import Channel
+from callagent.workers.protocol import Channel
 
 IMPORT_SECONDS = 5.0
 """For one file's Python to run before the first call."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from callagent.agents.kernel.runtime import error_report, project
 from callagent.agents.tree.runtime.live import LiveConversation
-from callagent.workers.runtime import Channel
+from callagent.workers.protocol import Channel
 
 RETURN_LIMIT = 1024 * 1024
 """Bytes of a result."""

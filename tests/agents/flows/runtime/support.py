@@ -9,7 +9,7 @@ from typing import Any
 
 from callagent.agents.flows.runtime import FlowRuntime
 from callagent.agents.flows.runtime.session import FlowSession
-from callagent.workers.runtime import AskFailed
+from callagent.workers.protocol import AskFailed
 
 IMPORT = "from _gen import *  # <AUTO GENERATED>\n"
 

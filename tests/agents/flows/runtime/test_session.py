@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from callagent.workers.runtime import AskFailed
+from callagent.workers.protocol import AskFailed
 from tests.agents.flows.runtime.support import Call, Core, call_of, write
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from callagent.workers.runtime import AskFailed
+from callagent.workers.protocol import AskFailed
 from tests.agents.flows.runtime.support import Core, call_of
 
 ADDRESS = "a = conv.utils.{}\nreturn [a.street_number, a.street_name, a.city, a.country]"

@@ -1,12 +1,43 @@
-"""Which files are the server's own, so that project code in the same folder does not get at them."""
+"""What the settings keep from others: secrets out of texts, and the server's own files out of project code's reach."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from pydantic import BaseModel, SecretStr
+
 from callagent.config.sections import Config
+
+_SECRET_VARIABLE = re.compile(r"key|token|secret|password|credential", re.IGNORECASE)
+
+
+def secret_values(config: Config) -> Iterator[str]:
+    """Values of the settings that are secrets, and of the functions' environment variables that are called so."""
+    yield from _secrets(config)
+    for name in config.function_environment:
+        if _SECRET_VARIABLE.search(name) and (value := os.environ.get(name)):
+            yield value
+
+
+def _secrets(value: object) -> Iterator[str]:
+    match value:
+        case SecretStr():
+            yield value.get_secret_value()
+        case BaseModel():
+            for name in type(value).model_fields:
+                yield from _secrets(getattr(value, name))
+        case Mapping():
+            for each in value.values():
+                yield from _secrets(each)
+        case tuple() | list():
+            for each in value:
+                yield from _secrets(each)
+        case _:
+            return
+
 
 _HIDDEN = (".env", ".git", ".aws", ".cache", ".config", ".docker", ".gnupg", ".kube", ".local/state", ".netrc",
            ".pgpass", ".ssh")  # fmt: skip

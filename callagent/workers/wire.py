@@ -1,5 +1,6 @@
-"""Frames on the socket pair between core and worker: a 4-byte length, then a msgpack array `[kind, number, payload]`.
+"""What core and worker processes tell each other: the arguments of a process, and frames on a socket pair.
 
+A frame is a 4-byte length, then a msgpack array `[kind, number, payload]`.
 Core to worker: `open` (context and checkpoint), `run` (a request), `reply` (`{"value"}` or `{"error"}` to an ask).
 Worker to core: `message`, `ask`, `answer` (to a run), `failed` (to a run; the payload is a text).
 """
@@ -10,6 +11,31 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
+
+from callagent.workers.landlock import Grant
+from callagent.workers.settings import WorkerSettings
+
+PROGRAM = (
+    "import sys; sys.path.append(sys.argv[1]); "
+    "from callagent.workers.zygote import main; main(sys.argv[2], sys.argv[3])"
+)
+"""`python -P -c PROGRAM <folder of callagent> zygote|worker <Birth as JSON>`"""
+
+
+class Birth(msgspec.Struct, frozen=True):
+    runtime: str
+    project: str
+    folder: str
+    """What the project's code may read."""
+    settings: WorkerSettings
+    private: str
+    """The folder that it may write to: a zygote's holds those of its calls."""
+    grants: tuple[Grant, ...]
+    """What a worker may read and start; empty in a zygote, which finds it out before it is confined."""
+    parent: int
+    control: int
+    """The descriptor of the control socket; in a worker that is an interpreter of its own, the one to the core."""
+
 
 FRAME_LIMIT = 16 * 1024 * 1024
 _HEADER = 4
