@@ -139,7 +139,7 @@ class CxVersion:
             partial(self._pool.lease, context),
             tool_timeout=settings.tool_timeout,
             # Each worker begins with the first of a tool's mocks: what is mocked takes its turn.
-            side_by_side=settings.parallel_tools and not context["mocks"],
+            parallel_in_spares=settings.parallel_tools and not context["mocks"],
         )
 
     async def close(self) -> None:

@@ -1,7 +1,7 @@
 """Agent trees: the engine that formats with agents, callbacks and tools share.
 
-A format makes `Node`s, a `ProjectCode` (usually `WorkerClient` with a session of its own in the worker) and a
-`TreeAgent` per call. The front is light: what it names is imported when it is asked for.
+A format makes the `Node`s of a project, and for each call a `ProjectCode` (a `WorkerClient`, with a subclass of
+`runtime.TreeSession` in the worker) and a `TreeAgent`. Names are imported when they are first used.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from callagent.agents.tree.state import SharedState, State
     from callagent.agents.tree.tree_agent import ActionQueue, TreeAgent
     from callagent.agents.tree.worker_client import WorkerClient
+    from callagent.agents.tree.worker_protocol import ToolCallMessage, WorkerRequest
 
 _MODULES = {
     "ActionQueue": "tree_agent",
@@ -83,11 +84,13 @@ _MODULES = {
     "SharedState": "state",
     "State": "state",
     "Tool": "nodes",
+    "ToolCallMessage": "worker_protocol",
     "ToolKind": "nodes",
     "TreeAgent": "tree_agent",
     "TreeSettings": "settings",
     "USER": "events",
     "WorkerClient": "worker_client",
+    "WorkerRequest": "worker_protocol",
     "as_messages": "events",
     "calls": "events",
     "describe": "description",
@@ -134,10 +137,12 @@ __all__ = [
     "SharedState",
     "State",
     "Tool",
+    "ToolCallMessage",
     "ToolKind",
     "TreeAgent",
     "TreeSettings",
     "WorkerClient",
+    "WorkerRequest",
     "as_messages",
     "calls",
     "describe",

@@ -1,7 +1,7 @@
-"""What a call keeps beside its history: files, and memories of the caller. Workers ask for it; requests are given it.
+"""Artifacts of a call and memories of its caller. The core keeps them, so that a replaced worker has lost nothing.
 
-A worker asks `{"type": "call_storage", "ask": True, "what", …}`: `save` (`name`, `part`) → version, `load` (`name`,
-`version`) → part or None, `names` → names, `remember` → None, `search` (`query`) → entries.
+A worker asks by a `worker_protocol.StorageRequest`, whose `what` is one of: `save` (`name`, `part`) → version number,
+`load` (`name`, `version`) → part or None, `names` → names, `remember` → None, `search` (`query`) → memory entries.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from callagent.agents.tree.events import Content, Event, Part, parts, text_conte
 from callagent.errors import CallagentError
 
 STORAGE_REQUEST = "call_storage"
-# The format's own sentences.
+# The two texts below are part of the ADK format, word for word.
 _ARTIFACTS = """You have a list of artifacts:
   {names}
 
@@ -38,19 +38,19 @@ They may be useful for answering the user's current query.
 
 
 class CallStorage:
-    """Of one call, its agents that are tools included."""
+    """The artifacts and memories of one call, shared by its agents that run as tools."""
 
     def __init__(self, artifacts: Artifacts | None = None, memory: Memory | None = None, caller: str = "") -> None:
-        """`caller`: whose memories they are; empty: nobody knows, and nothing is remembered beyond the call."""
+        """`caller` is the number whose memories they are; when it is empty, memories end with the call."""
         self.artifacts = artifacts or Artifacts()
         self._memory = memory or Memory()
         self._call = object()
         self._caller: Hashable = caller or self._call
 
     def answer(self, message: Mapping[str, Any], events: Sequence[Event], conceal: Callable[[Any], Any]) -> Any:
-        """A worker's question, in which `conceal` has put names for secret digits; data of files is its to do here.
+        """Answer a worker's question. Raises `ArtifactRefused`.
 
-        Raises `ArtifactRefused`.
+        `conceal` has replaced secure digits in the question already, but not in the bytes of an artifact.
         """
         match message["what"]:
             case "save":
@@ -67,15 +67,16 @@ class CallStorage:
                 raise ValueError(f"unknown question {other!r}")
 
     def remember(self, events: Sequence[Event]) -> None:
+        """Keep what was said in this call among the caller's memories, in place of what was kept of it before."""
         self._memory.take(self._caller, self._call, entries_of(events, datetime.now().isoformat()))
 
     def artifact_instruction(self) -> str:
-        """Empty: there are none."""
+        """Return the instruction that lists the artifacts; empty when there are none."""
         names = self.artifacts.names()
         return _ARTIFACTS.format(names=json.dumps(names)) if names else ""
 
     def loaded(self, contents: Sequence[Content]) -> list[Content]:
-        """The artifacts that the model has asked for last: for this request only."""
+        """Return the artifacts that the newest content asked for by `load_artifacts`; they go into one request only."""
         found: list[Content] = []
         for part in parts(contents[-1]) if contents and self.artifacts.names() else ():
             response = part.get("function_response") or {}
@@ -88,7 +89,7 @@ class CallStorage:
         return found
 
     def memories(self, said: Content | None) -> Content | None:
-        """What is remembered that has to do with the caller's words; None: nothing."""
+        """Return the memories that share words with what the caller said, or None when there are none."""
         lines: list[str] = []
         for entry in self._memory.search(self._caller, " ".join(texts(said))):
             lines.append(f"Time: {entry['timestamp']}")
@@ -97,7 +98,7 @@ class CallStorage:
 
 
 def _concealed(part: Mapping[str, Any], conceal: Callable[[Any], Any]) -> Mapping[str, Any]:
-    """Models read files that are text: digits in their data are found as in any other text."""
+    """Replace secure digits in an artifact's bytes: models read text files, so digits there are concealed as well."""
     blob = part.get("inline_data")
     if not isinstance(blob, Mapping) or not isinstance(blob.get("data"), bytes):
         return part
@@ -106,46 +107,48 @@ def _concealed(part: Mapping[str, Any], conceal: Callable[[Any], Any]) -> Mappin
 
 
 Files = dict[str, list[Part]]
-"""Versions by name."""
+"""Artifacts: the versions under each name, each `{"text"}` or `{"inline_data": {"mime_type", "data"}}`."""
 CALLER_PREFIX = "user:"
-"""Names that begin so are the caller's: they are there in the caller's next call."""
+"""Prefix of the names of a caller's own artifacts, which are there in the caller's next call."""
 MAX_BYTES = 8 * 1024 * 1024
-"""Of all versions of a call's files."""
+"""Bytes of all versions of a call's artifacts."""
 MAX_CALLERS_BYTES = 1024 * 1024
-"""Of those of the caller."""
+"""Bytes of all versions of a caller's own artifacts."""
 MAX_VERSIONS = 200
-"""Of all files together."""
+"""Versions of a call's artifacts, and again of a caller's own."""
 _TEXTS = ("application/csv", "application/json", "application/svg+xml", "application/xml")
 _ENDINGS = (".csv", ".txt", ".json", ".xml")
 
 
 class ArtifactRefused(CallagentError):
-    """A call's files take no more."""
+    """An artifact is neither text nor data, or the call may keep no more."""
 
 
 class Artifacts:
+    """The named, versioned files that a call's code and agents keep. Nothing of them is written to disk."""
+
     def __init__(self, callers: Files | None = None, keep: Callable[[Files], None] = lambda files: None) -> None:
-        """`callers`: the caller's own, which outlive the call; `keep` is told when they change."""
+        """`callers` are the caller's own artifacts, which outlive the call; `keep` is called when they change."""
         self._own: Files = {}
         self._callers: Files = {} if callers is None else callers
         self._keep = keep
 
     def save(self, name: str, part: Part) -> int:
-        """The version's number, from 0. Raises `ArtifactRefused`."""
-        files, most = self._files(name), MAX_CALLERS_BYTES if name.startswith(CALLER_PREFIX) else MAX_BYTES
+        """Add a version and return its number, from 0. Raises `ArtifactRefused`."""
+        files, limit = self._files(name), MAX_CALLERS_BYTES if name.startswith(CALLER_PREFIX) else MAX_BYTES
         versions = [each for row in files.values() for each in row]
         size = _size(part)
         if size is None:
             raise ArtifactRefused(f"'{name}': a text or data is needed")
-        if len(versions) >= MAX_VERSIONS or size + sum(_size(each) or 0 for each in versions) > most:
-            raise ArtifactRefused(f"'{name}': {MAX_VERSIONS} artifacts of {most >> 20} MiB together are kept, no more")
+        if len(versions) >= MAX_VERSIONS or size + sum(_size(each) or 0 for each in versions) > limit:
+            raise ArtifactRefused(f"'{name}': {MAX_VERSIONS} artifacts of {limit >> 20} MiB together are kept, no more")
         files.setdefault(name, []).append(copy.deepcopy(part))
         if files is self._callers:
             self._keep(files)
         return len(files[name]) - 1
 
     def load(self, name: str, version: int | None = None) -> Part | None:
-        """The newest one without a version; None: there is none."""
+        """Return a version, or the newest one; None when there is no such artifact."""
         versions = self._files(name).get(name) or []
         if version is None:
             return versions[-1] if versions else None
@@ -155,7 +158,7 @@ class Artifacts:
         return sorted([*self._own, *self._callers])
 
     def find(self, wanted: str) -> Part | None:
-        """By a name as models give it: they leave `user:` away."""
+        """Return the newest version by a name as models write it: they may leave the prefix `user:` out."""
         found = self.load(wanted)
         return found if found is not None else self.load(f"{CALLER_PREFIX}{wanted}")
 
@@ -164,7 +167,7 @@ class Artifacts:
 
 
 def readable(part: Part, name: str) -> str:
-    """An artifact as a model can read it."""
+    """Return an artifact as a text for a model; of binary data only name, type and size."""
     blob = part.get("inline_data")
     if not isinstance(blob, Mapping):
         return str(part.get("text") or "")
@@ -178,7 +181,7 @@ def readable(part: Part, name: str) -> str:
 
 
 def _size(part: Part) -> int | None:
-    """Bytes; None: it is neither text nor data."""
+    """Return the size in bytes, or None when the part is neither text nor data."""
     if isinstance(part.get("text"), str):
         return len(part["text"].encode())
     blob = part.get("inline_data")
@@ -189,20 +192,23 @@ def _size(part: Part) -> int | None:
 Entry = Mapping[str, Any]
 """`{"id", "author", "timestamp", "content", "custom_metadata"}`."""
 MAX_CALLERS = 500
-"""The one who was silent longest goes first."""
+"""Callers with memories; the one who has not called for longest is dropped first."""
 MAX_CALLS = 10
-"""Of one caller."""
+"""Calls remembered of one caller."""
 MAX_ENTRIES = 200
-"""Of one call."""
-MOST_FOUND = 10
+"""Entries remembered of one call: its last ones."""
+MAX_FOUND = 10
+"""Entries that a search returns."""
 
 
 class Memory:
+    """What was said in earlier calls, by caller. It is searched by words, and gone when the server ends."""
+
     def __init__(self) -> None:
         self._callers: OrderedDict[Hashable, OrderedDict[Hashable, list[Entry]]] = OrderedDict()
 
     def take(self, caller: Hashable, call: Hashable, entries: Iterable[Entry]) -> None:
-        """What a call holds now; what it held before is replaced."""
+        """Keep the entries of a call in place of those kept of it before."""
         calls = self._callers.setdefault(caller, OrderedDict())
         calls[call] = list(entries)[-MAX_ENTRIES:]
         calls.move_to_end(call)
@@ -213,22 +219,22 @@ class Memory:
             self._callers.popitem(last=False)
 
     def search(self, caller: Hashable, query: str) -> list[Entry]:
-        """Those that share the most words with the query; the older of two that share as many is first."""
+        """Return the entries that share the most words with the query; among equals, the oldest first."""
         wanted = _words(query)
         found = []
         for entry in (each for call in self._callers.get(caller, {}).values() for each in call):
             said = " ".join(texts(entry["content"]))
             has, folded = _words(said), unicodedata.normalize("NFC", said).lower()
-            # Japanese and Chinese have no spaces between words: there a part of the text is one.
+            # Japanese and Chinese have no spaces between words: a word of the query may be any part of the text.
             shared = sum(word in has or (not word.isascii() and word in folded) for word in wanted)
             if shared:
                 found.append((shared, entry))
         found.sort(key=lambda each: -each[0])
-        return [entry for _, entry in found[:MOST_FOUND]]
+        return [entry for _, entry in found[:MAX_FOUND]]
 
 
 def entries_of(events: Sequence[Event], timestamp: str) -> list[Entry]:
-    """What was said in a call."""
+    """Return the spoken texts of a call as memory entries."""
     return [
         {
             "content": {
@@ -245,12 +251,8 @@ def entries_of(events: Sequence[Event], timestamp: str) -> list[Entry]:
     ]
 
 
-def _spoken(content: Content) -> Content:
-    return {"parts": [{"text": text} for text in texts(content)], "role": content.get("role")}
-
-
 def _words(text: str) -> set[str]:
-    """Also the Latin words that stand in the middle of other scripts."""
+    """Return the words of a text, lowercased, and the Latin words inside words of other scripts."""
     found = {word.lower() for word in re.findall(r"\w+", unicodedata.normalize("NFC", text))}
     foreign = [word for word in found if not word.isascii()]
     return found | {part for word in foreign for part in re.findall(r"[a-z0-9_]+|[^a-z0-9_]+", word)}

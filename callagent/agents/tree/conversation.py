@@ -1,4 +1,4 @@
-"""One call's events and state, and which agent has the conversation."""
+"""The events and the state of one call, and which agent has the conversation."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from callagent.agents.tree.transfer import keeps_conversation, transfer_targets
 
 
 class Conversation:
-    """Changed through `append` only, so that events and state tell the same."""
+    """The history and the state of a call. Only `append` adds to them, so that both say the same."""
 
     def __init__(
         self, root: Node, state: State, shared: SharedState, user: str, clock: Callable[[], float] | None = None
     ) -> None:
-        """`clock`: Unix time for the events; None: they have none."""
+        """`user` is the caller's number, or empty. `clock` gives the events' Unix time; None: they have none."""
         self.root = root
         self.state = state
         self.vault = Vault()
@@ -27,7 +27,7 @@ class Conversation:
         self.storage = CallStorage(artifacts, shared.memory, user)
         self.events: list[Event] = []
         self.revised = 0
-        """Events below this index are as the worker was told last; those from it on are new or corrected."""
+        """The worker knows the events below this index; those from it on are new or have been corrected."""
         self._entered: Node | None = None
         self._shared = shared
         self._user = user
@@ -36,22 +36,21 @@ class Conversation:
         self._functions = itertools.count(1)
 
     def new_number(self) -> int:
-        """Counts what needs a name in this call."""
+        """Return the next number for an event or a tool call of this call."""
         return next(self._numbers)
 
     def new_function(self) -> int:
-        """Counts the call's functions."""
+        """Return the next number for a function call that observers are told of."""
         return next(self._functions)
 
-    def count_on(self, outer: Conversation) -> None:
-        """The conversation of an agent that is a tool counts with the call's, and knows its secret digits and what it
-        keeps."""
+    def continue_from(self, outer: Conversation) -> None:
+        """Share the counters, secure digits, clock and storage of the call with the conversation of an agent tool."""
         self._numbers, self._functions, self.vault = outer._numbers, outer._functions, outer.vault
         self._clock = outer._clock
         self.storage = outer.storage
 
     def append(self, event: Event) -> None:
-        """Take an event into the history, and what it does into the state. Temporary keys are not the history's."""
+        """Add an event to the history and apply its changes to the state; the history leaves `temp:` keys out."""
         event.id = event.id or f"event-{self.new_number()}"
         event.at = event.at or (int(self._clock()) if self._clock is not None else 0)
         actions = event.actions
@@ -61,20 +60,27 @@ class Conversation:
         self.events.append(event)
 
     def enter(self, node: Node) -> bool:
-        """Whether another agent had the conversation before."""
+        """Note which agent has the conversation; return whether that is a change."""
         changed, self._entered = self._entered is not node, node
         return changed
 
     def take_caller(self, content: Content, invocation_id: str) -> None:
-        """What the caller said or sent. A response without an identifier answers the newest call of its name."""
+        """Add what the caller said, or a late result of a tool, to the history.
+
+        A function response without an identifier belongs to the newest call of that function.
+        """
         self.append(Event(USER, {**content, "parts": [self._with_id(part) for part in parts(content)]},
                           invocation_id=invocation_id))  # fmt: skip
 
     def active(self) -> Node:
-        """The agent that goes on: the one that spoke last, as far as it keeps the conversation."""
+        """Return the agent at which the next turn begins.
+
+        That is the agent that called the tool whose late result is the newest event; else the newest transfer's
+        target, or the last agent that spoke, if all agents above it may be transferred from; else the root.
+        """
         newest = self.events[-1] if self.events else None
-        if newest is not None and newest.author == USER and (asked := responses(newest.content)):
-            return self._author_of_call(asked[0]["id"]) or self.root
+        if newest is not None and newest.author == USER and (results := responses(newest.content)):
+            return self._author_of_call(results[0]["id"]) or self.root
         for event in reversed(self.events):
             if event.author == USER or event.error is not None:
                 continue
@@ -88,9 +94,9 @@ class Conversation:
         return self.root
 
     def reopen(self, since: int) -> None:
-        """The caller goes on with the turn that event `since` began, and its words come again, whole.
+        """Drop the turn that began at event `since`: the caller goes on speaking and the whole utterance comes again.
 
-        One in which something was called or the state changed stays.
+        A turn in which a tool was called or the state changed stays, because that cannot be undone.
         """
         dropped = self.events[since:]
         if any(calls(event.content) or responses(event.content) or event.actions.state_delta for event in dropped):
@@ -99,8 +105,8 @@ class Conversation:
         self.revised = min(self.revised, since)
 
     def correct(self, since: int, heard: str) -> None:
-        """The caller interrupted: of what agents said from event `since` on, only the words of `heard` remain."""
-        left = len(heard.split())
+        """Cut the agents' texts from event `since` on to the words in `heard`, because the caller has interrupted."""
+        left = len(heard.split())  # words of `heard` that no event has used up yet
         said = [event for event in self.events[since:] if event.author != USER and texts(event.content)]
         for event in said[-1:]:
             event.interrupted = True

@@ -1,4 +1,4 @@
-"""A tree project as its own code describes it, for `check` and for models."""
+"""The description of a tree project by its own Python, which a worker imports: agents, tools and errors."""
 
 from __future__ import annotations
 
@@ -17,16 +17,19 @@ T = TypeVar("T")
 DESCRIBE_TIMEOUT = 60.0
 """Seconds for a worker to import the project and describe it."""
 AGAIN_SECONDS = 30.0
-"""From one look for servers of tools that are away to the next, which a call that opens begins."""
+"""Seconds between two attempts to reach tool servers that were unreachable; a call that opens starts an attempt."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProjectDescription:
+    """What a worker says of a project after importing it."""
+
     answer: Mapping[str, Any]
+    """The worker's whole answer; its form is the format's."""
     errors: list[Finding]
-    """What is wrong with the project's Python."""
+    """Errors in the project's Python."""
     unreachable: list[Finding]
-    """Sets of tools whose servers are away."""
+    """Toolsets whose servers cannot be reached."""
 
 
 async def describe(
@@ -34,13 +37,13 @@ async def describe(
     on_file: Callable[[str, int], None] | None = None,
     context: Mapping[str, Any] | None = None,
 ) -> ProjectDescription:
-    """Raises `WorkerError`.
+    """Have a worker import the project and describe it. Raises `WorkerError`.
 
-    `on_file` is told of each file before it is run, by workers that run them one by one, and of lines that hang.
+    `on_file` is called with the file and line that workers are about to run, where they run files one by one.
     """
 
     def on_message(message: Mapping[str, Any]) -> None:
-        # What modules print while they are imported is passed over.
+        # Other messages are what modules print while they are imported.
         if on_file is not None and message.get("type") == "describing":
             on_file(str(message["file"]), int(message["line"]))
 
@@ -57,24 +60,27 @@ def _findings(answer: Mapping[str, Any], key: str) -> list[Finding]:
 
 
 class DescribedProject(Generic[T]):
-    """What a project is made of by its description. It opens without the tools of servers that are away; they are
-    looked for again, beside the calls, and the calls that open afterwards have them."""
+    """What is built from a project's description: `T` is the format's tree of agents.
+
+    A project opens without the tools of servers that are unreachable. They are looked for again beside the calls, and
+    calls that open afterwards have them.
+    """
 
     def __init__(
         self, name: str, ask: Callable[[], Awaitable[ProjectDescription]], build: Callable[[Mapping[str, Any]], T]
     ) -> None:
-        """`ask`: raises `WorkerError`."""
+        """`ask` gets the description and may raise `WorkerError`; `build` makes the tree from the worker's answer."""
         self._name = name
         self._ask = ask
         self._build = build
         self._made: T | None = None
         self._one_at_a_time = asyncio.Lock()
         self._look_at: float | None = None
-        """When to look again; None: nothing is away."""
+        """Loop time of the next attempt to reach servers; None: none is unreachable."""
         self._looking: asyncio.Task[None] | None = None
 
     async def get(self) -> T:
-        """Raises `ProjectError` and `WorkerError`, the first time only."""
+        """Return what was built last. Raises `ProjectError` and `WorkerError`, the first time only."""
         async with self._one_at_a_time:
             if self._made is None:
                 self._made = await self._look()

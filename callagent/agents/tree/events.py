@@ -16,22 +16,22 @@ USER = "user"
 
 @dataclass(slots=True)
 class Actions:
-    """What an event does beside what it says."""
+    """What an event does beside its content."""
 
     state_delta: dict[str, Any] = field(default_factory=dict)
     removed: list[str] = field(default_factory=list)
-    """Keys of the state that are gone."""
+    """Keys removed from the state."""
     transfer_to_agent: str | None = None
-    """The newest wish counts; empty: the conversation stays where it is."""
+    """The last one set counts; empty: the conversation stays where it is."""
     escalate: bool = False
     """Ends the loop or the parallel agent that runs its author."""
     skip_summarization: bool = False
     """The model is not asked to put a tool's result into words."""
     other: dict[str, Any] = field(default_factory=dict)
-    """What only one format knows; the tree carries it."""
+    """Actions of one format, which the tree carries without knowing them."""
 
     def take(self, plain: Mapping[str, Any]) -> None:
-        """Merge what project code or a tool did; what was done before stays."""
+        """Merge the actions of project code or of a tool into these."""
         self.state_delta.update(plain.get("state_delta") or {})
         self.removed += plain.get("removed") or []
         if plain.get("transfer_to_agent") is not None:
@@ -43,7 +43,7 @@ class Actions:
             self.other[key] = {**before, **value} if isinstance(before, dict) and isinstance(value, dict) else value
 
     def as_plain(self) -> dict[str, Any]:
-        """Only what is set, and always the state's changes."""
+        """Return the actions that are set, and `state_delta` always."""
         plain: dict[str, Any] = {}
         if self.skip_summarization:
             plain["skip_summarization"] = True
@@ -57,33 +57,35 @@ class Actions:
 
 @dataclass(slots=True)
 class Event:
+    """One entry of a call's history."""
+
     author: str
     """An agent's name, or `user`."""
     content: Content | None = None
     actions: Actions = field(default_factory=Actions)
     branch: str = ""
-    """`parent.child` of every parallel agent around the author; empty outside of them."""
+    """`parent.child` for every parallel agent around the author, joined by dots; empty outside of them."""
     invocation_id: str = ""
-    """The turn it belongs to."""
+    """The turn that it belongs to."""
     id: str = ""
     long_running: tuple[str, ...] = ()
-    """Calls whose true result comes later than the response to them."""
+    """Identifiers of calls whose true result comes in a later turn."""
     error: tuple[str, str] | None = None
-    """Kind and text of what ended the run."""
+    """Kind and text of the error that ended the run."""
     interrupted: bool = False
-    """The caller spoke into it: its text is what was heard."""
+    """The caller interrupted it; its text is what the caller has heard."""
     at: int = 0
-    """Unix seconds; 0: not known."""
+    """Unix time in seconds; 0: unknown."""
 
     @property
     def is_final(self) -> bool:
-        """Whether its author has nothing more to do in this turn."""
+        """Whether the author has nothing more to do in this turn."""
         if self.actions.skip_summarization or self.long_running:
             return True
         return not calls(self.content) and not responses(self.content)
 
     def as_plain(self) -> dict[str, Any]:
-        """For project code and for traces."""
+        """Return the event as project code and recorded traces have it."""
         plain: dict[str, Any] = {"author": self.author}
         if self.content is not None:
             plain["content"] = self.content
@@ -110,7 +112,7 @@ def text_content(role: str, *texts: str) -> Content:
 
 
 def response_part(call: Part, response: Mapping[str, Any]) -> Part:
-    """The answer to a `function_call`."""
+    """Return the response to a `function_call` as a part."""
     return {"function_response": {"id": call["id"], "name": call["name"], "response": dict(response)}}
 
 
@@ -119,7 +121,7 @@ def parts(content: Content | None) -> Sequence[Part]:
 
 
 def texts(content: Content | None) -> list[str]:
-    """The texts meant to be read or spoken; a model's thoughts are not."""
+    """Return the texts that are meant to be spoken; a model's thoughts are not."""
     return [part["text"] for part in parts(content) if part.get("text") and not part.get("thought")]
 
 
@@ -132,7 +134,7 @@ def responses(content: Content | None) -> list[Part]:
 
 
 def as_messages(contents: Sequence[Content]) -> Iterator[Message]:
-    """The contents as a model's messages."""
+    """Yield the contents as messages of the chat protocol that all models share."""
     answered = {response["id"] for content in contents for response in responses(content)}
     for content in contents:
         said, called = "\n".join(texts(content)), calls(content)
@@ -140,7 +142,7 @@ def as_messages(contents: Sequence[Content]) -> Iterator[Message]:
             yield {"role": "tool", "tool_call_id": response["id"], "content": _json(response["response"])}
         if called:
             yield {"role": "assistant", "content": said or None, "tool_calls": [_tool_call(call) for call in called]}
-            # Models insist on an answer to every call.
+            # Models refuse a request in which a tool call has no result.
             for call in called:
                 if call["id"] not in answered:
                     yield {"role": "tool", "tool_call_id": call["id"], "content": '{"status": "pending"}'}
@@ -158,16 +160,16 @@ def _json(value: Any) -> str:
 
 
 class RunFailed(Exception):
-    """The turn is over; the call is not. `kind` is the name of the error as project authors know it."""
+    """The error that ends a turn, but not the call. `kind` is the error's name as project authors know it."""
 
     agent: Node | None = None
-    """Who had the turn."""
+    """The agent that failed."""
     author: str = ""
-    """Whose event it is in the history."""
+    """The author of the failure event in the history."""
 
-    def __init__(self, kind: str, text: str, *, told: bool = False) -> None:
+    def __init__(self, kind: str, text: str, *, recorded: bool = False) -> None:
         super().__init__(f"{kind}: {text}")
         self.kind = kind
         self.text = text
-        self.told = told
-        """The failure is in the history already."""
+        self.recorded = recorded
+        """The history shows the failure already and gets no failure event."""

@@ -1,4 +1,4 @@
-"""An agent with a language model: it asks, carries out what the model calls, and asks again until nothing is called."""
+"""The run of an agent with a language model: ask the model, carry out its tool calls, ask again until it calls none."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from callagent.agents.kernel import SentenceSplitter
 from callagent.agents.tree.events import Actions, Content, Event, RunFailed, calls, responses
 from callagent.agents.tree.nodes import CallbackPoint, LlmNode, ToolKind
 from callagent.agents.tree.request import ModelRequest, build_request
-from callagent.agents.tree.run_context import Outcome, Run, held, raise_error
+from callagent.agents.tree.run_context import Outcome, Run, finish_despite_interruption, raise_error
 from callagent.agents.tree.structured_output import SavedOutput
 from callagent.agents.tree.tool_calls import call_tools, parse_arguments
 from callagent.agents.tree.transfer import transfer_target
@@ -25,22 +25,23 @@ _NO_USAGE = Usage(0, 0)
 
 @dataclass(slots=True)
 class Answer:
-    """What a model has said so far."""
+    """A model's answer as far as it has been streamed."""
 
     requested: float
+    """When the request was sent, in the loop's seconds."""
     parts: list[dict[str, Any]] = field(default_factory=list)
     first_token: float | None = None
     usage: Usage = _NO_USAGE
-    said: bool = False
-    """The caller has heard of it sentence by sentence."""
+    spoken: bool = False
+    """Each sentence is spoken as soon as it is complete."""
     sentences: list[str] = field(default_factory=list)
-    """Those that were said."""
+    """The sentences that were spoken."""
     blank: bool = False
-    """It spoke, without a word."""
+    """The model answered with an empty text, which is an event of its own in the recorded traces."""
     splitter: SentenceSplitter = field(default_factory=SentenceSplitter)
 
-    def take(self, delta: Delta, now: float, new_id: str) -> list[str]:
-        """The sentences that are complete now."""
+    def feed(self, delta: Delta, now: float, new_id: str) -> list[str]:
+        """Take a piece of the stream; return the sentences that it completes."""
         if self.first_token is None and (delta.text or delta.tool_call):
             self.first_token = now
         self.usage = delta.usage or self.usage
@@ -62,13 +63,13 @@ class Answer:
 
     @property
     def calls(self) -> list[dict[str, Any]]:
-        """Name and arguments of what the model asked for."""
-        asked = [part["function_call"] for part in self.parts if "function_call" in part]
-        return [{"name": call["name"], "arguments": call["args"]} for call in asked]
+        """Name and arguments of each tool call."""
+        called = [part["function_call"] for part in self.parts if "function_call" in part]
+        return [{"name": call["name"], "arguments": call["args"]} for call in called]
 
 
 async def run_llm(run: Run, node: LlmNode) -> Outcome:
-    """Raises `RunFailed`."""
+    """Run an agent with a model until it has nothing more to do in this turn. Raises `RunFailed`."""
     if run.speaks and not run.branch and run.conversation.enter(node):
         await run.emit(StepEntered(node.root.name, node.name))
     output = SavedOutput(node)
@@ -83,16 +84,20 @@ async def run_llm(run: Run, node: LlmNode) -> Outcome:
 
 
 async def _step(run: Run, node: LlmNode, output: SavedOutput) -> tuple[Event, bool]:
-    """One answer of the model and what it led to: the last event, and whether a tool has still to answer."""
+    """Ask the model once and carry out its tool calls.
+
+    Returns the last event, and whether a long-running tool has no result yet.
+    """
     request = await _request(run, node)
     for offered in request.tools.values():
+        # The format's own behaviour: the agent fails when it asks the model, not when the project is opened.
         if offered.kind is ToolKind.UNAVAILABLE:
             raise RunFailed("ValueError", offered.description.replace("{model}", run.settings.model_name))
-    _count(run)
+    _count_model_call(run)
     actions = Actions()
     content, said = await _before_model(run, node, request, actions), False
     if content is None:
-        content, said = await _ask(run, node, request, actions)
+        content, said = await _ask_model(run, node, request, actions)
     event = Event(node.name, content, actions)
     called = calls(content)
     long_running = [call["id"] for call in called if (tool := request.tools.get(call["name"])) and tool.long_running]
@@ -101,13 +106,13 @@ async def _step(run: Run, node: LlmNode, output: SavedOutput) -> tuple[Event, bo
     await run.append(event, said=said)
     if not called:
         return event, False
-    answer = await held(run, call_tools(run, node, request.tools, called, output))
+    answer = await finish_despite_interruption(run, call_tools(run, node, request.tools, called, output))
     answered = {each["id"] for each in responses(answer.content)} if answer else set()
     return answer or event, not answered.issuperset(long_running)
 
 
-def _count(run: Run) -> None:
-    """Answers of callbacks count too: they may go on for ever as a model may."""
+def _count_model_call(run: Run) -> None:
+    """Count a request to the model. Answers of callbacks in its place count too: they may go on for ever as well."""
     run.counters.model_calls += 1
     limit = run.settings.max_model_calls
     if run.counters.model_calls > limit:
@@ -117,7 +122,7 @@ def _count(run: Run) -> None:
 async def _request(run: Run, node: LlmNode) -> ModelRequest:
     instruction = None
     if node.instruction is None:
-        answer = await held(run, run.code.instruction(run.invocation(node)))
+        answer = await finish_despite_interruption(run, run.code.instruction(run.invocation(node)))
         raise_error(answer)
         instruction = str(answer.returned or "")
     conversation = run.conversation
@@ -133,10 +138,10 @@ async def _request(run: Run, node: LlmNode) -> ModelRequest:
 
 
 async def _before_model(run: Run, node: LlmNode, request: ModelRequest, actions: Actions) -> Content | None:
-    """What a callback says in the model's place; `partial` words are said before the model's."""
+    """Run the before-model callbacks; return the content that one answers in the model's place, or None."""
     if not node.callbacks.get(CallbackPoint.BEFORE_MODEL):
         return None
-    answer = await held(
+    answer = await finish_despite_interruption(
         run, run.code.callbacks(run.invocation(node), CallbackPoint.BEFORE_MODEL, {"llm_request": request.as_plain()})
     )
     actions.take(answer.actions)
@@ -144,55 +149,58 @@ async def _before_model(run: Run, node: LlmNode, request: ModelRequest, actions:
     if answer.returned and not answer.returned.get("partial"):
         return _with_ids(run, answer.returned)
     if answer.returned:
-        # Said at once, to cover the wait; the model is asked all the same.
+        # A `partial` answer is spoken at once, to cover the wait; the model is asked all the same.
         await run.append(Event(node.name, _with_ids(run, answer.returned)))
-    request.take(answer.subject.get("llm_request") or request.as_plain())
+    request.apply_changes(answer.subject.get("llm_request") or request.as_plain())
     return None
 
 
-async def _ask(run: Run, node: LlmNode, request: ModelRequest, actions: Actions) -> tuple[Content, bool]:
-    """The model's answer, and whether the caller has heard it already."""
+async def _ask_model(run: Run, node: LlmNode, request: ModelRequest, actions: Actions) -> tuple[Content, bool]:
+    """Ask the model and run the after-model callbacks; return the answer and whether it has been spoken already."""
     run.observe(request)
     checked = bool(node.callbacks.get(CallbackPoint.AFTER_MODEL))
     answer = Answer(asyncio.get_running_loop().time())
-    # Branches would speak across each other, and what a callback may replace is not for the caller yet.
-    answer.said = run.speaks and not run.branch and not checked and node.output_schema is None
+    # Parallel branches would speak across each other, and what a callback may replace must not be heard before it has.
+    answer.spoken = run.speaks and not run.branch and not checked and node.output_schema is None
     try:
         await _stream(run, request, answer)
     except AnswerWithheld as error:
-        if answer.said and answer.parts:
-            await _keep_said(run, node, answer, Actions())
-        content = await held(run, run.code.withheld(run.invocation(node)))
+        if answer.spoken and answer.parts:
+            await _append_spoken(run, node, answer, Actions())
+        content = await finish_despite_interruption(run, run.code.withheld(run.invocation(node)))
         if content is None:
             raise RunFailed(type(error).__name__, str(error)) from None
         return _with_ids(run, content), False
     except asyncio.CancelledError:
-        await _keep_said(run, node, answer, actions)
+        # The caller has interrupted. `Conversation.correct` cuts the text to what was heard.
+        await _append_spoken(run, node, answer, actions)
         raise
     except RunFailed:
         if answer.sentences:
-            # What the model began after them was never said.
+            # The sentence that the model had begun after them was never spoken.
             answer.parts = [{"text": " ".join(answer.sentences)}]
-            await _keep_said(run, node, answer, Actions())
+            await _append_spoken(run, node, answer, Actions())
         raise
     if not checked:
-        return answer.content, answer.said
+        return answer.content, answer.spoken
     subject = {"llm_response": {"content": answer.content}}
-    after = await held(run, run.code.callbacks(run.invocation(node), CallbackPoint.AFTER_MODEL, subject))
+    after = await finish_despite_interruption(
+        run, run.code.callbacks(run.invocation(node), CallbackPoint.AFTER_MODEL, subject)
+    )
     actions.take(after.actions)
     raise_error(after)
     changed = (after.subject.get("llm_response") or {}).get("content") or answer.content
     return _with_ids(run, after.returned or changed), False
 
 
-async def _keep_said(run: Run, node: LlmNode, answer: Answer, actions: Actions) -> None:
-    """The caller has heard a part of the answer: it stays in the history."""
-    said = {"role": "model", "parts": [part for part in answer.parts if "text" in part]}
-    await run.append(Event(node.name, said if said["parts"] and answer.said else None, actions), said=True)
+async def _append_spoken(run: Run, node: LlmNode, answer: Answer, actions: Actions) -> None:
+    """Add the text of an unfinished answer, of which the caller has heard a part, to the history."""
+    content = {"role": "model", "parts": [part for part in answer.parts if "text" in part]}
+    await run.append(Event(node.name, content if content["parts"] and answer.spoken else None, actions), said=True)
 
 
 async def _stream(run: Run, request: ModelRequest, answer: Answer) -> None:
-    """Raises `AnswerWithheld`, and `RunFailed` for every other failure of the model."""
+    """Stream the model's answer, speaking its sentences. Raises `AnswerWithheld`, and `RunFailed` for other errors."""
     loop = asyncio.get_running_loop()
     error: ProviderError | None = None
     stream = run.model.stream(
@@ -202,10 +210,10 @@ async def _stream(run: Run, request: ModelRequest, answer: Answer) -> None:
         async with aclosing(cast("Any", stream)) as deltas:
             async for delta in deltas:
                 new_id = f"call-{run.conversation.new_number()}" if delta.tool_call else ""
-                for sentence in answer.take(delta, loop.time(), new_id):
-                    await _say(run, answer, sentence)
+                for sentence in answer.feed(delta, loop.time(), new_id):
+                    await _speak(run, answer, sentence)
         for sentence in answer.splitter.finish():
-            await _say(run, answer, sentence)
+            await _speak(run, answer, sentence)
     except ProviderError as raised:
         error = raised
     text = f"{type(error).__name__}: {error}" if error else None
@@ -218,14 +226,14 @@ async def _stream(run: Run, request: ModelRequest, answer: Answer) -> None:
         raise RunFailed(type(error).__name__, str(error))
 
 
-async def _say(run: Run, answer: Answer, sentence: str) -> None:
-    if answer.said:
+async def _speak(run: Run, answer: Answer, sentence: str) -> None:
+    if answer.spoken:
         answer.sentences.append(sentence)
         await run.say(sentence)
 
 
 def _with_ids(run: Run, content: Mapping[str, Any]) -> Content:
-    """A callback's content; the calls in it get identifiers where they have none."""
+    """Return a callback's content with an identifier in every tool call."""
     made = []
     for part in content.get("parts") or ():
         call = part.get("function_call")

@@ -1,4 +1,4 @@
-"""The agents of a tree, as a project declares them. Shared by all calls; a tree does not change."""
+"""The agents of a tree and their tools, as a project declares them. All calls share them; they do not change."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NO_CALLBACKS: Mapping[CallbackPoint, int] = {}
 
 
 class CallbackPoint(Enum):
-    """Where project code may step in. The value is the name in requests to workers."""
+    """A point of an agent's run at which the project's callbacks are called; the value is its name in messages."""
 
     BEFORE_AGENT = "before_agent"
     AFTER_AGENT = "after_agent"
@@ -25,15 +25,15 @@ class CallbackPoint(Enum):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Node:
-    """One agent. Compared by identity."""
+    """One agent of a tree. Compared by identity."""
 
     name: str
     description: str = ""
     children: tuple[Node, ...] = ()
     callbacks: Mapping[CallbackPoint, int] = field(default_factory=lambda: _NO_CALLBACKS)
-    """How many functions stand at a point; the functions themselves are the worker's."""
+    """The number of functions at each point; the functions themselves are in the worker."""
     code: int = 0
-    """The worker's number of this agent."""
+    """The number by which the worker knows this agent."""
     parent: Node | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -45,12 +45,13 @@ class Node:
         return self if self.parent is None else self.parent.root
 
     def walk(self) -> Iterator[Node]:
-        """This agent and all below it."""
+        """Yield this agent and all agents below it."""
         yield self
         for child in self.children:
             yield from child.walk()
 
     def find(self, name: str) -> Node | None:
+        """Return the agent with this name among this one and all below it."""
         return next((node for node in self.walk() if node.name == name), None)
 
 
@@ -59,11 +60,11 @@ class LlmNode(Node):
     """An agent that asks a language model."""
 
     instruction: str | None = ""
-    """None: project code makes it for every request."""
+    """Text with placeholders (`request.fill_in`); None: project code makes the instruction for every request."""
     static_instruction: str = ""
-    """Sent as it is, first; `instruction` then goes with the caller's words."""
+    """System prompt without placeholders; `instruction` then stands among the contents, before the caller's words."""
     model: str = ""
-    """A provider's model name; empty: the one of the nearest ancestor that has one."""
+    """The project's name of a model; empty: the one of the nearest ancestor that names one."""
     temperature: float | None = None
     max_tokens: int | None = None
     sampling: Mapping[str, Any] = field(default_factory=dict)
@@ -72,13 +73,13 @@ class LlmNode(Node):
     """As `models.protocol.ModelSettings` has it."""
     json_output: bool = False
     output_key: str = ""
-    """The key of the state that takes the final text."""
+    """The key of the state that the agent's final text is written to; empty: none."""
     output_schema: Mapping[str, Any] | None = None
     """JSON schema of the final text."""
     input_schema: Mapping[str, Any] | None = None
     """JSON schema of the arguments when the agent is a tool."""
     has_history: bool = True
-    """False: the model sees only what was said since the agent's turn began."""
+    """False: the model sees only what was said since the agent's turn began (`history.current_contents`)."""
     can_transfer_to_parent: bool = True
     can_transfer_to_peers: bool = True
     tools: tuple[Tool, ...] = ()
@@ -94,19 +95,19 @@ class LlmNode(Node):
 
 
 class SequentialNode(Node):
-    """Its children run one after the other."""
+    """An agent whose children run one after the other."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class LoopNode(Node):
-    """Its children run in rounds until one escalates."""
+    """An agent whose children run in rounds until one escalates."""
 
     max_iterations: int | None = None
-    """None: no limit of its own; zero and less: it runs nothing."""
+    """Rounds; zero or less: none at all. None: `TreeSettings.max_iterations`, and reaching it is an error."""
 
 
 class ParallelNode(Node):
-    """Its children run at the same time and do not see each other's events."""
+    """An agent whose children run at the same time and do not see each other's events."""
 
 
 class CodeNode(Node):
@@ -117,34 +118,38 @@ _NO_ARGUMENTS: Mapping[str, Any] = {"type": "object", "properties": {}}
 
 
 class AddedContent(Enum):
-    """What a tool adds to every request of its agent."""
+    """What a tool adds to every request of its agent: a list of the artifacts, or memories that match."""
 
     ARTIFACTS = "artifacts"
     MEMORIES = "memories"
 
 
 class ToolKind(Enum):
+    """How a tool call is carried out; the value is the name in a project's description."""
+
     CODE = "code"
-    """A function in the call's worker."""
+    """By a function in the call's worker."""
     AGENT = "agent"
-    """An agent with a history of its own; its final text is the result."""
+    """By an agent with a history of its own, whose final text is the result."""
     TRANSFER = "transfer"
     EXIT_LOOP = "exit_loop"
     USER_CHOICE = "user_choice"
     PHONE = "phone"
-    """Hanging up, handing the call over, collecting key presses: see `phone.py`."""
+    """Hang up, hand the call over or collect key presses: see `phone_tools.py`."""
     CLIENT = "client"
-    """Whoever drives the agent carries it out and answers in a turn of its own."""
+    """By the client of a session, which sends the result as a turn of its own."""
     UNSEEN = "unseen"
-    """No tool for the model: what it adds to its agent's requests."""
+    """Not offered to the model: only adds content to its agent's requests."""
     EXAMPLES = "examples"
-    """No tool for the model: a text for its instruction."""
+    """Not offered to the model: only adds a text to its agent's instruction."""
     UNAVAILABLE = "unavailable"
-    """Needs something that is not here; whoever asks the model fails with `description`."""
+    """Needs a service that is not available here: the agent's run fails with `description` as the error."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tool:
+    """One tool of an agent."""
+
     name: str
     kind: ToolKind
     description: str = ""
@@ -153,24 +158,25 @@ class Tool:
     long_running: bool = False
     """Its result is preliminary; the true one comes in a later turn."""
     asynchronous: bool = False
-    """Of code: the model goes on at once and learns the result in a later request."""
+    """`CODE`: the model goes on at once and learns the result in a later request."""
     timeout: float | None = None
-    """Of code: seconds that its call may take; None: as the settings say."""
-    agent: LlmNode | Any = None
-    """Of an agent tool: the agent, which need not be an `LlmNode`."""
+    """`CODE`: seconds that a call may take; None: `TreeSettings.tool_timeout`."""
+    agent: Node | None = None
+    """`AGENT`: the agent."""
     skip_summarization: bool = False
+    """`AGENT`: the caller hears the result as it is; the model does not put it into words."""
     text: str = ""
-    """Of examples, and of tools that explain themselves: it stands at the end of the instruction."""
+    """Appended to the instruction: examples, or the tool's own explanation."""
     adds: AddedContent | None = None
-    """What the call keeps that goes with every request."""
+    """What the tool adds to every request of its agent."""
     remembers: bool = False
-    """A tool that finds memories: the call is remembered when it ends."""
+    """The call goes into the caller's memories when it ends, because this tool searches them."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Of a phone tool: what the project set."""
+    """`PHONE`: the options that the project set."""
 
     @property
     def declaration(self) -> dict[str, Any]:
-        """Name, description and parameters, without what is empty."""
+        """Return name, description and parameters as project code sees them, without empty ones."""
         declared: dict[str, Any] = {"name": self.name}
         if self.description:
             declared["description"] = self.description

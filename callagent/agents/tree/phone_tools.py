@@ -1,4 +1,4 @@
-"""What only an agent on the telephone can do: hang up, hand the call over, collect key presses."""
+"""The tools of an agent on the telephone: hang up, hand the call over, collect key presses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DESCRIPTIONS = {
     COLLECT_DIGITS: "Let the caller enter digits on the telephone's keys. Ask for them in the same answer.",
 }
 HANDOFF_METHODS = ("refer", "invite", "bye")
-"""Ways to hand a call over."""
+"""Ways to hand a call over: see the transfer methods in `ARCHITECTURE.md`."""
 PHONE_TOOL_OPTIONS: Mapping[str, Mapping[str, type]] = {
     HANG_UP: {"description": str},
     HAND_OFF: {"description": str, "destination": str, "method": str, "number": str, "headers": dict},
@@ -30,11 +30,12 @@ PHONE_TOOL_OPTIONS: Mapping[str, Mapping[str, type]] = {
         "is_pii": bool,
     },
 }
-"""What a project may set of each tool."""
+"""The options of each tool that a project may set, and their types."""
 _DIGIT_OPTIONS = ("max_digits", "end_key", "first_digit_timeout", "inter_digit_timeout", "while_speaking", "is_pii")
 
 
 def phone_tool(name: str, options: Mapping[str, Any]) -> Tool:
+    """Make one of the three tools with a project's options."""
     parameters = _REASON if name == HAND_OFF else None
     description = str(options.get("description") or _DESCRIPTIONS[name])
     return Tool(name, ToolKind.PHONE, description, parameters, options=options)

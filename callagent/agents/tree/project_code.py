@@ -1,4 +1,4 @@
-"""What the tree asks of project code, wherever it runs."""
+"""The contract between the tree engine and a project's own code, wherever that code runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """Where in a turn code runs."""
+    """Where in a turn project code runs."""
 
     node: Node
     branch: str
@@ -34,12 +34,13 @@ class CodeCall:
 
 @dataclass(slots=True)
 class CodeAnswer:
-    """What came back. With `error` set, what was done before it stands."""
+    """The result of project code. With `error` set, what the code did before it failed stands."""
 
     returned: Any = None
     subject: Mapping[str, Any] = field(default_factory=dict)
-    """What the code was given, as it left it: arguments of a tool, a model's request."""
+    """The arguments of a callback as the code left them: a tool's arguments, a model's request."""
     actions: Mapping[str, Any] = field(default_factory=dict)
+    """`events.Actions` as plain data."""
     error: tuple[str, str] | None = None
     """Kind and text."""
     duration_ms: float = 0.0
@@ -47,40 +48,41 @@ class CodeAnswer:
 
 
 OnEvent = Callable[[Mapping[str, Any]], Awaitable[None]]
-"""Takes an event of a code agent; it is in the history when the awaitable ends."""
+"""Adds an event of a code agent to the history; done when the awaitable ends."""
 
 RunChild = Callable[["ProjectCode", int], Awaitable[bool]]
-"""Runs the agent of that number for a code agent, with the code it may use meanwhile; whether it escalated."""
+"""Runs the agent with a number for a code agent, using the given project code; returns whether it escalated."""
 
 
 class ProjectCode(Protocol):
-    """One call's project code. It never raises for what the code does.
+    """The project code of one call.
 
-    The conversation's state has changed when an answer comes; whoever asked appends an event that tells so.
+    Its methods never raise an error of the project's code; the answer has it. When an answer comes, the conversation's
+    state has the code's changes already; the caller appends the event that records them.
     """
 
     async def callbacks(self, invocation: Invocation, point: CallbackPoint, subject: Mapping[str, Any]) -> CodeAnswer:
-        """The functions at a point, in order, until one has a result.
+        """Call the functions of a point, in order, until one returns a result.
 
         `subject` has the arguments that the point's functions take beside the context.
         """
 
     async def tools(self, invocation: Invocation, calls: Sequence[CodeCall], *, parallel: bool) -> list[CodeAnswer]:
-        """Tool calls with the tool callbacks around them; one answer each, in order."""
+        """Carry out tool calls with the tool callbacks around them; return one answer each, in order."""
 
     async def withheld(self, invocation: Invocation) -> Content | None:
-        """What is said and called in the place of an answer that the model's provider withheld as not safe.
+        """Return the content in place of an answer that the model's provider withheld as unsafe.
 
         None: the turn fails.
         """
 
     async def instruction(self, invocation: Invocation) -> CodeAnswer:
-        """The instruction of an `LlmNode` that has none of its own."""
+        """Make the instruction of an `LlmNode` that has none of its own."""
 
     async def agent(self, invocation: Invocation, on_event: OnEvent, run_child: RunChild) -> CodeAnswer:
-        """A run of a `CodeNode`."""
+        """Run a `CodeNode`."""
 
     def nested(self, conversation: Conversation) -> ProjectCode:
-        """The same code for an agent that is a tool, with that agent's events and state."""
+        """Return the same code for an agent that runs as a tool, with that agent's history and state."""
 
     async def close(self) -> None: ...

@@ -1,4 +1,4 @@
-"""One request to the language model, as callbacks see and change it."""
+"""The request of an agent to the language model: instruction with its placeholders, history, tools and settings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from callagent.models.protocol import Message, ModelSettings
 _JSON = "The text of your answer is JSON and nothing else."
 _NOT_OFFERED = (ToolKind.EXAMPLES, ToolKind.UNSEEN)
 _BEGIN, _END = "<<<BEGIN_SYSTEM_INSTRUCTION>>>", "<<<END_SYSTEM_INSTRUCTION>>>"
-# The format's own sentences: an instruction that goes with the caller's words must not be taken for them.
+# The sentences below are part of the ADK format, word for word: recorded conversations depend on them. They keep the
+# model from taking an instruction that stands among the caller's words for the caller's words.
 _LABEL = (
     f"The text between {_BEGIN} and {_END} below is your own system instruction for this turn and carries the current "
     "session state. It is addressed to you. Nothing between those two markers was said by the user, so do not answer "
@@ -30,12 +31,14 @@ _LABEL = (
 
 @dataclass(slots=True)
 class ModelRequest:
+    """A request to the model; before-model callbacks see and change it."""
+
     system: str
     contents: list[Content]
     tools: Mapping[str, Tool]
-    """By name; the order is the model's."""
+    """By name, in the order in which the model is offered them."""
     model: str = ""
-    """The project's name of a model; empty: the configured one."""
+    """The model's name in the project; empty: the configured model."""
     temperature: float | None = None
     max_tokens: int | None = None
     sampling: Mapping[str, Any] = field(default_factory=dict)
@@ -49,13 +52,16 @@ class ModelRequest:
         return [*system, *as_messages(self.contents)]
 
     def _form(self) -> str:
-        """What every provider's model understands; switches for JSON do not say of what form, and not all have them."""
+        """Return an instruction for JSON output, or an empty text.
+
+        Providers' own JSON switches are not enough: not all have one, and they do not say which schema.
+        """
         if self.output_schema is not None:
             return f"{_JSON} It follows this JSON schema:\n{json.dumps(self.output_schema, ensure_ascii=False)}"
         return _JSON if self.json_output else ""
 
     def settings(self, models: Mapping[str, str]) -> ModelSettings:
-        """`models`: the project's names of models -> ours."""
+        """Return the settings for the provider; `models` maps the project's model names to configured ones."""
         return ModelSettings(
             models.get(self.model, ""),
             self.temperature,
@@ -66,7 +72,7 @@ class ModelRequest:
         )
 
     def as_plain(self) -> dict[str, Any]:
-        """For `before_model` callbacks."""
+        """Return the request as before-model callbacks see it."""
         return {
             "model": self.model,
             "system_instruction": self.system,
@@ -76,8 +82,8 @@ class ModelRequest:
             "tools": [tool.declaration for tool in self.tools.values()],
         }
 
-    def take(self, changed: Mapping[str, Any]) -> None:
-        """What a callback made of it. Tools can be taken away, not added: nobody could carry them out."""
+    def apply_changes(self, changed: Mapping[str, Any]) -> None:
+        """Take over a callback's changes. Tools can be removed but not added: nobody could carry them out."""
         self.system = str(changed.get("system_instruction") or "")
         self.contents = list(changed.get("contents") or ())
         self.temperature, self.max_tokens = changed.get("temperature"), changed.get("max_output_tokens")
@@ -95,17 +101,26 @@ def build_request(
     storage: CallStorage | None = None,
     said: Content | None = None,
 ) -> ModelRequest:
-    """What the agent would ask now. `instruction`: made by project code, final as it is; None: the agent's own.
-    `said`: the caller's words, by which memories are found.
+    """Build the request that an agent would send now.
 
-    Raises `RunFailed` when a template names what the state does not have.
+    Args:
+        node: the agent.
+        branch: the branch of parallel agents in which it runs; decides which events it sees.
+        events: the call's history.
+        state: the values for the placeholders of the instruction.
+        instruction: an instruction made by project code, used as it is; None: the agent's own.
+        storage: the call's artifacts and memories.
+        said: the caller's words, by which memories are searched.
+
+    Raises:
+        RunFailed: a placeholder names a key that the state does not have.
     """
     kept = storage or CallStorage()
     text = fill_in(node.instruction or "", state, node.name, kept.artifacts) if instruction is None else instruction
     targets = transfer_targets(node)
     tools = {tool.name: tool for tool in node.tools if tool.kind not in _NOT_OFFERED}
     if targets:
-        # First, and in place of one that the project names itself: only the targets may be chosen.
+        # It comes first, and replaces one that the project lists itself, which would not know the allowed targets.
         transfer = transfer_tool(targets)
         tools = {transfer.name: transfer, **{name: tool for name, tool in tools.items() if name != transfer.name}}
     view = contents_for if node.has_history else current_contents
@@ -147,7 +162,7 @@ def _labelled(instruction: str) -> str:
 
 
 def _last_words(contents: Sequence[Content]) -> int:
-    """Where the caller's last run of words begins."""
+    """Return the index at which the caller's last uninterrupted run of texts begins."""
     index = len(contents)
     while index and contents[index - 1].get("role") == "user" and texts(contents[index - 1]):
         index -= 1
@@ -159,9 +174,10 @@ _SCOPES = ("app", "user", "temp")
 
 
 def fill_in(template: str, state: Mapping[str, Any], agent: str, artifacts: Artifacts | None = None) -> str:
-    """The template with its values. `{name?}` may be missing; raises `RunFailed` when `{name}` is.
+    """Replace the placeholders `{name}`, `{scope:name}` and `{artifact.name}` of an instruction by their values.
 
-    What is no name is left as it stands, and so are `${name}` and `\\{name}`.
+    `{name?}` becomes empty when the state has no such key; `{name}` raises `RunFailed`. Braces around something that
+    is not a name stay as they are, and so do `${name}` and `\\{name}`.
     """
 
     def value(found: re.Match[str]) -> str:
@@ -197,9 +213,10 @@ def _artifact(artifacts: Artifacts, name: str, optional: bool, agent: str) -> st
 def tree_places(
     root: Node, state: Mapping[str, Any], instruct: Callable[[LlmNode], str | None] = lambda node: None
 ) -> Iterator[PromptPosition]:
-    """As a call with this state sees them; an instruction that needs more stands there as it is written.
+    """Yield the prompt and tools of every agent that asks a model, as a call with this state would see them.
 
-    `instruct` writes the instruction of an agent whose format does so for each request; None: the agent's own.
+    An instruction whose placeholders need other keys is yielded with its placeholders. `instruct` returns the
+    instruction of agents whose format makes it for each request, and None for all others.
     """
     for node in root.walk():
         if not isinstance(node, LlmNode):

@@ -11,19 +11,27 @@ from callagent.agents.tree.events import Actions, Event, RunFailed
 from callagent.agents.tree.model_turn import run_llm
 from callagent.agents.tree.nodes import CallbackPoint, CodeNode, LlmNode, LoopNode, Node, ParallelNode
 from callagent.agents.tree.project_code import CodeAnswer, ProjectCode
-from callagent.agents.tree.run_context import Outcome, Run, actions_of, has_changes, held, raise_error
+from callagent.agents.tree.run_context import (
+    Outcome,
+    Run,
+    finish_despite_interruption,
+    has_changes,
+    merged_actions,
+    raise_error,
+)
 from callagent.agents.tree.transfer import line_after
 
 
 async def run_agent(run: Run, node: Node) -> bool:
-    """Run an agent with its callbacks, and those it gives the conversation to; whether one escalated.
+    """Run an agent with its callbacks, and then the agents that it transfers to; return whether one escalated.
 
     Raises `RunFailed`.
     """
-    # In a row, not one inside the other: agents may pass the conversation on more often than calls may be nested.
+    # A loop, not recursion: agents may transfer back and forth more often than Python's stack allows.
     finished: list[Node] = []
     outcome = Outcome()
-    line, begun = [node], len(run.conversation.events)
+    # `line` and `events_before` only serve to name the author of a failure event (`_failure_author`).
+    line, events_before = [node], len(run.conversation.events)
     try:
         while not await _agent_callbacks(run, node, CallbackPoint.BEFORE_AGENT):
             outcome = await _run_kind(run, node)
@@ -31,21 +39,24 @@ async def run_agent(run: Run, node: Node) -> bool:
             if outcome.transfer is None:
                 break
             node = outcome.transfer
-            line, begun = line_after(line, node), len(run.conversation.events)
+            line, events_before = line_after(line, node), len(run.conversation.events)
+        # Only an agent that has ended by itself runs its after-agent callbacks. At the top of the tree that is the
+        # last one of the line; in a nested run those before it have waited for it, and follow from the last to the
+        # first. `outcome.transfer` is still set here when a before-agent callback ended the agent transferred to.
         if (outcome.transfer is not None or outcome.waits) and not run.nested:
             finished = []
         for node in reversed(finished):
             await _agent_callbacks(run, node, CallbackPoint.AFTER_AGENT)
     except RunFailed as failure:
-        failure.agent, failure.author = node, _teller(run, line, begun)
+        failure.agent, failure.author = node, _failure_author(run, line, events_before)
         raise
     return outcome.escalated
 
 
-def _teller(run: Run, line: list[Node], begun: int) -> str:
-    """Whose event a failure is: of the agent that had an event since `begun`, else of the one that the failed one is
-    below, as far as it gave the conversation away in this turn."""
-    events = run.conversation.events[begun:]
+def _failure_author(run: Run, line: list[Node], events_before: int) -> str:
+    """Return the author of the failure event: the last agent that emitted an event in this run, or else the agent
+    that transferred to the failing one."""
+    events = run.conversation.events[events_before:]
     return events[-1].author if events else line[-2:][0].name
 
 
@@ -77,7 +88,7 @@ async def _run_loop(run: Run, node: LoopNode) -> bool:
 
 
 async def _run_parallel(run: Run, node: ParallelNode) -> bool:
-    """The first error or escalation of a child ends the others."""
+    """Run all children at the same time; the first one that fails or escalates ends the others."""
     tasks = [asyncio.create_task(run_agent(run.branched(node, child), child)) for child in node.children]
     waiting = set(tasks)
     try:
@@ -94,6 +105,7 @@ async def _run_parallel(run: Run, node: ParallelNode) -> bool:
 
 
 async def _run_code(run: Run, node: CodeNode) -> bool:
+    """Run an agent that is project code; return whether one of its events escalated."""
     escalated = False
 
     async def on_event(plain: Mapping[str, Any]) -> None:
@@ -112,21 +124,23 @@ async def _run_code(run: Run, node: CodeNode) -> bool:
     async def whole() -> CodeAnswer:
         answer = await run.code.agent(run.invocation(node), on_event, run_child)
         if has_changes(answer):
-            await run.append(Event(node.name, None, actions_of(answer)))
+            await run.append(Event(node.name, None, merged_actions(answer)))
         return answer
 
-    raise_error(await held(run, whole()))
+    raise_error(await finish_despite_interruption(run, whole()))
     return escalated
 
 
 async def _agent_callbacks(run: Run, node: Node, point: CallbackPoint) -> bool:
-    """Whether one of them had content; it is in the history then."""
-    return bool(node.callbacks.get(point)) and await held(run, _call_agent_callbacks(run, node, point))
+    """Run an agent's callbacks of a point; return whether one returned content, which is in the history then."""
+    return bool(node.callbacks.get(point)) and await finish_despite_interruption(
+        run, _call_agent_callbacks(run, node, point)
+    )
 
 
 async def _call_agent_callbacks(run: Run, node: Node, point: CallbackPoint) -> bool:
     answer = await run.code.callbacks(run.invocation(node), point, {})
     if answer.returned or has_changes(answer):
-        await run.append(Event(node.name, answer.returned or None, actions_of(answer)))
+        await run.append(Event(node.name, answer.returned or None, merged_actions(answer)))
     raise_error(answer)
     return bool(answer.returned)

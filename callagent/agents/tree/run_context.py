@@ -23,14 +23,14 @@ Ending = Listen | Handoff | HangUp
 
 @dataclass(slots=True)
 class Counters:
-    """Of a turn, shared by the agents that are tools in it."""
+    """Counts of one turn, shared by the agents that run as tools in it."""
 
     model_calls: int = 0
 
 
 @dataclass(slots=True)
 class Run:
-    """What agents of one turn have in common; `branched()` and `nested()` make those of a part of it."""
+    """What the agents of one turn share. `branched()` and `inside()` derive the run of a part of the turn."""
 
     conversation: Conversation
     code: ProjectCode
@@ -40,35 +40,40 @@ class Run:
     invocation_id: str
     user_content: Content | None
     observe: Callable[[ModelRequest], None]
-    """Told of every request to the model."""
-    hold: Callable[[asyncio.Task[Any]], None]
-    """Told of every task that goes on when the turn is interrupted."""
-    leave: Callable[[asyncio.Task[Any]], None]
-    """Told of every task that the next turn does not wait for."""
+    """Called with every request to the model."""
+    finish_first: Callable[[asyncio.Task[Any]], None]
+    """Registers a task that goes on when the turn is interrupted; the next turn waits for it."""
+    run_beside: Callable[[asyncio.Task[Any]], None]
+    """Registers a task that goes on beside the next turns, until the call ends."""
     decide: Callable[[Ending], None]
-    """Told how the turn is to end."""
+    """Called with how the turn is to end."""
     run_agent: Callable[[Run, Node], Awaitable[bool]]
     """`run.run_agent`; a field because tools run agents and agents call tools."""
     branch: str = ""
     speaks: bool = True
-    """False in an agent that is a tool: what it says is a result."""
+    """False in an agent that runs as a tool: its words are the tool's result and not spoken."""
     nested: bool = False
-    """An agent that gives the conversation away goes on, with its callbacks, when the other one has ended."""
+    """An agent that transfers to another one waits for the other's end and then runs its after-agent callbacks.
+
+    Not nested, as at the top of a tree, a transfer ends the transferring agent for good.
+    """
     counters: Counters = field(default_factory=Counters)
 
     def branched(self, parent: Node, child: Node) -> Run:
+        """Return the run of a child of a parallel agent, whose events its siblings do not see."""
         name = f"{parent.name}.{child.name}"
         return replace(self, branch=f"{self.branch}.{name}" if self.branch else name, nested=True)
 
     def inside(self) -> Run:
-        """That of the agents which an agent runs in its own turn."""
+        """Return the run of the children of an agent."""
         return replace(self, nested=True)
 
     def invocation(self, node: Node) -> Invocation:
+        """Return where in the turn project code of this agent runs."""
         return Invocation(node, self.branch, self.invocation_id, self.user_content)
 
     async def append(self, event: Event, *, said: bool = False) -> None:
-        """Into the history, and to the caller unless it was `said` already."""
+        """Add an event to the history and speak its text, unless the caller has heard it already (`said`)."""
         event.branch, event.invocation_id = self.branch, self.invocation_id
         self.conversation.append(event)
         if not said and (event.content or {}).get("role") == "model":
@@ -76,6 +81,7 @@ class Run:
                 await self.say(text)
 
     async def say(self, text: str) -> None:
+        """Speak a text; in an agent that runs as a tool, do nothing."""
         if self.speaks and text.strip():
             await self.emit(Say(text.strip()))
 
@@ -86,19 +92,26 @@ class Outcome:
 
     escalated: bool = False
     transfer: Node | None = None
-    """Who goes on in the same turn."""
+    """The agent that goes on in the same turn."""
     waits: bool = False
-    """It wanted another one to go on, but a tool of the same answer has still to answer; its turn is over as it is."""
+    """The agent transferred, but a long-running tool of the same answer has no result yet.
+
+    The turn ends here; the next one begins at the agent that it transferred to.
+    """
 
 
-async def held(run: Run, coroutine: Coroutine[Any, Any, T]) -> T:
-    """Await what must come to its end although the turn is interrupted."""
+async def finish_despite_interruption(run: Run, coroutine: Coroutine[Any, Any, T]) -> T:
+    """Await a coroutine that must run to its end even when the turn is interrupted.
+
+    An interruption cancels the turn's task. Project code has begun to change the state by then, and the worker's
+    answer must be applied to it: so the coroutine runs in a task of its own, which the next turn waits for.
+    """
     task = asyncio.create_task(coroutine)
-    run.hold(task)
+    run.finish_first(task)
     return await asyncio.shield(task)
 
 
-def actions_of(*answers: CodeAnswer) -> Actions:
+def merged_actions(*answers: CodeAnswer) -> Actions:
     actions = Actions()
     for answer in answers:
         actions.take(answer.actions)
@@ -106,9 +119,11 @@ def actions_of(*answers: CodeAnswer) -> Actions:
 
 
 def raise_error(answer: CodeAnswer) -> None:
+    """Raise `RunFailed` when project code has failed."""
     if answer.error is not None:
         raise RunFailed(*answer.error)
 
 
 def has_changes(answer: CodeAnswer) -> bool:
+    """Return whether project code has changed the state."""
     return bool(answer.actions.get("state_delta") or answer.actions.get("removed"))

@@ -1,4 +1,4 @@
-"""The state of a call: plain data under names with scopes (`user:`, `app:`, `temp:`; none: the call)."""
+"""The state of a call: plain data under keys whose prefix is their scope (`user:`, `app:`, `temp:`; none: the call)."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from callagent.agents.tree.call_storage import Files, Memory
+from callagent.agents.tree.worker_protocol import StateChanges
 
 APP, USER, TEMP = "app:", "user:", "temp:"
 MAX_USERS = 10_000
-"""Callers whose `user:` keys are kept; the one that was silent longest goes first."""
-
+"""Callers whose `user:` keys are kept; the one whose keys have not changed for longest is dropped first."""
 MAX_USERS_WITH_FILES = 100
+"""Callers whose `user:` artifacts are kept."""
 
 
 class State:
-    """What agents of one call share, and what of it the worker does not know yet."""
+    """The state that the agents of one call share, and which of its keys the worker does not know yet."""
 
     def __init__(self, values: Mapping[str, Any] | None = None) -> None:
         self.values: dict[str, Any] = copy.deepcopy(dict(values or {}))
@@ -25,8 +26,8 @@ class State:
         self._unsent_removed: set[str] = set()
 
     def apply(self, delta: Mapping[str, Any], removed: Sequence[str] = ()) -> None:
-        """Set and remove keys; what is as it was need not be told to the worker."""
-        # A copy: whoever holds the delta may go on changing what is in it.
+        """Set and remove keys on the core's side. Values that do not change are not sent to the worker."""
+        # A copy, because the owner of the delta may go on changing the values in it.
         changed = copy.deepcopy({key: value for key, value in delta.items() if not self._has(key, value)})
         gone = [key for key in removed if key in self.values]
         self._set(changed, gone)
@@ -36,24 +37,24 @@ class State:
             self._unsent.pop(key, None)
 
     def take(self, delta: Mapping[str, Any], removed: Sequence[str] = ()) -> None:
-        """As above, but it was the worker who did it."""
+        """Set and remove keys as the worker has done already."""
         self._set(copy.deepcopy(dict(delta)), removed)
 
-    def unsent(self) -> dict[str, Any]:
-        """`{"set", "removed"}` for the worker."""
+    def unsent(self) -> StateChanges:
+        """Return the changes that the worker does not know yet."""
         return {"set": dict(self._unsent), "removed": sorted(self._unsent_removed)}
 
     def sent(self) -> None:
-        """The worker has answered: it knows everything."""
+        """Regard all changes as known to the worker."""
         self._unsent.clear()
         self._unsent_removed.clear()
 
     def unknown(self) -> None:
-        """The worker has been replaced: it is told everything again."""
+        """Regard all keys as unknown to the worker, because it has been replaced."""
         self._unsent = dict(self.values)
 
     def drop_temporary(self) -> None:
-        """The end of a turn."""
+        """Remove the `temp:` keys at the end of a turn."""
         self.apply({}, [key for key in self.values if key.startswith(TEMP)])
 
     def _has(self, key: str, value: Any) -> bool:
@@ -66,7 +67,10 @@ class State:
 
 
 class SharedState:
-    """`app:` keys of a project and `user:` keys of its callers, for the calls of this process."""
+    """What outlives a call: `app:` keys of a project, and `user:` keys, artifacts and memories of its callers.
+
+    It lives in this process only and is gone when the server ends. A caller without a number has nothing kept.
+    """
 
     def __init__(self) -> None:
         self._app: dict[str, Any] = {}
@@ -75,11 +79,11 @@ class SharedState:
         self.memory = Memory()
 
     def files(self, user: str) -> Files:
-        """The caller's artifacts."""
+        """Return the caller's artifacts."""
         return self._files.get(user, {})
 
     def keep_files(self, user: str, files: Files) -> None:
-        """Of a caller who has some now; nobody's are shared with nobody."""
+        """Keep the artifacts of a caller; those of callers without a number are not kept."""
         if not user:
             return
         self._files[user] = files
@@ -88,10 +92,11 @@ class SharedState:
             self._files.popitem(last=False)
 
     def initial(self, user: str) -> dict[str, Any]:
-        """What a call of this caller starts with."""
+        """Return a copy of the keys that a call of this caller starts with."""
         return copy.deepcopy({**self._app, **self._users.get(user, {})})
 
     def take(self, user: str, delta: Mapping[str, Any], removed: Sequence[str]) -> None:
+        """Take over the `app:` and `user:` keys that a call of this caller has changed."""
         for key in removed:
             self._app.pop(key, None)
             self._users.get(user, {}).pop(key, None)
@@ -111,10 +116,11 @@ _NOTHING = object()
 
 
 def merge_changes(before: Mapping[str, Any], changes: Sequence[Change]) -> list[Change]:
-    """The same changes in agreement with each other: who applies them, in any order, has everybody's.
+    """Merge the changes that several pieces of code made side by side, each to its own copy of the state `before`.
 
-    `changes` are in the order in which the code ended: of two that changed the same, at whatever depth of objects, the
-    last one holds.
+    Returns the same changes brought into agreement, so that applying them in any order gives the merged state.
+    `changes` are in the order in which the code ended: where two changed the same value, at whatever depth of nested
+    objects, the last one wins.
     """
     after: Any = before
     for changed, removed in changes:
@@ -128,7 +134,7 @@ def _agreed(after: Mapping[str, Any], keys: Sequence[str]) -> Change:
 
 
 def _merged(before: Any, first: Any, second: Any) -> Any:
-    """`first`, with what `second` changed of what was `before`."""
+    """Return `first` with what `second` changed relative to `before`."""
     if not all(isinstance(each, Mapping) for each in (before, first, second)):
         return second
     merged = {}

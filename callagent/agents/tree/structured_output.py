@@ -1,4 +1,4 @@
-"""What a model returned, measured against a JSON schema: as much as agents rely on."""
+"""Structured output: a model's final text read by a JSON schema, and kept in the state under an `output_key`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NUMBERS = {"integer": int, "number": float}
 
 
 def parse_output(text: str, schema: Mapping[str, Any] | None) -> Any:
-    """A text as it is; with a schema the JSON in it. Raises `RunFailed`."""
+    """Return a text as it is, or with a schema the JSON in it. Raises `RunFailed` when the JSON does not conform."""
     if schema is None:
         return text
     stripped = text.strip().removeprefix("```json").removeprefix("```").removesuffix("```")
@@ -28,9 +28,10 @@ def parse_output(text: str, schema: Mapping[str, Any] | None) -> Any:
 
 
 def conform(value: Any, schema: Mapping[str, Any]) -> Any:
-    """The value as a class with this schema has it: numbers made of digits, defaults filled in, nothing that is null.
+    """Return the value as a pydantic class with this schema would hold it.
 
-    Raises `ValueError` naming what is missing or wrong.
+    Digits become numbers, defaults are filled in, and null values are left out. Only what agents rely on is checked:
+    types, required keys and nested objects. Raises `ValueError` naming what is missing or wrong.
     """
     return _conform(value, schema, schema.get("$defs") or {}, "")
 
@@ -64,19 +65,25 @@ def _object(value: Any, schema: Mapping[str, Any], named: Mapping[str, Any], pla
         given = _conform(value[key], own, named, key) if key in value else own.get("default")
         if given is not None:
             made[key] = given
-    # Schemas of classes have titles; others say nothing of what else may be there.
+    # A schema made from a class has a title and lists every key; others allow further keys.
     return made if "title" in schema else {**value, **made}
 
 
 class SavedOutput:
-    """Of one run of an agent. Without a schema all that it says counts, also the words before a call of a tool."""
+    """The output of one run of an agent, written to the state under its `output_key`.
+
+    Without a schema it is all that the agent says, including the words before a tool call.
+    """
 
     def __init__(self, node: LlmNode) -> None:
         self._node = node
         self._said = ""
 
     def save(self, event: Event) -> None:
-        """Before the event is in the history. Raises `RunFailed` when the text is not what was agreed."""
+        """Add the output to an event's state changes. Raises `RunFailed` when the text violates the output schema.
+
+        It has to be called before the event is added to the history.
+        """
         found = [part["text"] for part in parts(event.content) if "text" in part and not part.get("thought")]
         said = "".join(found)
         if not self._node.output_key or not found or not (said or event.is_final):

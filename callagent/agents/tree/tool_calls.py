@@ -1,4 +1,4 @@
-"""The tools a model called in one answer: who carries them out, with which callbacks, and what they answer."""
+"""Carrying out the tool calls of one model answer: by project code, by another agent, or by the engine itself."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import copy
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,16 +27,16 @@ from callagent.agents.tree.events import (
 from callagent.agents.tree.nodes import CallbackPoint, LlmNode, Node, Tool, ToolKind
 from callagent.agents.tree.phone_tools import phone_ending
 from callagent.agents.tree.project_code import CodeAnswer, CodeCall
-from callagent.agents.tree.run_context import Run, raise_error
+from callagent.agents.tree.run_context import Emit, Run, raise_error
 from callagent.agents.tree.state import TEMP, SharedState, State
 from callagent.agents.tree.structured_output import SavedOutput, conform, parse_output
 
 RUNNING = {"status": "running"}
-"""What the model is told of a call that it does not wait for."""
+"""The preliminary result of an asynchronous tool, which the model does not wait for."""
 
 
 def parse_arguments(text: str) -> dict[str, Any]:
-    """A model's arguments; what is not a JSON object becomes one that the tool will refuse."""
+    """Read a model's arguments; anything but a JSON object becomes an object that the tool will refuse."""
     try:
         value = json.loads(text or "{}")
     except json.JSONDecodeError:
@@ -47,47 +47,51 @@ def parse_arguments(text: str) -> dict[str, Any]:
 async def call_tools(
     run: Run, node: LlmNode, tools: Mapping[str, Tool], called: Sequence[Part], output: SavedOutput
 ) -> Event | None:
-    """Carry out the calls; the event with their responses is in the history then. None: all answer later.
+    """Carry out the calls and add the event with their responses to the history.
 
-    Raises `RunFailed` when project code fails.
+    Returns that event, or None when no call has a response yet. Raises `RunFailed` when project code fails.
     """
-    numbers = {call["id"]: await _started(run, call) for call in called}
+    numbers = {call["id"]: await _report_start(run, call) for call in called}
     later = [call for call in called if _is_asynchronous(tools, call)]
     answers = {call["id"]: CodeAnswer(dict(RUNNING)) for call in later}
-    told = asyncio.Event()
+    responded = asyncio.Event()
     for call in later:
-        run.leave(asyncio.create_task(_answer_later(run, node, tools, call, numbers[call["id"]], told)))
+        run.run_beside(asyncio.create_task(_answer_later(run, node, tools, call, numbers[call["id"]], responded)))
 
-    async def in_code(group: Sequence[CodeCall]) -> None:
-        given = await run.code.tools(run.invocation(node), group, parallel=len(group) > 1)
-        answers.update(zip([each.id for each in group], given, strict=True))
+    async def call_code(group: Sequence[CodeCall]) -> None:
+        answered = await run.code.tools(run.invocation(node), group, parallel=len(group) > 1)
+        answers.update(zip([each.id for each in group], answered, strict=True))
 
-    async def here(call: Part) -> None:
+    async def call_engine(call: Part) -> None:
         try:
-            answers[call["id"]] = await _call_here(run, node, tools, call)
+            answers[call["id"]] = await _call_engine(run, node, tools, call)
         except RunFailed as failure:
             answers[call["id"]] = CodeAnswer(error=(failure.kind, failure.text))
 
-    async def in_order(calls: Sequence[Part]) -> None:
-        # Calls of project code that follow each other run together; what is quickly done keeps its place among them.
+    async def call_in_order(calls: Sequence[Part]) -> None:
+        # Consecutive calls of project code go to the worker in one request; the engine's own tools keep their place
+        # among them, because they see the state that the calls before them have left.
         for is_code, some in itertools.groupby(calls, key=lambda call: _code_call(tools, call) is not None):
             if is_code:
-                await in_code([code for call in some if (code := _code_call(tools, call))])
+                await call_code([code for call in some if (code := _code_call(tools, call))])
             else:
                 for call in some:
-                    await here(call)
+                    await call_engine(call)
 
+    # Agents run beside everything else: they take whole model turns. All calls end before the first failure is
+    # raised, so that the state has what every one of them did.
     for group in _groups(run, [call for call in called if call["id"] not in answers]):
         agents = [call for call in group if _is_agent(tools, call)]
-        await _all([*(here(call) for call in agents), in_order([call for call in group if call not in agents])])
+        others = [call for call in group if call not in agents]
+        await _run_all([*(call_engine(call) for call in agents), call_in_order(others)])
     for call in called:
         if call not in later:
-            await _ended(run, numbers[call["id"]], call, answers[call["id"]])
+            await _report_end(run, numbers[call["id"]], call, answers[call["id"]])
     event, failed = await _response(run, node, tools, called, answers)
     if event.content is not None or any(not key.startswith(TEMP) for key in _changed(event)):
         output.save(event)
         await run.append(event)
-    told.set()
+    responded.set()
     if failed is not None:
         raise_error(failed)
     return event if event.content is not None else None
@@ -106,39 +110,39 @@ def _is_asynchronous(tools: Mapping[str, Tool], call: Part) -> bool:
 
 
 async def _answer_later(
-    run: Run, node: LlmNode, tools: Mapping[str, Tool], call: Part, number: int, told: asyncio.Event
+    run: Run, node: LlmNode, tools: Mapping[str, Tool], call: Part, number: int, responded: asyncio.Event
 ) -> None:
-    """A call that the model does not wait for: its response is in the history when it comes.
+    """Carry out an asynchronous call and add its result to the history whenever it comes.
 
-    `told`: the model's other calls are answered; the true result comes after the preliminary one.
+    `responded` is set once the preliminary result is in the history: the true one has to follow it.
     """
     code_call = _code_call(tools, call)
     assert code_call is not None
     (answer,) = await run.code.tools(run.invocation(node), [code_call], parallel=False)
-    await told.wait()
-    await _ended(run, number, call, answer)
+    await responded.wait()
+    await _report_end(run, number, call, answer)
     response = {"error": ": ".join(answer.error)} if answer.error else as_result(answer.returned)
     actions = Actions()
     actions.take({**answer.actions, "transfer_to_agent": None, "escalate": False, "skip_summarization": False})
-    # Not in the agent's name: it may have given the conversation to another one.
+    # The author is not the agent: the conversation may be with another one by now, and would go back to this one.
     await run.append(Event(USER, {"role": "user", "parts": [response_part(call, response)]}, actions))
 
 
 def _groups(run: Run, called: Sequence[Part]) -> list[Sequence[Part]]:
-    """Calls of one group run at the same time, the groups one after the other."""
+    """Return groups of calls: those of a group run at the same time, the groups one after the other."""
     return [called] if run.settings.parallel_tools else [[call] for call in called]
 
 
 def _code_call(tools: Mapping[str, Tool], call: Part) -> CodeCall | None:
-    """The call as project code takes it; None when it is not project code that carries it out."""
+    """Return the call as project code takes it, or None when the tool is not project code."""
     tool = tools.get(call["name"])
     if tool is None or tool.kind is not ToolKind.CODE:
         return None
     return CodeCall(tool, call["id"], copy.deepcopy(call.get("args") or {}))
 
 
-async def _all(jobs: Sequence[Any]) -> None:
-    """All to their end, then the first failure."""
+async def _run_all(jobs: Sequence[Coroutine[Any, Any, None]]) -> None:
+    """Run all jobs to their end, then raise the first failure."""
     for result in await asyncio.gather(*jobs, return_exceptions=True):
         if isinstance(result, BaseException):
             raise result
@@ -147,35 +151,36 @@ async def _all(jobs: Sequence[Any]) -> None:
 async def _response(
     run: Run, node: LlmNode, tools: Mapping[str, Tool], called: Sequence[Part], answers: Mapping[str, CodeAnswer]
 ) -> tuple[Event, CodeAnswer | None]:
-    """What the calls that were carried out answer, and the first that failed."""
+    """Return the event with the responses to the calls, and the first answer that is a failure."""
     actions = Actions()
     parts = []
     failed = next((answer for call in called if (answer := answers[call["id"]]).error), None)
     for call in called:
         answer = answers[call["id"]]
         if failed is not None and (answer.error or _leads_on(answer)):
-            # What a tool wanted to happen next does not happen; what it did to the state did.
+            # The turn fails: what the tool did to the state stands, what it asked for next is dropped.
             actions.take({key: answer.actions.get(key) for key in ("state_delta", "removed")})
             continue
         tool = tools.get(call["name"])
         if tool is not None and tool.long_running and not answer.returned:
-            # It has not answered yet, so nothing follows from it.
+            # It has no result yet, so there is no response and nothing follows from it.
             actions.take({key: answer.actions.get(key) for key in ("state_delta", "removed")})
             continue
         actions.take(answer.actions)
         parts.append(response_part(call, as_result(answer.returned)))
-        if tool is not None and (shown := _shown(tool, answer)):
-            parts.append({"text": shown})
-            await run.say(shown)
+        if tool is not None and (text := _spoken_result(tool, answer)):
+            parts.append({"text": text})
+            await run.say(text)
     return Event(node.name, {"role": "user", "parts": parts} if parts else None, actions), failed
 
 
 def _leads_on(answer: CodeAnswer) -> bool:
+    """Return whether a tool asked for another agent or for the end of a loop."""
     return bool(answer.actions.get("escalate") or answer.actions.get("transfer_to_agent") is not None)
 
 
-def _shown(tool: Tool, answer: CodeAnswer) -> str:
-    """The result of an agent that nobody puts into words: the caller hears it as it is."""
+def _spoken_result(tool: Tool, answer: CodeAnswer) -> str:
+    """Return the result of an agent tool that skips summarization: the caller hears it as it is."""
     if not tool.skip_summarization or answer.error or answer.returned in (None, "", {"result": None}):
         return ""
     if isinstance(answer.returned, dict) and "error" in answer.returned:
@@ -185,16 +190,17 @@ def _shown(tool: Tool, answer: CodeAnswer) -> str:
 
 
 def as_result(returned: Any) -> dict[str, Any]:
+    """Return a tool's result as the object that a function response needs."""
     return returned if isinstance(returned, dict) else {"result": returned}
 
 
-async def _started(run: Run, call: Part) -> int:
+async def _report_start(run: Run, call: Part) -> int:
     number = run.conversation.new_function()
     await run.emit(FunctionStarted(number, call["name"], dict(call.get("args") or {})))
     return number
 
 
-async def _ended(run: Run, number: int, call: Part, answer: CodeAnswer) -> None:
+async def _report_end(run: Run, number: int, call: Part, answer: CodeAnswer) -> None:
     delta = answer.actions.get("state_delta") or {}
     changes = {"added": {}, "updated": delta, "removed": answer.actions.get("removed") or []} if delta else {}
     await run.emit(
@@ -211,8 +217,8 @@ async def _ended(run: Run, number: int, call: Part, answer: CodeAnswer) -> None:
     )
 
 
-async def _call_here(run: Run, node: LlmNode, tools: Mapping[str, Tool], call: Part) -> CodeAnswer:
-    """A tool that is not project code, with the callbacks around it."""
+async def _call_engine(run: Run, node: LlmNode, tools: Mapping[str, Tool], call: Part) -> CodeAnswer:
+    """Carry out a tool that is not project code, with the agent's tool callbacks around it."""
     started = asyncio.get_running_loop().time()
     tool = tools.get(call["name"])
     described = tool or Tool(call["name"], ToolKind.UNAVAILABLE, "Tool not found")
@@ -239,7 +245,7 @@ async def _callbacks(run: Run, node: LlmNode, point: CallbackPoint, subject: Map
 
 
 def _joined(first: CodeAnswer, second: CodeAnswer) -> CodeAnswer:
-    """The second answer with what the first did before it."""
+    """Return the second answer with the actions and logs of the first before its own."""
     actions = Actions()
     actions.take(first.actions)
     actions.take(second.actions)
@@ -266,7 +272,7 @@ async def _carry_out(run: Run, node: LlmNode, tools: Mapping[str, Tool], tool: T
             await run.say(", ".join(str(option) for option in call["args"]["options"]))
             return CodeAnswer(None, actions={"skip_summarization": True})
         case ToolKind.CLIENT:
-            # The turn is over although nothing may have been said.
+            # The client answers in a turn of its own; without this, a turn without words would get the fallback.
             run.decide(Listen())
             return CodeAnswer(None)
         case ToolKind.AGENT:
@@ -288,15 +294,19 @@ def _missing(tool: Tool, arguments: Mapping[str, Any]) -> str:
 
 
 async def run_agent_tool(run: Run, tool: Tool, arguments: Mapping[str, Any]) -> CodeAnswer:
-    """Raises `RunFailed` when the agent fails."""
+    """Run an agent as a tool and return its last text as the result. Raises `RunFailed` when the agent fails.
+
+    The agent has a history of its own and a copy of the state; its changes to the state become the tool's.
+    """
     node = tool.agent
+    assert node is not None
     try:
-        text = _request(arguments, _input_schema(node))
+        text = _request_text(arguments, _input_schema(node))
     except ValueError as error:
         return CodeAnswer({"error": f"The arguments of `{tool.name}()` are not as declared: {error}."})
     state = State(run.conversation.state.values)
     conversation = Conversation(node, state, SharedState(), "")
-    conversation.count_on(run.conversation)
+    conversation.continue_from(run.conversation)
     content = text_content("user", text)
     conversation.take_caller(content, run.invocation_id)
     code = run.code.nested(conversation)
@@ -322,15 +332,15 @@ async def run_agent_tool(run: Run, tool: Tool, arguments: Mapping[str, Any]) -> 
         if event.author != USER and event.content is not None:
             result, said = "\n".join(texts(event.content)), True
     if pending := _unanswered(conversation):
-        # Its events are gone when the tool has answered: nobody could take the late result.
+        # Its history is dropped when the tool returns, so a result that came later would have nowhere to go.
         result = f"Error: agent '{node.name}' stopped waiting on {', '.join(pending)}, which cannot answer here."
         return CodeAnswer(result, actions=actions)
     actions["skip_summarization"] = tool.skip_summarization
     return CodeAnswer(parse_output(result, _output_schema(node) if said else None), actions=actions)
 
 
-def _request(arguments: Mapping[str, Any], schema: Mapping[str, Any] | None) -> str:
-    """What the agent is told. Raises `ValueError`."""
+def _request_text(arguments: Mapping[str, Any], schema: Mapping[str, Any] | None) -> str:
+    """Return the arguments as the user's words to the agent. Raises `ValueError` when they violate the schema."""
     if schema is not None:
         return json.dumps(conform(dict(arguments), schema), ensure_ascii=False, separators=(",", ":"))
     if "request" in arguments:
@@ -339,28 +349,30 @@ def _request(arguments: Mapping[str, Any], schema: Mapping[str, Any] | None) -> 
 
 
 def _input_schema(node: Node) -> Mapping[str, Any] | None:
-    """That of the agent that begins."""
+    """Return the input schema of the agent that runs first."""
     while not isinstance(node, LlmNode) and node.children:
         node = node.children[0]
     return node.input_schema if isinstance(node, LlmNode) else None
 
 
 def _output_schema(node: Node) -> Mapping[str, Any] | None:
-    """That of the agent that ends."""
+    """Return the output schema of the agent that runs last."""
     while not isinstance(node, LlmNode) and node.children:
         node = node.children[-1]
     return node.output_schema if isinstance(node, LlmNode) else None
 
 
 def _unanswered(conversation: Conversation) -> list[str]:
-    """The tools whose results were to come later, and did not."""
+    """Return the names of the long-running tools that have no result yet."""
     events = conversation.events
     answered = {each["id"] for event in events for each in responses(event.content)}
-    asked = [each for event in events for each in calls(event.content) if each["id"] in event.long_running]
-    return [each["name"] for each in asked if each["id"] not in answered]
+    pending = [each for event in events for each in calls(event.content) if each["id"] in event.long_running]
+    return [each["name"] for each in pending if each["id"] not in answered]
 
 
-def _without_speech(run: Run) -> Any:
+def _without_speech(run: Run) -> Emit:
+    """Return the run's `emit` without speech: an agent tool's words are its result."""
+
     async def emit(action: Action) -> None:
         if not isinstance(action, Say):
             await run.emit(action)

@@ -1,4 +1,4 @@
-"""Who may be given the conversation, and how the model is told."""
+"""Transfers of the conversation between agents: who may receive it, and how the model is told."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from callagent.agents.tree.events import RunFailed
 from callagent.agents.tree.nodes import LlmNode, Node, Tool, ToolKind
 
 TRANSFER = "transfer_to_agent"
-# The sentences below are part of the format: an agent tree was tuned with them.
+# The sentences below are part of the ADK format, word for word: agent trees were tuned with them.
 _DESCRIPTION = """\
 Transfer the query to another agent.
 
@@ -39,7 +39,7 @@ If neither you nor the other agents are best for the question, transfer to your 
 
 
 def transfer_targets(node: LlmNode) -> list[Node]:
-    """Children, then the parent, then the parent's other children, as far as the agent may."""
+    """Return the agents that an agent may transfer to: its children, its parent, its parent's other children."""
     targets = list(node.children)
     parent = node.parent
     if not isinstance(parent, LlmNode):
@@ -52,12 +52,12 @@ def transfer_targets(node: LlmNode) -> list[Node]:
 
 
 def transfer_target(node: LlmNode, name: str, *, nested: bool) -> Node:
-    """The agent that the conversation goes to. Raises `RunFailed` when it may not; the texts are the format's."""
+    """Return the agent of this name. Raises `RunFailed`, with the ADK's own text, when the transfer is not allowed."""
     found = next((each for each in transfer_targets(node) if each.name == name), None)
     if found is None and nested and name == node.name:
         return node
     if found is None:
-        raise RunFailed(*_refusal(node, name, nested), told=True)
+        raise RunFailed(*_refusal(node, name, nested), recorded=True)
     return found
 
 
@@ -101,7 +101,11 @@ def transfer_tool(targets: Sequence[Node]) -> Tool:
 
 
 def line_after(line: Sequence[Node], target: Node) -> list[Node]:
-    """`line`: who gave the conversation to whom below it in this turn, the last one has it. The same with `target`."""
+    """Return the line of agents that lead to the one that has the conversation, after a transfer to `target`.
+
+    `line` holds, for the current turn, each agent that transferred to one below it; its last item has the
+    conversation. A transfer to a peer replaces the last item, one to the parent removes it.
+    """
     source = line[-1]
     if target.parent is source:
         return [*line, target]
@@ -109,7 +113,7 @@ def line_after(line: Sequence[Node], target: Node) -> list[Node]:
 
 
 def keeps_conversation(node: Node) -> bool:
-    """Whether the next turn may begin at this agent: all up to the root could be transferred from."""
+    """Return whether the next turn may begin at this agent: it and all agents above it may transfer to their parent."""
     above: Node | None = node
     while above is not None:
         if not isinstance(above, LlmNode) or not above.can_transfer_to_parent:

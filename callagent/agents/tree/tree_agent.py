@@ -1,4 +1,4 @@
-"""The agent of one call, following a tree."""
+"""The agent of one call that follows a tree, and the queue on which its actions leave the turn."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TreeAgent:
     """Implements `agents.protocol.Agent`."""
 
     nested = False
-    """As `Run` has it: whether agents that give the conversation away wait for the other's end."""
+    """The turns' `Run.nested`: whether agents that transfer the conversation wait for the other one's end."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class TreeAgent:
     ) -> None:
         self.conversation = conversation
         self.failure: RunFailed | None = None
-        """What ended the last turn before its end."""
+        """The error that the last turn failed with."""
         self._name = name
         self._code = code
         self._model = model
@@ -55,13 +55,15 @@ class TreeAgent:
         self._turns = 0
         self._silences = 0
         self._turn_began = 0
-        """Index of the first event that the last turn's agents may have said."""
-        self._decided: list[Ending] = []
-        """How the turn is to end; not empty after a turn that was interrupted."""
-        self._held: set[asyncio.Task[Any]] = set()
-        """What the next turn waits for."""
-        self._left: set[asyncio.Task[Any]] = set()
+        """Index of the first event after the caller's in the last turn."""
+        self._endings: list[Ending] = []
+        """How the turn is to end, as its tools decided; not empty after a turn that was interrupted."""
+        self._unfinished: set[asyncio.Task[Any]] = set()
+        """Tasks of interrupted turns that the next turn waits for (`Run.finish_first`)."""
+        self._beside: set[asyncio.Task[Any]] = set()
+        """Tasks that go on beside the turns (`Run.run_beside`)."""
         self._late: list[FunctionStarted | FunctionEnded] = []
+        """Function events of an interrupted turn, told at the beginning of the next one."""
         self._handoff: dict[str, Any] | None = None
         self._closed = False
 
@@ -82,34 +84,35 @@ class TreeAgent:
         self._late.clear()
         if isinstance(turn, CallerTurn) and turn.reopens and self._turn_began:
             self.conversation.reopen(self._turn_began - 1)
-        content = self._words(turn)
+        content = self._caller_content(turn)
         if self._silences > self._settings.max_silences:
             yield Say(self._settings.hangup_utterance)
             yield HangUp(EndReason.SILENCE)
             return
-        async with aclosing(self._go_on() or self.answer(content)) as actions:
+        async with aclosing(self._pending_ending() or self.answer(content)) as actions:
             async for action in actions:
                 yield action
 
     async def answer(self, content: Content) -> Actions:
-        """One turn on what the caller said, or on late results of long-running tools."""
+        """Run one turn on what the caller said, or on the late result of a long-running tool."""
         invocation_id = f"turn-{self._turns}"
         self.conversation.take_caller(content, invocation_id)
         self._turn_began = len(self.conversation.events)
         self.failure = None
-        self._decided = []
+        self._endings = []
         outbox = ActionQueue()
-        running = asyncio.create_task(self._run(outbox, invocation_id, content, self._decided.append))
+        running = asyncio.create_task(self._run(outbox, invocation_id, content, self._endings.append))
         try:
             async for action in outbox.actions():
                 yield action
             await running
         finally:
+            # Here also when the turn is interrupted: the caller of `answer` closes this generator.
             outbox.close()
             self._late += outbox.late
             outbox.late = self._late
             await self._stop(running)
-        if self.failure is not None or not (outbox.spoke or self._decided):
+        if self.failure is not None or not (outbox.spoke or self._endings):
             yield Say(self._settings.fallback_utterance)
         yield self._ending()
 
@@ -118,7 +121,7 @@ class TreeAgent:
             self.conversation.correct(self._turn_began, text)
 
     def filler_spoken(self, text: str) -> None:
-        """The call's record has it; the model never sees it."""
+        """Do nothing: fillers are in the call's record, and the model never sees them."""
 
     async def end(self, reason: EndReason, attempt: int, headers: Mapping[str, str] = NO_HEADERS) -> bool:
         await self._settle()
@@ -130,7 +133,7 @@ class TreeAgent:
         if self._closed:
             return
         self._closed = True
-        tasks = self._held | self._left
+        tasks = self._unfinished | self._beside
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -145,7 +148,7 @@ class TreeAgent:
             handoff=self._handoff,
         )
 
-    def _words(self, turn: CallerTurn | HandoffFailed) -> Content:
+    def _caller_content(self, turn: CallerTurn | HandoffFailed) -> Content:
         if isinstance(turn, HandoffFailed):
             self._handoff = None
             return text_content("user", f"(The transfer to {turn.destination} did not happen: {turn.reason}.)")
@@ -167,8 +170,8 @@ class TreeAgent:
             invocation_id=invocation_id,
             user_content=content,
             observe=self._observe,
-            hold=lambda task: self._keep(task, self._held),
-            leave=lambda task: self._keep(task, self._left),
+            finish_first=lambda task: self._keep(task, self._unfinished),
+            run_beside=lambda task: self._keep(task, self._beside),
             decide=decide,
             run_agent=run_agent,
             nested=self.nested,
@@ -179,22 +182,23 @@ class TreeAgent:
         except RunFailed as failure:
             self.failure = failure
             log.error("turn_failed", agent=(failure.agent or first).name, kind=failure.kind, error=failure.text)
-            if isinstance(first, LlmNode) and not failure.told:
-                told = Event(failure.author, invocation_id=invocation_id, error=(failure.kind, failure.text))
-                conversation.append(told)
+            if isinstance(first, LlmNode) and not failure.recorded:
+                failed = Event(failure.author, invocation_id=invocation_id, error=(failure.kind, failure.text))
+                conversation.append(failed)
         finally:
             conversation.state.drop_temporary()
             await outbox.finish()
 
-    def _go_on(self) -> Actions | None:
-        """What an interrupted turn had decided and did not come to: hanging up, handing over."""
-        return None if all(isinstance(each, Listen) for each in self._decided) else self._end_turn()
+    def _pending_ending(self) -> Actions | None:
+        """Return the hang-up or handoff that an interrupted turn decided on, or None when it decided on neither."""
+        return None if all(isinstance(each, Listen) for each in self._endings) else self._end_turn()
 
     async def _end_turn(self) -> Actions:
         yield self._ending()
 
     def _ending(self) -> Ending:
-        decided, self._decided = self._decided, []
+        """Return how the turn ends: the first hang-up or handoff, else the last way to listen."""
+        decided, self._endings = self._endings, []
         final = [each for each in decided if not isinstance(each, Listen)]
         ending = final[0] if final else decided[-1] if decided else Listen()
         if isinstance(ending, Handoff):
@@ -205,40 +209,43 @@ class TreeAgent:
         def done(task: asyncio.Task[Any]) -> None:
             tasks.discard(task)
             if not task.cancelled():
-                # Whoever waited may be gone; then nobody else asks for its error.
+                # The task that awaited it may be cancelled: asyncio would log an exception that nobody retrieves.
                 task.exception()
 
         tasks.add(task)
         task.add_done_callback(done)
 
     async def _stop(self, running: asyncio.Task[None]) -> None:
-        """An interrupted turn stops at once; what it holds goes on by itself."""
+        """Cancel an interrupted turn; its unfinished project code goes on by itself."""
         if not running.done():
             running.cancel()
             await asyncio.wait({running})
 
     async def _settle(self) -> None:
-        """Wait for what an interrupted turn left running; bounded by the deadlines of what it does."""
-        while self._held:
-            await asyncio.wait(set(self._held))
+        """Wait for the project code of interrupted turns; its timeouts bound the wait."""
+        while self._unfinished:
+            await asyncio.wait(set(self._unfinished))
 
 
-_AHEAD = 8
-"""Actions that the turn may be ahead of what was taken: words must not be made faster than they can be stopped."""
-_KEPT = 200
+MAX_AHEAD = 8
+"""Actions that the turn may be ahead of the call, so that it does not produce words that an interruption discards."""
+MAX_LATE = 200
+"""Function events kept of an interrupted turn."""
 
 
 class ActionQueue:
-    """Filled by the turn's task, emptied by `actions()`."""
+    """The actions of one turn on their way to the call: filled by the turn's task, emptied by `actions()`."""
 
     def __init__(self) -> None:
-        self._queue: asyncio.Queue[Action | None] = asyncio.Queue(_AHEAD)
+        self._queue: asyncio.Queue[Action | None] = asyncio.Queue(MAX_AHEAD)
         self._closed = False
         self.spoke = False
+        """Whether the turn has said anything."""
         self.late: list[FunctionStarted | FunctionEnded] = []
-        """What nobody has heard of because the turn was interrupted."""
+        """Function events that were not delivered because the turn was interrupted."""
 
     async def put(self, action: Action) -> None:
+        """Hand an action over; wait while the turn is too far ahead."""
         self.spoke = self.spoke or isinstance(action, Say)
         if not self._closed:
             await self._queue.put(action)
@@ -246,20 +253,21 @@ class ActionQueue:
             self._keep(action)
 
     async def finish(self) -> None:
-        """Nothing more will come."""
+        """Let `actions()` end after the actions put so far."""
         if not self._closed:
             await self._queue.put(None)
 
     async def actions(self) -> AsyncIterator[Action]:
+        """Yield the actions until the turn has finished."""
         while (action := await self._queue.get()) is not None:
             yield action
 
     def close(self) -> None:
-        """Nobody takes anything any more. Who waits in `put` goes on."""
+        """Stop delivering. Pending `put()` calls return; undelivered function events are kept in `late`."""
         self._closed = True
         while not self._queue.empty():
             self._keep(self._queue.get_nowait())
 
     def _keep(self, action: Action | None) -> None:
-        if isinstance(action, FunctionStarted | FunctionEnded) and len(self.late) < _KEPT:
+        if isinstance(action, FunctionStarted | FunctionEnded) and len(self.late) < MAX_LATE:
             self.late.append(action)

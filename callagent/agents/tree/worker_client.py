@@ -1,23 +1,4 @@
-"""Project code in the call's worker.
-
-A request is `{"op", "agent", "invocation": {"branch", "invocation_id", "user_content"}, "conversation", "released",
-"state": {"set", "removed"}, "events_from", "events"}` and what the operation needs:
-
-    {"op": "callbacks", "point", "subject"}   → {"answers": [answer]}
-    {"op": "tools", "calls": [{"tool", "id", "args"}], "parallel", "seconds"}  → {"answers": [answer, …]}, one per call,
-                                                                                  in order, after so long at most
-    {"op": "instruction"} and {"op": "agent"} → {"answers": [answer]}
-
-`agent` is the number that the worker gave an agent when it described the project. `conversation` is 0 for the call and
-counts the agents that are tools; `released` lists those that are over. `events` replace what the worker has from
-index `events_from` on. An answer is `{"returned", "subject", "actions": {"state_delta", "removed",
-"transfer_to_agent", "escalate", "skip_summarization", "other"}, "error": None | [kind, text], "duration_ms", "logs"}`.
-
-An agent made of code sends its events as messages `{"type": "event", "event": …, "ask": True}`. To run an agent below
-it, it sends `{"type": "run_agent", "agent": number, "actions": …, "ask": True}`. It gets `{"request": request}` when
-that agent needs code, to be answered by `{"type": "answers", "answers": …, "ask": True}`, and in the end
-`{"error": None | [kind, text], "escalated", "state", "events_from", "events"}`.
-"""
+"""Project code in the call's worker, as the core asks for it. The messages are those of `worker_protocol`."""
 
 from __future__ import annotations
 
@@ -26,7 +7,7 @@ import copy
 import itertools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from callagent.agents.tree.call_storage import STORAGE_REQUEST
 from callagent.agents.tree.conversation import Conversation
@@ -34,40 +15,55 @@ from callagent.agents.tree.events import Content, RunFailed
 from callagent.agents.tree.nodes import CallbackPoint
 from callagent.agents.tree.project_code import CodeAnswer, CodeCall, Invocation, OnEvent, RunChild
 from callagent.agents.tree.state import merge_changes
+from callagent.agents.tree.worker_protocol import (
+    CALL,
+    ActionsMessage,
+    Answer,
+    CallbacksRequest,
+    ChildRequest,
+    ChildResult,
+    ConversationUpdate,
+    InvocationMessage,
+    Operation,
+    ToolCallMessage,
+    ToolsRequest,
+    WorkerRequest,
+)
 from callagent.errors import WorkerDied, WorkerError
 from callagent.log import get_logger
 from callagent.workers.protocol import Lease, Plain
 
 log = get_logger(__name__)
 MAX_LOGS = 200
-W = TypeVar("W", bound="WorkerClient")
-OnAsked = Callable[[Plain], Awaitable[Any]]
-Spare = Callable[[], Awaitable[Lease]]
-"""Another worker of the same call; raises `WorkerError`."""
-MAX_APART = 4
+"""Log lines kept of one request; further ones are dropped."""
+MAX_SPARE_WORKERS = 4
 """Tools of one call that run at the same time in workers of their own."""
+C = TypeVar("C", bound="WorkerClient")
+OnMessage = Callable[[Plain], Awaitable[Any]]
+LeaseSpare = Callable[[], Awaitable[Lease]]
+"""Lease another worker for the same call. Raises `WorkerError`."""
 
 
 @dataclass(slots=True)
 class _Worker:
-    """What the conversations of one call share."""
+    """The worker of one call, shared by the call's conversation and those of agents that run as tools."""
 
     lease: Lease
     timeout: float
     agent_timeout: float
-    spare: Spare | None = None
-    side_by_side: bool = False
+    lease_spare: LeaseSpare | None = None
+    parallel_in_spares: bool = False
     tool_timeout: float | None = None
-    apart: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_APART))
+    spares: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_SPARE_WORKERS))
     one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
-    numbers: itertools.count[int] = field(default_factory=itertools.count)
+    numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(CALL))
     released: list[int] = field(default_factory=list)
     replaced: int = 0
-    """How often the process was replaced; a conversation that knows less tells everything again."""
+    """How often the process was replaced; a conversation that has seen fewer replacements sends everything again."""
 
 
 class WorkerClient:
-    """Implements `project_code.ProjectCode`."""
+    """Implements `project_code.ProjectCode` by requests to a worker."""
 
     def __init__(
         self,
@@ -75,27 +71,35 @@ class WorkerClient:
         conversation: Conversation,
         timeout: float,
         agent_timeout: float,
-        spare: Spare | None = None,
+        lease_spare: LeaseSpare | None = None,
         *,
-        side_by_side: bool = False,
+        parallel_in_spares: bool = False,
         tool_timeout: float | None = None,
     ) -> None:
-        """`spare`: who carries out tools that the model does not wait for; None: the same worker, in its turn.
+        """Make the client of a call's worker.
 
-        `tool_timeout`: for tools that have none of their own; None: `timeout`.
-        `side_by_side`: tools of one answer of the model run in spare workers too, each from the same state.
+        Args:
+            lease: the call's worker; `close()` of this client gives it back.
+            conversation: the call's events and state, which the client keeps in step with the worker's.
+            timeout: seconds for a request.
+            agent_timeout: seconds for a run of an agent that is project code.
+            lease_spare: leases workers for tools that the model does not wait for; without it they run in the
+                call's worker, one after the other.
+            parallel_in_spares: tools of one model answer run in spare workers, each from the same state.
+            tool_timeout: seconds for tools that declare no timeout; None: `timeout`.
         """
-        self._begin(_Worker(lease, timeout, agent_timeout, spare, side_by_side, tool_timeout), conversation)
+        worker = _Worker(lease, timeout, agent_timeout, lease_spare, parallel_in_spares, tool_timeout)
+        self._attach(worker, conversation)
 
     def nested(self, conversation: Conversation) -> WorkerClient:
         return self._copy(WorkerClient, conversation)
 
-    def _copy(self, kind: type[W], conversation: Conversation) -> W:
+    def _copy(self, kind: type[C], conversation: Conversation) -> C:
         inner = object.__new__(kind)
-        inner._begin(self._worker, conversation)
+        inner._attach(self._worker, conversation)
         return inner
 
-    def _begin(self, worker: _Worker, conversation: Conversation) -> None:
+    def _attach(self, worker: _Worker, conversation: Conversation) -> None:
         self._worker = worker
         self._conversation = conversation
         self._number = next(worker.numbers)
@@ -103,34 +107,41 @@ class WorkerClient:
         self._one_at_a_time = worker.one_at_a_time
 
     async def callbacks(self, invocation: Invocation, point: CallbackPoint, subject: Mapping[str, Any]) -> CodeAnswer:
-        request = {"op": "callbacks", "point": point.value, "subject": dict(subject)}
+        request: CallbacksRequest = {"op": "callbacks", "point": point.value, "subject": dict(subject)}
         return (await self._ask(invocation, request, 1))[0]
 
     async def tools(self, invocation: Invocation, calls: Sequence[CodeCall], *, parallel: bool) -> list[CodeAnswer]:
-        """Side by side; else those that may take equally long together, as a deadline ends all that its worker runs."""
-        spare = self._worker.spare
-        if spare is not None and parallel and len(calls) > 1 and self._worker.side_by_side:
-            alone = [self._request([call], self._seconds(call), parallel=False) for call in calls]
-            return await self._side_by_side(spare, invocation, alone)
-        answers: dict[int, CodeAnswer] = {}
-        for seconds in dict.fromkeys(map(self._seconds, calls)):
-            places = [place for place, call in enumerate(calls) if self._seconds(call) == seconds]
-            group = [calls[place] for place in places]
-            request = self._request(group, seconds, parallel=parallel)
-            if spare is not None and all(call.tool.asynchronous for call in group):
-                given = await self._apart(spare, invocation, request)
-            else:
-                given = await self._ask(invocation, request, len(group))
-            answers.update(zip(places, given, strict=True))
-        return [answers[place] for place in range(len(calls))]
+        """Run tool calls concurrently in spare workers where that is allowed, else in the call's worker.
 
-    def _seconds(self, call: CodeCall) -> float:
+        In the call's worker, calls are grouped by timeout: a timeout kills the whole worker, so a call must not be
+        killed by the shorter timeout of another one.
+        """
+        lease_spare = self._worker.lease_spare
+        if lease_spare is not None and parallel and len(calls) > 1 and self._worker.parallel_in_spares:
+            single = [self._tools_request([call], self._timeout_of(call), parallel=False) for call in calls]
+            return await self._run_side_by_side(lease_spare, invocation, single)
+        answers: dict[int, CodeAnswer] = {}
+        for seconds in dict.fromkeys(map(self._timeout_of, calls)):
+            indices = [index for index, call in enumerate(calls) if self._timeout_of(call) == seconds]
+            group = [calls[index] for index in indices]
+            request = self._tools_request(group, seconds, parallel=parallel)
+            if lease_spare is not None and all(call.tool.asynchronous for call in group):
+                answered = await self._run_in_spare(lease_spare, invocation, request)
+            else:
+                answered = await self._ask(invocation, request, len(group))
+            answers.update(zip(indices, answered, strict=True))
+        return [answers[index] for index in range(len(calls))]
+
+    def _timeout_of(self, call: CodeCall) -> float:
         return call.tool.timeout or self._worker.tool_timeout or self._worker.timeout
 
-    def _request(self, calls: Sequence[CodeCall], seconds: float, *, parallel: bool) -> Plain:
+    def _tools_request(self, calls: Sequence[CodeCall], seconds: float, *, parallel: bool) -> ToolsRequest:
+        # Project code gets secure digits in clear; everything that comes back has them concealed again.
         reveal = self._conversation.vault.reveal
-        plain = [{"tool": call.tool.name, "id": call.id, "args": reveal(dict(call.arguments))} for call in calls]
-        return {"op": "tools", "calls": plain, "parallel": parallel, "seconds": seconds}
+        messages: list[ToolCallMessage] = [
+            {"tool": call.tool.name, "id": call.id, "args": reveal(dict(call.arguments))} for call in calls
+        ]
+        return {"op": "tools", "calls": messages, "parallel": parallel, "seconds": seconds}
 
     async def withheld(self, invocation: Invocation) -> Content | None:
         return None
@@ -144,13 +155,13 @@ class WorkerClient:
         async def on_message(message: Plain) -> Any:
             match message["type"]:
                 case "event":
-                    self.take(message["event"].get("actions") or {})
+                    self.follow(cast("ActionsMessage", message["event"].get("actions") or {}))
                     return await on_event(message["event"])
                 case "run_agent":
-                    self.take(message.get("actions") or {})
-                    return await nested_run.begin(int(message["agent"]))
+                    self.follow(cast("ActionsMessage", message.get("actions") or {}))
+                    return await nested_run.start(int(message["agent"]))
                 case "answers":
-                    return await nested_run.go_on(message["answers"])
+                    return await nested_run.resume(message["answers"])
 
         try:
             return (await self._ask(invocation, {"op": "agent"}, 1, on_message))[0]
@@ -158,91 +169,104 @@ class WorkerClient:
             await nested_run.close()
 
     async def close(self) -> None:
-        if self._number == 0:
+        """Give the worker back; of an agent that ran as a tool, only have the worker drop its conversation."""
+        if self._number == CALL:
             await self._worker.lease.close()
         else:
             self._worker.released.append(self._number)
 
-    def news(self) -> Plain:
-        """What the worker does not know yet of state and events; it knows it when it has this."""
+    def take_update(self) -> ConversationUpdate:
+        """Return what the worker does not know yet, and regard it as known."""
         conversation = self._conversation
-        told = {
+        update: ConversationUpdate = {
             "state": conversation.state.unsent(),
             "events_from": conversation.revised,
             "events": [event.as_plain() for event in conversation.events[conversation.revised :]],
         }
         conversation.state.sent()
         conversation.revised = len(conversation.events)
-        return told
+        return update
 
-    def take(self, actions: Mapping[str, Any]) -> None:
-        """The state follows the worker's."""
+    def follow(self, actions: ActionsMessage) -> None:
+        """Apply to the conversation's state what code in the worker did to its own."""
         self._conversation.state.take(actions.get("state_delta") or {}, actions.get("removed") or ())
 
     async def _ask(
-        self, invocation: Invocation, request: Plain, answers: int, on_asked: OnAsked | None = None
+        self, invocation: Invocation, operation: Operation, answers: int, on_question: OnMessage | None = None
     ) -> list[CodeAnswer]:
+        """Send a request to the call's worker. When the worker fails, all `answers` are that failure."""
         logs: list[Mapping[str, Any]] = []
-
         conceal = self._conversation.vault.conceal
 
         async def on_message(message: Plain) -> Any:
             message = conceal(message)
             if message.get("ask") and message.get("type") == STORAGE_REQUEST:
                 return self._conversation.storage.answer(message, self._conversation.events, conceal)
-            if message.get("ask") and on_asked is not None:
-                return await on_asked(message)
-            if len(logs) < MAX_LOGS:
-                logs.append({key: value for key, value in message.items() if key != "ask"})
+            if message.get("ask") and on_question is not None:
+                return await on_question(message)
+            _keep_log(logs, message)
             return None
 
         async with self._one_at_a_time:
             try:
-                given = await self._send(self._with_news(invocation, request), on_message)
+                answered = await self._send(self._complete(invocation, operation), on_message)
             except WorkerError as error:
+                # The lease starts a new process from the last checkpoint: it has to be told everything again.
                 self._worker.replaced += 1
-                return self._failed(invocation, request, error, logs, answers)
-            return [self._answer(conceal(plain), logs) for plain in given]
+                return self._failures(invocation, operation, error, logs, answers)
+            return [self._follow_answer(conceal(answer), logs) for answer in answered]
 
-    async def _apart(self, spare: Spare, invocation: Invocation, request: Plain) -> list[CodeAnswer]:
-        """In a worker of its own, which knows what is known now; the call's goes on meanwhile."""
+    async def _run_in_spare(
+        self, lease_spare: LeaseSpare, invocation: Invocation, operation: ToolsRequest
+    ) -> list[CodeAnswer]:
+        """Run tool calls in a worker of their own, which knows the state of this moment.
+
+        The call's worker stays free. The answers are not applied to the conversation: the caller does that.
+        """
         logs: list[Mapping[str, Any]] = []
         conceal = self._conversation.vault.conceal
 
         async def on_message(message: Plain) -> None:
-            if len(logs) < MAX_LOGS:
-                logs.append({key: value for key, value in conceal(message).items() if key != "ask"})
+            _keep_log(logs, conceal(message))
 
         conversation = self._conversation
-        known = {
+        request = {
+            **operation,
+            "agent": invocation.node.code,
+            "invocation": _as_message(invocation),
             "state": {"set": dict(conversation.state.values), "removed": []},
             "events_from": 0,
             "events": [event.as_plain() for event in conversation.events],
+            "conversation": CALL,
+            "released": [],
         }
         try:
-            async with self._worker.apart:
-                lease = await spare()
+            async with self._worker.spares:
+                lease = await lease_spare()
                 try:
-                    whole = {**request, **self._place(invocation), **known, "conversation": 0, "released": []}
-                    data = await lease.run(whole, timeout=request["seconds"], on_message=on_message)
+                    data = await lease.run(request, timeout=operation["seconds"], on_message=on_message)
                 finally:
                     await lease.close()
         except WorkerError as error:
-            return self._failed(invocation, request, error, logs, len(request["calls"]))
-        return [self._told(conceal(plain), logs) for plain in data["answers"]]
+            return self._failures(invocation, operation, error, logs, len(operation["calls"]))
+        return [_code_answer(conceal(answer), logs) for answer in data["answers"]]
 
-    async def _side_by_side(self, spare: Spare, invocation: Invocation, requests: Sequence[Plain]) -> list[CodeAnswer]:
-        """The first in the call's worker, the others each in one of its own, all from the same beginning.
+    async def _run_side_by_side(
+        self, lease_spare: LeaseSpare, invocation: Invocation, requests: Sequence[ToolsRequest]
+    ) -> list[CodeAnswer]:
+        """Run the first request in the call's worker and each other one in a spare, all from the same state.
 
-        What they did to the state is in agreement when they have all ended.
+        When all have ended, their state changes are merged and applied in the order in which the calls ended.
         """
         state = self._conversation.state
         before = copy.deepcopy(state.values)
         ended: list[CodeAnswer] = []
 
-        async def run(request: Plain) -> CodeAnswer:
-            first = request is requests[0]
-            (answer,) = await (self._ask(invocation, request, 1) if first else self._apart(spare, invocation, request))
+        async def run(request: ToolsRequest) -> CodeAnswer:
+            if request is requests[0]:
+                (answer,) = await self._ask(invocation, request, 1)
+            else:
+                (answer,) = await self._run_in_spare(lease_spare, invocation, request)
             ended.append(answer)
             return answer
 
@@ -253,77 +277,60 @@ class WorkerClient:
             state.apply(changed, removed)
         return answers
 
-    async def _send(self, request: Plain, on_message: OnAsked) -> list[Plain]:
-        """The answers. Raises `WorkerError`."""
+    async def _send(self, request: WorkerRequest, on_message: OnMessage) -> list[Answer]:
+        """Send a request and return its answers. Raises `WorkerError`."""
         worker = self._worker
         timeout = worker.agent_timeout if request["op"] == "agent" else request.get("seconds") or worker.timeout
-        data = await worker.lease.run(request, timeout=timeout, on_message=on_message)
+        data = await worker.lease.run(dict(request), timeout=timeout, on_message=on_message)
+        # Only now is it certain that the worker has heard of the conversations that are over.
         worker.released = [each for each in worker.released if each not in request["released"]]
-        answers: list[Plain] = data["answers"]
+        answers: list[Answer] = data["answers"]
         return answers
 
-    def _with_news(self, invocation: Invocation, request: Plain) -> Plain:
+    def _complete(self, invocation: Invocation, operation: Operation) -> WorkerRequest:
+        """Add to an operation where it runs and what the worker does not know yet."""
         conversation = self._conversation
         if self._replaced != self._worker.replaced:
             self._replaced = self._worker.replaced
             conversation.state.unknown()
             conversation.revised = 0
-        return {
-            **request,
-            **self._place(invocation),
+        request = {
+            **operation,
+            "agent": invocation.node.code,
+            "invocation": _as_message(invocation),
             "conversation": self._number,
             "released": list(self._worker.released),
-            **self.news(),
+            **self.take_update(),
         }
+        return cast("WorkerRequest", request)
 
-    def _place(self, invocation: Invocation) -> Plain:
-        return {
-            "agent": invocation.node.code,
-            "invocation": {
-                "branch": invocation.branch,
-                "invocation_id": invocation.invocation_id,
-                "user_content": invocation.user_content,
-            },
-        }
+    def _follow_answer(self, answer: Answer, logs: Sequence[Mapping[str, Any]]) -> CodeAnswer:
+        self.follow(answer.get("actions") or {})
+        return _code_answer(answer, logs)
 
-    def _answer(self, plain: Mapping[str, Any], logs: Sequence[Mapping[str, Any]]) -> CodeAnswer:
-        self.take(plain.get("actions") or {})
-        return self._told(plain, logs)
-
-    def _failed(
+    def _failures(
         self,
         invocation: Invocation,
-        request: Plain,
+        operation: Operation,
         error: WorkerError,
         logs: Sequence[Mapping[str, Any]],
         answers: int,
     ) -> list[CodeAnswer]:
-        """Of a request that the worker did not answer."""
+        """Return the answers to a request that the worker did not answer."""
         text = self._conversation.vault.conceal(str(error))
-        log.warning("project_code_failed", op=request["op"], agent=invocation.node.name, error=text)
+        log.warning("project_code_failed", op=operation["op"], agent=invocation.node.name, error=text)
         return [CodeAnswer(error=(type(error).__name__, text), logs=logs) for _ in range(answers)]
-
-    def _told(self, plain: Mapping[str, Any], logs: Sequence[Mapping[str, Any]]) -> CodeAnswer:
-        actions = plain.get("actions") or {}
-        error = plain.get("error")
-        if error:
-            log.warning("project_code_raised", kind=error[0], error=error[1], traceback=plain.get("traceback"))
-        return CodeAnswer(
-            returned=plain.get("returned"),
-            subject=plain.get("subject") or {},
-            actions=actions,
-            error=(str(error[0]), str(error[1])) if error else None,
-            duration_ms=float(plain.get("duration_ms") or 0.0),
-            logs=logs,
-        )
 
 
 class _NestedClient(WorkerClient):
-    """The code of agents that a code agent runs: the worker is busy with that one and works requests off in between."""
+    """The project code of agents that a code agent runs.
+
+    The worker is busy with the code agent, which handles their requests while it waits for them.
+    """
 
     _nested_run: NestedAgentRun
 
-    def inside(self, nested_run: NestedAgentRun) -> None:
+    def run_within(self, nested_run: NestedAgentRun) -> None:
         self._nested_run = nested_run
         self._one_at_a_time = asyncio.Lock()
 
@@ -332,46 +339,52 @@ class _NestedClient(WorkerClient):
         inner._nested_run, inner._one_at_a_time = self._nested_run, self._one_at_a_time
         return inner
 
-    async def _send(self, request: Plain, on_message: OnAsked) -> list[Plain]:
+    async def _send(self, request: WorkerRequest, on_message: OnMessage) -> list[Answer]:
         return await self._nested_run.ask(request)
 
 
 class NestedAgentRun:
-    """A code agent lets another agent run and waits for it."""
+    """A run of an agent below a code agent, while the code agent waits in the worker.
+
+    Both sides take turns over the code agent's questions: `start()` and `resume()` return the next request for
+    project code of the agent that runs, or its result once it has ended.
+    """
 
     def __init__(self, code: WorkerClient, run_child: RunChild) -> None:
         self._code = code
         self._run_child = run_child
         self._child: asyncio.Task[bool] | None = None
-        self._requests: asyncio.Queue[tuple[Plain, asyncio.Future[list[Plain]]]] = asyncio.Queue(1)
-        self._open: asyncio.Future[list[Plain]] | None = None
+        self._requests: asyncio.Queue[tuple[WorkerRequest, asyncio.Future[list[Answer]]]] = asyncio.Queue(1)
+        self._unanswered: asyncio.Future[list[Answer]] | None = None
         self._closed = False
 
-    async def begin(self, number: int) -> Plain:
+    async def start(self, agent: int) -> ChildRequest | ChildResult:
+        """Start the agent with this number."""
         inside = self._code._copy(_NestedClient, self._code._conversation)
-        # The same conversation: the worker knows it by the same number.
+        # The same conversation, which the worker knows by the number of the code agent's client.
         inside._number = self._code._number
-        inside.inside(self)
-        self._child = asyncio.create_task(self._as_bool(self._run_child(inside, number)))
+        inside.run_within(self)
+        self._child = asyncio.create_task(self._run(inside, agent))
         return await self._next()
 
-    async def go_on(self, answers: list[Plain]) -> Plain:
-        if self._open is not None and not self._open.done():
-            self._open.set_result(answers)
+    async def resume(self, answers: list[Answer]) -> ChildRequest | ChildResult:
+        """Hand the answers to the last request on."""
+        if self._unanswered is not None and not self._unanswered.done():
+            self._unanswered.set_result(answers)
         return await self._next()
 
-    async def ask(self, request: Plain) -> list[Plain]:
-        """A request of the agent that runs; answered by the worker in between."""
+    async def ask(self, request: WorkerRequest) -> list[Answer]:
+        """Wait until the worker has answered a request of the agent that runs. Raises `WorkerDied`."""
         if self._closed:
             raise WorkerDied("the agent that ran this one has ended")
-        answered: asyncio.Future[list[Plain]] = asyncio.get_running_loop().create_future()
+        answered: asyncio.Future[list[Answer]] = asyncio.get_running_loop().create_future()
         await self._requests.put((request, answered))
         return await answered
 
     async def close(self) -> None:
-        """The code agent is done or its worker is gone: nobody answers any more."""
+        """End the agent that still runs: the code agent is done or its worker is gone, so nobody answers any more."""
         self._closed = True
-        waiting = [self._open] if self._open is not None else []
+        waiting = [self._unanswered] if self._unanswered is not None else []
         while not self._requests.empty():
             waiting.append(self._requests.get_nowait()[1])
         for answered in waiting:
@@ -381,21 +394,47 @@ class NestedAgentRun:
             self._child.cancel()
             await asyncio.wait({self._child})
 
-    async def _next(self) -> Plain:
+    async def _run(self, code: WorkerClient, agent: int) -> bool:
+        return await self._run_child(code, agent)
+
+    async def _next(self) -> ChildRequest | ChildResult:
         assert self._child is not None
-        asked = asyncio.create_task(self._requests.get())
-        await asyncio.wait({self._child, asked}, return_when=asyncio.FIRST_COMPLETED)
-        if asked.done():
-            request, self._open = asked.result()
+        requested = asyncio.create_task(self._requests.get())
+        await asyncio.wait({self._child, requested}, return_when=asyncio.FIRST_COMPLETED)
+        if requested.done():
+            request, self._unanswered = requested.result()
             return {"request": request}
-        asked.cancel()
+        requested.cancel()
         error = self._child.exception()
         if error is not None and not isinstance(error, RunFailed):
             raise error
         escalated = error is None and self._child.result()
         failed = None if error is None else [error.kind, error.text]
-        return {"error": failed, "escalated": escalated, **self._code.news()}
+        return {"error": failed, "escalated": escalated, **self._code.take_update()}
 
-    @staticmethod
-    async def _as_bool(running: Awaitable[bool]) -> bool:
-        return await running
+
+def _as_message(invocation: Invocation) -> InvocationMessage:
+    return {
+        "branch": invocation.branch,
+        "invocation_id": invocation.invocation_id,
+        "user_content": invocation.user_content,
+    }
+
+
+def _keep_log(logs: list[Mapping[str, Any]], message: Plain) -> None:
+    if len(logs) < MAX_LOGS:
+        logs.append({key: value for key, value in message.items() if key != "ask"})
+
+
+def _code_answer(answer: Answer, logs: Sequence[Mapping[str, Any]]) -> CodeAnswer:
+    error = answer.get("error")
+    if error:
+        log.warning("project_code_raised", kind=error[0], error=error[1], traceback=answer.get("traceback"))
+    return CodeAnswer(
+        returned=answer.get("returned"),
+        subject=answer.get("subject") or {},
+        actions=cast("Mapping[str, Any]", answer.get("actions") or {}),
+        error=(str(error[0]), str(error[1])) if error else None,
+        duration_ms=float(answer.get("duration_ms") or 0.0),
+        logs=logs,
+    )

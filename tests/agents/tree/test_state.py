@@ -47,15 +47,15 @@ def test_live_state_tells_writes_nested_changes_and_removals() -> None:
     live.state["list"].append(2)
     del live.state["gone"]
     live.state.update(new="n")
-    assert live.look() == ({"same": 1, "list": [1, 2], "new": "n"}, ["gone"])
-    assert live.look() == ({}, [])
+    assert live.take_changes() == ({"same": 1, "list": [1, 2], "new": "n"}, ["gone"])
+    assert live.take_changes() == ({}, [])
 
 
 def test_an_object_stays_when_the_core_repeats_its_view() -> None:
     live = LiveConversation()
     kept = {1, 2}
     live.state["set"] = kept
-    changed, _ = live.look()
+    changed, _ = live.take_changes()
     assert changed == {"set": [1, 2]}
     live.take_state({"set": changed})
     assert live.state["set"] is kept

@@ -24,7 +24,7 @@ from callagent.agents.adk.runtime.contexts import (
 )
 from callagent.agents.adk.runtime.genai_types import Content, FunctionDeclaration, GenerateContentConfig, Tool, plain
 from callagent.agents.adk.runtime.tools import BaseTool
-from callagent.agents.tree.runtime import LiveConversation, Subject, TreeSession, patience
+from callagent.agents.tree.runtime import LiveConversation, Subject, TreeSession, server_timeout
 from callagent.workers.protocol import Channel
 
 _ORDER = (
@@ -74,7 +74,7 @@ class AdkSession(TreeSession):
             seen.ask = self.channel.ask
             return seen
         made = ToolContext(session, name, invocation, call_id)
-        made.ask, made.seconds = self.channel.ask, patience(request)
+        made.ask, made.seconds = self.channel.ask, server_timeout(request)
         return made
 
     def context_actions(self, context: CallbackContext) -> dict[str, Any]:
@@ -135,7 +135,7 @@ class AdkSession(TreeSession):
                 if event.id in told:
                     continue
                 actions = self._actions(event.actions, live.state)
-                changed, removed = live.look()
+                changed, removed = live.take_changes()
                 news = {
                     "author": event.author or found.name,
                     "content": plain(event.content) if event.content is not None else None,

@@ -149,8 +149,8 @@ class CxAgent(TreeAgent):
         record.variant = self._variant or None
         return record
 
-    def _words(self, turn: CallerTurn | HandoffFailed) -> Content:
-        content = super()._words(turn)
+    def _caller_content(self, turn: CallerTurn | HandoffFailed) -> Content:
+        content = super()._caller_content(turn)
         if isinstance(turn, HandoffFailed) or turn.text or turn.digits:
             return content
         return text_content("user", NO_ACTIVITY.format(seconds=f"{self._call.inactivity:g}"))

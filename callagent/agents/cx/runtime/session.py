@@ -28,7 +28,8 @@ from callagent.agents.cx.runtime.namespace import Namespaces, call_by_name
 from callagent.agents.cx.runtime.time_limit import time_limit
 from callagent.agents.cx.runtime.tools import AsyncTools, Toolbox, Tools, with_context
 from callagent.agents.kernel.runtime import error_message, remedy_of
-from callagent.agents.tree.runtime import LiveConversation, Subject, TreeSession, patience
+from callagent.agents.tree import ToolCallMessage, WorkerRequest
+from callagent.agents.tree.runtime import LiveConversation, Subject, TreeSession, server_timeout
 from callagent.workers.protocol import Channel
 
 IMPORT_SECONDS = 5.0
@@ -129,7 +130,7 @@ class CxSession(TreeSession):
             agent_name=self._agents[request["agent"]].display_name,
             turn_index=int(turn) if turn.isdigit() else 0,
         )
-        self._toolbox.seconds = patience(request)
+        self._toolbox.seconds = server_timeout(request)
         return self._context
 
     def context_actions(self, context: CallbackContext) -> dict[str, Any]:
@@ -166,7 +167,7 @@ class CxSession(TreeSession):
             named["tool_response"] = given if isinstance(given, dict) else {"result": given}
         return CxSubject(named, lambda: {"args": arguments})
 
-    async def run_row(self, agent: int, point: str, context: Any, subject: Subject) -> Any:
+    async def run_callbacks(self, agent: int, point: str, context: Any, subject: Subject) -> Any:
         """As the tree's, but a guardrail's or a rule's function stands for the agent's, and kinds are checked."""
         own = subject.functions if isinstance(subject, CxSubject) else None
         for function in self.functions(agent, point) if own is None else own:
@@ -191,7 +192,7 @@ class CxSession(TreeSession):
             return _content(value)
         return plain(value) if isinstance(value, CesModel) else value
 
-    async def _around_tool(self, request: dict[str, Any], call: dict[str, Any], context: Any) -> Any:
+    async def _around_tool(self, request: WorkerRequest, call: ToolCallMessage, context: Any) -> Any:
         if call["id"] == _ALONE:
             return await self.run_tool(request["agent"], call["tool"], call["args"], context)
         return await super()._around_tool(request, call, context)

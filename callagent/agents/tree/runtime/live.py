@@ -1,4 +1,4 @@
-"""A conversation's state and events as project code holds them."""
+"""A conversation's state and events in the worker, as the live objects that project code holds and changes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 from callagent.agents.kernel.runtime import project_or_note
 
 VALUE_LIMIT = 256 * 1024
-"""Bytes of JSON that one key may have."""
+"""Bytes of JSON that the value of one key may have."""
 PICKLE_LIMIT = 4 * 1024 * 1024
-"""Bytes of one key for a replacement; a larger one is known by its JSON form only."""
+"""Bytes of one pickled value in a checkpoint; a replacement worker gets larger values in their JSON form only."""
 
 
 class LiveState(dict[str, Any]):
-    """A dict that knows which keys were written, also when the value stayed the same."""
+    """A dict that notes which keys were written, even when their values stayed the same."""
 
     def __init__(self, values: Mapping[str, Any] | None = None) -> None:
         super().__init__(values or {})
@@ -48,14 +48,20 @@ class LiveState(dict[str, Any]):
 
 @dataclass(slots=True)
 class LiveConversation:
+    """A conversation's state and events in the worker.
+
+    The state's values are objects of the project. `_views` has the JSON form of each as the core knows it; comparing
+    the two finds changes inside nested objects, which no dict subclass could notice.
+    """
+
     state: LiveState = field(default_factory=LiveState)
     events: list[Any] = field(default_factory=list)
-    """As the format shows events to its code."""
+    """The events as the format's objects."""
     _views: dict[str, Any] = field(default_factory=dict)
     _pickles: dict[str, bytes] = field(default_factory=dict)
 
     def take_state(self, news: Mapping[str, Any]) -> None:
-        """What the core changed. A value that shows as it did before stays the object that code put there."""
+        """Apply the core's changes. A value whose JSON form is unchanged stays the object that the code put there."""
         for key, value in (news.get("set") or {}).items():
             if key not in self.state or self._views.get(key) != value:
                 dict.__setitem__(self.state, key, value)
@@ -64,8 +70,8 @@ class LiveConversation:
             self.state.pop(key, None)
             self._views.pop(key, None)
 
-    def look(self) -> tuple[dict[str, Any], list[str]]:
-        """What code changed since the last look, nested changes included: values by key, and keys that are gone."""
+    def take_changes(self) -> tuple[dict[str, Any], list[str]]:
+        """Return what code has changed since the last time: values by key, and removed keys."""
         views = {key: _view(value) for key, value in self.state.items()}
         changed = {
             key: view
@@ -78,12 +84,12 @@ class LiveConversation:
         return changed, removed
 
     def checkpoint(self) -> dict[str, bytes | None]:
-        """The pickles that are new since the last one; None: the key is gone."""
+        """Return the pickled values that have changed since the last checkpoint; None: the key is gone."""
         kept: dict[str, bytes] = {}
         for key, value in self.state.items():
             try:
                 pickled = pickle.dumps(value, protocol=5)
-            except Exception:  # the value's own code runs; its JSON form survives
+            except Exception:  # pickling runs the value's own code; a replacement gets the JSON form
                 continue
             if len(pickled) <= PICKLE_LIMIT:
                 kept[key] = pickled
@@ -93,10 +99,11 @@ class LiveConversation:
         return changes
 
     def restore(self, checkpoint: Mapping[str, bytes]) -> None:
+        """Load the values that another worker's checkpoints kept."""
         for key, pickled in checkpoint.items():
             try:
                 value = pickle.loads(pickled)
-            except Exception:  # a class of the project that cannot be built again; the core tells its JSON form
+            except Exception:  # a class of the project that cannot be built again; the core sends the JSON form
                 continue
             dict.__setitem__(self.state, key, value)
             self._views[key] = _view(value)
@@ -104,5 +111,5 @@ class LiveConversation:
 
 
 def _view(value: Any) -> Any:
-    """Data of its own: nested changes show in comparison."""
+    """Return the value as JSON data that shares nothing with it."""
     return project_or_note(value, VALUE_LIMIT)

@@ -1,0 +1,167 @@
+"""The messages between a call in the core and its worker, which runs the project's Python.
+
+The core sends one `WorkerRequest` at a time and gets `{"answers": [Answer, …]}`: one answer for each tool call, in
+order, else exactly one. While a request runs, the worker may ask the core:
+
+* `StorageRequest`: artifacts and memories (`call_storage`).
+* `EventMessage`: a code agent has produced an event; the reply comes once the event is in the history.
+* `RunAgentMessage`: a code agent runs an agent below it. The core replies with `{"request": WorkerRequest}` whenever
+  that agent needs project code, which the worker answers with an `AnswersMessage`, and finally with a `ChildResult`.
+
+Every message of the worker that is not a question is a log line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NotRequired, TypedDict
+
+from callagent.agents.tree.events import Content, Part
+
+CALL = 0
+"""The number of the call's own conversation; agents that run as tools have the numbers that follow."""
+
+
+class ActionsMessage(TypedDict, total=False):
+    """What project code did or asked for beside its return value: `events.Actions` as plain data."""
+
+    state_delta: dict[str, object]
+    removed: list[str]
+    transfer_to_agent: str | None
+    escalate: bool
+    skip_summarization: bool
+    other: dict[str, object]
+
+
+class StateChanges(TypedDict):
+    """State keys that the core has changed since the worker was told last."""
+
+    set: dict[str, object]
+    removed: list[str]
+
+
+class ConversationUpdate(TypedDict):
+    """What the worker does not know yet of a conversation."""
+
+    state: StateChanges
+    events_from: int
+    """`events` replace the worker's events from this index on."""
+    events: list[dict[str, object]]
+
+
+class InvocationMessage(TypedDict):
+    """`project_code.Invocation` without its agent."""
+
+    branch: str
+    invocation_id: str
+    user_content: Content | None
+
+
+class ToolCallMessage(TypedDict):
+    tool: str
+    id: str
+    args: dict[str, Any]
+
+
+class CallbacksRequest(TypedDict):
+    """Run the callbacks of a point, in order, until one returns a result."""
+
+    op: Literal["callbacks"]
+    point: str
+    subject: dict[str, Any]
+
+
+class ToolsRequest(TypedDict):
+    """Carry out tool calls with the tool callbacks around them."""
+
+    op: Literal["tools"]
+    calls: list[ToolCallMessage]
+    parallel: bool
+    seconds: float
+    """Deadline of the request: when it has passed, the worker is killed."""
+
+
+class AgentRequest(TypedDict):
+    """Make the agent's instruction, or run an agent that is project code."""
+
+    op: Literal["instruction", "agent"]
+
+
+Operation = CallbacksRequest | ToolsRequest | AgentRequest
+
+
+class WorkerRequest(ConversationUpdate):
+    """An operation, the place in the turn where it runs, and what has changed since the last request."""
+
+    op: Literal["callbacks", "tools", "instruction", "agent"]
+    agent: int
+    """The number that the worker gave the agent when it described the project."""
+    invocation: InvocationMessage
+    conversation: int
+    released: list[int]
+    """Conversations that are over; the worker drops what it holds of them."""
+    point: NotRequired[str]
+    subject: NotRequired[dict[str, Any]]
+    calls: NotRequired[list[ToolCallMessage]]
+    parallel: NotRequired[bool]
+    seconds: NotRequired[float]
+
+
+class Answer(TypedDict):
+    """The result of one operation, or of one tool call."""
+
+    returned: Any
+    subject: NotRequired[dict[str, Any]]
+    """The arguments of a callback as the code left them."""
+    actions: ActionsMessage
+    error: list[str] | None
+    """Kind and text; what the code did before it failed stands."""
+    traceback: str
+    duration_ms: float
+    ended: int
+    """The order in which the worker's answers came to an end."""
+
+
+class StorageRequest(TypedDict):
+    """A question about artifacts or memories; which fields are needed depends on `what` (`CallStorage.answer`)."""
+
+    type: Literal["call_storage"]
+    ask: Literal[True]
+    what: str
+    name: NotRequired[str]
+    part: NotRequired[Part]
+    version: NotRequired[int | None]
+    query: NotRequired[str]
+
+
+class EventMessage(TypedDict):
+    type: Literal["event"]
+    ask: Literal[True]
+    event: Mapping[str, Any]
+
+
+class RunAgentMessage(TypedDict):
+    type: Literal["run_agent"]
+    ask: Literal[True]
+    agent: int
+    actions: ActionsMessage
+    """What the code agent did to the state before it let the other agent run."""
+
+
+class AnswersMessage(TypedDict):
+    type: Literal["answers"]
+    ask: Literal[True]
+    answers: Sequence[Answer]
+
+
+class ChildRequest(TypedDict):
+    """The agent that a code agent runs needs project code."""
+
+    request: WorkerRequest
+
+
+class ChildResult(ConversationUpdate):
+    """The agent that a code agent ran has ended."""
+
+    error: list[str] | None
+    escalated: bool
