@@ -85,7 +85,7 @@ def _converse(data: bytes, settings: UserAgentSettings) -> None:
         if (timer := agent.next_timer()) is None:
             break
         agent.handle_timer(max(timer, float(seconds)))
-        agent.datagrams_to_send()
+        agent.messages_to_send()
     assert not agent.calls
 
 

@@ -113,7 +113,7 @@ def _serve(messages: list[bytes]) -> float:
     began = time.process_time()
     for message in messages:
         agent.receive_datagram(message, ("192.0.2.9", 5060), 1.0)
-        agent.datagrams_to_send()
+        agent.messages_to_send()
         while (event := agent.next_event()) is not None:
             calls += isinstance(event, InviteReceived)
     elapsed = time.process_time() - began

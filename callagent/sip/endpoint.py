@@ -1,4 +1,4 @@
-"""The user agent on its sockets, UDP, TCP and TLS, and its calls as their owners on the event loop hold them."""
+"""The user agent on its sockets (UDP, TCP, TLS) on the event loop, and its calls as their owners use them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import ipaddress
 import socket
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
 from callagent.log import get_logger
 from callagent.sip.dialog import (
     NO_HEADERS,
+    Call,
     CallAnswered,
     CallClosed,
     CallConfirmed,
@@ -19,10 +19,8 @@ from callagent.sip.dialog import (
     Dialog,
     Event,
     InviteReceived,
-    SipCall,
     UserAgentSettings,
     Way,
-    send_digit,
 )
 from callagent.sip.message import Address, Credentials, Request, Response, Uri, host_reference
 from callagent.sip.transport import (
@@ -43,10 +41,16 @@ from callagent.sip.user_agent import UserAgent
 log = get_logger(__name__)
 
 _MAX_KNOWN_ROUTES = 1024
-_MAX_SEARCHES = 256
+"""Peers for which our local address is remembered."""
+_MAX_LOOKUPS = 256
+"""DNS lookups for calls in progress at a time."""
+_MAX_EARLY_EVENTS = 64
+"""Events of a call that are kept until its owner listens."""
 
 
 class Endpoint:
+    """A SIP user agent with its sockets; its calls are `EndpointCall`s."""
+
     def __init__(
         self,
         settings: UserAgentSettings,
@@ -54,14 +58,14 @@ class Endpoint:
         tls: TlsSettings,
         limits: StreamLimits,
     ) -> None:
-        """Made by `open`."""
+        """Use `open`, which also binds the UDP socket."""
         self.local_address = ("", 0)
         self._loop = asyncio.get_running_loop()
         self._settings = settings
         self._on_invite = on_invite
         self._user_agent = UserAgent(settings, self._local)
         self.trace = Trace(self._user_agent.is_call)
-        self._calls: dict[SipCall, EndpointCall] = {}
+        self._calls: dict[Call, EndpointCall] = {}
         self._routes: dict[str, str] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._flushing = False
@@ -71,7 +75,7 @@ class Endpoint:
             TlsContexts(tls), self._user_agent.admits, self._receive_framed, self._lose_connection, limits
         )
         self._lookup = Lookup(socket.AF_INET)
-        self._searches: set[asyncio.Task[None]] = set()
+        self._running_lookups: set[asyncio.Task[None]] = set()
 
     @classmethod
     async def open(
@@ -84,7 +88,7 @@ class Endpoint:
         tls: TlsSettings | None = None,
         limits: StreamLimits | None = None,
     ) -> Endpoint:
-        """Listen on UDP; port 0 takes any. Without `on_invite` calls are refused. Raises `OSError`."""
+        """Listen on UDP; port 0 takes any free port. Without `on_invite` all calls are refused. Raises `OSError`."""
         endpoint = cls(settings, on_invite, tls or TlsSettings(), limits or StreamLimits())
         datagrams = await Datagrams.open(host, port, endpoint._receive_datagram)
         endpoint._datagrams = datagrams
@@ -94,12 +98,12 @@ class Endpoint:
         return endpoint
 
     def prepare(self) -> None:
-        """Load what a first host name and a first TLS connection of ours need: 50 ms that no call has to wait for."""
+        """Load the DNS resolver and the TLS authorities now: it takes 50 ms, for which no call should wait."""
         self._lookup.prepare()
         self._connections.prepare()
 
     async def listen(self, transport: str, host: str, port: int) -> tuple[str, int]:
-        """Accept `tcp` or `tls` connections as well; the address. Raises `OSError`."""
+        """Accept `tcp` or `tls` connections as well, and return the address. Raises `OSError`."""
         address = await self._connections.listen(transport, host, port)
         self._ports[transport] = address[1]
         return address
@@ -118,10 +122,10 @@ class Endpoint:
         proxy: Uri | None = None,
         route: tuple[Address, ...] = (),
     ) -> EndpointCall:
-        """Call a SIP URI. `body` makes the offer from our own address. Raises `ValueError` and `LookupFailed`.
+        """Call a SIP URI. `body` returns the offer for a given local address. Raises `ValueError` and `LookupFailed`.
 
-        The INVITE goes to the first of `route` or to `proxy` where there is one, else to where the URI leads. A
-        `caller` that is no URI is a user at our own address.
+        The INVITE goes to the first of `route`, or to `proxy`, or else to where the URI leads. A `caller` that is not a
+        URI is a user at our own address.
         """
         uri = Uri.parse(target)
         if uri.scheme not in ("sip", "sips"):
@@ -137,24 +141,24 @@ class Endpoint:
         self.flush()
         return handle
 
-    async def find(self, uri: Uri) -> tuple[Hop, ...]:
-        """Where a URI leads to. Raises `LookupFailed` and `ValueError`."""
+    async def resolve(self, uri: Uri) -> tuple[Hop, ...]:
+        """Return the servers of a URI in the order to try them. Raises `LookupFailed` and `ValueError`."""
         return await self._lookup.hops(uri)
 
     async def request(self, request: Request, hop: Hop) -> Response | None:
-        """Send a request outside of calls; its final response, None when nobody answered in time."""
+        """Send a request outside of calls, and return its final response; None if none arrives in time."""
         answered: asyncio.Future[Response | None] = self._loop.create_future()
 
-        def heard(response: Response | None, now: float) -> None:
+        def on_response(response: Response | None, now: float) -> None:
             if not answered.done() and (response is None or response.status >= 200):
                 answered.set_result(response)
 
-        self._user_agent.request(request, hop, heard, self.now())
+        self._user_agent.request(request, hop, on_response, self.now())
         self.flush()
         return await answered
 
     async def close(self, seconds: float = 2.0) -> None:
-        """End what still runs, wait for its last messages, but not longer than `seconds`, and free the sockets."""
+        """Hang up all calls, wait for their last messages for at most `seconds`, and close the sockets."""
         if self._datagrams is None:
             return
         calls = list(self._calls.values())
@@ -168,8 +172,8 @@ class Endpoint:
             log.warning("sip_close_incomplete", calls=len(self._calls))
         if self._timer is not None:
             self._timer.cancel()
-        for search in self._searches:
-            search.cancel()
+        for lookup in self._running_lookups:
+            lookup.cancel()
         self._datagrams.close()
         self._datagrams = None
         await self._connections.close()
@@ -178,14 +182,17 @@ class Endpoint:
         return self._loop.time()
 
     def local_host(self, peer: str | None = None) -> str:
-        """The IP address at which this peer reaches our media, for SDP."""
+        """Return the IP address at which this peer reaches our media, for SDP."""
         return self._settings.public_address or self._local(Hop(peer or "127.0.0.1", 0))[0]
 
-    def handle_of(self, core: SipCall) -> EndpointCall:
+    def handle_of(self, core: Call) -> EndpointCall:
         return self._calls[core]
 
     def flush(self) -> None:
-        """Send what the core wants sent, tell its events, arm its next timer."""
+        """Send the user agent's messages, deliver its events, and arm its next timer.
+
+        Handlers of events call verbs, which flush again: only the outermost call does the work.
+        """
         if self._flushing:
             return
         self._flushing = True
@@ -196,13 +203,11 @@ class Endpoint:
             self._flushing = False
             self._arm()
 
-    # private
-
     def _receive_datagram(self, data: bytes, source: tuple[str, int]) -> None:
         log.debug("<", peer=source[0], port=source[1], message=data)
         now = self.now()
         self._user_agent.receive_datagram(data, source, now)
-        # Only now is an INVITE known as a call; what it brings about is not sent yet.
+        # After the user agent, because it makes the INVITE a call, and before flush() sends the responses.
         self.trace.add(data, Hop(source[0], source[1]), now, sent=False)
         self.flush()
 
@@ -218,8 +223,8 @@ class Endpoint:
         self.flush()
 
     def _step(self) -> bool:
-        """Whether there was anything to do; a handler's verbs make more."""
-        messages = self._user_agent.datagrams_to_send()
+        """Send all messages and deliver one event; False if there was nothing to do."""
+        messages = self._user_agent.messages_to_send()
         for data, hop in messages:
             self._send(data, hop)
         event = self._user_agent.next_event()
@@ -246,7 +251,7 @@ class Endpoint:
                 self._on_invite(call)
             return
         if isinstance(event, CallAnswered | CallConfirmed):
-            self._search(event.call)
+            self._look_up_target(event.call)
         handle = self._calls.get(event.call)
         if isinstance(event, CallReplaced):
             self._calls[event.by] = EndpointCall(self, event.by, "" if handle is None else handle.trunk)
@@ -257,19 +262,19 @@ class Endpoint:
             self.trace.end(event.call.invite.call_id)
             del self._calls[event.call]
 
-    def _search(self, core: SipCall) -> None:
-        """Look up a host name that requests of the call will go to; until then they go where the peer was heard."""
+    def _look_up_target(self, core: Call) -> None:
+        """Look up the host name that requests of the call go to; until it is known they go to the peer's address."""
         dialog = core.dialog
-        uri = None if dialog is None else dialog.name_to_find()
-        if dialog is None or uri is None or len(self._searches) >= _MAX_SEARCHES:
+        uri = None if dialog is None else dialog.unresolved_uri()
+        if dialog is None or uri is None or len(self._running_lookups) >= _MAX_LOOKUPS:
             return
-        task = asyncio.create_task(self._find_for(dialog, uri))
-        self._searches.add(task)
-        task.add_done_callback(self._searches.discard)
+        task = asyncio.create_task(self._store_hop(dialog, uri))
+        self._running_lookups.add(task)
+        task.add_done_callback(self._running_lookups.discard)
 
-    async def _find_for(self, dialog: Dialog, uri: Uri) -> None:
+    async def _store_hop(self, dialog: Dialog, uri: Uri) -> None:
         try:
-            dialog.found[uri] = (await self._lookup.hops(uri))[0]
+            dialog.resolved[uri] = (await self._lookup.hops(uri))[0]
         except (LookupFailed, ValueError) as error:
             log.info("sip_host_not_found", host=uri.host, error=str(error))
 
@@ -285,12 +290,12 @@ class Endpoint:
         try:
             self._user_agent.handle_timer(max(self.now(), self._user_agent.next_timer() or 0.0))
         finally:
-            # Whatever one call's timer came to, the timers of the others go on.
+            # An exception in one call's timer must not stop the timers of the others.
             self.flush()
 
     def _local(self, peer: Hop) -> tuple[str, int]:
         host, port = self.local_address
-        # Without a listener of that transport the peer has only the connection that we opened.
+        # Without a listener for the transport the UDP port is named: the peer then uses the connection that we opened.
         port = self._ports.get(peer.transport, port)
         if not ipaddress.ip_address(host).is_unspecified:
             return host, port
@@ -302,8 +307,11 @@ class Endpoint:
 
 
 def _first_hop(route: tuple[Address, ...], server: Uri) -> Uri:
-    """Where a call with this route is sent: to the first of it. Where that is the server, the server's URI counts, for
-    a route need not tell the transport again; and what would go there encrypted goes nowhere in the clear."""
+    """Return the URI that a call with this route is sent to: the first route, or the server.
+
+    The server's URI is taken if both name the same host, because a route need not repeat the transport, and if the
+    server requires TLS and the route would be sent in the clear.
+    """
     if not route:
         return server
     first = route[0].uri
@@ -312,41 +320,26 @@ def _first_hop(route: tuple[Address, ...], server: Uri) -> Uri:
     return server if same or exposed else first
 
 
-_MAX_EARLY_EVENTS = 64
-
-
-class CallHost(Protocol):
-    """What a call needs of its endpoint."""
-
-    def now(self) -> float: ...
-
-    def flush(self) -> None: ...
-
-    def local_host(self, peer: str | None = None) -> str: ...
-
-    def handle_of(self, core: SipCall) -> EndpointCall: ...
-
-
 class EndpointCall:
-    """One call's verbs without `now`, and its events."""
+    """One call on the event loop: its verbs, and the events that it delivers to its owner."""
 
-    def __init__(self, endpoint: CallHost, core: SipCall, trunk: str) -> None:
+    def __init__(self, endpoint: Endpoint, core: Call, trunk: str) -> None:
         self.core = core
         self.trunk = trunk
-        """The name that `admit` gave to the caller; empty for our own calls."""
+        """The trunk that the call came from; empty for outgoing calls."""
         self.closed = asyncio.Event()
         self._endpoint = endpoint
         self._on_event: Callable[[Event], None] | None = None
         self._early: deque[Event] = deque(maxlen=_MAX_EARLY_EVENTS)
 
     def listen(self, on_event: Callable[[Event], None]) -> None:
-        """Where events go; ones that came earlier are delivered at once."""
+        """Deliver events to `on_event`; those that occurred earlier are delivered at once."""
         self._on_event = on_event
         while self._early:
             on_event(self._early.popleft())
 
     def ring(self, body: bytes = b"") -> None:
-        """180; or 183 with our answer in `body`, for what is to be heard before the call is taken."""
+        """Send 180, or 183 with our answer in `body` for early media."""
         self.core.ring(self._endpoint.now(), body)
         self._endpoint.flush()
 
@@ -359,14 +352,14 @@ class EndpointCall:
         self._endpoint.flush()
 
     def refer(self, target: Uri, headers: Mapping[str, str] = NO_HEADERS, *, to: EndpointCall | None = None) -> None:
-        """Ask the peer to call `target`, or, given `to`, to take our place in that call (RFC 5589 §7)."""
+        """Ask the peer to call `target`, or, given `to`, to take our place in that call (RFC 5589 §7.1)."""
         replaced = None if to is None else to.core
         self.core.refer(target, self._endpoint.now(), headers, replaced)
         self._endpoint.flush()
 
     def send_digit(self, digit: str) -> None:
-        """By INFO."""
-        send_digit(self.core, digit, self._endpoint.now())
+        """Send a DTMF digit by INFO."""
+        self.core.send_digit(digit, self._endpoint.now())
         self._endpoint.flush()
 
     def report_transfer(self, status: int) -> None:
@@ -386,26 +379,27 @@ class EndpointCall:
         self._endpoint.flush()
 
     def local_host(self) -> str:
-        """Our address as this call's peer reaches it, for SDP."""
+        """Return our IP address as the peer of this call reaches it, for SDP."""
         dialog = self.core.dialog
         peer = dialog.peer if dialog is not None else None
         return self._endpoint.local_host(peer.host if peer is not None else None)
 
-    def successor(self, by: SipCall) -> EndpointCall:
-        """The call of a `CallReplaced` event."""
+    def successor(self, by: Call) -> EndpointCall:
+        """Return the call that replaces this one, given `by` of the `CallReplaced` event."""
         return self._endpoint.handle_of(by)
 
     def deliver(self, event: Event) -> None:
+        """Pass an event to the owner, or keep it until the owner listens."""
         if self._on_event is None:
             self._early.append(event)
         else:
             self._on_event(event)
 
     def close(self) -> None:
-        """After its last event: nobody hears of it again, and it keeps nobody who listened."""
+        """Drop the owner's callback after the last event, so that the call keeps nothing alive."""
         self._on_event = _ignore
         self.closed.set()
 
 
 def _ignore(event: Event) -> None:
-    """For a call that is over."""
+    """Ignore an event of a call that has ended."""

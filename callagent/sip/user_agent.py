@@ -1,7 +1,7 @@
-"""The SIP user agent as a core: messages and times in, messages and events out, no I/O and no clock.
+"""The SIP user agent without I/O and without a clock: messages and times in, messages and events out.
 
-The owner calls `receive_message` and `handle_timer`, then sends `datagrams_to_send()`, takes `next_event()` until it
-is None, and calls `handle_timer` again when `next_timer()` is due.
+The owner calls `receive_message` or `handle_timer`, then sends `messages_to_send()`, takes `next_event()` until it is
+None, and calls `handle_timer` again when `next_timer()` is due.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from callagent.sip.dialog import (
     EXTENSIONS,
     NO_HEADERS,
     UNPROVEN,
+    Call,
     CallReplaced,
     Event,
     InviteReceived,
     Replaces,
     SipCall,
+    UserAgentCore,
     UserAgentSettings,
     Way,
-    Wire,
-    receive_in_dialog,
 )
 from callagent.sip.message import (
     MAX_DATAGRAM,
@@ -44,15 +44,18 @@ from callagent.sip.transaction import OnResponse, ServerTransaction
 from callagent.sip.transport import MAX_STREAM_MESSAGE, Hop, RateLimit, response_hop
 
 _RETRY_AFTER = 10
+"""Seconds, when all calls that `max_calls` allows are taken."""
 _UNPROVEN_RATE = 20.0
-"""Messages a second, on the long run, of a host that has to prove itself (S27)."""
 _UNPROVEN_BURST = 100.0
+"""Messages a second, and at once, that are read from a host that must prove itself and has not yet."""
 
 
 class UserAgent:
-    def __init__(self, settings: UserAgentSettings, local: Callable[[Hop], tuple[str, int]]) -> None:
-        """`local` gives our address and port as this peer reaches them over its transport."""
-        self._wire = Wire(settings, local)
+    """Reads messages, serves requests outside of dialogs, and passes the others to their transactions and calls."""
+
+    def __init__(self, settings: UserAgentSettings, local_address: Callable[[Hop], tuple[str, int]]) -> None:
+        """`local_address` returns our host and port as the peer at a hop reaches them over the hop's transport."""
+        self._core = UserAgentCore(settings, local_address)
         self._settings = settings
         self._authenticator = None if settings.digest is None else Authenticator(settings.digest)
         self._rate = RateLimit(_UNPROVEN_RATE, _UNPROVEN_BURST)
@@ -60,13 +63,14 @@ class UserAgent:
     # Receiving
 
     def receive_datagram(self, data: bytes, source: tuple[str, int], now: float) -> None:
-        """Take in one UDP datagram from an IP address and port. Never raises."""
+        """Handle one UDP datagram from an IP address and port. Never raises."""
         self.receive_message(data, Hop(source[0], source[1]), now)
 
     def receive_message(self, data: bytes, source: Hop, now: float, *, whole: bool = True) -> None:
-        """Take in one message. `whole` is False where a stream does not tell how long it is. Never raises."""
+        """Handle one message. `whole` is False if the stream does not say how long it is. Never raises."""
         trunk = self._settings.admit(source.host)
-        if (trunk is None and not self._wire.is_partner(source.host)) or not data.strip(b"\r\n\x00"):
+        # No answer at all to hosts that have no business here: scanners learn nothing (RFC 3261 §26.3.2.4).
+        if (trunk is None and not self._core.is_partner(source.host)) or not data.strip(b"\r\n\x00"):
             return
         if trunk == UNPROVEN and not self._is_proven(source, now) and not self._rate.take(source.host, now):
             return
@@ -80,17 +84,17 @@ class UserAgent:
             return
         unwrap_description(message)
         if isinstance(message, Response):
-            self._wire.layer.receive_response(message, now)
+            self._core.layer.receive_response(message, now)
         else:
             self._receive_request(message, source, trunk, now)
 
     def fail(self, hop: Hop, now: float) -> None:
-        """A connection ended, or could not be made."""
-        self._wire.layer.fail(hop, now)
+        """End or redirect the transactions over a connection that has ended or could not be made."""
+        self._core.layer.fail(hop, now)
 
     def admits(self, host: str) -> bool:
-        """Whether this host may connect to us."""
-        return self._settings.admit(host) is not None or self._wire.is_partner(host)
+        """Whether connections from this IP address are accepted."""
+        return self._settings.admit(host) is not None or self._core.is_partner(host)
 
     # Sending
 
@@ -104,71 +108,76 @@ class UserAgent:
         body: bytes,
         headers: Mapping[str, str] = NO_HEADERS,
     ) -> SipCall:
-        """Call `target`, with our offer in `body`. A way of one hop may be that hop."""
+        """Send an INVITE to `target` with the offer `body`. `way` may be a hop alone."""
         if isinstance(way, Hop):
             way = Way((way,))
         request_headers = Headers([("Max-Forwards", "70")])
         for each in way.route:
             request_headers.add("Route", str(each))
-        request_headers.add("From", str(caller.with_tag(self._wire.new_tag())))
+        request_headers.add("From", str(caller.with_tag(self._core.new_tag())))
         request_headers.add("To", f"<{target.without_headers()}>")
         request_headers.add("Call-ID", secrets.token_hex(16))
         request_headers.add("CSeq", str(CSeq(1, "INVITE")))
-        # A sips URI to go to, or to go through first, wants a sips Contact (§8.1.1.8).
+        # A sips Request-URI, or a sips URI as the first route, requires a sips Contact (§8.1.1.8).
         secure = "sips" in (target.scheme, way.route[0].uri.scheme if way.route else "")
-        request_headers.add("Contact", str(self._wire.contact(caller.uri.user, way.hops[0], secure=secure)))
-        request_headers.add("Allow", self._wire.allow)
+        request_headers.add("Contact", str(self._core.contact(caller.uri.user, way.hops[0], secure=secure)))
+        request_headers.add("Allow", self._core.allow)
         request_headers.add("Supported", ", ".join(EXTENSIONS))
         request_headers.add("Content-Type", "application/sdp")
         for name, value in headers.items():
             request_headers.add(name, value)
         invite = Request(request_headers, body, "INVITE", target.without_headers())
-        return SipCall.dial(self._wire, invite, way, now)
+        return SipCall.dial(self._core, invite, way, now)
 
     def request(self, request: Request, hop: Hop, on_response: OnResponse, now: float) -> None:
-        """Send a request outside of calls, complete but for Via and Contact."""
+        """Send a request outside of calls that is complete except for Via and Contact."""
         if request.method == "REGISTER" and "Contact" not in request.headers:
             secure = request.uri.scheme == "sips"
-            request.headers.add("Contact", str(self._wire.contact(request.recipient.uri.user, hop, secure=secure)))
-        self._wire.request(request, hop, on_response, now)
+            request.headers.add("Contact", str(self._core.contact(request.recipient.uri.user, hop, secure=secure)))
+        self._core.send_request(request, hop, on_response, now)
 
-    def datagrams_to_send(self) -> list[tuple[bytes, Hop]]:
-        datagrams = list(self._wire.outgoing)
-        self._wire.outgoing.clear()
-        return datagrams
+    def messages_to_send(self) -> list[tuple[bytes, Hop]]:
+        """Return the messages to send and where to, in order; each is returned once."""
+        messages = list(self._core.outgoing)
+        self._core.outgoing.clear()
+        return messages
 
     # Timers and events
 
     def next_timer(self) -> float | None:
-        return self._wire.timers.next()
+        """Return the time at which `handle_timer` is to be called next; None: no timer runs."""
+        return self._core.timers.next()
 
     def handle_timer(self, now: float) -> None:
-        self._wire.timers.handle(now)
+        """Run all timers that are due."""
+        self._core.timers.handle(now)
 
     def next_event(self) -> Event | None:
-        return self._wire.events.popleft() if self._wire.events else None
+        """Return the oldest event that has not been returned."""
+        return self._core.events.popleft() if self._core.events else None
 
     @property
-    def calls(self) -> frozenset[SipCall]:
-        """Those that have not ended."""
-        return frozenset(self._wire.calls)
+    def calls(self) -> frozenset[Call]:
+        """The calls that have not ended."""
+        return frozenset(self._core.calls)
 
     def is_call(self, call_id: str) -> bool:
-        """Whether a call with this Call-ID is on."""
-        return call_id in self._wire.call_ids
+        """Whether a call with this Call-ID has not ended."""
+        return call_id in self._core.call_ids
 
     @property
     def transactions(self) -> int:
-        return len(self._wire.layer)
+        """How many transactions are kept."""
+        return len(self._core.layer)
 
     # Requests
 
     def _receive_request(self, request: Request, source: Hop, trunk: str | None, now: float) -> None:
         request.replace_top_via(request.via.received_from(source.host, source.port))
-        layer = self._wire.layer
+        layer = self._core.layer
         if trunk == UNPROVEN and (self._authenticator is None or self._authenticator.is_locked(source, now)):
             trunk = None
-        # A host that may not begin anything is heard within its calls only.
+        # A host without a trunk may only send requests within its calls, and repeat or cancel earlier ones.
         if trunk is None and self._call_of(request) is None and not layer.expects(request):
             return
         if request.method == "ACK":
@@ -177,7 +186,7 @@ class UserAgent:
                 if call is not None:
                     call.receive_ack(request, now)
             return
-        # Nothing new fits in; who is known already is still served.
+        # Full: new requests are dropped, known transactions are still served.
         if layer.full and not layer.knows(request):
             return
         merged = request.recipient.tag is None and layer.is_merged(request)
@@ -185,7 +194,7 @@ class UserAgent:
         if transaction is None:
             return
         if merged and request.method != "CANCEL":
-            self._wire.reply(transaction, 482, now)
+            self._core.reply(transaction, 482, now)
         elif request.method == "CANCEL":
             self._receive_cancel(transaction, now)
         else:
@@ -200,19 +209,19 @@ class UserAgent:
             trunk = self._authenticate(transaction, now)
             if trunk is None:
                 return
-        refusal = refusal_of(self._wire, transaction)
+        refusal = refusal_of(self._core, transaction)
         if refusal is not None:
-            self._wire.reply(transaction, refusal[0], now, *refusal[1])
+            self._core.reply(transaction, refusal[0], now, *refusal[1])
         else:
             self._dispatch(transaction, trunk or UNPROVEN, now)
 
     def _authenticate(self, transaction: ServerTransaction, now: float) -> str | None:
-        """The trunk that the request proves to come from; else it is answered."""
+        """Return the trunk whose account the request proves; None after a 401 was sent."""
         assert self._authenticator is not None
         verdict = self._authenticator.check(transaction.request, transaction.source, now)
         if verdict.trunk is None:
             headers = (("WWW-Authenticate", challenge) for challenge in verdict.challenges)
-            self._wire.reply(transaction, 401, now, *headers)
+            self._core.reply(transaction, 401, now, *headers)
         return verdict.trunk
 
     def _dispatch(self, transaction: ServerTransaction, trunk: str, now: float) -> None:
@@ -220,83 +229,84 @@ class UserAgent:
         if request.recipient.tag is not None:
             call = self._call_of(request)
             if call is None:
-                self._wire.reply(transaction, 481, now)
+                self._core.reply(transaction, 481, now)
             else:
-                receive_in_dialog(call, transaction, now)
+                call.receive_request(transaction, now)
         elif request.method == "INVITE":
             self._receive_invite(transaction, trunk, now)
         elif request.method == "OPTIONS":
             self._receive_options(transaction, now)
         elif request.method == "MESSAGE":
-            # Taken and not read (RFC 3428 §7): a trunk that gets no 200 says it again and again.
-            self._wire.reply(transaction, 200, now)
+            # The text is ignored. Without a 200 the trunk would send it again and again (RFC 3428 §7).
+            self._core.reply(transaction, 200, now)
         else:
-            # INFO, UPDATE, BYE, NOTIFY and REFER live in a dialog only.
-            self._wire.reply(transaction, 481, now)
+            # INFO, UPDATE, BYE, NOTIFY, PRACK and REFER exist within dialogs only.
+            self._core.reply(transaction, 481, now)
 
     def _receive_invite(self, transaction: ServerTransaction, trunk: str, now: float) -> None:
-        self._wire.reply(transaction, 100, now)
+        self._core.reply(transaction, 100, now)
         if "Replaces" in transaction.request.headers:
             self._receive_replacement(transaction, now)
             return
         seconds = self._settings.busy()
-        if seconds is None and len(self._wire.calls) >= self._settings.max_calls:
+        if seconds is None and len(self._core.calls) >= self._settings.max_calls:
             seconds = _RETRY_AFTER
         if seconds is None:
             seconds = self._settings.pace(trunk)
         if seconds is not None:
-            self._wire.reply(transaction, 503, now, ("Retry-After", str(seconds)))
+            self._core.reply(transaction, 503, now, ("Retry-After", str(seconds)))
             return
-        call = SipCall.receive(self._wire, transaction, now)
-        self._wire.events.append(InviteReceived(call, trunk))
+        call = SipCall.receive(self._core, transaction, now)
+        self._core.events.append(InviteReceived(call, trunk))
 
     def _receive_replacement(self, transaction: ServerTransaction, now: float) -> None:
-        """An INVITE that takes the place of a call (RFC 3891 §3): it needs no room of its own."""
+        """Handle an INVITE that replaces a call (RFC 3891 §3). It is taken even if no other call is: it adds none."""
         try:
             replaces = Replaces.parse_single(transaction.request.headers.values("Replaces"))
         except ValueError:
-            self._wire.reply(transaction, 400, now)
+            self._core.reply(transaction, 400, now)
             return
-        old = self._wire.dialogs.get((replaces.call_id, replaces.to_tag, replaces.from_tag))
+        old = self._core.dialogs.get((replaces.call_id, replaces.to_tag, replaces.from_tag))
         if old is None:
-            self._wire.reply(transaction, 481, now)
+            self._core.reply(transaction, 481, now)
         elif not old.established or replaces.early_only:
-            self._wire.reply(transaction, 486, now)
+            self._core.reply(transaction, 486, now)
         else:
-            self._wire.events.append(CallReplaced(old, SipCall.receive(self._wire, transaction, now)))
+            self._core.events.append(CallReplaced(old, SipCall.receive(self._core, transaction, now)))
 
     def _receive_options(self, transaction: ServerTransaction, now: float) -> None:
         seconds = self._settings.busy()
         if seconds is not None:
-            self._wire.reply(transaction, 503, now, ("Retry-After", str(seconds)))
+            self._core.reply(transaction, 503, now, ("Retry-After", str(seconds)))
         else:
             supported = ("Supported", ", ".join(EXTENSIONS))
-            self._wire.reply(transaction, 200, now, ("Accept", "application/sdp"), supported)
+            self._core.reply(transaction, 200, now, ("Accept", "application/sdp"), supported)
 
     def _receive_cancel(self, transaction: ServerTransaction, now: float) -> None:
-        """200 as long as the INVITE has no final response, or its 2xx is not acknowledged; after that 481."""
+        """Respond 200 while the INVITE has no final response, or a 2xx without its ACK; later 481 (RFC 3261 §9.2)."""
         request = transaction.request
-        invite = self._wire.layer.invite_of(request)
+        invite = self._core.layer.invite_of(request)
         cancel = None if invite is None else invite.on_cancel
-        self._wire.reply(transaction, 481 if cancel is None else 200, now)
+        self._core.reply(transaction, 481 if cancel is None else 200, now)
         if cancel is not None:
             cancel(request, now)
 
     def _refuse_malformed(self, error: MalformedMessage, source: Hop) -> None:
-        """Answer without a transaction, to where the bytes came from: what they say of their way is not trusted."""
+        """Respond without a transaction to the address that the message came from: its own Via is not trusted."""
         if error.headers is None or "Via" not in error.headers:
             return
-        response = Response(copy_headers(error.headers, self._wire.new_tag()), status=error.status)
+        response = Response(copy_headers(error.headers, self._core.new_tag()), status=error.status)
         response.reason = reason_phrase(error.status)
-        self._wire.finish(response)
+        self._core.add_common_headers(response)
         hop = source
         if not source.reliable:
             try:
                 hop = response_hop(Via.parse(error.headers.values("Via")[0]), source)
             except ValueError:
                 pass
-        self._wire.outgoing.append((bytes(response), hop))
+        self._core.outgoing.append((bytes(response), hop))
 
-    def _call_of(self, request: Request) -> SipCall | None:
+    def _call_of(self, request: Request) -> Call | None:
+        """Return the call whose dialog the request belongs to (RFC 3261 §12.2.2)."""
         key = (request.call_id, request.recipient.tag or "", request.sender.tag or "")
-        return self._wire.dialogs.get(key)
+        return self._core.dialogs.get(key)

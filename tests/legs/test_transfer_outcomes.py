@@ -52,7 +52,7 @@ class Referred:
     def receive(self, call: SipCall, dialog: Dialog, transaction: ServerTransaction, now: float) -> None:
         if self._story.vanishes:
             return
-        call.wire.respond(transaction, dialog, self._story.answer, now)
+        call.core.respond(transaction, dialog, self._story.answer, now)
         for status, state in self._story.notices:
             notify = dialog.request("NOTIFY")
             notify.headers.add("Event", "refer")
@@ -60,7 +60,7 @@ class Referred:
             if status is not None:
                 notify.headers.add("Content-Type", "message/sipfrag;version=2.0")
                 notify.body = f"SIP/2.0 {status} {reason_phrase(status)}\r\n".encode()
-            call.wire.request(notify, dialog.next_hop(), lambda response, at: None, now)
+            call.core.send_request(notify, dialog.next_hop(), lambda response, at: None, now)
         if self._story.leaves:
             call.hang_up(now)
         self.done_at = self._clock()
@@ -113,12 +113,17 @@ GONE = "remote"
         (Story(202, ((408, OVER),)), S.FAILED, "408 Request Timeout", 0.0),
         (Story(202, ((302, OVER),)), S.FAILED, "302 Moved Temporarily", 0.0),
         # It stops telling without an outcome.
-        (Story(202, ((None, OVER),)), S.FAILED, "0 the peer stopped telling", 0.0),
-        (Story(202, ((100, ACTIVE), (180, OVER))), S.FAILED, "0 the peer stopped telling", 0.0),
+        (Story(202, ((None, OVER),)), S.FAILED, "0 the peer ended it without an outcome", 0.0),
+        (
+            Story(202, ((100, ACTIVE), (180, OVER))),
+            S.FAILED,
+            "0 the peer ended it without an outcome",
+            0.0,
+        ),
         # It tells nothing, or nothing more.
-        (Story(202), S.NO_ANSWER, "408 no outcome was told", NOTIFY_LIMIT),
-        (Story(202, ((100, ACTIVE),)), S.NO_ANSWER, "408 no outcome was told", TRANSFER_LIMIT),
-        (Story(202, ((None, ACTIVE),)), S.NO_ANSWER, "408 no outcome was told", TRANSFER_LIMIT),
+        (Story(202), S.NO_ANSWER, "408 the peer reported no outcome in time", NOTIFY_LIMIT),
+        (Story(202, ((100, ACTIVE),)), S.NO_ANSWER, "408 the peer reported no outcome in time", TRANSFER_LIMIT),
+        (Story(202, ((None, ACTIVE),)), S.NO_ANSWER, "408 the peer reported no outcome in time", TRANSFER_LIMIT),
         # It does not want to.
         (Story(403), S.REFUSED, "403 Forbidden", 0.0),
         (Story(405), S.REFUSED, "405 Method Not Allowed", 0.0),
@@ -140,7 +145,7 @@ async def test_each_way_a_blind_transfer_goes(
 ) -> None:
     ours, theirs = legs
     referred = Referred(story, clock)
-    ours.call.core.transfer_request = referred  # type: ignore[assignment]
+    ours.call.core.refer_receiver = referred  # type: ignore[assignment]
     events: list[LegEvent] = []
     theirs.listen(events.append)
     async with asyncio.timeout(PATIENCE):
@@ -164,11 +169,11 @@ async def test_a_refer_that_nobody_answers_fails_and_its_caller_may_be_spoken_to
     legs: tuple[SipLeg, SipLeg], clock: OwnTime
 ) -> None:
     ours, theirs = legs
-    ours.call.core.transfer_request = Referred(Story(0, vanishes=True), clock)  # type: ignore[assignment]
+    ours.call.core.refer_receiver = Referred(Story(0, vanishes=True), clock)  # type: ignore[assignment]
     began = clock()
     async with asyncio.timeout(PATIENCE):
         outcome = await theirs.transfer(TransferTarget("desk", "sip:desk@127.0.0.1:5999"))
-    assert (outcome.status, outcome.detail) == (S.FAILED, "408 no outcome was told")
+    assert (outcome.status, outcome.detail) == (S.FAILED, "408 the peer reported no outcome in time")
     took = clock() - began
     assert took + clock.stalled >= TRANSFER_LIMIT
     assert took < TRANSFER_LIMIT + SOON

@@ -114,7 +114,7 @@ class Pair:
             while (event := side.core.next_event()) is not None:
                 side.events.append(event)
                 side.on_event(event)
-            for data, hop in side.core.datagrams_to_send():
+            for data, hop in side.core.messages_to_send():
                 self._sent += 1
                 if (hop.host, hop.port) == other.address and not self.lose(self._sent, data):
                     self._air.append((self.now + ONE_WAY, self._sent, side, other, data))

@@ -135,7 +135,7 @@ def test_a_nonce_of_another_address_does_not_count_against_this_one() -> None:
     pair = Pair(server=GUARDED)
     answer_at_once(pair)
     forged(pair, 1, source=("192.0.2.66", 5060))
-    (challenge,) = [data for data, _ in pair.server.core.datagrams_to_send() if b" 401 " in data]
+    (challenge,) = [data for data, _ in pair.server.core.messages_to_send() if b" 401 " in data]
     nonce = parse_digest(parse_message(challenge).headers.get("WWW-Authenticate") or "")["nonce"]
     forged(pair, 20, FORGED.replace("0000000186a012345678-0123456789abcdef0123456789abcdef", nonce))
     pair.dial(way=way())

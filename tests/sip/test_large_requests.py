@@ -52,7 +52,7 @@ class Core:
         return self.agent.call(target, hop, self.now, caller=caller, body=b"", headers=headers or LARGE)
 
     def sent(self) -> list[tuple[Request, Hop]]:
-        messages = [(parse_message(data), hop) for data, hop in self.agent.datagrams_to_send()]
+        messages = [(parse_message(data), hop) for data, hop in self.agent.messages_to_send()]
         return [(message, hop) for message, hop in messages if isinstance(message, Request)]
 
     def answer(self, request: Request, status: int, contact: str = "<sip:agent@192.0.2.2>") -> None:

@@ -38,7 +38,7 @@ def answer(agent: UserAgent, now: float) -> None:
             event.call.report_transfer(603, now)
         elif isinstance(event, CallReplaced):
             event.by.hang_up(now)
-    agent.datagrams_to_send()
+    agent.messages_to_send()
 
 
 def serve(agent: UserAgent, data: bytes, now: float) -> float:
@@ -66,7 +66,7 @@ def test_no_message_does_harm_or_takes_long(messages: Callable[[], Iterable[byte
     assert slowest[0] < LONGEST, slowest
     # A valid message is served as before, and after a while nothing of all this is left.
     agent.receive_datagram(valid(1), SOURCE, now)
-    assert agent.datagrams_to_send()[0][0].startswith(b"SIP/2.0 200")
+    assert agent.messages_to_send()[0][0].startswith(b"SIP/2.0 200")
     while (timer := agent.next_timer()) is not None and timer < now + 4000:
         agent.handle_timer(timer)
         answer(agent, timer)

@@ -8,7 +8,7 @@ import pytest
 
 from callagent.sip import CallEnded, Event, InviteReceived, Negotiation, OfferReceived, TransferRequested, Uri
 from callagent.sip.dialog.call import SipCall
-from callagent.sip.dialog.call_states import CALL_TABLE, CallEffect, CallInput, CallState
+from callagent.sip.dialog.call_machine import CALL_TABLE, CallEffect, CallInput, CallState
 from tests.sip.pair import PHONE, SERVER, Pair
 
 
@@ -78,7 +78,7 @@ def test_the_owner_is_told_of_every_end() -> None:
     """Into ENDED leads only what tells it, or what told it before."""
     for (state, event), (target, effects) in CALL_TABLE.items():
         if target is CallState.ENDED and state is not CallState.ENDED:
-            assert CallEffect.TELL_ENDED in effects, (state, event)
+            assert CallEffect.EMIT_ENDED in effects, (state, event)
 
 
 def test_hanging_up_is_possible_in_every_state_that_has_not_begun_to_end() -> None:

@@ -61,7 +61,7 @@ def test_the_parser_objects_where_the_rfc_says(name: str) -> None:
 def test_the_server_answers_as_the_rfc_says(name: str) -> None:
     agent = UserAgent(settings(), lambda peer: ("192.0.2.2", 5060))
     agent.receive_datagram(message(name), ("192.0.2.1", 5060), 0.0)
-    statuses = [parsed.status for data, _ in agent.datagrams_to_send() if isinstance(parsed := _read(data), Response)]
+    statuses = [parsed.status for data, _ in agent.messages_to_send() if isinstance(parsed := _read(data), Response)]
     assert (statuses[-1] if statuses else None) == ANSWERS[name]
 
 
@@ -101,13 +101,13 @@ def test_the_unsupported_extensions_are_named() -> None:
     pair = Pair()
     pair.send(message("bext01"))
     pair.server.core.receive_datagram(message("bext01"), ("192.0.2.1", 5060), 0.0)
-    ((data, _),) = pair.server.core.datagrams_to_send()
+    ((data, _),) = pair.server.core.messages_to_send()
     assert b"Unsupported: nothingSupportsThis, nothingSupportsThisEither" in data
 
 
 def test_who_accepts_no_description_is_told_why() -> None:
     agent = UserAgent(settings(), lambda peer: ("192.0.2.2", 5060))
     agent.receive_datagram(message("sdp01"), ("192.0.2.1", 5060), 0.0)
-    *_, (data, _) = agent.datagrams_to_send()
+    *_, (data, _) = agent.messages_to_send()
     assert data.startswith(b"SIP/2.0 406 ")
     assert b"\r\nWarning: 399 callagent " in data

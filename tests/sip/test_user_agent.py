@@ -668,7 +668,7 @@ def test_responses_go_to_the_address_the_request_came_from() -> None:
     pair.server.core.receive_datagram(
         outside("OPTIONS", Via="SIP/2.0/UDP 203.0.113.9:4444;branch=z9hG4bKx"), ("192.0.2.7", 7777), pair.now
     )
-    ((data, hop),) = pair.server.core.datagrams_to_send()
+    ((data, hop),) = pair.server.core.messages_to_send()
     assert (hop.host, hop.port) == ("192.0.2.7", 4444)
     assert parse_message(data).via.parameters.get("received") == "192.0.2.7"
 

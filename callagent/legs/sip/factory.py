@@ -126,8 +126,8 @@ class SipLegs:
         except (ValueError, OSError):
             session.close()
             raise
-        if call.core.dialling is not None:
-            negotiations[0].refuse_target = self._refusing(call.core.dialling.hop.host)
+        if call.core.outgoing:
+            negotiations[0].refuse_target = self._refusing(call.core.peer_host)
         return SipLeg(call, session, negotiations[0], media, self.dial_target)
 
     async def dial_target(self, leg: SipLeg, target: TransferTarget) -> SipLeg:

@@ -1,9 +1,11 @@
 """Dialogs and calls (RFC 3261 §12 to §15)."""
 
-from callagent.sip.dialog.call import NO_HEADERS, SipCall
-from callagent.sip.dialog.core import EXTENSIONS, UNPROVEN, UserAgentSettings, Wire
+from callagent.sip.dialog.call import SipCall
+from callagent.sip.dialog.core import EXTENSIONS, UNPROVEN, UserAgentCore, UserAgentSettings
 from callagent.sip.dialog.dialog import Dialog
 from callagent.sip.dialog.events import (
+    NO_HEADERS,
+    Call,
     CallAnswered,
     CallClosed,
     CallConfirmed,
@@ -21,15 +23,15 @@ from callagent.sip.dialog.events import (
     TransferRequested,
     TransferState,
 )
-from callagent.sip.dialog.in_dialog import receive_in_dialog, send_digit
 from callagent.sip.dialog.refer import Replaces
-from callagent.sip.dialog.session_timer import too_short
+from callagent.sip.dialog.session_timer import is_too_short
 from callagent.sip.dialog.uac import Way
 
 __all__ = [
     "EXTENSIONS",
     "NO_HEADERS",
     "UNPROVEN",
+    "Call",
     "CallAnswered",
     "CallClosed",
     "CallConfirmed",
@@ -49,10 +51,8 @@ __all__ = [
     "TransferProgressed",
     "TransferRequested",
     "TransferState",
+    "UserAgentCore",
     "UserAgentSettings",
     "Way",
-    "Wire",
-    "receive_in_dialog",
-    "send_digit",
-    "too_short",
+    "is_too_short",
 ]

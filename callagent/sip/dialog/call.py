@@ -1,306 +1,359 @@
-"""One call: its INVITE, its dialog, and what happens inside it."""
+"""One call of either role: its verbs, the requests within its dialog, and the effects of its state table."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from callagent.sip.dialog.call_states import CALL_TABLE, CallEffect, CallInput, CallState
-from callagent.sip.dialog.core import Wire
+from callagent.sip.dialog.call_machine import CallEffect, CallInput, CallMachine, CallState
+from callagent.sip.dialog.core import UserAgentCore
 from callagent.sip.dialog.dialog import Dialog, asks_for_sips
-from callagent.sip.dialog.events import CallAnswered, CallClosed, CallConfirmed, CallEnded, CallRinging, EndCause
-from callagent.sip.dialog.prack import ReliableRinging
-from callagent.sip.dialog.refer import TransferReceiver, TransferSender, instead_of
-from callagent.sip.dialog.reinvite import Reoffers
-from callagent.sip.dialog.requests import send_within
+from callagent.sip.dialog.events import (
+    NO_HEADERS,
+    Call,
+    CallAnswered,
+    CallClosed,
+    CallConfirmed,
+    CallEnded,
+    CallRinging,
+    EndCause,
+)
+from callagent.sip.dialog.info_dtmf import receive_info, send_digit
+from callagent.sip.dialog.refer import ReferReceiver, ReferSender, attended_target
+from callagent.sip.dialog.reinvite import Renegotiation
+from callagent.sip.dialog.requests import send_in_dialog
 from callagent.sip.dialog.session_timer import SessionTimer
-from callagent.sip.dialog.uac import Dialling, Way
-from callagent.sip.dialog.uas import Answering
-from callagent.sip.message import Headers, Message, Request, Response, Uri
+from callagent.sip.dialog.uac import OutgoingInvite, Way
+from callagent.sip.dialog.uas import IncomingInvite
+from callagent.sip.message import Credentials, Headers, Message, Request, Response, Uri, respond_to
 from callagent.sip.transaction import ServerTransaction, Timer
-
-NO_HEADERS: Mapping[str, str] = {}
-
-_CAUSES = {
-    CallInput.HANG_UP: EndCause.LOCAL,
-    CallInput.CANCEL: EndCause.CANCELLED,
-    CallInput.BYE: EndCause.REMOTE,
-    CallInput.NO_ACK: EndCause.TIMEOUT,
-    CallInput.NO_RESPONSE: EndCause.TIMEOUT,
-    CallInput.FAILURE: EndCause.REFUSED,
-    CallInput.LOST: EndCause.LOST,
-}
+from callagent.sip.transport import Hop
 
 
-class SipCall:
-    """Made by the user agent; its verbs take `now` and may be called in any state: what does not fit does nothing."""
+class SipCall(CallMachine):
+    """A call made by the user agent. Its verbs may be called in any state: what does not fit the state does nothing."""
 
-    def __init__(self, wire: Wire, invite: Request, *, outgoing: bool) -> None:
-        self.invite = invite
-        """The INVITE that began the call, received, or sent last."""
-        self.outgoing = outgoing
-        self.state = CallState.DIALLING if outgoing else CallState.INCOMING
-        self.dialog: Dialog | None = None
-        """None until the peer of an outgoing call has answered."""
-        self.wire = wire
-        self.reoffers = Reoffers()
-        self.transfer = TransferSender()
-        self.transfer_request = TransferReceiver()
-        self.session = SessionTimer()
-        self.ringing = ReliableRinging()
-        self._host = ""
-        self._server: ServerTransaction | None = None
-        self.dialling: Dialling | None = None
-        self.attempts_spent = False
-        """Whether our call failed where only the bound on attempts kept it from the next server."""
-        self._answering: Answering | None = None
-        self._bye_headers: Mapping[str, str] = NO_HEADERS
-        self._cause: EndCause | None = None
-        self._told = False
-        self._timer: Timer | None = None
+    def __init__(self, core: UserAgentCore, invite: Request, *, outgoing: bool) -> None:
+        super().__init__(core, invite, outgoing=outgoing)
+        self.session_timer = SessionTimer()
+        self.renegotiation = Renegotiation(self.session_timer)
+        self.refer_sender = ReferSender()
+        self.refer_receiver = ReferReceiver()
+        # One of the two: each call has one INVITE that began it.
+        self._received: IncomingInvite | None = None
+        self._sent: OutgoingInvite | None = None
+        self._end_headers: Mapping[str, str] = NO_HEADERS
+        self._end_emitted = False
+        self._invite_timer: Timer | None = None
 
     @classmethod
-    def receive(cls, wire: Wire, transaction: ServerTransaction, now: float) -> SipCall:
-        """The call of a new INVITE."""
-        call = cls(wire, transaction.request, outgoing=False)
-        call._server = transaction
-        transaction.on_cancel = call.receive_cancel
-        # The same INVITE once more is this call, not another.
+    def receive(cls, core: UserAgentCore, transaction: ServerTransaction, now: float) -> SipCall:
+        """Return the call of a new INVITE."""
+        call = cls(core, transaction.request, outgoing=False)
+        call._received = IncomingInvite(transaction)
+        transaction.on_cancel = call._receive_cancel
+        # A retransmission of the INVITE belongs to this call, so its transaction must not be forgotten early.
         transaction.repeatable = False
         peer = transaction.source
-        contact = wire.contact(transaction.request.uri.user, peer, secure=asks_for_sips(transaction.request))
-        call.dialog = Dialog.of_server(transaction.request, wire.new_tag(), peer, contact)
-        wire.dialogs[call.dialog.key] = call
+        contact = core.contact(transaction.request.uri.user, peer, secure=asks_for_sips(transaction.request))
+        call.dialog = Dialog.of_server(transaction.request, core.new_tag(), peer, contact)
+        core.dialogs[call.dialog.key] = call
         call._begin(peer.host, now)
         return call
 
     @classmethod
-    def dial(cls, wire: Wire, invite: Request, way: Way, now: float) -> SipCall:
-        """Send an INVITE that is complete but for its Via."""
-        call = cls(wire, invite, outgoing=True)
-        call.dialling = Dialling(wire, call, way)
-        call.session.ask(call, invite.headers)
-        call.reoffers.last = invite.body
+    def dial(cls, core: UserAgentCore, invite: Request, way: Way, now: float) -> SipCall:
+        """Send an INVITE that is complete except for its Via, and return its call."""
+        call = cls(core, invite, outgoing=True)
+        call._sent = OutgoingInvite(core, call, way)
+        call.session_timer.request_interval(call, invite.headers)
+        call.renegotiation.last = invite.body
         call._begin(way.hops[0].host, now)
-        call.dialling.send(now)
+        call._sent.send(now)
         return call
 
-    @property
-    def established(self) -> bool:
-        return self.state is CallState.ESTABLISHED
-
-    # Verbs
+    # Verbs of the owner
 
     def ring(self, now: float, body: bytes = b"") -> None:
-        """180; or 183 with our answer in `body`, for what is to be heard before the call is taken."""
-        self.apply(CallInput.RING, self._final(183 if body else 180, body), now)
+        """Send 180, or 183 with our answer in `body` for early media."""
+        self.apply(CallInput.RING, self._response(183 if body else 180, body), now)
 
     def answer(self, body: bytes, now: float) -> None:
-        """Take the call: 200 with our answer, or our offer when the INVITE had none."""
-        response = self._final(200, body)
+        """Send 200 with our answer, or with our offer if the INVITE had none."""
+        response = self._response(200, body)
         if response is not None and self.state is CallState.INCOMING:
-            self.reoffers.last = body
-            self.session.agree(self, self.invite, response, now)
+            self.renegotiation.last = body
+            self.session_timer.agree(self, self.invite, response, now)
         self.apply(CallInput.ANSWER, response, now)
 
     def hang_up(self, now: float, *, status: int = 480, headers: Mapping[str, str] = NO_HEADERS) -> None:
-        """Refuse with `status`, CANCEL or BYE, as the state asks. `headers` go along; `ValueError` for bad ones."""
-        # What cannot be written raises before anything has changed.
+        """Refuse the INVITE with `status`, or send CANCEL or BYE. Raises `ValueError` for invalid headers."""
+        # Headers that cannot be written must raise before the state changes.
         Headers(headers.items())
-        self._bye_headers = headers
-        self.apply(CallInput.HANG_UP, self._final(status, headers=headers), now)
+        self._end_headers = headers
+        self.apply(CallInput.HANG_UP, self._response(status, headers=headers), now)
 
-    def refer(
-        self, target: Uri, now: float, headers: Mapping[str, str] = NO_HEADERS, to: SipCall | None = None
-    ) -> None:
-        """Ask the peer to call `target` instead; `TransferProgressed` tells how it goes.
+    def refer(self, target: Uri, now: float, headers: Mapping[str, str] = NO_HEADERS, to: Call | None = None) -> None:
+        """Send a REFER: the peer is asked to call `target`. `TransferProgressed` events report the progress.
 
-        Given `to`, an established call of ours with the target, the peer is asked to take our place in it.
+        Given `to`, an established call of ours with the target, the peer takes our place in that call.
         """
         if self.dialog is None or not self.established:
             raise ValueError("Only an established call can be transferred")
-        self.transfer.send(self, self.dialog, target if to is None else instead_of(to, target), headers, now)
+        target = target if to is None else attended_target(to, target)
+        self.refer_sender.send(self, self.dialog, target, headers, now)
 
     def report_transfer(self, status: int, now: float) -> None:
+        """Report the outcome of the peer's REFER; a status below 200 is progress."""
         if self.dialog is not None and self.established:
-            self.transfer_request.report(self, self.dialog, status, now)
+            self.refer_receiver.report(self, self.dialog, status, now)
 
     def reoffer(self, body: bytes, now: float) -> None:
+        """Offer other media; `OfferAnswered` or `OfferRefused` follows."""
         if self.dialog is not None and self.established:
-            self.reoffers.send(self, self.dialog, body, now)
+            self.renegotiation.send(self, self.dialog, body, now)
 
     def accept_offer(self, body: bytes, now: float) -> None:
-        self.reoffers.accept(self, body, now)
+        """Answer the offer of `OfferReceived`."""
+        self.renegotiation.accept(self, body, now)
 
     def refuse_offer(self, now: float, status: int = 488) -> None:
-        self.reoffers.refuse(self, status, now)
+        """Refuse the offer of `OfferReceived`; the media stays as it is."""
+        self.renegotiation.refuse(self, status, now)
 
-    # From the user agent
+    def send_digit(self, digit: str, now: float) -> None:
+        """Send a DTMF digit by INFO."""
+        send_digit(self, digit, now)
 
-    def lose(self, now: float) -> None:
-        """The peer has vanished, or answered 408 or 481 within the call (RFC 3261 §12.2.1.2, RFC 5057)."""
-        self._bye_headers = NO_HEADERS
-        self.apply(CallInput.LOST, None, now)
-
-    def receive_cancel(self, cancel: Request, now: float) -> None:
-        self.apply(CallInput.CANCEL, cancel, now)
+    # What the user agent receives
 
     def receive_ack(self, ack: Request, now: float) -> None:
-        if self._answering is not None and ack.cseq.number == self._answering.cseq:
+        """Handle the ACK of a 2xx, of the INVITE or of a re-INVITE."""
+        if self._received is not None and self._received.is_answered_by(ack):
             self.apply(CallInput.ACK, ack, now)
         else:
-            self.reoffers.acknowledge(self, ack)
+            self.renegotiation.receive_ack(self, ack)
 
-    def receive_bye(self, bye: Request, now: float) -> None:
-        # Before our answer it is the caller giving up, as CANCEL is.
+    def receive_request(self, transaction: ServerTransaction, now: float) -> None:
+        """Respond to a request within the dialog whose method is allowed (RFC 3261 §12.2.2)."""
+        request = transaction.request
+        dialog = self._dialog_of(request)
+        if dialog is None:
+            self.core.reply(transaction, 481, now)
+            return
+        if not dialog.is_in_order(request):
+            self.core.respond(transaction, dialog, 500, now)
+            return
+        dialog.peer = transaction.source
+        handler = _HANDLERS.get(request.method)
+        if handler is None:
+            # OPTIONS, with which a peer checks that the dialog exists.
+            self.core.respond(transaction, dialog, 200, now)
+        else:
+            handler(self, dialog, transaction, now)
+
+    def lose(self, now: float) -> None:
+        self._end_headers = NO_HEADERS
+        self.apply(CallInput.LOST, None, now)
+
+    def repeat_offer(self, now: float) -> None:
+        if self.dialog is not None:
+            self.renegotiation.repeat(self, self.dialog, now)
+
+    def credentials_for(self, hop: Hop) -> Credentials | None:
+        return None if self._sent is None else self._sent.credentials_for(hop)
+
+    def _dialog_of(self, request: Request) -> Dialog | None:
+        """Return the dialog of a request: the call's, or an early one of our INVITE."""
+        if self.dialog is not None or self._sent is None:
+            return self.dialog
+        return self._sent.early.dialog_of(request)
+
+    def _receive_cancel(self, cancel: Request, now: float) -> None:
+        self.apply(CallInput.CANCEL, cancel, now)
+
+    def _receive_bye(self, dialog: Dialog, transaction: ServerTransaction, now: float) -> None:
+        # The transaction forgets its request with the final response.
+        bye = transaction.request
+        self.core.respond(transaction, dialog, 200, now)
+        # Before our final response a BYE means what CANCEL means (RFC 3261 §15).
         event = CallInput.CANCEL if self.state is CallState.INCOMING else CallInput.BYE
         self.apply(event, bye, now)
 
-    def apply(self, event: CallInput, message: Message | None, now: float) -> None:
-        """Take one input: change the state, then let the effects happen."""
-        row = CALL_TABLE.get((self.state, event))
-        if row is None:
-            return
-        if self._cause is None:
-            self._cause = _CAUSES.get(event)
-        self.state, effects = row
-        for effect in effects:
-            _EFFECTS[effect](self, message, now)
-        if self.state is CallState.ENDED:
-            self._close()
+    def _receive_offer(self, dialog: Dialog, transaction: ServerTransaction, now: float) -> None:
+        update = transaction.request.method == "UPDATE"
+        if self.established:
+            self.renegotiation.receive(self, dialog, transaction, now)
+        elif self.state in (CallState.LEAVING, CallState.ENDED):
+            self.core.respond(transaction, dialog, 481, now)
+        elif update and (self.outgoing or not transaction.request.body):
+            self.renegotiation.receive(self, dialog, transaction, now)
+        elif update and self.state is CallState.INCOMING:
+            # The offer of the INVITE has no answer yet (RFC 3311 §5.2).
+            response = respond_to(transaction.request, 500, tag=dialog.local.tag, headers=[("Retry-After", "2")])
+            transaction.respond(self.core.add_common_headers(response), now)
+        else:
+            # The first offer and answer end with the ACK (RFC 3261 §14.2).
+            self.core.respond(transaction, dialog, 491, now)
 
-    def _send_response(self, message: Message | None, now: float) -> None:
-        if self._server is None or not isinstance(message, Response):
-            return
-        if message.status < 200 and self.ringing.wanted(self.invite):
-            self.ringing.send(self, self._server, message, now)
-            return
-        if message.status >= 200:
-            self._server.on_cancel = None
-            self.ringing.stop()
-        self._server.respond(message, now)
+    def _receive_notify(self, dialog: Dialog, transaction: ServerTransaction, now: float) -> None:
+        known = self.refer_sender.receive_notify(self, transaction.request, now)
+        self.core.respond(transaction, dialog, 200 if known else 481, now)
+
+    def _receive_refer(self, dialog: Dialog, transaction: ServerTransaction, now: float) -> None:
+        if self.established:
+            self.refer_receiver.receive(self, dialog, transaction, now)
+        else:
+            self.core.respond(transaction, dialog, 603, now)
+
+    def _receive_prack(self, dialog: Dialog, transaction: ServerTransaction, now: float) -> None:
+        if self._received is None:
+            self.core.respond(transaction, dialog, 481, now)
+        else:
+            self._received.receive_prack(self, dialog, transaction, now)
+
+    # Effects of the state table
+
+    def carry_out(self, effect: CallEffect, message: Message | None, now: float) -> None:
+        _EFFECTS[effect](self, message, now)
+
+    def _send_ringing(self, message: Message | None, now: float) -> None:
+        if self._received is not None and isinstance(message, Response):
+            self._received.send_provisional(self, message, now)
 
     def _send_answer(self, message: Message | None, now: float) -> None:
-        if self._server is not None and isinstance(message, Response):
+        if self._received is not None and isinstance(message, Response):
             self._stop_timer()
-            self.ringing.stop()
-            self._answering = Answering(
-                self.wire, self._server, message, lambda at: self.apply(CallInput.NO_ACK, None, at)
-            )
-            self._answering.start(now)
+            self._received.send_answer(self.core, message, lambda at: self.apply(CallInput.NO_ACK, None, at), now)
+
+    def _send_refusal(self, message: Message | None, now: float) -> None:
+        if self._received is not None and isinstance(message, Response):
+            self._received.refuse(message, now)
 
     def _send_terminated(self, message: Message | None, now: float) -> None:
-        self._send_response(self._final(487), now)
+        self._send_refusal(self._response(487), now)
 
     def _send_invite(self, message: Message | None, now: float) -> None:
-        if self.dialling is not None:
-            self.dialling.send(now)
+        if self._sent is not None:
+            self._sent.send(now)
 
     def _send_cancel(self, message: Message | None, now: float) -> None:
-        if self.dialling is not None:
-            self.dialling.cancel(self._bye_headers, now)
-        # A peer that answers the CANCEL and never the INVITE must not keep the call (§9.1).
-        self._limit(self.wire.settings.timers.timeout, now)
+        if self._sent is not None:
+            self._sent.cancel(self._end_headers, now)
+        # A peer that answers the CANCEL but never the INVITE must not keep the call (§9.1).
+        self._start_timer(self.core.settings.timers.timeout, now)
 
     def _send_bye(self, message: Message | None, now: float) -> None:
         if self.dialog is None:
             return
         bye = self.dialog.request("BYE")
-        for name, value in self._bye_headers.items():
+        for name, value in self._end_headers.items():
             bye.headers.add(name, value)
-        send_within(self, bye, self._hear_bye, now)
+        send_in_dialog(self, bye, self._receive_bye_response, now)
 
-    def _hear_bye(self, response: Response | None, now: float) -> None:
+    def _receive_bye_response(self, response: Response | None, now: float) -> None:
         if response is None or response.status >= 200:
             self.apply(CallInput.BYE_OVER, response, now)
 
     def _confirm(self, message: Message | None, now: float) -> None:
-        if isinstance(message, Response) and self.dialling is not None:
+        if isinstance(message, Response) and self._sent is not None:
             self._stop_timer()
-            self.dialog = self.dialling.dialog_of(message)
-            message.body = self.dialling.early.confirm(message, self.dialog)
-            self.dialling.early.close()
-            self.wire.dialogs[self.dialog.key] = self
-            self.session.accept(self, message, now)
-            self.dialling.acknowledge(self.dialog, now)
+            self.dialog = self._sent.dialog_of(message)
+            message.body = self._sent.early.confirm(message, self.dialog)
+            self._sent.early.close()
+            self.core.dialogs[self.dialog.key] = self
+            self.session_timer.accept(self, message, now)
+            self._sent.acknowledge(self.dialog, now)
 
     def _stop_answering(self, message: Message | None, now: float) -> None:
-        if self._answering is not None:
-            self._answering.stop()
-            self._answering = None
-        if self._server is not None:
-            self._server.on_cancel = None
+        if self._received is not None:
+            self._received.stop_answering()
 
-    def _tell_ringing(self, message: Message | None, now: float) -> None:
+    def _emit_ringing(self, message: Message | None, now: float) -> None:
         if isinstance(message, Response) and message.status > 100:
-            self.wire.events.append(CallRinging(self, message.status, message.body))
+            self.core.events.append(CallRinging(self, message.status, message.body))
 
-    def _tell_answered(self, message: Message | None, now: float) -> None:
-        self.wire.events.append(CallAnswered(self, message.body if message else b""))
+    def _emit_answered(self, message: Message | None, now: float) -> None:
+        self.core.events.append(CallAnswered(self, message.body if message else b""))
 
-    def _tell_confirmed(self, message: Message | None, now: float) -> None:
-        self.wire.events.append(CallConfirmed(self, message.body if message else b""))
+    def _emit_confirmed(self, message: Message | None, now: float) -> None:
+        self.core.events.append(CallConfirmed(self, message.body if message else b""))
 
-    def _tell_ended(self, message: Message | None, now: float) -> None:
-        if self._told:
+    def _emit_ended(self, message: Message | None, now: float) -> None:
+        if self._end_emitted:
             return
-        self._told = True
+        self._end_emitted = True
         final = message if isinstance(message, Response) else Response(status=0)
         headers = message.headers if message is not None else Headers()
-        self.wire.events.append(CallEnded(self, self._cause or EndCause.LOCAL, final.status, final.reason, headers))
+        self.core.events.append(CallEnded(self, self.cause or EndCause.LOCAL, final.status, final.reason, headers))
 
-    def _final(self, status: int, body: bytes = b"", headers: Mapping[str, str] = NO_HEADERS) -> Response | None:
-        """A response to the INVITE of an incoming call."""
-        if self.dialog is None or self._server is None:
+    def _response(self, status: int, body: bytes = b"", headers: Mapping[str, str] = NO_HEADERS) -> Response | None:
+        """Return a response to the INVITE; None for an outgoing call."""
+        if self.dialog is None or self._received is None:
             return None
-        response = self.wire.response(self.invite, self.dialog, status, body=body)
+        response = self.core.make_response(self.invite, self.dialog, status, body=body)
         for name, value in headers.items():
             response.headers.add(name, value)
         return response
 
-    def _begin(self, host: str, now: float) -> None:
-        self._host = host
-        self.wire.begin(self, host)
-        self._limit(self.wire.settings.ring_limit, now)
+    # Beginning and end
 
-    def _limit(self, seconds: float, now: float) -> None:
-        """Give the INVITE up when nothing else happens."""
+    def _begin(self, peer_host: str, now: float) -> None:
+        self.peer_host = peer_host
+        self.core.add_call(self)
+        self._start_timer(self.core.settings.ring_limit, now)
+
+    def _start_timer(self, seconds: float, now: float) -> None:
+        """Give the INVITE up after this time, unless the timer is stopped or started again."""
         self._stop_timer()
-        self._timer = self.wire.timers.at(
-            now + seconds, lambda at: self.apply(CallInput.NO_RESPONSE, self._final(480), at)
+        self._invite_timer = self.core.timers.at(
+            now + seconds, lambda at: self.apply(CallInput.NO_RESPONSE, self._response(480), at)
         )
 
     def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        if self._invite_timer is not None:
+            self._invite_timer.cancel()
 
-    def _close(self) -> None:
+    def release(self) -> None:
         self._stop_timer()
-        self.reoffers.close()
-        self.transfer.close()
-        self.session.stop()
-        self.ringing.stop()
-        self.wire.end(self, self._host)
+        self.renegotiation.close()
+        self.refer_sender.close()
+        self.session_timer.stop()
+        if self._received is not None:
+            self._received.close()
+        self.core.remove_call(self)
         if self.dialog is not None:
-            self.wire.dialogs.pop(self.dialog.key, None)
-        if self.dialling is not None:
-            self.dialling.early.close()
-            # What its INVITE still hears finds the call by itself; in a circle the two would wait for the collector.
-            self.dialling = None
-        self.wire.events.append(CallClosed(self))
+            self.core.dialogs.pop(self.dialog.key, None)
+        if self._sent is not None:
+            self._sent.early.close()
+            # Late responses find the call through the transaction's callback. Without this line call and INVITE would
+            # refer to each other, and only the garbage collector would free them.
+            self._sent = None
+        self.core.events.append(CallClosed(self))
 
+
+_HANDLERS: Mapping[str, Callable[[SipCall, Dialog, ServerTransaction, float], None]] = {
+    "BYE": SipCall._receive_bye,
+    "INFO": receive_info,
+    "INVITE": SipCall._receive_offer,
+    "NOTIFY": SipCall._receive_notify,
+    "PRACK": SipCall._receive_prack,
+    "REFER": SipCall._receive_refer,
+    "UPDATE": SipCall._receive_offer,
+}
+"""By method; the methods without a handler are answered 200."""
 
 _EFFECTS: Mapping[CallEffect, Callable[[SipCall, Message | None, float], None]] = {
-    CallEffect.SEND_RINGING: SipCall._send_response,
+    CallEffect.SEND_RINGING: SipCall._send_ringing,
     CallEffect.SEND_ANSWER: SipCall._send_answer,
-    CallEffect.SEND_REFUSAL: SipCall._send_response,
+    CallEffect.SEND_REFUSAL: SipCall._send_refusal,
     CallEffect.SEND_TERMINATED: SipCall._send_terminated,
     CallEffect.SEND_INVITE: SipCall._send_invite,
     CallEffect.SEND_CANCEL: SipCall._send_cancel,
     CallEffect.SEND_BYE: SipCall._send_bye,
     CallEffect.CONFIRM: SipCall._confirm,
     CallEffect.STOP_ANSWERING: SipCall._stop_answering,
-    CallEffect.TELL_RINGING: SipCall._tell_ringing,
-    CallEffect.TELL_ANSWERED: SipCall._tell_answered,
-    CallEffect.TELL_CONFIRMED: SipCall._tell_confirmed,
-    CallEffect.TELL_ENDED: SipCall._tell_ended,
+    CallEffect.EMIT_RINGING: SipCall._emit_ringing,
+    CallEffect.EMIT_ANSWERED: SipCall._emit_answered,
+    CallEffect.EMIT_CONFIRMED: SipCall._emit_confirmed,
+    CallEffect.EMIT_ENDED: SipCall._emit_ended,
 }

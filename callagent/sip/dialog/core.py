@@ -1,4 +1,4 @@
-"""How calls send: what every message of ours carries, and the queues to the owner of the user agent."""
+"""The user agent core that all calls share: settings, dialogs, sending of requests and responses (RFC 3261 §8)."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import secrets
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from callagent.sip.authenticator import DigestSettings
-from callagent.sip.dialog.events import Event
+from callagent.sip.dialog.dialog import Dialog
+from callagent.sip.dialog.events import Call, Event
 from callagent.sip.message import (
     BRANCH_COOKIE,
     METHODS,
@@ -32,12 +32,8 @@ from callagent.sip.transaction import (
 )
 from callagent.sip.transport import Hop
 
-if TYPE_CHECKING:
-    from callagent.sip.dialog.call import SipCall
-    from callagent.sip.dialog.dialog import Dialog
 
-
-def _nobody(source_ip: str) -> str | None:
+def _admit_nobody(source_ip: str) -> str | None:
     return None
 
 
@@ -50,23 +46,23 @@ def _any_pace(trunk: str) -> int | None:
 
 
 MAX_UDP_REQUEST = 1300
-"""Octets of a request that go by UDP where the path's largest packet is not known (RFC 3261 §18.1.1)."""
+"""Octets of a request that go by UDP where the path MTU is not known (RFC 3261 §18.1.1)."""
 UNPROVEN = ""
-"""The trunk of a host that has to prove who it is."""
+"""The trunk of a host that must prove a digest account before its requests are served."""
 EXTENSIONS = ("100rel", "replaces", "norefersub", "timer")
-"""What we understand when a peer requires it."""
+"""The option tags that we understand in a Require header field."""
 
 
 @dataclass(frozen=True, slots=True)
 class UserAgentSettings:
-    admit: Callable[[str], str | None] = _nobody
-    """The name of the trunk that an IP address belongs to. None: the sender gets no answer at all. `UNPROVEN`: it has
-    to prove an account of `digest`."""
+    admit: Callable[[str], str | None] = _admit_nobody
+    """Return the trunk that an IP address belongs to. None: its requests are dropped without a response. `UNPROVEN`: it
+    must prove an account of `digest`."""
     digest: DigestSettings | None = None
     busy: Callable[[], int | None] = _never_busy
-    """Seconds for Retry-After while no new call can be taken; None when one can."""
+    """Return the seconds for Retry-After while no new call can be taken, or None."""
     pace: Callable[[str], int | None] = _any_pace
-    """Told of each new call with its trunk's name: seconds for Retry-After where it comes too soon; None: it may."""
+    """Called with the trunk of each new call; returns the seconds for Retry-After if it comes too soon, or None."""
     public_host: str | None = None
     """Host name or IP address for Via and Contact; None: `public_address`."""
     public_address: str | None = None
@@ -74,140 +70,153 @@ class UserAgentSettings:
     name: str = "callagent"
     """For User-Agent and Server."""
     accepts_transfers: bool = False
-    """Whether a peer may send us elsewhere by REFER."""
+    """Whether a peer may send us a REFER."""
     timers: TimerSettings = field(default_factory=TimerSettings)
     ring_limit: float = 180.0
-    """Seconds until a call that only rings is given up, ours and the peer's."""
+    """Seconds until a call that only rings is given up, in either direction."""
     notify_limit: float = 10.0
-    """Seconds that a peer which accepted our REFER may take to its first NOTIFY; it has to come at once (RFC 3515
-    §2.4.4)."""
+    """Seconds from the 2xx of our REFER to the first NOTIFY, which the peer must send at once (RFC 3515 §2.4.4)."""
     transfer_limit: float = 30.0
-    """Seconds from our REFER to its outcome: for so long nobody speaks to the caller."""
+    """Seconds from our REFER to its outcome; nobody speaks to the caller meanwhile."""
     max_calls: int = 1000
     max_attempts: int = 8
-    """Servers, and users that these send us to, that one call of ours is tried at."""
+    """Servers, and users that they redirect us to, that one outgoing call is tried at."""
     session_seconds: int = 1800
-    """After how long a call without a sign of life from the peer's signalling ends (RFC 4028)."""
+    """Session interval that we ask for: a call whose peer has vanished ends after this time (RFC 4028)."""
     shortest_session: int = 90
-    """Shorter ones that a peer asks for are answered 422."""
+    """Min-SE in seconds: shorter intervals in a request are answered 422."""
 
 
-class Wire:
-    """Shared by the user agent and its calls."""
+class UserAgentCore:
+    """What the user agent and its calls share: transactions, timers, dialogs, queues of messages and events."""
 
-    def __init__(self, settings: UserAgentSettings, local: Callable[[Hop], tuple[str, int]]) -> None:
-        """`local` gives our address and port as this peer reaches them over its transport."""
+    def __init__(self, settings: UserAgentSettings, local_address: Callable[[Hop], tuple[str, int]]) -> None:
+        """`local_address` returns our host and port as the peer at a hop reaches them over the hop's transport."""
         self.settings = settings
         self.methods = (*METHODS, "REFER") if settings.accepts_transfers else METHODS
         self.allow = ", ".join(self.methods)
         self.timers = Timers()
         self.outgoing: deque[tuple[bytes, Hop]] = deque()
+        """Messages to send, in order."""
         self.events: deque[Event] = deque()
-        self.layer = TransactionLayer(settings.timers, self.timers, self._send)
-        self.dialogs: dict[tuple[str, str, str], SipCall] = {}
-        self.calls: set[SipCall] = set()
+        self.layer = TransactionLayer(settings.timers, self.timers, self._enqueue)
+        self.dialogs: dict[tuple[str, str, str], Call] = {}
+        """By `Dialog.key`."""
+        self.calls: set[Call] = set()
         self.call_ids: Counter[str] = Counter()
-        """Of those calls; two calls may share one, of a fork."""
+        """Calls per Call-ID: two calls may share one after a fork."""
         self.hosts: Counter[str] = Counter()
-        """Of the peers of our calls, and how many calls each has."""
-        self._local = local
+        """Calls per IP address of the peer."""
+        self._local_address = local_address
 
     def is_partner(self, host: str) -> bool:
-        """Whether we are in a call with this host, or wait for its answer, whoever may begin one."""
+        """Whether we are in a call with this host or wait for a response from it, so that its messages are read."""
         return host in self.hosts or host in self.layer.partners
 
-    def begin(self, call: SipCall, host: str) -> None:
+    def add_call(self, call: Call) -> None:
         self.calls.add(call)
         self.call_ids[call.invite.call_id] += 1
-        self.hosts[host] += 1
+        self.hosts[call.peer_host] += 1
 
-    def end(self, call: SipCall, host: str) -> None:
+    def remove_call(self, call: Call) -> None:
+        """Forget a call; does nothing the second time."""
         if call not in self.calls:
             return
         self.calls.discard(call)
-        for counter, key in ((self.call_ids, call.invite.call_id), (self.hosts, host)):
+        for counter, key in ((self.call_ids, call.invite.call_id), (self.hosts, call.peer_host)):
             counter[key] -= 1
             if not counter[key]:
                 del counter[key]
 
-    def request(self, request: Request, hop: Hop, on_response: OnResponse, now: float) -> ClientTransaction:
-        """Send in a transaction of its own. A Via that is there already stays: a CANCEL has its INVITE's."""
+    # Requests
+
+    def send_request(self, request: Request, hop: Hop, on_response: OnResponse, now: float) -> ClientTransaction:
+        """Send a request in a new transaction. A Via that is there already stays: a CANCEL has its INVITE's (§9.1)."""
         request.headers.set("User-Agent", self.settings.name)
         if "Via" in request.headers:
             return self.layer.request(request, hop, on_response, now)
         request.headers.insert_first("Via", str(self._via(hop)))
         if not _is_too_large(request, hop) or self.layer.has_tcp(hop, now) is False:
             return self.layer.request(request, hop, on_response, now)
+        # Too large for UDP: try TCP first, and fall back to UDP where the peer does not take connections (§18.1.1).
         fallback = (hop, request.via)
-        hop = self._by_tcp(request, hop)
+        hop = self._switch_to_tcp(request, hop)
         return self.layer.request(request, hop, on_response, now, fallback)
 
-    def acknowledge(self, ack: Request, hop: Hop, now: float) -> None:
-        """Send the ACK of a 2xx. It has no transaction that could fall back: by TCP only where the peer is known to
-        have it."""
+    def send_ack(self, ack: Request, hop: Hop, now: float) -> None:
+        """Send the ACK of a 2xx.
+
+        It has no transaction that could fall back to UDP, so it goes by TCP only to a peer known to accept TCP.
+        """
         ack.headers.insert_first("Via", str(self._via(hop)))
         if _is_too_large(ack, hop) and self.layer.has_tcp(hop, now):
-            hop = self._by_tcp(ack, hop)
-        self._send(bytes(ack), hop)
+            hop = self._switch_to_tcp(ack, hop)
+        self._enqueue(bytes(ack), hop)
+
+    # Responses
 
     def reply(self, transaction: ServerTransaction, status: int, now: float, *headers: tuple[str, str]) -> None:
-        """Answer without a dialog."""
+        """Respond to a request that is outside of dialogs, with a new To tag unless the status is 100."""
         tag = self.new_tag() if status > 100 else None
-        transaction.respond(self.finish(respond_to(transaction.request, status, tag=tag, headers=headers)), now)
+        response = respond_to(transaction.request, status, tag=tag, headers=headers)
+        transaction.respond(self.add_common_headers(response), now)
 
     def respond(self, transaction: ServerTransaction, dialog: Dialog, status: int, now: float, **more: bytes) -> None:
-        """Answer inside a dialog; `body` is SDP."""
-        transaction.respond(self.response(transaction.request, dialog, status, **more), now)
+        """Respond to a request in a dialog; `body` is SDP."""
+        transaction.respond(self.make_response(transaction.request, dialog, status, **more), now)
 
-    def response(self, request: Request, dialog: Dialog, status: int, *, body: bytes = b"") -> Response:
+    def make_response(self, request: Request, dialog: Dialog, status: int, *, body: bytes = b"") -> Response:
+        """Return a response in a dialog, with Contact and Supported where the method and status require them."""
         response = respond_to(request, status, tag=dialog.local.tag, body=body)
         if request.method in ("INVITE", "UPDATE", "REFER") and 100 < status < 300:
             response.headers.add("Contact", str(dialog.local_contact))
             response.headers.set("Supported", ", ".join(EXTENSIONS))
-        return self.finish(response)
+        return self.add_common_headers(response)
 
-    def finish(self, response: Response) -> Response:
-        """Add what all our final responses carry."""
+    def add_common_headers(self, response: Response) -> Response:
+        """Add Server, and Allow where the status requires it (§8.2.1), to a final response."""
         if response.status >= 200:
             response.headers.set("Server", self.settings.name)
             if response.status in (200, 405, 501):
                 response.headers.set("Allow", self.allow)
         return response
 
+    # Our addresses
+
     def contact(self, user: str | None, hop: Hop, *, secure: bool = False) -> Address:
-        """Where the peer at `hop` sends its requests. `secure`: by a sips URI, which always means TLS (§26.2.2)."""
+        """Return the Contact for the peer at `hop`. `secure`: a sips URI, which always means TLS (§26.2.2)."""
         if secure:
-            host, port = self.local(replace(hop, transport="tls"))
+            host, port = self.local_address(replace(hop, transport="tls"))
             return Address(Uri("sips", host_reference(host), user=user, port=port))
-        host, port = self.local(hop)
+        host, port = self.local_address(hop)
         transport = Parameters() if hop.transport == "udp" else Parameters((("transport", hop.transport),))
         return Address(Uri("sip", host_reference(host), user=user, port=port, parameters=transport))
 
-    def local(self, hop: Hop) -> tuple[str, int]:
-        """Host and port that this peer may send to."""
-        host, port = self._local(hop)
+    def local_address(self, hop: Hop) -> tuple[str, int]:
+        """Return our host and port for Via and Contact towards the peer at `hop`."""
+        host, port = self._local_address(hop)
         return self.settings.public_host or self.settings.public_address or host, port
 
     @staticmethod
     def new_tag() -> str:
         return secrets.token_hex(6)
 
-    def _by_tcp(self, request: Request, hop: Hop) -> Hop:
-        """The same port by TCP, which the topmost Via has to tell (RFC 3261 §18.1.1)."""
+    def _switch_to_tcp(self, request: Request, hop: Hop) -> Hop:
+        """Return the same address over TCP, and write that transport into the topmost Via (§18.1.1)."""
         hop = replace(hop, transport="tcp", tentative=True)
         request.replace_top_via(self._via(hop, request.via.parameters))
         return hop
 
     def _via(self, hop: Hop, parameters: Parameters | None = None) -> Via:
-        host, port = self.local(hop)
+        host, port = self.local_address(hop)
         if parameters is None:
             parameters = Parameters((("branch", f"{BRANCH_COOKIE}{secrets.token_hex(8)}"), ("rport", None)))
         return Via(hop.transport.upper(), host_reference(host), port, parameters)
 
-    def _send(self, data: bytes, hop: Hop) -> None:
+    def _enqueue(self, data: bytes, hop: Hop) -> None:
         self.outgoing.append((data, hop))
 
 
 def _is_too_large(request: Request, hop: Hop) -> bool:
-    """Whether UDP may cut the request to pieces, of which firewalls often let only the first pass."""
+    """Whether UDP could fragment the request; many firewalls drop all fragments but the first."""
     return hop.transport == "udp" and len(bytes(request)) > MAX_UDP_REQUEST

@@ -1,4 +1,4 @@
-"""A dialog: what two user agents agreed on to speak to each other (RFC 3261 §12)."""
+"""Dialogs: the state that two user agents share, and the requests that follow from it (RFC 3261 §12)."""
 
 from __future__ import annotations
 
@@ -11,25 +11,27 @@ from callagent.sip.transport import Hop, default_port, hop_of
 
 @dataclass(slots=True)
 class Dialog:
+    """One dialog, from our side."""
+
     call_id: str
     local: Address
-    """With our tag; From of our requests."""
+    """Our URI and tag: From of our requests."""
     remote: Address
-    """With the peer's tag, which an RFC 2543 peer does not have."""
+    """The peer's URI and tag: To of our requests. A peer of RFC 2543 has no tag."""
     remote_target: Uri
-    """The peer's Contact; Request-URI of our requests."""
+    """The peer's Contact: the Request-URI of our requests."""
     peer: Hop
-    """Where the peer's last request or response came from."""
+    """The address that the peer's last request, or first response, came from."""
     route_set: tuple[Address, ...] = ()
     local_cseq: int = 0
     remote_cseq: int | None = None
     local_contact: Address = field(default_factory=lambda: Address(Uri("sip")))
-    found: dict[Uri, Hop] = field(default_factory=dict)
-    """Where URIs of the route lead to that name a host, once somebody has looked them up."""
+    resolved: dict[Uri, Hop] = field(default_factory=dict)
+    """Servers of the URIs that name a host, filled in by the owner of the sockets when DNS has answered."""
 
     @classmethod
     def of_server(cls, request: Request, tag: str, peer: Hop, contact: Address) -> Dialog:
-        """From a request that we answer (§12.1.1)."""
+        """Return the dialog that our response to a request establishes (§12.1.1)."""
         return cls(
             call_id=request.call_id,
             local=request.recipient.with_tag(tag),
@@ -44,7 +46,7 @@ class Dialog:
 
     @classmethod
     def of_client(cls, request: Request, response: Response, peer: Hop, contact: Address) -> Dialog:
-        """From a response with a tag to our request (§12.1.2)."""
+        """Return the dialog that a response with a To tag to our request establishes (§12.1.2)."""
         return cls(
             call_id=request.call_id,
             local=request.sender,
@@ -58,10 +60,11 @@ class Dialog:
 
     @property
     def key(self) -> tuple[str, str, str]:
+        """The dialog ID: Call-ID, our tag, the peer's tag."""
         return (self.call_id, self.local.tag or "", self.remote.tag or "")
 
     def request(self, method: str, cseq: int | None = None) -> Request:
-        """The next request, without Via. An ACK takes the number of its INVITE (§13.2.2.4)."""
+        """Return a new request without Via. `cseq` is for an ACK, which has the number of its INVITE (§13.2.2.4)."""
         if cseq is None:
             self.local_cseq += 1
         uri, routes = self._route()
@@ -77,31 +80,34 @@ class Dialog:
         return Request(headers, method=method, uri=uri)
 
     def next_hop(self) -> Hop:
-        """The first route or the peer's Contact; for another transport, or a name that was not found, where the peer
-        last sent from."""
+        """Return where requests go: to the first route or the peer's Contact.
+
+        To the address that the peer sent from if that URI asks for another transport, or names a host that DNS has not
+        resolved.
+        """
         next_uri = self.next_uri()
-        hop = hop_of(next_uri) or self.found.get(next_uri)
+        hop = hop_of(next_uri) or self.resolved.get(next_uri)
         if hop is None or hop.transport != self.peer.transport:
             return self.peer if not self.peer.reliable else replace(self.peer, port=_port_of(next_uri, self.peer))
         if hop.host == self.peer.host:
             return replace(hop, connection=self.peer.connection, name=self.peer.name)
-        # A private address that speaks to us from a public one is behind a translator and cannot be sent to.
-        hidden = not self.route_set and is_private(hop.host) and not is_private(self.peer.host)
-        return self.peer if hidden else hop
+        # A peer with a private Contact whose packets come from a public address is behind a NAT: only the latter works.
+        behind_nat = not self.route_set and is_private(hop.host) and not is_private(self.peer.host)
+        return self.peer if behind_nat else hop
 
     def next_uri(self) -> Uri:
-        """What the next hop is found by (RFC 3261 §8.1.2)."""
+        """Return the URI that determines the next hop (RFC 3261 §8.1.2)."""
         uri, routes = self._route()
         strict = bool(self.route_set) and not _is_loose(self.route_set[0])
         return routes[0].uri if routes and not strict else uri
 
-    def name_to_find(self) -> Uri | None:
-        """A URI of a host name that nobody has looked up yet."""
+    def unresolved_uri(self) -> Uri | None:
+        """Return the URI of the next hop if it names a host that has to be looked up; otherwise None."""
         uri = self.next_uri()
-        return uri if hop_of(uri) is None and uri not in self.found and uri.host else None
+        return uri if hop_of(uri) is None and uri not in self.resolved and uri.host else None
 
     def is_in_order(self, request: Request) -> bool:
-        """Note the number of a request that came in; False when it is older than one before (§12.2.2)."""
+        """Remember the CSeq of a request of the peer; False if it is lower than an earlier one (§12.2.2)."""
         number = request.cseq.number
         if self.remote_cseq is not None and number < self.remote_cseq:
             return False
@@ -109,11 +115,11 @@ class Dialog:
         return True
 
     def refresh_target(self, message: Request | Response) -> None:
-        """The peer moved: INVITE, UPDATE, SUBSCRIBE, NOTIFY and REFER and their 2xx say so (§12.2, RFC 3311)."""
+        """Adopt the Contact of a target refresh request or its 2xx, such as INVITE and UPDATE (§12.2, RFC 3311)."""
         self.remote_target = _target(message, self.remote_target)
 
     def _route(self) -> tuple[Uri, list[Address]]:
-        """Request-URI and Route, also for a strict router as first hop (§12.2.1.1)."""
+        """Return the Request-URI and the Route; a strict router as first hop swaps the two (§12.2.1.1)."""
         if not self.route_set:
             return self.remote_target, []
         first, *rest = self.route_set
@@ -123,7 +129,7 @@ class Dialog:
 
 
 def asks_for_sips(request: Request) -> bool:
-    """Whether the dialog of this request needs a sips Contact of ours (§12.1.1)."""
+    """Whether our Contact in the dialog of this request must be a sips URI (§12.1.1)."""
     routes = _record_route(request)
     nearest = routes[0].uri if routes else _target(request, request.uri)
     return "sips" in (request.uri.scheme, nearest.scheme)
@@ -146,6 +152,6 @@ def _record_route(message: Request | Response) -> list[Address]:
 
 
 def _target(message: Request | Response, otherwise: Uri) -> Uri:
-    """The Contact's URI, for an in-dialog Request-URI; opaque schemes cannot be sent to."""
+    """Return the URI of the first Contact that requests can be sent to, or `otherwise`."""
     contacts = [contact.uri for contact in message.contacts if contact.uri.scheme in ("sip", "sips")]
     return contacts[0].without_headers() if contacts else otherwise

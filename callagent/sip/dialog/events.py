@@ -1,20 +1,72 @@
-"""What the user agent tells its owner."""
+"""The events of the user agent, and the interface of the calls that they are about."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from callagent.sip.message import Headers, Uri
+from callagent.sip.dialog.dialog import Dialog
+from callagent.sip.message import Headers, Request, Uri
+from callagent.sip.transaction import ServerTransaction
 
-if TYPE_CHECKING:
-    from callagent.sip.dialog.call import SipCall
+NO_HEADERS: Mapping[str, str] = {}
+
+
+class Call(Protocol):
+    """A call as its owner and the user agent see it; `SipCall` implements it.
+
+    All methods may be called in any state: what does not fit the state does nothing.
+    """
+
+    invite: Request
+    """The INVITE that began the call: the one received, or the last one sent."""
+    outgoing: bool
+    dialog: Dialog | None
+    """None until the peer of an outgoing call has answered."""
+    peer_host: str
+    """IP address that the INVITE came from, or was sent to first."""
+    attempts_spent: bool
+    """Whether an outgoing call failed because `max_attempts` servers or users had been tried."""
+
+    @property
+    def established(self) -> bool: ...
+
+    # For the owner
+
+    def ring(self, now: float, body: bytes = b"") -> None: ...
+
+    def answer(self, body: bytes, now: float) -> None: ...
+
+    def hang_up(self, now: float, *, status: int = 480, headers: Mapping[str, str] = NO_HEADERS) -> None: ...
+
+    def refer(
+        self, target: Uri, now: float, headers: Mapping[str, str] = NO_HEADERS, to: Call | None = None
+    ) -> None: ...
+
+    def report_transfer(self, status: int, now: float) -> None: ...
+
+    def reoffer(self, body: bytes, now: float) -> None: ...
+
+    def accept_offer(self, body: bytes, now: float) -> None: ...
+
+    def refuse_offer(self, now: float, status: int = 488) -> None: ...
+
+    def send_digit(self, digit: str, now: float) -> None: ...
+
+    # For the user agent
+
+    def receive_ack(self, ack: Request, now: float) -> None: ...
+
+    def receive_request(self, transaction: ServerTransaction, now: float) -> None: ...
 
 
 class EndCause(Enum):
+    """Why a call ended."""
+
     LOCAL = "local"
-    """We hung up, refused or gave up."""
+    """Our side hung up, refused the call or gave it up."""
     REMOTE = "remote"
     """The peer sent BYE."""
     CANCELLED = "cancelled"
@@ -22,12 +74,14 @@ class EndCause(Enum):
     REFUSED = "refused"
     """The peer answered our INVITE with 3xx to 6xx."""
     TIMEOUT = "timeout"
-    """The peer did not answer, or did not acknowledge our answer."""
+    """The peer did not answer our INVITE, or did not acknowledge our 2xx."""
     LOST = "lost"
-    """In the middle of the call the peer was gone, or knew nothing of it."""
+    """The peer of an established call vanished, or no longer knows the dialog."""
 
 
 class TransferState(Enum):
+    """The progress of a REFER of ours."""
+
     REQUESTED = "requested"
     ACCEPTED = "accepted"
     TRYING = "trying"
@@ -35,9 +89,9 @@ class TransferState(Enum):
     REFUSED = "refused"
     """The REFER itself was refused."""
     FAILED = "failed"
-    """The peer tried and did not get through."""
+    """The peer called the target and did not reach it."""
     NO_ANSWER = "no answer"
-    """The peer accepted and never told the outcome."""
+    """The peer accepted the REFER and never reported the outcome."""
 
     @property
     def is_final(self) -> bool:
@@ -46,105 +100,107 @@ class TransferState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CallAnswered:
-    """The peer took our call. Its answer to our offer is in `body`."""
+    """The peer answered our call; `body` is its answer to our offer."""
 
-    call: SipCall
+    call: Call
     body: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class CallClosed:
-    """The last message of an ended call is through; nothing more will be heard of it."""
+    """The last transaction of an ended call is over; it is the last event of the call."""
 
-    call: SipCall
+    call: Call
 
 
 @dataclass(frozen=True, slots=True)
 class CallConfirmed:
-    """The ACK of our 200 came."""
+    """The ACK of our 200 arrived."""
 
-    call: SipCall
+    call: Call
     body: bytes
-    """The peer's answer when the INVITE came without an offer, else empty."""
+    """The peer's answer if the INVITE had no offer, otherwise empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallEnded:
-    """Once per call; only `CallClosed` follows."""
+    """The call has ended. Emitted once per call; only `CallClosed` follows."""
 
-    call: SipCall
+    call: Call
     cause: EndCause
     status: int
-    """Of the final response that ended it; 0 otherwise."""
+    """Status of the final response that ended the call; 0 if none did."""
     reason: str
     headers: Headers
-    """Of the message that ended it."""
+    """Header fields of the message that ended the call."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallRinging:
-    call: SipCall
+    """A provisional response to our INVITE arrived."""
+
+    call: Call
     status: int
-    """180, 183 and their like; 100 is not told."""
+    """101 to 199; a 100 makes no event."""
     body: bytes = b""
-    """The peer's answer to our offer when it speaks before it takes the call."""
+    """The peer's answer to our offer, if it sends early media."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallReplaced:
-    """Another call takes this one's place (RFC 3891): answer that one with this one's media, and hang this one up."""
+    """The new call `by` replaces `call` (RFC 3891 §3): answer `by` with the media of `call`, then hang `call` up."""
 
-    call: SipCall
-    by: SipCall
+    call: Call
+    by: Call
 
 
 @dataclass(frozen=True, slots=True)
 class DigitReceived:
-    """A digit by INFO (`application/dtmf-relay` or `application/dtmf`)."""
+    """A DTMF digit arrived in an INFO (`application/dtmf-relay` or `application/dtmf`)."""
 
-    call: SipCall
+    call: Call
     digit: str
 
 
 @dataclass(frozen=True, slots=True)
 class InviteReceived:
-    """Somebody calls. Answer, refuse or hang up."""
+    """A new INVITE arrived: answer it, or refuse it by `hang_up`."""
 
-    call: SipCall
+    call: Call
     trunk: str
-    """The name that `admit` gave to the sender."""
+    """The trunk that the INVITE came from, as `admit` or its digest account says."""
 
 
 @dataclass(frozen=True, slots=True)
 class OfferAnswered:
-    """The answer to `reoffer`."""
+    """The peer answered the offer of `reoffer`."""
 
-    call: SipCall
+    call: Call
     body: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class OfferReceived:
-    """The peer wants to change the media. Call `accept_offer` or `refuse_offer`."""
+    """The peer offers other media in a re-INVITE or UPDATE: call `accept_offer` or `refuse_offer`."""
 
-    call: SipCall
+    call: Call
     body: bytes
-    """Empty when the peer asks for an offer of ours."""
+    """The offer; empty if the peer asks for an offer of ours."""
 
 
 @dataclass(frozen=True, slots=True)
 class OfferRefused:
-    """`reoffer` failed; the media goes on as before."""
+    """The peer refused the offer of `reoffer`; the media stays as it was."""
 
-    call: SipCall
+    call: Call
     status: int
 
 
 @dataclass(frozen=True, slots=True)
 class TransferProgressed:
-    """How the peer fares with our REFER."""
+    """The peer reported the progress of our REFER."""
 
-    call: SipCall
+    call: Call
     state: TransferState
     status: int
     reason: str
@@ -152,9 +208,9 @@ class TransferProgressed:
 
 @dataclass(frozen=True, slots=True)
 class TransferRequested:
-    """The peer asks us to call somebody else. Tell the outcome by `report_transfer`."""
+    """The peer sent a REFER: call `target`, and report the outcome by `report_transfer`."""
 
-    call: SipCall
+    call: Call
     target: Uri
     headers: Headers
 

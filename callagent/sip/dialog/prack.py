@@ -1,43 +1,44 @@
-"""Provisional responses that are acknowledged (RFC 3262), both roles."""
+"""Reliable provisional responses: PRACK, RSeq and RAck, in both roles (RFC 3262)."""
 
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING
 
-from callagent.sip.dialog.core import Wire
+from callagent.sip.dialog.call_machine import CallMachine
+from callagent.sip.dialog.core import UserAgentCore
 from callagent.sip.dialog.dialog import Dialog
-from callagent.sip.dialog.session_timer import supports
+from callagent.sip.dialog.events import Call
+from callagent.sip.dialog.requests import ignore_response
 from callagent.sip.message import CSeq, Request, Response, parse_integer
 from callagent.sip.transaction import ServerTransaction, Timer
 
-if TYPE_CHECKING:
-    from callagent.sip.dialog.call import SipCall
-
-
 _MAX_RSEQ = 2**31 - 1
-_REQUIRE = "100rel"
+_OPTION_TAG = "100rel"
 
 
-class ReliableRinging:
-    """Our 180 to a caller that requires it: repeated until PRACK comes; the call is refused when none does."""
+class ReliableProvisional:
+    """A provisional response of ours to a caller that requires `100rel`.
+
+    It is sent again until its PRACK arrives; if none does within 64*T1, the call is refused with 504 (RFC 3262 §3).
+    """
 
     def __init__(self) -> None:
         self._rseq = 0
         self._timer: Timer | None = None
 
-    def wanted(self, invite: Request) -> bool:
-        return _REQUIRE in invite.headers.flags("Require")
+    def is_required_by(self, invite: Request) -> bool:
+        return _OPTION_TAG in invite.headers.flags("Require")
 
-    def send(self, call: SipCall, transaction: ServerTransaction, response: Response, now: float) -> None:
-        """One at a time: while one is not acknowledged, another is not sent (RFC 3262 §3)."""
+    def send(self, call: CallMachine, transaction: ServerTransaction, response: Response, now: float) -> None:
+        """Send `response`, unless an earlier one is not acknowledged yet: only one may be under way (RFC 3262 §3)."""
         if self._timer is not None:
             return
+        # The first number is random, below 2**31 so that the following ones fit as well.
         self._rseq = self._rseq + 1 if self._rseq else secrets.randbelow(2**31 - 2**16) + 1
-        response.headers.set("Require", _REQUIRE)
+        response.headers.set("Require", _OPTION_TAG)
         response.headers.set("RSeq", str(self._rseq))
         transaction.respond(response, now)
-        timers = call.wire.settings.timers
+        timers = call.core.settings.timers
         self._arm(call, transaction, response, timers.t1, now, now + timers.timeout)
 
     def stop(self) -> None:
@@ -45,15 +46,16 @@ class ReliableRinging:
             self._timer.cancel()
             self._timer = None
 
-    def receive_prack(self, call: SipCall, dialog: Dialog, transaction: ServerTransaction, now: float) -> None:
-        known = _rack(transaction.request) == (self._rseq, call.invite.cseq) and self._timer is not None
-        if known:
+    def receive_prack(self, call: CallMachine, dialog: Dialog, transaction: ServerTransaction, now: float) -> None:
+        """Respond to a PRACK: 200 if it acknowledges the response under way, otherwise 481."""
+        matches = _rack(transaction.request) == (self._rseq, call.invite.cseq) and self._timer is not None
+        if matches:
             self.stop()
-        call.wire.respond(transaction, dialog, 200 if known else 481, now)
+        call.core.respond(transaction, dialog, 200 if matches else 481, now)
 
     def _arm(
         self,
-        call: SipCall,
+        call: CallMachine,
         transaction: ServerTransaction,
         response: Response,
         interval: float,
@@ -68,24 +70,25 @@ class ReliableRinging:
                 transaction.respond(response, at)
                 self._arm(call, transaction, response, 2 * interval, at, until)
 
-        self._timer = call.wire.timers.at(min(now + interval, until), repeat)
+        self._timer = call.core.timers.at(min(now + interval, until), repeat)
 
 
 class EarlyDialogs:
-    """What the branches of our INVITE said before the answer, and our PRACKs to them."""
+    """The early dialogs that the branches of our INVITE opened, and the PRACKs that we send in them."""
 
-    def __init__(self, wire: Wire, call: SipCall) -> None:
-        self._wire = wire
+    def __init__(self, core: UserAgentCore, call: Call) -> None:
+        self._core = core
         self._call = call
         self._dialogs: dict[str, Dialog] = {}
+        """By the peer's tag, as are the next two."""
         self._rseqs: dict[str, int] = {}
         self._bodies: dict[str, bytes] = {}
 
-    def hear(self, response: Response, dialog: Dialog, now: float) -> bool:
-        """Take a provisional response with a tag in; False when it is a repetition."""
+    def receive(self, response: Response, dialog: Dialog, now: float) -> bool:
+        """Take in a provisional response with a To tag. False if it is a retransmission, or out of order."""
         tag = response.recipient.tag or ""
         known = self._dialogs.setdefault(tag, dialog)
-        self._wire.dialogs.setdefault(known.key, self._call)
+        self._core.dialogs.setdefault(known.key, self._call)
         if response.body:
             self._bodies.setdefault(tag, response.body)
         rseq = _rseq(response)
@@ -97,21 +100,25 @@ class EarlyDialogs:
         self._rseqs[tag] = rseq
         prack = known.request("PRACK")
         prack.headers.add("RAck", f"{rseq} {response.cseq}")
-        self._wire.request(prack, known.next_hop(), _unheard, now)
+        # A PRACK that fails leaves the peer repeating its response: the time limits of the INVITE end that.
+        self._core.send_request(prack, known.next_hop(), ignore_response, now)
         return True
 
     def dialog_of(self, request: Request) -> Dialog | None:
-        """The early dialog of a request of the peer."""
+        """Return the early dialog of a request from the peer."""
         return self._dialogs.get(request.sender.tag or "")
 
     def close(self) -> None:
-        """The INVITE has its answer, or is over: what the other branches say is nobody's."""
+        """Forget all early dialogs, because the INVITE has its final response."""
         for dialog in self._dialogs.values():
-            if self._wire.dialogs.get(dialog.key) is self._call:
-                del self._wire.dialogs[dialog.key]
+            if self._core.dialogs.get(dialog.key) is self._call:
+                del self._core.dialogs[dialog.key]
 
     def confirm(self, response: Response, dialog: Dialog) -> bytes:
-        """Let the dialog of a 2xx go on counting where its early one was; the session description it has by now."""
+        """Let the dialog of a 2xx continue the CSeq of its early dialog, and return the answer to our offer.
+
+        A reliable provisional response may have brought the answer; the 2xx then has no body (RFC 3262 §5).
+        """
         tag = response.recipient.tag or ""
         early = self._dialogs.get(tag)
         if early is not None:
@@ -120,8 +127,9 @@ class EarlyDialogs:
 
 
 def _rseq(response: Response) -> int | None:
+    """Return the number of a reliable provisional response; None if it is not reliable."""
     value = response.headers.get("RSeq")
-    if value is None or not supports(response, _REQUIRE):
+    if value is None or not response.headers.supports(_OPTION_TAG):
         return None
     try:
         return parse_integer(value, _MAX_RSEQ)
@@ -135,7 +143,3 @@ def _rack(request: Request) -> tuple[int, CSeq] | None:
         return parse_integer(number, _MAX_RSEQ), CSeq.parse(rest)
     except ValueError:
         return None
-
-
-def _unheard(response: Response | None, now: float) -> None:
-    """A PRACK that fails leaves the peer repeating; the INVITE's own limits decide."""

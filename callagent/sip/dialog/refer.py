@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TYPE_CHECKING
 
+from callagent.sip.dialog.call_machine import CallMachine
 from callagent.sip.dialog.dialog import Dialog
-from callagent.sip.dialog.events import TransferProgressed, TransferRequested, TransferState
-from callagent.sip.dialog.requests import send_within
-from callagent.sip.message import Address, Request, Response, Uri, reason_phrase
+from callagent.sip.dialog.events import Call, TransferProgressed, TransferRequested, TransferState
+from callagent.sip.dialog.requests import ignore_response, send_in_dialog
+from callagent.sip.message import Address, Parameters, Request, Response, Uri, escape, reason_phrase
 from callagent.sip.transaction import ServerTransaction, Timer
-
-if TYPE_CHECKING:
-    from callagent.sip.dialog.call import SipCall
-from collections.abc import Sequence
-from dataclasses import dataclass
-
-from callagent.sip.message import Parameters, escape
 
 _FRAGMENT = re.compile(rb"\s*SIP/2\.0 ([1-6][0-9]{2}) ?([^\r\n]*)", re.IGNORECASE)
 
 
 class TransferInput(Enum):
     ACCEPT = "accept"
-    """2xx to the REFER."""
+    """The REFER has a 2xx."""
     REFUSE = "refuse"
+    """The REFER has a final response other than 2xx."""
     NO_RESPONSE = "no response"
     NOTIFY_TRYING = "notify trying"
     NOTIFY_SUCCESS = "notify success"
@@ -39,7 +33,7 @@ class TransferInput(Enum):
 
 _S, _I = TransferState, TransferInput
 
-# A NOTIFY may overtake the 202 (RFC 6665 §4.1.2.4), so REQUESTED takes all of them.
+# A NOTIFY may overtake the 202 (RFC 6665 §4.1.2.4), so REQUESTED has a row for each of them.
 TRANSFER_TABLE: dict[tuple[TransferState, TransferInput], TransferState] = {
     (_S.REQUESTED, _I.ACCEPT): _S.ACCEPTED,
     (_S.REQUESTED, _I.REFUSE): _S.REFUSED,
@@ -63,19 +57,19 @@ TRANSFER_TABLE: dict[tuple[TransferState, TransferInput], TransferState] = {
 }
 
 
-class TransferSender:
-    """Our REFER and its implicit subscription."""
+class ReferSender:
+    """A REFER of ours and the subscription to its outcome."""
 
     def __init__(self) -> None:
         self._timer: Timer | None = None
-        self._number = 0
-        """CSeq of the REFER."""
+        self._cseq = 0
+        """Of the REFER."""
         self._deadline = 0.0
         self.state: TransferState | None = None
-        """None: nobody was referred yet."""
+        """None until the first REFER."""
 
-    def send(self, call: SipCall, dialog: Dialog, target: Uri, headers: Mapping[str, str], now: float) -> None:
-        """Ask the peer to call `target`. A transfer that is under way has to end first."""
+    def send(self, call: CallMachine, dialog: Dialog, target: Uri, headers: Mapping[str, str], now: float) -> None:
+        """Ask the peer to call `target`. Raises `ValueError` while an earlier transfer has no outcome."""
         if self.state is not None and not self.state.is_final:
             raise ValueError("A transfer is under way")
         request = dialog.request("REFER")
@@ -84,27 +78,27 @@ class TransferSender:
         for name, value in headers.items():
             request.headers.add(name, value)
         self.state = TransferState.REQUESTED
-        self._number = request.cseq.number
-        self._deadline = now + call.wire.settings.transfer_limit
-        self._limit(call, self._deadline)
-        send_within(call, request, lambda response, at: self._heard(call, response, at), now)
+        self._cseq = request.cseq.number
+        self._deadline = now + call.core.settings.transfer_limit
+        self._start_timer(call, self._deadline)
+        send_in_dialog(call, request, lambda response, at: self._receive(call, response, at), now)
 
-    def notify(self, call: SipCall, request: Request, now: float) -> bool:
-        """Take a NOTIFY in; False when nothing of ours is subscribed to."""
+    def receive_notify(self, call: CallMachine, request: Request, now: float) -> bool:
+        """Apply a NOTIFY of the peer; False if it belongs to no subscription of ours."""
         event, _, parameters = (request.headers.get("Event") or "").lower().partition(";")
         if self.state is None or event.strip() != "refer":
             return False
-        if self._is_of_another(parameters):
+        if self._is_of_earlier(parameters):
             return True
         fragment = _FRAGMENT.match(request.body)
-        state = (request.headers.get("Subscription-State") or "").partition(";")[0].strip().lower()
+        subscription = (request.headers.get("Subscription-State") or "").partition(";")[0].strip().lower()
         if fragment is not None and fragment[1] >= b"200":
             status = int(fragment[1])
             succeeded = status < 300
             outcome = TransferInput.NOTIFY_SUCCESS if succeeded else TransferInput.NOTIFY_FAILURE
             self._apply(call, outcome, status, fragment[2].decode("utf-8", "replace"), now)
-        elif state == "terminated":
-            self._apply(call, TransferInput.TERMINATED, 0, "the peer stopped telling", now)
+        elif subscription == "terminated":
+            self._apply(call, TransferInput.TERMINATED, 0, "the peer ended it without an outcome", now)
         else:
             self._apply(call, TransferInput.NOTIFY_TRYING, int(fragment[1]) if fragment else 100, "Trying", now)
         return True
@@ -113,7 +107,8 @@ class TransferSender:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _heard(self, call: SipCall, response: Response | None, now: float) -> None:
+    def _receive(self, call: CallMachine, response: Response | None, now: float) -> None:
+        """Handle a response to the REFER."""
         if response is None:
             self._apply(call, TransferInput.NO_RESPONSE, 408, reason_phrase(408), now)
         elif response.status >= 300:
@@ -123,7 +118,8 @@ class TransferSender:
         elif response.status >= 200:
             self._apply(call, TransferInput.ACCEPT, response.status, response.reason, now)
 
-    def _apply(self, call: SipCall, event: TransferInput, status: int, reason: str, now: float) -> None:
+    def _apply(self, call: CallMachine, event: TransferInput, status: int, reason: str, now: float) -> None:
+        """Apply one input to the table, set the deadline of the new state, and emit the progress."""
         old = self.state
         state = None if old is None else TRANSFER_TABLE.get((old, event))
         if state is None:
@@ -132,74 +128,70 @@ class TransferSender:
         if state is not old:
             self.close()
         if state is TransferState.ACCEPTED:
-            self._limit(call, min(now + call.wire.settings.notify_limit, self._deadline))
+            self._start_timer(call, min(now + call.core.settings.notify_limit, self._deadline))
         elif state is TransferState.TRYING and old is not state:
-            self._limit(call, self._deadline)
-        call.wire.events.append(TransferProgressed(call, state, status, reason))
+            self._start_timer(call, self._deadline)
+        call.core.events.append(TransferProgressed(call, state, status, reason))
 
-    def _is_of_another(self, parameters: str) -> bool:
-        """Whether the event's `id` is that of an earlier REFER (RFC 3515 §2.4.6); many peers give none."""
-        given = re.search(r"(?:^|;)\s*id\s*=\s*([0-9]{1,10})\s*(?:;|$)", parameters)
-        return given is not None and int(given[1]) < self._number
+    def _is_of_earlier(self, parameters: str) -> bool:
+        """Whether the event's `id` is the CSeq of an earlier REFER (RFC 3515 §2.4.6); many peers send none."""
+        number = re.search(r"(?:^|;)\s*id\s*=\s*([0-9]{1,10})\s*(?:;|$)", parameters)
+        return number is not None and int(number[1]) < self._cseq
 
-    def _limit(self, call: SipCall, deadline: float) -> None:
-        self._timer = call.wire.timers.at(
-            deadline, lambda at: self._apply(call, TransferInput.TIMEOUT, 408, "no outcome was told", at)
-        )
+    def _start_timer(self, call: CallMachine, deadline: float) -> None:
+        def expire(at: float) -> None:
+            self._apply(call, TransferInput.TIMEOUT, 408, "the peer reported no outcome in time", at)
+
+        self._timer = call.core.timers.at(deadline, expire)
 
 
-class TransferReceiver:
-    """A REFER of the peer: accepted for the owner, who calls and tells the outcome."""
+class ReferReceiver:
+    """A REFER of the peer: the owner of the call calls the target and reports the outcome."""
 
     def __init__(self) -> None:
         self._pending = False
         self._silent = False
+        """The peer asked not to be notified (Refer-Sub: false, RFC 4488)."""
 
-    def receive(self, call: SipCall, dialog: Dialog, transaction: ServerTransaction, now: float) -> None:
+    def receive(self, call: CallMachine, dialog: Dialog, transaction: ServerTransaction, now: float) -> None:
+        """Respond to a REFER, and emit `TransferRequested` if it is accepted."""
         request = transaction.request
         target = _refer_to(request)
         if target is None:
-            call.wire.respond(transaction, dialog, 400, now)
+            call.core.respond(transaction, dialog, 400, now)
         elif self._pending:
-            call.wire.respond(transaction, dialog, 491, now)
+            call.core.respond(transaction, dialog, 491, now)
         else:
             self._pending = True
             self._silent = (request.headers.get("Refer-Sub") or "").strip().lower().startswith("false")
-            response = call.wire.response(request, dialog, 202)
+            response = call.core.make_response(request, dialog, 202)
             if self._silent:
                 response.headers.add("Refer-Sub", "false")
             transaction.respond(response, now)
             self._notify(call, dialog, 100, "active;expires=60", now)
-            call.wire.events.append(TransferRequested(call, target, request.headers))
+            call.core.events.append(TransferRequested(call, target, request.headers))
 
-    def report(self, call: SipCall, dialog: Dialog, status: int, now: float) -> None:
-        """Tell the peer how it went; below 200 is progress."""
+    def report(self, call: CallMachine, dialog: Dialog, status: int, now: float) -> None:
+        """Notify the peer of the outcome; a status below 200 is progress."""
         if not self._pending:
             return
         final = status >= 200
         self._pending = not final
         self._notify(call, dialog, status, "terminated;reason=noresource" if final else "active;expires=60", now)
 
-    def _notify(self, call: SipCall, dialog: Dialog, status: int, state: str, now: float) -> None:
+    def _notify(self, call: CallMachine, dialog: Dialog, status: int, subscription: str, now: float) -> None:
         if self._silent:
-            # The peer asked not to be told (RFC 4488).
             return
         request = dialog.request("NOTIFY")
         request.headers.add("Event", "refer")
-        request.headers.add("Subscription-State", state)
+        request.headers.add("Subscription-State", subscription)
         request.headers.add("Content-Type", "message/sipfrag;version=2.0")
         request.body = f"SIP/2.0 {status} {reason_phrase(status)}\r\n".encode()
-        call.wire.request(request, dialog.next_hop(), _unheard, now)
-
-
-def instead_of(call: SipCall, target: Uri) -> Uri:
-    """The Refer-To of an attended transfer: `target` is asked for its call with us (RFC 5589 §7.1)."""
-    if call.dialog is None or not call.established:
-        raise ValueError("The other call is not established")
-    return replace(target, headers=Replaces.of(call.dialog).uri_header)
+        call.core.send_request(request, dialog.next_hop(), ignore_response, now)
 
 
 def _refer_to(request: Request) -> Uri | None:
+    """Return the URI of Refer-To; None unless there is exactly one (RFC 3515 §2.4.2)."""
     values = request.headers.values("Refer-To")
     try:
         return Address.parse(values[0]).uri if len(values) == 1 else None
@@ -207,26 +199,25 @@ def _refer_to(request: Request) -> Uri | None:
         return None
 
 
-def _unheard(response: Response | None, now: float) -> None:
-    """The outcome of a NOTIFY changes nothing here."""
-
-
-_PLAIN = "-_.!~*'()"
+_UNESCAPED = "-_.!~*'()"
+"""Characters that a header of a URI holds as they are, besides letters and digits (RFC 3261 §25.1, `unreserved`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replaces:
+    """The Replaces header field: the dialog that a new call takes the place of (RFC 3891 §6.1)."""
+
     call_id: str
     to_tag: str
-    """Of the side that receives the header."""
+    """The tag of the side that receives the header field."""
     from_tag: str
     early_only: bool = False
 
     @classmethod
     def parse_single(cls, values: Sequence[str]) -> Replaces:
-        """There may be one only (RFC 3891 §3)."""
+        """Parse the values of a request, of which there may be one only (RFC 3891 §3). Raises `ValueError`."""
         if len(values) != 1:
-            raise ValueError("Replaces is not valid")
+            raise ValueError("Replaces occurs more than once")
         call_id, separator, rest = values[0].strip().partition(";")
         parameters = Parameters.parse(separator + rest)
         to_tag, from_tag = parameters.get("to-tag"), parameters.get("from-tag")
@@ -236,7 +227,7 @@ class Replaces:
 
     @classmethod
     def of(cls, dialog: Dialog) -> Replaces:
-        """What takes our place in this dialog, as its peer reads it."""
+        """Return the field with which a third party takes our place in this dialog."""
         return cls(dialog.call_id, dialog.remote.tag or "", dialog.local.tag or "")
 
     def __str__(self) -> str:
@@ -245,5 +236,12 @@ class Replaces:
 
     @property
     def uri_header(self) -> str:
-        """For the question-mark part of a Refer-To URI (RFC 5589 §7)."""
-        return f"Replaces={escape(str(self), _PLAIN)}"
+        """The field as a header of a Refer-To URI (RFC 5589 §7)."""
+        return f"Replaces={escape(str(self), _UNESCAPED)}"
+
+
+def attended_target(consulted: Call, target: Uri) -> Uri:
+    """Return the Refer-To of an attended transfer, which replaces our call with the target (RFC 5589 §7.1)."""
+    if consulted.dialog is None or not consulted.established:
+        raise ValueError("The call with the transfer target is not established")
+    return replace(target, headers=Replaces.of(consulted.dialog).uri_header)

@@ -1,158 +1,160 @@
-"""Changes of the media within a call: re-INVITE and UPDATE of the peer, re-INVITE of ours (RFC 3261 §14, 3311)."""
+"""Offers within a call: re-INVITE and UPDATE of the peer, re-INVITE of ours (RFC 3261 §14, RFC 3311)."""
 
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
 
+from callagent.sip.dialog.call_machine import CallMachine
 from callagent.sip.dialog.dialog import Dialog
 from callagent.sip.dialog.events import OfferAnswered, OfferReceived, OfferRefused
-from callagent.sip.dialog.requests import send_within
-from callagent.sip.dialog.session_timer import crosses
-from callagent.sip.dialog.uas import Answering
+from callagent.sip.dialog.requests import send_in_dialog
+from callagent.sip.dialog.session_timer import SessionTimer, is_glare
+from callagent.sip.dialog.uas import AnswerRetransmission
 from callagent.sip.message import Request, Response, respond_to
 from callagent.sip.transaction import ServerTransaction, Timer
 
-if TYPE_CHECKING:
-    from callagent.sip.dialog.call import SipCall
+_OWNER_GLARE_DELAY = (2.1, 4.0)
+_OTHER_GLARE_DELAY = (0.0, 2.0)
+"""Seconds until a re-INVITE that met one of the peer's is sent again, by the owner of the Call-ID and by the other
+side: different ranges, so that the two do not meet again (§14.1)."""
 
 
-class Reoffers:
-    """One offer at a time, from either side; the others are told to wait.
+class Renegotiation:
+    """The offers within one call. Only one may be under way, from either side; others are told to wait."""
 
-    Like the other parts of a call it is handed the call: a part that knew it would keep it from being freed at once.
-    """
-
-    def __init__(self) -> None:
-        self._pending: ServerTransaction | None = None
+    def __init__(self, session_timer: SessionTimer) -> None:
+        self._session_timer = session_timer
+        self._received: ServerTransaction | None = None
+        """The peer's offer, until the owner accepts or refuses it."""
         self._dialog: Dialog | None = None
-        """Of `_pending`: the call's, or an early one of our INVITE."""
-        self._answering: Answering | None = None
-        self._own: Request | None = None
+        """The dialog of `_received`: the call's, or an early one of our INVITE."""
+        self._answer: AnswerRetransmission | None = None
+        self._sent: Request | None = None
+        """Our re-INVITE, until its final response."""
         self._retry: Timer | None = None
         self.last = b""
-        """Our last description, for a refresh that changes nothing."""
+        """Our last session description, which a refresh without changes repeats."""
 
-    # The peer's
+    # Offers of the peer
 
-    def receive(self, call: SipCall, dialog: Dialog, transaction: ServerTransaction, now: float) -> None:
-        """A re-INVITE, or an UPDATE, in an established call."""
+    def receive(self, call: CallMachine, dialog: Dialog, transaction: ServerTransaction, now: float) -> None:
+        """Handle a re-INVITE or UPDATE of the peer: emit `OfferReceived`, or respond at once."""
         request = transaction.request
         if request.method == "UPDATE" and not request.body:
+            # Without an offer it refreshes the session and the target only.
             dialog.refresh_target(request)
-            refreshed = call.wire.response(request, dialog, 200)
-            call.session.agree(call, request, refreshed, now)
+            refreshed = call.core.make_response(request, dialog, 200)
+            self._session_timer.agree(call, request, refreshed, now)
             transaction.respond(refreshed, now)
-        elif self._own is not None or self._answering is not None:
-            call.wire.respond(transaction, dialog, 491, now)
-        elif self._pending is not None:
+        elif self._sent is not None or self._answer is not None:
+            call.core.respond(transaction, dialog, 491, now)
+        elif self._received is not None:
+            # A second offer before the first has its answer (§14.2).
             response = respond_to(request, 500, tag=dialog.local.tag, headers=[("Retry-After", "2")])
-            transaction.respond(call.wire.finish(response), now)
+            transaction.respond(call.core.add_common_headers(response), now)
         else:
-            self._pending, self._dialog = transaction, dialog
+            self._received, self._dialog = transaction, dialog
             transaction.on_cancel = lambda cancel, at: self.refuse(call, 487, at)
-            call.wire.events.append(OfferReceived(call, request.body))
+            call.core.events.append(OfferReceived(call, request.body))
 
-    def accept(self, call: SipCall, body: bytes, now: float) -> None:
-        transaction, dialog = self._take(), self._dialog
+    def accept(self, call: CallMachine, body: bytes, now: float) -> None:
+        """Answer the peer's offer with `body`."""
+        transaction, dialog = self._take_received(), self._dialog
         if transaction is None or dialog is None:
             return
         dialog.refresh_target(transaction.request)
         self.last = body
-        response = call.wire.response(transaction.request, dialog, 200, body=body)
-        call.session.agree(call, transaction.request, response, now)
+        response = call.core.make_response(transaction.request, dialog, 200, body=body)
+        self._session_timer.agree(call, transaction.request, response, now)
         if transaction.request.method == "UPDATE":
             transaction.respond(response, now)
             return
-        self._answering = Answering(call.wire, transaction, response, lambda at: self._no_ack(call, at))
-        self._answering.start(now)
+        self._answer = AnswerRetransmission(call.core, transaction, response, lambda at: self._miss_ack(call, at))
+        self._answer.start(now)
 
-    def refuse(self, call: SipCall, status: int, now: float) -> None:
-        transaction, dialog = self._take(), self._dialog
+    def refuse(self, call: CallMachine, status: int, now: float) -> None:
+        """Refuse the peer's offer."""
+        transaction, dialog = self._take_received(), self._dialog
         if transaction is not None and dialog is not None:
-            call.wire.respond(transaction, dialog, status, now)
+            call.core.respond(transaction, dialog, status, now)
 
-    def _take(self) -> ServerTransaction | None:
-        transaction, self._pending = self._pending, None
+    def receive_ack(self, call: CallMachine, ack: Request) -> None:
+        """Handle the ACK of a re-INVITE that we accepted; its body answers an offer of ours."""
+        if self._answer is None or self._answer.cseq != ack.cseq.number:
+            return
+        self._answer.stop()
+        self._answer = None
+        if ack.body:
+            call.core.events.append(OfferAnswered(call, ack.body))
+
+    def _take_received(self) -> ServerTransaction | None:
+        transaction, self._received = self._received, None
         if transaction is not None:
             transaction.on_cancel = None
         return transaction
 
-    def acknowledge(self, call: SipCall, ack: Request) -> bool:
-        """Whether the ACK belongs to a re-INVITE that we accepted."""
-        if self._answering is None or self._answering.cseq != ack.cseq.number:
-            return False
-        self._answering.stop()
-        self._answering = None
-        if ack.body:
-            call.wire.events.append(OfferAnswered(call, ack.body))
-        return True
-
-    def _no_ack(self, call: SipCall, now: float) -> None:
-        self._answering = None
+    def _miss_ack(self, call: CallMachine, now: float) -> None:
+        self._answer = None
         call.hang_up(now)
 
-    # Ours
+    # Offers of ours
 
-    def send(self, call: SipCall, dialog: Dialog, body: bytes, now: float) -> None:
-        """Offer `body`; the answer comes as an event. After 491 once more, when the peer's own change is over."""
-        if self._own is not None or self._pending is not None or self._answering is not None:
-            self._retry_later(call, dialog, body, now)
+    def send(self, call: CallMachine, dialog: Dialog, body: bytes, now: float) -> None:
+        """Offer `body` in a re-INVITE, later if an offer is under way; the outcome is an event."""
+        if self._sent is not None or self._received is not None or self._answer is not None:
+            self._send_later(call, dialog, body, now)
             return
         request = dialog.request("INVITE")
         request.headers.set("Content-Type", "application/sdp")
-        request.headers.set("Allow", call.wire.allow)
+        request.headers.set("Allow", call.core.allow)
         request.body = body
-        call.session.renew(call, request)
+        self._session_timer.renew(call, request)
         self.last = body
-        self._own = request
-        send_within(call, request, lambda response, at: self._heard(call, dialog, body, response, at), now)
+        self._sent = request
+        send_in_dialog(call, request, lambda response, at: self._receive(call, dialog, body, response, at), now)
 
-    def repeat(self, call: SipCall, dialog: Dialog, now: float) -> None:
-        """Refresh the session with what we said last; put off while another offer is under way."""
+    def repeat(self, call: CallMachine, dialog: Dialog, now: float) -> None:
+        """Refresh the session with our last description, later if an offer is under way."""
         if self.last:
             self.send(call, dialog, self.last, now)
 
     def close(self) -> None:
-        if self._answering is not None:
-            self._answering.stop()
+        if self._answer is not None:
+            self._answer.stop()
         if self._retry is not None:
             self._retry.cancel()
 
-    def _heard(self, call: SipCall, dialog: Dialog, body: bytes, response: Response | None, now: float) -> None:
-        own = self._own
+    def _receive(self, call: CallMachine, dialog: Dialog, body: bytes, response: Response | None, now: float) -> None:
+        """Handle a response to our re-INVITE."""
+        sent = self._sent
         if response is not None and response.status < 200:
             return
         if response is not None and response.status < 300:
-            _confirm(call, dialog, response, now)
-        if own is None:
+            dialog.refresh_target(response)
+            call.core.send_ack(dialog.request("ACK", response.cseq.number), dialog.next_hop(), now)
+        if sent is None:
+            # A retransmitted 2xx: it needed the ACK only.
             return
-        self._own = None
+        self._sent = None
         if response is None or response.status in (408, 481):
             call.lose(now)
         elif response.status < 300:
             self._retry = None
-            call.session.accept(call, response, now)
-            call.wire.events.append(OfferAnswered(call, response.body))
-        elif response.status == 422 and call.session.lengthen(response):
+            self._session_timer.accept(call, response, now)
+            call.core.events.append(OfferAnswered(call, response.body))
+        elif response.status == 422 and self._session_timer.lengthen(response):
             self.send(call, dialog, body, now)
-        elif crosses(response) and self._retry is None:
-            self._retry_later(call, dialog, body, now)
+        elif is_glare(response) and self._retry is None:
+            self._send_later(call, dialog, body, now)
         else:
             self._retry = None
-            call.wire.events.append(OfferRefused(call, response.status))
+            call.core.events.append(OfferRefused(call, response.status))
 
-    def _retry_later(self, call: SipCall, dialog: Dialog, body: bytes, now: float) -> None:
-        # Whoever chose the Call-ID waits longer, so that the two do not meet again (§14.1).
-        low, high = (2.1, 4.0) if call.outgoing else (0.0, 2.0)
+    def _send_later(self, call: CallMachine, dialog: Dialog, body: bytes, now: float) -> None:
+        low, high = _OWNER_GLARE_DELAY if call.outgoing else _OTHER_GLARE_DELAY
         delay = round(random.uniform(low, high), 2)
-        self._retry = call.wire.timers.at(now + delay, lambda at: self._send_again(call, dialog, body, at))
+        self._retry = call.core.timers.at(now + delay, lambda at: self._send_again(call, dialog, body, at))
 
-    def _send_again(self, call: SipCall, dialog: Dialog, body: bytes, now: float) -> None:
+    def _send_again(self, call: CallMachine, dialog: Dialog, body: bytes, now: float) -> None:
         if call.established:
             self.send(call, dialog, body, now)
-
-
-def _confirm(call: SipCall, dialog: Dialog, response: Response, now: float) -> None:
-    dialog.refresh_target(response)
-    call.wire.acknowledge(dialog.request("ACK", response.cseq.number), dialog.next_hop(), now)

@@ -1,45 +1,50 @@
-"""Sends a call's own requests, and finds the dialog of the peer's."""
+"""Requests that we send within a call's dialog, repeated with a digest where the peer asks for one (RFC 3261 §22)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
-from callagent.sip.dialog.core import Wire
+from callagent.sip.dialog.call_machine import CallMachine
+from callagent.sip.dialog.core import UserAgentCore
 from callagent.sip.dialog.dialog import Dialog
 from callagent.sip.message import MAX_PROOFS, Credentials, Request, Response, authorized
 from callagent.sip.transaction import OnResponse
 from callagent.sip.transport import Hop
 
-if TYPE_CHECKING:
-    from callagent.sip.dialog.call import SipCall
-
 
 @dataclass(frozen=True, slots=True)
 class _Exchange:
-    """A request within a dialog, with its repetitions that prove who we are."""
+    """One request within a dialog and its repetitions; it does not refer to the call."""
 
-    wire: Wire
+    core: UserAgentCore
     dialog: Dialog
     hop: Hop
     credentials: Credentials | None
     on_response: OnResponse
 
 
-def send_within(call: SipCall, request: Request, on_response: OnResponse, now: float) -> None:
-    """Send a request of the call's dialog. A call that we placed proves who we are, as its INVITE did."""
-    dialog, wire = call.dialog, call.wire
-    assert dialog is not None, "the request is its own"
+def send_in_dialog(call: CallMachine, request: Request, on_response: OnResponse, now: float) -> None:
+    """Send a request that the call's dialog made.
+
+    A challenge (401 or 407) is answered with the credentials that the call's INVITE has proven, at most `MAX_PROOFS`
+    times; `on_response` gets every other response, and None if none arrives in time.
+    """
+    dialog = call.dialog
+    assert dialog is not None, "the request was made by the dialog"
     hop = dialog.next_hop()
-    credentials = None if call.dialling is None else call.dialling.credentials_at(hop)
-    _send(_Exchange(wire, dialog, hop, credentials, on_response), request, MAX_PROOFS, now)
+    exchange = _Exchange(call.core, dialog, hop, call.credentials_for(hop), on_response)
+    _send(exchange, request, MAX_PROOFS, now)
+
+
+def ignore_response(response: Response | None, now: float) -> None:
+    """Do nothing: for requests whose outcome changes nothing here."""
 
 
 def _send(exchange: _Exchange, request: Request, proofs: int, now: float) -> None:
-    # No nested functions that know each other: they would wait for the collector with all that they refer to.
+    # Not nested functions: two that refer to each other would be a cycle that only the garbage collector frees.
     on_response = partial(_receive, exchange, request, proofs)
-    exchange.wire.request(request, exchange.hop, on_response, now)
+    exchange.core.send_request(request, exchange.hop, on_response, now)
 
 
 def _receive(exchange: _Exchange, request: Request, proofs: int, response: Response | None, now: float) -> None:
@@ -52,10 +57,3 @@ def _receive(exchange: _Exchange, request: Request, proofs: int, response: Respo
         dialog = exchange.dialog
         dialog.local_cseq = max(dialog.local_cseq, again.cseq.number)
         _send(exchange, again, proofs - 1, now)
-
-
-def dialog_of(call: SipCall, request: Request) -> Dialog | None:
-    """The dialog that a request of the peer is in: the call's, or one that a branch of our INVITE has begun."""
-    if call.dialog is not None or call.dialling is None:
-        return call.dialog
-    return call.dialling.early.dialog_of(request)

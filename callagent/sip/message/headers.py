@@ -162,6 +162,10 @@ class Headers:
         except ValueError:
             return frozenset()
 
+    def supports(self, option_tag: str) -> bool:
+        """Whether Supported or Require names the extension (RFC 3261 §19.2)."""
+        return option_tag in self.flags("Supported") | self.flags("Require")
+
     def __iter__(self) -> Iterator[tuple[str, str]]:
         return iter(self._items)
 

@@ -143,7 +143,7 @@ class Trunks:
 
     async def _find(self, trunk: TrunkSettings) -> tuple[Hop, ...]:
         try:
-            hops = await self._endpoint.find(trunk.server)
+            hops = await self._endpoint.resolve(trunk.server)
         except (LookupFailed, ValueError) as error:
             log.warning("sip_trunk_not_found", trunk=trunk.name, error=str(error))
             return ()

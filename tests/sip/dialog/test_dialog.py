@@ -94,10 +94,10 @@ def test_only_addresses_are_hops(uri: str, hop: Hop | None) -> None:
 
 def test_a_name_is_followed_once_it_was_found() -> None:
     dialog = server(contact="<sip:desk@pbx.example.com>")
-    uri = dialog.name_to_find()
+    uri = dialog.unresolved_uri()
     assert uri == dialog.remote_target
     assert dialog.next_hop() == dialog.peer
     assert uri is not None
-    dialog.found[uri] = Hop("198.51.100.7", 5080)
+    dialog.resolved[uri] = Hop("198.51.100.7", 5080)
     assert dialog.next_hop() == Hop("198.51.100.7", 5080)
-    assert dialog.name_to_find() is None
+    assert dialog.unresolved_uri() is None

@@ -21,7 +21,7 @@ from callagent.sip import (
 )
 from callagent.sip.dialog.call import SipCall
 from callagent.sip.dialog.dialog import Dialog
-from callagent.sip.dialog.in_dialog import send_digit
+from callagent.sip.dialog.info_dtmf import send_digit
 from callagent.sip.dialog.refer import TRANSFER_TABLE, TransferInput
 from callagent.sip.message.grammar import unescape
 from tests.sip.pair import SERVER, Pair, settings
@@ -50,7 +50,7 @@ def outcomes(pair: Pair) -> list[tuple[TransferState, int]]:
 
 def refer_response(pair: Pair, status: str) -> bytes:
     """What the phone would answer to the REFER that is on its way."""
-    ((data, _),) = pair.server.core.datagrams_to_send()
+    ((data, _),) = pair.server.core.messages_to_send()
     head = data.split(b"\r\n", 1)[1]
     return f"SIP/2.0 {status}\r\n".encode() + head
 
@@ -335,7 +335,7 @@ def test_a_peer_that_does_not_know_the_call_any_more_ends_it(way: str) -> None:
     pair = Pair()
     ours, theirs = pair.establish()
     assert ours.dialog is not None
-    pair.phone.core._wire.dialogs.clear()
+    pair.phone.core._core.dialogs.clear()
     if way == "refer":
         theirs.refer(Uri.parse("sip:desk@192.0.2.9"), pair.now)
     else:

@@ -16,7 +16,7 @@ from callagent.sip import (
     Response,
 )
 from callagent.sip.dialog.call import SipCall
-from callagent.sip.dialog.in_dialog import send_digit
+from callagent.sip.dialog.info_dtmf import send_digit
 from callagent.sip.dialog.uac import cancel_of
 from tests.sip.pair import PHONE, SERVER, Pair
 from tests.sip.test_user_agent import in_dialog

@@ -1,0 +1,189 @@
+"""The states of a call as a table, for both roles, and the base class that applies it (RFC 3261 §13 to §15)."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from callagent.sip.dialog.core import UserAgentCore
+from callagent.sip.dialog.dialog import Dialog
+from callagent.sip.dialog.events import Call, EndCause
+from callagent.sip.message import Credentials, Message, Request
+from callagent.sip.transport import Hop
+
+
+class CallState(Enum):
+    INCOMING = "incoming"
+    """The peer's INVITE has no final response yet."""
+    ANSWERED = "answered"
+    """Our 200 was sent; its ACK has not arrived."""
+    REGRETTED = "regretted"
+    """One side hung up before the ACK of our 200; our BYE may only follow the ACK (RFC 3261 §15)."""
+    DIALLING = "dialling"
+    """Our INVITE was sent; no response has arrived."""
+    PROCEEDING = "proceeding"
+    """A provisional response to our INVITE has arrived."""
+    GIVING_UP = "giving up"
+    """We hung up before any response: CANCEL may only follow a provisional one (RFC 3261 §9.1)."""
+    CANCELLING = "cancelling"
+    """Our CANCEL was sent; the final response to the INVITE has not arrived."""
+    ESTABLISHED = "established"
+    LEAVING = "leaving"
+    """Our BYE was sent; its final response has not arrived."""
+    ENDED = "ended"
+
+
+class CallInput(Enum):
+    RING = "ring"
+    ANSWER = "answer"
+    HANG_UP = "hang up"
+    """The owner of the call hangs up or refuses it."""
+    CANCEL = "cancel"
+    """The peer's CANCEL, or its BYE before our final response."""
+    BYE = "bye"
+    """The peer's BYE."""
+    ACK = "ack"
+    NO_ACK = "no ack"
+    """No ACK arrived within 64*T1 of our 2xx."""
+    PROVISIONAL = "provisional"
+    SUCCESS = "success"
+    FAILURE = "failure"
+    NO_RESPONSE = "no response"
+    BYE_OVER = "bye over"
+    """Our BYE has its final response, or timed out."""
+    RETRY = "retry"
+    """The INVITE failed, and another attempt (next server, credentials, longer session) is ready."""
+    LOST = "lost"
+    """The peer answered 408 or 481 within the call, or the session timer expired."""
+
+
+class CallEffect(Enum):
+    SEND_RINGING = "send ringing"
+    SEND_ANSWER = "send answer"
+    SEND_REFUSAL = "send refusal"
+    SEND_TERMINATED = "send 487"
+    SEND_INVITE = "send invite"
+    SEND_CANCEL = "send cancel"
+    SEND_BYE = "send bye"
+    CONFIRM = "confirm"
+    """Create the dialog of a 2xx and acknowledge it."""
+    STOP_ANSWERING = "stop answering"
+    EMIT_RINGING = "emit ringing"
+    EMIT_ANSWERED = "emit answered"
+    EMIT_CONFIRMED = "emit confirmed"
+    EMIT_ENDED = "emit ended"
+
+
+_S, _I, _E = CallState, CallInput, CallEffect
+
+CALL_TABLE: dict[tuple[CallState, CallInput], tuple[CallState, tuple[CallEffect, ...]]] = {
+    (_S.INCOMING, _I.RING): (_S.INCOMING, (_E.SEND_RINGING,)),
+    (_S.INCOMING, _I.ANSWER): (_S.ANSWERED, (_E.SEND_ANSWER,)),
+    (_S.INCOMING, _I.HANG_UP): (_S.ENDED, (_E.SEND_REFUSAL, _E.EMIT_ENDED)),
+    # The owner did not answer within `ring_limit`.
+    (_S.INCOMING, _I.NO_RESPONSE): (_S.ENDED, (_E.SEND_REFUSAL, _E.EMIT_ENDED)),
+    (_S.INCOMING, _I.CANCEL): (_S.ENDED, (_E.SEND_TERMINATED, _E.EMIT_ENDED)),
+    (_S.ANSWERED, _I.ACK): (_S.ESTABLISHED, (_E.STOP_ANSWERING, _E.EMIT_CONFIRMED)),
+    (_S.ANSWERED, _I.NO_ACK): (_S.LEAVING, (_E.STOP_ANSWERING, _E.SEND_BYE, _E.EMIT_ENDED)),
+    (_S.ANSWERED, _I.HANG_UP): (_S.REGRETTED, ()),
+    # The CANCEL crossed our 200: the call has ended for its owner, and the ACK of the 200 makes us send BYE.
+    (_S.ANSWERED, _I.CANCEL): (_S.REGRETTED, (_E.EMIT_ENDED,)),
+    (_S.ANSWERED, _I.BYE): (_S.ENDED, (_E.STOP_ANSWERING, _E.EMIT_ENDED)),
+    (_S.REGRETTED, _I.ACK): (_S.LEAVING, (_E.STOP_ANSWERING, _E.SEND_BYE)),
+    (_S.REGRETTED, _I.NO_ACK): (_S.LEAVING, (_E.STOP_ANSWERING, _E.SEND_BYE)),
+    (_S.REGRETTED, _I.BYE): (_S.ENDED, (_E.STOP_ANSWERING, _E.EMIT_ENDED)),
+    (_S.DIALLING, _I.RETRY): (_S.DIALLING, (_E.SEND_INVITE,)),
+    (_S.PROCEEDING, _I.RETRY): (_S.DIALLING, (_E.SEND_INVITE,)),
+    (_S.DIALLING, _I.PROVISIONAL): (_S.PROCEEDING, (_E.EMIT_RINGING,)),
+    (_S.DIALLING, _I.SUCCESS): (_S.ESTABLISHED, (_E.CONFIRM, _E.EMIT_ANSWERED)),
+    (_S.DIALLING, _I.FAILURE): (_S.ENDED, (_E.EMIT_ENDED,)),
+    (_S.DIALLING, _I.NO_RESPONSE): (_S.ENDED, (_E.EMIT_ENDED,)),
+    (_S.DIALLING, _I.HANG_UP): (_S.GIVING_UP, ()),
+    (_S.GIVING_UP, _I.PROVISIONAL): (_S.CANCELLING, (_E.SEND_CANCEL,)),
+    (_S.GIVING_UP, _I.SUCCESS): (_S.LEAVING, (_E.CONFIRM, _E.SEND_BYE)),
+    (_S.GIVING_UP, _I.FAILURE): (_S.ENDED, (_E.EMIT_ENDED,)),
+    (_S.GIVING_UP, _I.NO_RESPONSE): (_S.ENDED, (_E.EMIT_ENDED,)),
+    (_S.PROCEEDING, _I.PROVISIONAL): (_S.PROCEEDING, (_E.EMIT_RINGING,)),
+    (_S.PROCEEDING, _I.SUCCESS): (_S.ESTABLISHED, (_E.CONFIRM, _E.EMIT_ANSWERED)),
+    (_S.PROCEEDING, _I.FAILURE): (_S.ENDED, (_E.EMIT_ENDED,)),
+    (_S.PROCEEDING, _I.NO_RESPONSE): (_S.CANCELLING, (_E.SEND_CANCEL,)),
+    (_S.PROCEEDING, _I.HANG_UP): (_S.CANCELLING, (_E.SEND_CANCEL,)),
+    (_S.CANCELLING, _I.SUCCESS): (_S.LEAVING, (_E.CONFIRM, _E.SEND_BYE)),
+    (_S.CANCELLING, _I.FAILURE): (_S.ENDED, (_E.EMIT_ENDED,)),
+    (_S.CANCELLING, _I.NO_RESPONSE): (_S.ENDED, (_E.EMIT_ENDED,)),
+    (_S.ESTABLISHED, _I.HANG_UP): (_S.LEAVING, (_E.SEND_BYE,)),
+    (_S.ESTABLISHED, _I.LOST): (_S.LEAVING, (_E.SEND_BYE, _E.EMIT_ENDED)),
+    (_S.ESTABLISHED, _I.BYE): (_S.ENDED, (_E.EMIT_ENDED,)),
+    # Both sides hang up at once: the peer's BYE is answered and ours runs to its end; the first cause stands.
+    (_S.LEAVING, _I.BYE): (_S.LEAVING, ()),
+    (_S.LEAVING, _I.BYE_OVER): (_S.ENDED, (_E.EMIT_ENDED,)),
+}
+
+
+_CAUSES = {
+    CallInput.HANG_UP: EndCause.LOCAL,
+    CallInput.CANCEL: EndCause.CANCELLED,
+    CallInput.BYE: EndCause.REMOTE,
+    CallInput.NO_ACK: EndCause.TIMEOUT,
+    CallInput.NO_RESPONSE: EndCause.TIMEOUT,
+    CallInput.FAILURE: EndCause.REFUSED,
+    CallInput.LOST: EndCause.LOST,
+}
+
+
+class CallMachine(Call):
+    """The state of one call, and what the parts of the call (re-INVITE, REFER, session timer …) need of it.
+
+    The parts are handed the call with each request or response and never keep it: a part that referred to its call
+    would keep both alive until the garbage collector runs.
+    """
+
+    def __init__(self, core: UserAgentCore, invite: Request, *, outgoing: bool) -> None:
+        self.core = core
+        self.invite = invite
+        self.outgoing = outgoing
+        self.state = CallState.DIALLING if outgoing else CallState.INCOMING
+        self.dialog: Dialog | None = None
+        self.peer_host = ""
+        self.attempts_spent = False
+        self.cause: EndCause | None = None
+        """Why the call ends; set by the first input that ends it."""
+
+    @property
+    def established(self) -> bool:
+        """Whether the call was answered, its ACK was sent or received, and no BYE was sent or received."""
+        return self.state is CallState.ESTABLISHED
+
+    def apply(self, event: CallInput, message: Message | None, now: float) -> None:
+        """Apply one input to the table: change the state, then carry out the effects of the row."""
+        row = CALL_TABLE.get((self.state, event))
+        if row is None:
+            return
+        if self.cause is None:
+            self.cause = _CAUSES.get(event)
+        self.state, effects = row
+        for effect in effects:
+            self.carry_out(effect, message, now)
+        if self.state is CallState.ENDED:
+            self.release()
+
+    # What a call of either role implements
+
+    def carry_out(self, effect: CallEffect, message: Message | None, now: float) -> None:
+        """Carry out one effect of a row; `message` is the one that brought the input, or the one to send."""
+        raise NotImplementedError
+
+    def release(self) -> None:
+        """Stop all timers and forget the dialogs of a call that has ended."""
+        raise NotImplementedError
+
+    def lose(self, now: float) -> None:
+        """End the call because the peer has vanished or does not know the dialog (RFC 3261 §12.2.1.2, RFC 5057)."""
+        raise NotImplementedError
+
+    def repeat_offer(self, now: float) -> None:
+        """Send the last session description again in a re-INVITE, which refreshes the session (RFC 4028 §7.4)."""
+        raise NotImplementedError
+
+    def credentials_for(self, hop: Hop) -> Credentials | None:
+        """Return the credentials that requests of this call may prove to `hop`; None: it gets no proof."""
+        raise NotImplementedError
