@@ -252,7 +252,7 @@ async def _replay(project: CxProject, cast: AppCast, golden: Golden, judge: Judg
 
 async def _simulate(project: CxProject, cast: AppCast, simulation: Simulation, result: TestResult) -> None:
     caller = _app_caller(project, cast, simulation)
-    call = await open_text_call(project.twin(simulation.variables or {}, simulation.mocks), ChatOptions())
+    call = await open_text_call(project.for_test(simulation.variables or {}, simulation.mocks), ChatOptions())
     try:
         await converse(call, caller, result, simulation.max_turns)
     finally:

@@ -1,66 +1,212 @@
-"""A loaded app, in one version or several: makes one agent per call."""
+"""A loaded app: one agent per call, of one version or, where a deployment splits its traffic, of several."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+import copy
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, TypedDict, Unpack
 
-from callagent.agents.cx.engine import CxAgent, render
-from callagent.agents.cx.format import Exported, app_folder, draw, read_export
-from callagent.agents.cx.version import CxVersion, Mocks, OpenOptions
-from callagent.agents.kernel import PromptPosition
+from callagent.agents.cx.engine import (
+    CxAgent,
+    PlatformCode,
+    TurnEffects,
+    app_tools,
+    build_tree,
+    read_call_settings,
+    recording_folder,
+    render,
+    telephony_variables,
+)
+from callagent.agents.cx.format import (
+    AppExport,
+    CheckRule,
+    CxApp,
+    Recordings,
+    ServedApp,
+    app_folder,
+    choose_version,
+    read_export,
+    widgets_of,
+)
+from callagent.agents.cx.guardrails import GuardrailChecker
+from callagent.agents.kernel import Finding, PromptPosition
 from callagent.agents.protocol import MetricWriter
-from callagent.agents.tree import LlmNode, TreeSettings, tree_places
+from callagent.agents.tree import (
+    Conversation,
+    DescribedProject,
+    LlmNode,
+    ModelRequest,
+    ProjectDescription,
+    SharedState,
+    State,
+    Tool,
+    TreeSettings,
+    WorkerClient,
+    describe,
+    tree_places,
+)
 from callagent.call_info import CallInfo
-from callagent.errors import ProjectError
-from callagent.models.protocol import LanguageModel
-from callagent.workers.protocol import ProjectRuntime, WorkerPool
+from callagent.errors import ProjectError, WorkerError
+from callagent.models.protocol import LanguageModel, for_call
+from callagent.workers.protocol import Lease, ProjectRuntime, WorkerPool
 
 RUNTIME = "callagent.agents.cx.runtime:CxRuntime"
+Mocks = Mapping[str, Sequence[Mapping[str, Any]]]
+"""By tool name, the answers given in place of the tool's own, in order; the last one is repeated."""
+
+
+class OpenOptions(TypedDict, total=False):
+    """Options of an agent that is opened for a session or a test."""
+
+    variables: Mapping[str, Any] | None
+    """Variables of the session, which win over the app's defaults."""
+    fakes: bool
+    """Use the app's fakes in place of its tools (`toolFakeConfig`)."""
+    mocks: Mocks | None
+    """Answers in place of tools; they go before fakes."""
+    clients: bool
+    """A client carries out the app's client functions and shows its widgets."""
+    observe: Callable[[ModelRequest], None] | None
+    """Called with every request to the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class _DescribedApp:
+    """An app together with what its Python and its tool servers say of its tools."""
+
+    described: Mapping[str, Any]
+    """Declarations of Python and MCP tools by name."""
+    tools: Mapping[str, Tool]
+    root: LlmNode
+
+
+class CxVersion:
+    """One version of an app. Model and worker pool are shared with the other versions and closed by their owner."""
+
+    def __init__(self, served: ServedApp, model: LanguageModel, pool: WorkerPool, settings: TreeSettings) -> None:
+        self.app: CxApp = served.app
+        self.variant = served.variant
+        """The version's name in records; empty where all calls get the same version."""
+        self._deployment = served.deployment
+        self._model = model
+        self._pool = pool
+        own = read_call_settings(self.app)
+        self.settings = replace(
+            settings,
+            parallel_tools=self.app.data.get("toolExecutionMode") != "SEQUENTIAL",
+            fallback_utterance=own.fallback or settings.fallback_utterance,
+        )
+        self._recordings = Recordings(self.app.files)
+        ask = partial(describe_app, pool, self.variant, self._deployment)
+        self._description = DescribedProject(f"The app '{self.app.name}'", ask, self._build)
+
+    async def prepare(self) -> LlmNode:
+        """Run the app's Python once and return the tree. Raises `ProjectError` and `WorkerError`."""
+        return (await self._description.get()).root
+
+    def _build(self, answer: Mapping[str, Any]) -> _DescribedApp:
+        described = answer["tools"]
+        return _DescribedApp(described, app_tools(self.app, described), build_tree(self.app, described))
+
+    async def open(self, info: CallInfo, write_metric: MetricWriter, **options: Unpack[OpenOptions]) -> CxAgent:
+        """Lease a worker and make the agent of one call."""
+        app = await self._description.get()
+        root = build_tree(self.app, app.described, clients=True) if options.get("clients") else app.root
+        context = {
+            "variant": self.variant,
+            "deployment": self._deployment,
+            "session_id": info.call_id,
+            "app_id": self.app.name,
+            "language_code": self.app.language,
+            "use_tool_fakes": options.get("fakes", False),
+            "mocks": {name: list(answers) for name, answers in (options.get("mocks") or {}).items()},
+        }
+        lease = await self._pool.lease(context)
+        variables = options.get("variables") or {}
+        state = State({**copy.deepcopy(dict(self.app.variables)), **telephony_variables(info), **variables})
+        conversation = Conversation(root, state, SharedState(), "", time.time)
+        effects = TurnEffects(write_metric, self._recordings)
+        worker = self._worker(lease, conversation, context)
+        model = for_call(self._model)
+        guardrail_checker = GuardrailChecker(worker, conversation, model)
+        widgets = widgets_of(self.app) if options.get("clients") else {}
+        code = PlatformCode(self.app, worker, conversation, guardrail_checker, effects, app.tools, widgets)
+        return CxAgent(
+            self.app,
+            conversation,
+            code,
+            effects,
+            model,
+            self.settings,
+            options.get("observe"),
+            recording=recording_folder(self.app, info),
+            variant=self.variant,
+        )
+
+    def _worker(self, lease: Lease, conversation: Conversation, context: dict[str, Any]) -> WorkerClient:
+        settings = self.settings
+        return WorkerClient(
+            lease,
+            conversation,
+            settings.function_timeout,
+            settings.agent_timeout,
+            partial(self._pool.lease, context),
+            tool_timeout=settings.tool_timeout,
+            # Workers side by side would each begin with a tool's first mock; one worker goes through them in order.
+            parallel_in_spares=settings.parallel_tools and not context["mocks"],
+        )
+
+    async def close(self) -> None:
+        await self._description.close()
 
 
 class UnknownDeployment(ProjectError):
-    """The app has no such deployment."""
+    """The app has no deployment of this name."""
 
 
 class CxProject:
-    """Implements `agents.protocol.AgentProject`. It closes the pool, which serves it alone; the model is shared.
+    """The `agents.protocol.AgentProject` of an app.
 
-    Where traffic is split, each call gets one of several versions; elsewhere the first stands for all.
+    Where traffic is split, each call gets one of several versions; elsewhere there is one version for all. The project
+    closes the worker pool, which is its own; the model is shared with other projects.
     """
 
-    def __init__(self, exported: Exported, model: LanguageModel, pool: WorkerPool, settings: TreeSettings) -> None:
+    def __init__(self, exported: AppExport, model: LanguageModel, pool: WorkerPool, settings: TreeSettings) -> None:
         """Raises `ProjectError` listing everything that is wrong with the app's files."""
         self._exported = exported
         self._served = served = exported.load()
-        self._make_other = partial(CxProject, model=model, pool=pool, settings=settings)
+        self._make_project = partial(CxProject, model=model, pool=pool, settings=settings)
         self._versions = {each.variant: CxVersion(each, model, pool, settings) for each in served}
         self._first = self._versions[served[0].variant]
         self._settings = self._first.settings
         self._pool = pool
         self._deployments = exported.deployments()
         self._deployed: dict[str, CxProject] = {}
-        """Other deployments, which sessions have named."""
-        self._one_at_a_time = asyncio.Lock()
+        """Projects of other deployments, loaded when a session first named them."""
+        self._deployment_lock = asyncio.Lock()
         self.app = self._first.app
         self.name = self.app.name
 
     async def prepare(self) -> LlmNode:
-        """The first version's tree, with the Python of all run once. Raises `ProjectError` and `WorkerError`."""
+        """Run the Python of all versions once and return the first version's tree.
+
+        Raises `ProjectError` and `WorkerError`.
+        """
         first, *_ = [await each.prepare() for each in self._versions.values()]
         return first
 
     async def deployed(self, named: str) -> CxProject:
-        """What a deployment of the app serves, ready for calls; closed with this one.
+        """Return the project of a deployment of the app, ready for calls; it is closed with this one.
 
-        `named`: its folder, the last part of its resource name, or its display name. Raises `UnknownDeployment`;
-        `ProjectError` and `WorkerError` for one that cannot be served.
+        `named`: its folder, the last part of its resource name, or its display name. Raises `UnknownDeployment`, and
+        `ProjectError` and `WorkerError` for a deployment that cannot be served.
         """
         folder = self._deployments.get(named) if named else None
         if folder is None:
@@ -68,10 +214,10 @@ class CxProject:
             raise UnknownDeployment(f"the app '{self.name}' has no deployment '{named}'; it has: {known}")
         if folder == self._exported.deployment:
             return self
-        async with self._one_at_a_time:
+        async with self._deployment_lock:
             if folder not in self._deployed:
-                # Reading a large app would hold up the calls.
-                project = await asyncio.to_thread(self._make_other, replace(self._exported, deployment=folder))
+                # In a thread: reading a large app takes long enough to be heard in running calls.
+                project = await asyncio.to_thread(self._make_project, replace(self._exported, deployment=folder))
                 project.name = self.name
                 await project.prepare()
                 self._deployed[folder] = project
@@ -82,7 +228,7 @@ class CxProject:
         return [text for text in texts if text]
 
     def pronounce(self, text: str, language: str | None) -> str:
-        """The format has no rules of pronunciation."""
+        """Return the text as it is: the format has no rules of pronunciation."""
         return text
 
     async def prompt_positions(
@@ -96,15 +242,16 @@ class CxProject:
         return await self.open_with(info, write_metric)
 
     async def open_with(self, info: CallInfo, write_metric: MetricWriter, **options: Unpack[OpenOptions]) -> CxAgent:
-        version = self._versions[draw(self._served, info.call_id).variant]
+        """Open an agent for a session or a test. The version depends on the call's identifier alone."""
+        version = self._versions[choose_version(self._served, info.call_id).variant]
         return await version.open(info, write_metric, **options)
 
     @asynccontextmanager
-    async def alone(self, variables: Mapping[str, Any], mocks: Mocks | None = None) -> AsyncIterator[CxAgent]:
-        """An agent for a test: nobody calls."""
+    async def open_for_test(self, variables: Mapping[str, Any], mocks: Mocks | None = None) -> AsyncIterator[CxAgent]:
+        """Open an agent for a test without a call, with fakes and mocks in place of tools, and close it afterwards."""
 
         async def write_metric(name: str, value: Any) -> None:
-            """A test has no store."""
+            """Drop the metric: a test has no store."""
 
         info = CallInfo("test", "inbound", None, None, "text", datetime.now(UTC))
         agent = await self.open_with(info, write_metric, variables=variables, fakes=True, mocks=mocks)
@@ -113,9 +260,9 @@ class CxProject:
         finally:
             await agent.close()
 
-    def twin(self, variables: Mapping[str, Any], mocks: Mocks | None = None) -> CxTwin:
-        """The app with variables of its calls, and fakes and mocks in the place of tools."""
-        return CxTwin(self, variables, mocks)
+    def for_test(self, variables: Mapping[str, Any], mocks: Mocks | None = None) -> CxTestProject:
+        """Return the app with given variables in its calls, and with fakes and mocks in place of tools."""
+        return CxTestProject(self, variables, mocks)
 
     async def close(self) -> None:
         for project in (self, *self._deployed.values()):
@@ -123,13 +270,13 @@ class CxProject:
         await self._pool.close()
 
     async def close_versions(self) -> None:
-        """Of a deployment: the pool is the project's."""
+        """Close what each version holds, without the worker pool."""
         for version in self._versions.values():
             await version.close()
 
 
-class CxTwin:
-    """Implements `agents.protocol.AgentProject` for tests; the project itself is closed by who opened it."""
+class CxTestProject:
+    """The app's project as simulated calls use it. The app itself stays open when this is closed."""
 
     def __init__(self, project: CxProject, variables: Mapping[str, Any], mocks: Mocks | None) -> None:
         self.name = project.name
@@ -158,10 +305,43 @@ class CxTwin:
 
 
 def cx_runtime(path: Path) -> ProjectRuntime:
-    """What a worker pool for the app in `path` loads."""
+    """Return what a worker pool loads for the app in `path`."""
     return ProjectRuntime(RUNTIME, path, app_folder(path))
 
 
 def load_cx_app(path: Path, model: LanguageModel, pool: WorkerPool, settings: TreeSettings | None = None) -> CxProject:
-    """Raises `ProjectError` listing everything that is wrong with the app's files."""
+    """Load the app or deployment in `path`. Raises `ProjectError` that lists all that is wrong with its files."""
     return CxProject(read_export(path), model, pool, settings or TreeSettings())
+
+
+async def describe_app(pool: WorkerPool, variant: str = "", deployment: str = "") -> ProjectDescription:
+    """Run an app's Python once in a worker: for `check`, and before the first call. Raises `WorkerError`.
+
+    The answer has `tools`, their declarations by name, and `places`, the folder of each version that is served, by
+    variant. Findings have their check rules.
+
+    Args:
+        variant: which version is described; empty: the first.
+        deployment: the deployment that serves it; empty: the one that the project was opened with.
+    """
+    # The worker reports each file before it runs it: where the process ends, the last report says which file it was.
+    begun: list[tuple[str, int]] = []
+    try:
+        context = {"variant": variant, "deployment": deployment}
+        described = await describe(pool, lambda file, line: begun.append((file, line)), context)
+    except WorkerError as error:
+        if not begun:
+            raise
+        message = (
+            f"the file's Python ends its process or does not end when it is run, as before the first call: {error}"
+        )
+        return ProjectDescription({"tools": {}}, [Finding(*begun[-1], message, CheckRule.ENDLESS.value)], [])
+    errors = [replace(each, rule=_rule_of(each).value) for each in described.errors]
+    return ProjectDescription(
+        described.answer, errors, [replace(each, rule=CheckRule.AWAY.value) for each in described.unreachable]
+    )
+
+
+def _rule_of(failure: Finding) -> CheckRule:
+    ends = failure.message.startswith(("SystemExit", "OutOfTime", "KeyboardInterrupt"))
+    return CheckRule.ENDLESS if ends else CheckRule.FAILS

@@ -22,8 +22,7 @@ from callagent.agents.cx import (
     read_tool_tests,
     run_tool_tests,
 )
-from callagent.agents.cx.runtime.classes import Content, Part
-from callagent.agents.cx.runtime.contexts import CallbackContext
+from callagent.agents.cx.runtime.classes import CallbackContext, Content, Part
 from callagent.agents.cx.runtime.namespace import CLASSES
 from callagent.testing.in_process import InProcessPool
 from tests.agents.cx.support import driven

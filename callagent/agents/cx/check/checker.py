@@ -2,35 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from callagent.agents.cx.cel import Expression
-from callagent.agents.cx.check import no_effect
 from callagent.agents.cx.check.instructions import InstructionChecker
-from callagent.agents.cx.check.python_code import PythonChecker
-from callagent.agents.cx.description import describe_app
-from callagent.agents.cx.engine import ambience_problem, expression_of
+from callagent.agents.cx.check.python_code import ENDS, TRUNK, PythonChecker
+from callagent.agents.cx.engine import ambient_sound_problem, as_map, condition_expression
 from callagent.agents.cx.format import (
     AUTHENTICATION,
     UNAVAILABLE,
     WIDGET_TOOL,
     AgentConfig,
     AppReader,
+    CheckRule,
     CxApp,
     GuardrailConfig,
-    Rule,
     check_deployments,
     read_export,
     settings_without_effect,
     tool_timeout,
 )
-from callagent.agents.cx.guardrails import MODEL_SAFETY, problem_of, safety_of
+from callagent.agents.cx.guardrails import MODEL_SAFETY, safety_problem, safety_settings
+from callagent.agents.cx.project import describe_app
 from callagent.agents.kernel import CheckReport, Findings
 from callagent.errors import ProjectError
 from callagent.workers.protocol import WorkerPool
 
+_VOICE = "has no effect here: the settings name the voice"
+_RECORDED = "is a place below records.recordings here, where the settings have one: the bucket is not written to"
+_KEPT = "has no effect here: what is kept of a call is the settings' to say"
+_IN_VARIABLES = {"use_originating_trunk": TRUNK, "useOriginatingTrunk": TRUNK, "endSession": ENDS}
+_TRANSFERS = ("PHONE_GATEWAY_TRANSFER", "LIVE_AGENT_HANDOFF")
+_OF_THE_APP: Mapping[tuple[str, ...], str] = {
+    ("audioProcessingConfig", "synthesizeSpeechConfigs"): _VOICE,
+    ("loggingSettings", "audioRecordingConfig"): _RECORDED,
+    ("loggingSettings", "unredactedAudioRecordingConfig"): _RECORDED,
+    ("loggingSettings", "redactionConfig"): _KEPT,
+    ("loggingSettings", "conversationLoggingSettings"): _KEPT,
+    ("loggingSettings", "cloudLoggingSettings"): "has no effect here: the log is the server's",
+    ("loggingSettings", "bigqueryExportSettings"): "has no effect here: records are in the store",
+    ("defaultChannelProfile", "noiseSuppressionLevel"): "has no effect here: there is no suppression of noise",
+    ("dataStoreSettings",): "has no effect here: there are no data stores of the platform",
+}
+_PROACTIVE = "'proactiveExecutionEnabled' has no effect here: the callback runs once for each whole answer"
 _IN_SESSIONS: Mapping[str, str] = {"clientFunction": "client functions", WIDGET_TOOL: "widgets"}
 _WITHOUT_EFFECT = ("serviceDirectoryConfig", "tlsConfig")
 _LIMITS = (("agents", 100), ("tools", 200), ("variables", 100))
@@ -43,7 +59,7 @@ def check_cx_app(path: Path) -> CheckReport:
     try:
         served = read_export(path).served(findings)
     except ProjectError as error:
-        findings.error(path.name, 1, str(error), Rule.UNREADABLE.value)
+        findings.error(path.name, 1, str(error), CheckRule.UNREADABLE.value)
         return findings.report()
     for each in served:
         _Checker(each.app, each.reader).check()
@@ -77,11 +93,13 @@ class _Checker:
         counts = {"agents": len(app.agents), "tools": len(app.tools), "variables": len(app.variables)}
         for name, limit in _LIMITS:
             if counts[name] > limit:
-                self._reader.warning(Rule.LIMIT, app_file, name, f"{counts[name]} {name}; the platform takes {limit}")
-        if problem := ambience_problem(app.data):
-            self._reader.warning(Rule.NO_EFFECT, app_file, "ambientSoundConfig", problem)
-        for key, problem in no_effect.of_app(app.data):
-            rule = Rule.RECORDING_PATH if key.endswith("udioRecordingConfig") else Rule.NO_EFFECT
+                self._reader.warning(
+                    CheckRule.LIMIT, app_file, name, f"{counts[name]} {name}; the platform takes {limit}"
+                )
+        if problem := ambient_sound_problem(app.data):
+            self._reader.warning(CheckRule.NO_EFFECT, app_file, "ambientSoundConfig", problem)
+        for key, problem in _settings_without_effect(app.data):
+            rule = CheckRule.RECORDING_PATH if key.endswith("udioRecordingConfig") else CheckRule.NO_EFFECT
             self._reader.warning(rule, app_file, key, problem)
         check_deployments(self._reader)
         for agent in app.agents.values():
@@ -90,7 +108,7 @@ class _Checker:
         for toolset in app.toolsets.values():
             if toolset.schema is None and toolset.mcp is None:
                 self._reader.warning(
-                    Rule.NOT_HERE, toolset.file, toolset.name, "only OpenAPI and MCP toolsets work here"
+                    CheckRule.NOT_HERE, toolset.file, toolset.name, "only OpenAPI and MCP toolsets work here"
                 )
             self._authentication(toolset.file, toolset.data)
             self._timeout(toolset.file, toolset.data)
@@ -102,11 +120,11 @@ class _Checker:
         if MODEL_SAFETY not in guardrail.data:
             return
         message = f"'{MODEL_SAFETY}' is enforced by Gemini's own models only: others answer without it"
-        self._reader.warning(Rule.MODEL_SAFETY, guardrail.file, MODEL_SAFETY, message)
-        for kind, threshold in safety_of(guardrail.data):
-            if problem := problem_of(kind, threshold):
+        self._reader.warning(CheckRule.MODEL_SAFETY, guardrail.file, MODEL_SAFETY, message)
+        for kind, threshold in safety_settings(guardrail.data):
+            if problem := safety_problem(kind, threshold):
                 bad = threshold if threshold in problem else kind
-                self._reader.warning(Rule.NO_EFFECT, guardrail.file, bad, f"{problem}: it has no effect")
+                self._reader.warning(CheckRule.NO_EFFECT, guardrail.file, bad, f"{problem}: it has no effect")
 
     def _other_code(self) -> None:
         """Of guardrails, transfer rules and fakes."""
@@ -122,31 +140,33 @@ class _Checker:
 
     def _agent(self, agent: AgentConfig) -> None:
         if "remoteDialogflowAgent" in agent.data:
-            self._reader.error(Rule.NOT_HERE, agent.file, "remoteDialogflowAgent", "remote agents cannot be run here")
+            self._reader.error(
+                CheckRule.NOT_HERE, agent.file, "remoteDialogflowAgent", "remote agents cannot be run here"
+            )
         if len(agent.tools) > _TOOLS_PER_AGENT:
             self._reader.warning(
-                Rule.LIMIT, agent.file, "tools", f"{len(agent.tools)} tools; the platform takes 100 per agent"
+                CheckRule.LIMIT, agent.file, "tools", f"{len(agent.tools)} tools; the platform takes 100 per agent"
             )
         if sum(len(row) for row in agent.callbacks.values()) > _CALLBACKS_PER_AGENT:
             self._reader.warning(
-                Rule.LIMIT, agent.file, "name", "more than 50 callbacks; the platform takes 50 per agent"
+                CheckRule.LIMIT, agent.file, "name", "more than 50 callbacks; the platform takes 50 per agent"
             )
         for point, row in agent.callbacks.items():
             for code in row:
                 self._python.callback(code, point)
-        for key, problem in no_effect.of_agent(agent.data):
-            self._reader.warning(Rule.NO_EFFECT, agent.file, key, problem)
+        for key, problem in _callbacks_without_effect(agent.data):
+            self._reader.warning(CheckRule.NO_EFFECT, agent.file, key, problem)
         self._instructions.check(agent)
         for rule in agent.data.get("transferRules") or ():
             for kind in ("deterministicTransfer", "disablePlannerTransfer"):
-                if expression := expression_of(rule.get(kind)):
+                if expression := condition_expression(rule.get(kind)):
                     self._expression(agent, expression)
 
     def _expression(self, agent: AgentConfig, expression: str) -> None:
         try:
             Expression(expression)
         except ValueError as error:
-            self._reader.error(Rule.CONDITION, agent.file, "expression", f"'{expression}': {error}")
+            self._reader.error(CheckRule.CONDITION, agent.file, "expression", f"'{expression}': {error}")
 
     def _tools(self) -> None:
         for tool in self._app.tools.values():
@@ -156,12 +176,12 @@ class _Checker:
                     f"{_IN_SESSIONS[tool.kind]} work in sessions only: on the telephone the model is told so when it "
                     "calls one"
                 )
-                self._reader.warning(Rule.CLIENT_FUNCTION, tool.file, tool.kind, message)
+                self._reader.warning(CheckRule.CLIENT_FUNCTION, tool.file, tool.kind, message)
                 for key, problem in settings_without_effect(tool.data[tool.kind]):
-                    self._reader.warning(Rule.NO_EFFECT, tool.file, key, problem)
+                    self._reader.warning(CheckRule.NO_EFFECT, tool.file, key, problem)
             elif tool.kind in UNAVAILABLE:
                 message = f"tools of the kind '{tool.kind}' do not work here: the model is told so when it calls one"
-                self._reader.warning(Rule.NOT_HERE, tool.file, tool.kind, message)
+                self._reader.warning(CheckRule.NOT_HERE, tool.file, tool.kind, message)
             self._timeout(tool.file, tool.data)
             if tool.code is not None:
                 self._python.tool(tool, tool.code)
@@ -169,7 +189,7 @@ class _Checker:
     def _timeout(self, file: str, data: Mapping[str, Any]) -> None:
         if data.get("timeout") is not None and tool_timeout(data) is None:
             message = f"'{data['timeout']}' is no duration such as '20s': it has no effect"
-            self._reader.warning(Rule.NO_EFFECT, file, "timeout", message)
+            self._reader.warning(CheckRule.NO_EFFECT, file, "timeout", message)
 
     def _authentication(self, file: str, data: Mapping[str, Any]) -> None:
         for own in (data.get(key) for key in ("openApiToolset", "openApiTool", "mcpToolset", "mcpTool")):
@@ -177,8 +197,29 @@ class _Checker:
             for kind in given if isinstance(given, Mapping) else ():
                 if kind not in AUTHENTICATION:
                     message = f"'{kind}' does not work here: requests go without it"
-                    self._reader.warning(Rule.AUTHENTICATION, file, str(kind), message)
+                    self._reader.warning(CheckRule.AUTHENTICATION, file, str(kind), message)
             for kind in _WITHOUT_EFFECT:
                 if isinstance(own, Mapping) and own.get(kind):
                     message = f"'{kind}' has no effect here: the system's certificates and names do"
-                    self._reader.warning(Rule.NO_EFFECT, file, kind, message)
+                    self._reader.warning(CheckRule.NO_EFFECT, file, kind, message)
+
+
+def _settings_without_effect(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Key and reason."""
+    for path, reason in _OF_THE_APP.items():
+        value: Any = data
+        for key in path:
+            value = value.get(key) if isinstance(value, Mapping) else None
+        if value:
+            yield path[-1], f"'{path[-1]}' {reason}"
+    for declared in data.get("variableDeclarations") or ():
+        if isinstance(declared, Mapping) and declared.get("name") in _TRANSFERS:
+            default = (declared.get("schema") or {}).get("default")
+            for key in as_map(default).keys() & _IN_VARIABLES.keys():
+                yield key, f"'{key}' {_IN_VARIABLES[key]}"
+
+
+def _callbacks_without_effect(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for callback in data.get("afterModelCallbacks") or ():
+        if isinstance(callback, Mapping) and callback.get("proactiveExecutionEnabled") and not callback.get("disabled"):
+            yield "proactiveExecutionEnabled", _PROACTIVE

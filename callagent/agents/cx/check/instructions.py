@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from callagent.agents.cx.engine import other_tags, problems
+from callagent.agents.cx.engine import condition_problems, other_tag_lines
 from callagent.agents.cx.format import (
     SYSTEM_TOOLS,
     AgentConfig,
     AppReader,
+    CheckRule,
     CxApp,
-    Rule,
-    called_name,
     operations,
+    referenced_tool_name,
     tool_name,
 )
 
@@ -38,23 +38,23 @@ class InstructionChecker:
         def at(line: int) -> int:
             return line if own_file else 1
 
-        for line, problem in problems(agent.instruction):
-            self._reader.error_at(Rule.CONDITION, file, at(line), problem)
-        for line in other_tags(agent.instruction):
+        for line, problem in condition_problems(agent.instruction):
+            self._reader.error_at(CheckRule.CONDITION, file, at(line), problem)
+        for line in other_tag_lines(agent.instruction):
             message = "only conditions are worked out: the model sees this '{% … %}' as it is"
-            self._reader.warning_at(Rule.OTHER_TAG, file, at(line), message)
+            self._reader.warning_at(CheckRule.OTHER_TAG, file, at(line), message)
         for rule, line, message in (*self._references(agent), *_form(agent.instruction)):
             self._reader.warning_at(rule, file, at(line), message)
         self._unnamed(agent)
 
-    def _references(self, agent: AgentConfig) -> Iterator[tuple[Rule, int, str]]:
+    def _references(self, agent: AgentConfig) -> Iterator[tuple[CheckRule, int, str]]:
         tools = self._tools(agent)
         for found in _REFERENCE.finditer(agent.instruction):
             line, name = _line(agent.instruction, found), found[2]
             if found[1] == "AGENT" and self._app.agent_named(name) is None:
-                yield Rule.NO_SUCH_AGENT, line, f"'{found[0]}': there is no such agent in agents/"
+                yield CheckRule.NO_SUCH_AGENT, line, f"'{found[0]}': there is no such agent in agents/"
             if found[1] != "AGENT" and tools is not None and name not in tools:
-                yield Rule.TOOL_NOT_GIVEN, line, f"'{found[0]}': the agent does not have this tool"
+                yield CheckRule.TOOL_NOT_GIVEN, line, f"'{found[0]}': the agent does not have this tool"
 
     def _tools(self, agent: AgentConfig) -> set[str] | None:
         """The names by which an instruction may speak of the agent's tools; None: a server tells them."""
@@ -79,28 +79,28 @@ class InstructionChecker:
         named = {found[2] for found in _REFERENCE.finditer(agent.instruction) if found[1] != "AGENT"}
         if not named:
             return
-        known = {called_name(self._app, {"tool": each}) for each in named} | named
+        known = {referenced_tool_name(self._app, {"tool": each}) for each in named} | named
         for each in agent.tools:
-            name = called_name(self._app, {"tool": each})
+            name = referenced_tool_name(self._app, {"tool": each})
             if each.rsplit("/", 1)[-1] not in SYSTEM_TOOLS and not {each, name} & known:
                 message = f"the instruction names other tools and never '{each}'"
-                self._reader.warning(Rule.TOOL_NOT_NAMED, agent.file, each, message)
+                self._reader.warning(CheckRule.TOOL_NOT_NAMED, agent.file, each, message)
 
 
-def _form(instruction: str) -> Iterator[tuple[Rule, int, str]]:
+def _form(instruction: str) -> Iterator[tuple[CheckRule, int, str]]:
     for found in _OTHER_SYNTAX.finditer(instruction):
         message = f"'{found[0]}': references are written {{@AGENT: name}} and {{@TOOL: name}}"
-        yield Rule.REFERENCE_SYNTAX, _line(instruction, found), message
+        yield CheckRule.REFERENCE_SYNTAX, _line(instruction, found), message
     for found in _TASKFLOW.finditer(instruction):
         if "<subtask" not in found[1] and "<step" not in found[1]:
-            yield Rule.TASKFLOW, _line(instruction, found), "<taskflow> has neither <subtask> nor <step>"
+            yield CheckRule.TASKFLOW, _line(instruction, found), "<taskflow> has neither <subtask> nor <step>"
     for found in _NEGATIVE.finditer(instruction):
         message = "a <trigger> should say what is the case: models misread what is not"
-        yield Rule.NEGATIVE_TRIGGER, _line(instruction, found), message
+        yield CheckRule.NEGATIVE_TRIGGER, _line(instruction, found), message
     words = len(instruction.split())
     if words > LONG:
         message = f"{words} words: the model reads them before each answer, and the caller waits; child agents may help"
-        yield Rule.LONG_INSTRUCTION, 1, message
+        yield CheckRule.LONG_INSTRUCTION, 1, message
 
 
 def _line(text: str, found: re.Match[str]) -> int:

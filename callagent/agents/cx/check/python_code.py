@@ -4,11 +4,24 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from callagent.agents.cx.check import no_effect, python_lint
-from callagent.agents.cx.format import AppReader, Code, CxApp, Rule, ToolConfig, operations, recording_path, tool_name
+from callagent.agents.cx.format import (
+    AppReader,
+    CheckRule,
+    Code,
+    CxApp,
+    ToolConfig,
+    operations,
+    recording_path,
+    tool_name,
+)
 
+_HINTED: Mapping[str, tuple[type, ...]] = {
+    "str": (str,), "int": (int,), "float": (int, float), "bool": (bool,), "dict": (dict,), "list": (list,)
+}  # fmt: skip
+TRUNK = "has no effect here: the settings' targets say over which trunk a call leaves"
+ENDS = "has no effect here: the session is over when the call is given away"
 _RECORDING = re.compile(r"from_audio\(\s*(?:audio_uri\s*=\s*)?[\"']([^\"']+)[\"']")
 _TRUNK = re.compile(r"""["'](use_originating_trunk|useOriginatingTrunk)["']""")
 _END_SESSION = re.compile(r"""["'](endSession)["']\s*[:\]]""")
@@ -44,15 +57,15 @@ class PythonChecker:
             return
         functions = [each for each in tree.body if isinstance(each, ast.FunctionDef) and each.name == name]
         if not functions:
-            self._reader.error_at(Rule.NO_CALLBACK, code.file, 1, f"there is no function '{name}'")
+            self._reader.error_at(CheckRule.NO_CALLBACK, code.file, 1, f"there is no function '{name}'")
             return
         taken = functions[-1].args
         required = len(taken.args) - len(taken.defaults)
         unknown = [each.arg for each in taken.args[:required] if each.arg not in _ARGUMENTS[point]]
         if unknown:
             message = f"{name} is called with {', '.join(sorted(_ARGUMENTS[point]))}, not with {', '.join(unknown)}"
-            self._reader.error_at(Rule.CALLBACK_ARGUMENTS, code.file, functions[-1].lineno, message)
-        self._warn(code, python_lint.of_callback(tree, functions[-1], point, CLASSES))
+            self._reader.error_at(CheckRule.CALLBACK_ARGUMENTS, code.file, functions[-1].lineno, message)
+        self._warn(code, of_callback(tree, functions[-1], point, CLASSES))
 
     def tool(self, tool: ToolConfig, code: Code) -> None:
         tree = self.parsed(code)
@@ -63,10 +76,10 @@ class PythonChecker:
         for function in named or functions[:1]:
             if function.args.kwarg:
                 message = f"'{function.name}' may not take **kwargs"
-                self._reader.error_at(Rule.KEYWORDS, code.file, function.lineno, message)
-            for line, problem in no_effect.of_tool(function):
-                self._reader.warning_at(Rule.DEFAULT, code.file, line, problem)
-            self._warn(code, python_lint.of_tool(function, described=bool(tool.description)))
+                self._reader.error_at(CheckRule.KEYWORDS, code.file, function.lineno, message)
+            for line, problem in of_tool_defaults(function):
+                self._reader.warning_at(CheckRule.DEFAULT, code.file, line, problem)
+            self._warn(code, of_tool(function, described=bool(tool.description)))
 
     def parsed(self, code: Code) -> ast.Module | None:
         """None, with an error, where it is not Python."""
@@ -75,15 +88,15 @@ class PythonChecker:
         except (SyntaxError, ValueError) as error:
             line = error.lineno or 1 if isinstance(error, SyntaxError) else 1
             message = f"not valid Python: {getattr(error, 'msg', error)}"
-            self._reader.error_at(Rule.NOT_PYTHON, code.file, line, message)
+            self._reader.error_at(CheckRule.NOT_PYTHON, code.file, line, message)
             return None
         self._imports(code, tree)
         self._recordings(code)
         self._warn(code, _transfers(code.source))
-        self._warn(code, python_lint.of_file(tree, self._callable))
+        self._warn(code, of_file(tree, self._callable))
         return tree
 
-    def _warn(self, code: Code, found: Iterator[python_lint.Found]) -> None:
+    def _warn(self, code: Code, found: Iterator[Found]) -> None:
         for rule, line, message in found:
             self._reader.warning_at(rule, code.file, line, message)
 
@@ -92,7 +105,7 @@ class PythonChecker:
             for uri in _RECORDING.findall(text):
                 if recording_path(self._app.files, uri) is None:
                     message = f"'{uri}' is not played: there is no such WAV file in the app, nor in its audio/"
-                    self._reader.warning_at(Rule.RECORDING, code.file, number, message)
+                    self._reader.warning_at(CheckRule.RECORDING, code.file, number, message)
 
     def _imports(self, code: Code, tree: ast.Module) -> None:
         from callagent.agents.cx.runtime import may_import
@@ -105,17 +118,17 @@ class PythonChecker:
             for name in dict.fromkeys(names):
                 if not may_import(name):
                     message = f"'{name}' may not be imported: the standard library, pydantic, numpy and protobuf may"
-                    self._reader.error_at(Rule.IMPORT, code.file, getattr(each, "lineno", 1), message)
+                    self._reader.error_at(CheckRule.IMPORT, code.file, getattr(each, "lineno", 1), message)
 
 
-def _transfers(source: str) -> Iterator[python_lint.Found]:
+def _transfers(source: str) -> Iterator[Found]:
     """What code says of transfers that happen otherwise here."""
     whole = "LIVE_AGENT_HANDOFF" in source
     for number, text in enumerate(source.splitlines(), 1):
         if found := _TRUNK.search(text):
-            yield Rule.NO_EFFECT, number, f"'{found[1]}' {no_effect.TRUNK}"
+            yield CheckRule.NO_EFFECT, number, f"'{found[1]}' {TRUNK}"
         if whole and (found := _END_SESSION.search(text)):
-            yield Rule.NO_EFFECT, number, f"'{found[1]}' {no_effect.ENDS}"
+            yield CheckRule.NO_EFFECT, number, f"'{found[1]}' {ENDS}"
 
 
 def _callable_tools(app: CxApp) -> frozenset[str] | None:
@@ -126,3 +139,119 @@ def _callable_tools(app: CxApp) -> frozenset[str] | None:
     for toolset in app.toolsets.values():
         names |= {f"{toolset.display_name}_{each.name}" for each in operations(toolset.schema or {})}
     return frozenset(names)
+
+
+Found = tuple[CheckRule, int, str]
+"""CheckRule, line and message."""
+_CAMEL_CASE = re.compile(r"[a-z]+[A-Z]\w*")
+_TYPING = frozenset(
+    ("Any", "Callable", "Dict", "Iterable", "Iterator", "List", "Literal", "Optional", "Set", "Tuple", "Union")
+)
+_NOT_HINTED = ("context", "tool_context", "callback_context")
+
+
+def of_file(tree: ast.Module, tools: frozenset[str] | None) -> Iterator[Found]:
+    """`tools`: what code may call; None: nobody can tell."""
+    yield from _typing(tree)
+    for each in ast.walk(tree):
+        if isinstance(each, ast.ExceptHandler) and each.type is None:
+            message = "a bare 'except:' hides every failure, the end of the process included: name what is caught"
+            yield CheckRule.BARE_EXCEPT, each.lineno, message
+        if isinstance(each, ast.Call):
+            yield from _call(each, tools)
+
+
+def of_callback(tree: ast.Module, function: ast.FunctionDef, point: str, classes: Mapping[str, str]) -> Iterator[Found]:
+    """`classes`: what a callback is given, by the name of the argument."""
+    for each in ast.walk(tree):
+        if isinstance(each, ast.FunctionDef) and _CAMEL_CASE.fullmatch(each.name):
+            yield CheckRule.CAMEL_CASE, each.lineno, f"'{each.name}': functions are named in snake_case on the platform"
+    for argument in function.args.args:
+        hint = _hint(argument.annotation)
+        expected = classes.get(argument.arg, "")
+        if hint and expected and hint.lower() != expected.lower():
+            message = f"'{argument.arg}' is hinted as {hint}; it is given as {expected}"
+            yield CheckRule.ANNOTATION, argument.lineno, message
+    if point in ("before_model", "after_model"):
+        for returned in _returns(function):
+            if isinstance(returned.value, ast.Dict):
+                message = "a dictionary is no answer of a model: LlmResponse or None is expected"
+                yield CheckRule.RETURNS_DICT, returned.lineno, message
+
+
+def of_tool(function: ast.FunctionDef, *, described: bool) -> Iterator[Found]:
+    if not described and not ast.get_docstring(function):
+        message = f"'{function.name}' has neither docstring nor description: the model does not know what it is for"
+        yield CheckRule.NO_DOCSTRING, function.lineno, message
+    for argument in (*function.args.args, *function.args.kwonlyargs):
+        if argument.annotation is None and argument.arg not in _NOT_HINTED:
+            message = f"'{argument.arg}' has no type hint: the model is told that it is a text"
+            yield CheckRule.NO_HINT, argument.lineno, message
+    raises = any(isinstance(each, ast.Raise) for each in ast.walk(function))
+    if not raises and not any(each.value is not None for each in _returns(function)):
+        yield CheckRule.NO_RETURN, function.lineno, f"'{function.name}' returns nothing: the model is told nothing"
+
+
+def _call(call: ast.Call, tools: frozenset[str] | None) -> Iterator[Found]:
+    called = call.func
+    if isinstance(called, ast.Name) and called.id == "Part" and any(each.arg == "text" for each in call.keywords):
+        yield CheckRule.BARE_PART, call.lineno, "'Part(text=…)': the platform's way is 'Part.from_text(text=…)'"
+    if not isinstance(called, ast.Attribute) or not isinstance(called.value, ast.Name):
+        return
+    if tools is not None and called.value.id in ("tools", "async_tools") and called.attr not in tools:
+        known = ", ".join(sorted(tools)) or "none"
+        yield CheckRule.CALLED_TOOL, call.lineno, f"the app has no tool '{called.attr}'; it has: {known}"
+
+
+def _typing(tree: ast.Module) -> Iterator[Found]:
+    bound = {alias.asname or alias.name for each in ast.walk(tree) if isinstance(each, ast.ImportFrom)
+             for alias in each.names}  # fmt: skip
+    bound |= {each.id for each in ast.walk(tree) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+    if "*" in bound:
+        return
+    told: set[str] = set()
+    for each in ast.walk(tree):
+        if isinstance(each, ast.Name) and each.id in _TYPING - bound - told:
+            told.add(each.id)
+            yield CheckRule.TYPING, each.lineno, f"'{each.id}' is not imported from typing: the platform needs that"
+
+
+def _hint(annotation: ast.expr | None) -> str:
+    """The class that a hint names; empty: none, or more than a name."""
+    if isinstance(annotation, ast.Subscript):
+        annotation = annotation.value
+    if isinstance(annotation, ast.Attribute):
+        return annotation.attr
+    if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
+        return annotation.value if annotation.value.isidentifier() else ""
+    name = annotation.id if isinstance(annotation, ast.Name) else ""
+    # They say nothing of the class.
+    return "" if name in ("Any", "object", "Optional", "Union", "Mapping") else name
+
+
+def _returns(function: ast.FunctionDef) -> Iterator[ast.Return]:
+    """Of the function itself, not of those inside it."""
+    waiting: list[ast.AST] = [*function.body]
+    while waiting:
+        node = waiting.pop(0)
+        if isinstance(node, ast.Return):
+            yield node
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
+            waiting += ast.iter_child_nodes(node)
+
+
+def of_tool_defaults(function: ast.FunctionDef) -> Iterator[tuple[int, str]]:
+    """Line and reason of defaults that the platform does not take."""
+    given = function.args
+    places = [*zip(given.args[len(given.args) - len(given.defaults) :], given.defaults, strict=True)]
+    places += [
+        (each, value) for each, value in zip(given.kwonlyargs, given.kw_defaults, strict=True) if value is not None
+    ]
+    for argument, default in places:
+        if not isinstance(default, ast.Constant):
+            continue
+        hint = argument.annotation.id if isinstance(argument.annotation, ast.Name) else ""
+        if default.value is None:
+            yield default.lineno, f"'{argument.arg}' has the default None: the platform drops such an argument"
+        elif hint in _HINTED and type(default.value) not in _HINTED[hint]:
+            yield default.lineno, f"'{argument.arg}' is hinted as {hint}; its default {default.value!r} is none"

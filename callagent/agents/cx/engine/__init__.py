@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-from callagent.agents.cx.engine.agent import SESSION_START, CxAgent, call_settings
+from callagent.agents.cx.engine.agent import SESSION_START, CxAgent
 from callagent.agents.cx.engine.agent_tree import app_tools, build_tree
-from callagent.agents.cx.engine.ambient_sound import ambience_problem
-from callagent.agents.cx.engine.conditions import other_tags, problems
-from callagent.agents.cx.engine.instruction import render
-from callagent.agents.cx.engine.platform_code import CxCode
-from callagent.agents.cx.engine.recording_path import recording_place
-from callagent.agents.cx.engine.telephony import as_map, read_uui
-from callagent.agents.cx.engine.transfer_rules import expression_of
-from callagent.agents.cx.engine.turn_effects import Stage
+from callagent.agents.cx.engine.call_settings import ambient_sound_problem, read_call_settings, recording_folder
+from callagent.agents.cx.engine.instruction import condition_problems, other_tag_lines, render
+from callagent.agents.cx.engine.platform_code import PlatformCode
+from callagent.agents.cx.engine.telephony import as_map, telephony_variables
+from callagent.agents.cx.engine.transfer_rules import condition_expression
+from callagent.agents.cx.engine.turn_effects import TurnEffects
 
 __all__ = [
     "SESSION_START",
     "CxAgent",
-    "CxCode",
-    "Stage",
-    "ambience_problem",
+    "PlatformCode",
+    "TurnEffects",
+    "ambient_sound_problem",
     "app_tools",
     "as_map",
     "build_tree",
-    "call_settings",
-    "expression_of",
-    "other_tags",
-    "problems",
-    "read_uui",
-    "recording_place",
+    "condition_expression",
+    "condition_problems",
+    "other_tag_lines",
+    "read_call_settings",
+    "recording_folder",
     "render",
+    "telephony_variables",
 ]

@@ -1,19 +1,18 @@
-"""The agent of one call of an app."""
+"""The agent of one call: a tree of agents with the app's code, its greeting, its silences and its error handling."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from callagent.agents.actions import Action, Handoff, HangUp, Listen
-from callagent.agents.cx.engine.ambient_sound import ambience
-from callagent.agents.cx.engine.deferred_speech import HeldWords
-from callagent.agents.cx.engine.platform_code import CxCode
-from callagent.agents.cx.engine.telephony import LIVE_AGENT, as_bool
-from callagent.agents.cx.engine.turn_effects import MarkedActionQueue, Stage
-from callagent.agents.cx.engine.turn_spans import Spans
-from callagent.agents.cx.format import CxApp, seconds_of
+from callagent.agents.cx.engine.call_settings import ambient_sound, read_call_settings
+from callagent.agents.cx.engine.platform_code import PlatformCode
+from callagent.agents.cx.engine.telephony import LIVE_AGENT
+from callagent.agents.cx.engine.turn_effects import DeferredSpeech, MarkedActionQueue, TurnEffects
+from callagent.agents.cx.engine.turn_spans import TurnSpans
+from callagent.agents.cx.format import CxApp
 from callagent.agents.protocol import AgentRecord, CallerTurn, HandoffFailed
 from callagent.agents.tree import (
     ActionQueue,
@@ -30,50 +29,12 @@ from callagent.agents.tree import (
 from callagent.models.protocol import LanguageModel
 
 SESSION_START = "<event>session start</event>"
+"""What the model and callbacks see of a call that begins."""
 NO_ACTIVITY = "<context>no user activity detected for {seconds} seconds.</context>"
-_DEFAULT_INACTIVITY = 10.0
-"""Seconds of silence until a silent turn, where the app says nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class CallSettings:
-    """What an app says of its calls."""
-
-    inactivity: float
-    barge_in: bool | None
-    """None: the call's default."""
-    keys: bool
-    """Entries on the telephone's keys are taken where they are asked for."""
-    fallback: str
-    """What is said when a turn fails; empty: our own."""
-    max_fallbacks: int
-    """Failed turns in a row; one more ends the call. 0: no limit."""
-    ends_on_error: bool
-    escalates_on_error: bool
-
-
-def call_settings(app: CxApp) -> CallSettings:
-    audio = app.data.get("audioProcessingConfig") or {}
-    errors = app.data.get("errorHandlingSettings") or {}
-    fallback = errors.get("fallbackResponseConfig") or {}
-    messages: Mapping[str, Any] = fallback.get("customFallbackMessages") or {}
-    strategy = str(errors.get("errorHandlingStrategy") or "")
-    barge_in = audio.get("bargeInConfig") or {}
-    channel = app.data.get("defaultChannelProfile") or {}
-    uninterrupted = as_bool(barge_in.get("disableBargeIn")) or as_bool(channel.get("disableBargeInControl"))
-    return CallSettings(
-        inactivity=seconds_of(audio.get("inactivityTimeout")) or _DEFAULT_INACTIVITY,
-        barge_in=False if uninterrupted else None,
-        keys=not as_bool(channel.get("disableDtmf")),
-        fallback="" if strategy == "NONE" else str(messages.get(app.language) or next(iter(messages.values()), "")),
-        max_fallbacks=int(fallback.get("maxFallbackAttempts") or 0) if strategy == "FALLBACK_RESPONSE" else 0,
-        ends_on_error=strategy == "END_SESSION",
-        escalates_on_error=as_bool((errors.get("endSessionConfig") or {}).get("escalateSession")),
-    )
 
 
 class CxAgent(TreeAgent):
-    """Implements `agents.protocol.Agent`."""
+    """The `agents.protocol.Agent` of an app."""
 
     nested = True
 
@@ -81,8 +42,8 @@ class CxAgent(TreeAgent):
         self,
         app: CxApp,
         conversation: Conversation,
-        code: CxCode,
-        stage: Stage,
+        code: PlatformCode,
+        effects: TurnEffects,
         model: LanguageModel,
         settings: TreeSettings,
         observe: Callable[[ModelRequest], None] | None = None,
@@ -90,61 +51,61 @@ class CxAgent(TreeAgent):
         recording: str = "",
         variant: str = "",
     ) -> None:
-        """`recording`: where below the folder of recordings the app wants the call's; `variant`: which of several apps
-        the call got."""
-        more: dict[str, Any] = {} if observe is None else {"observe": observe}
-        super().__init__(app.name, conversation, code, model, settings, **more)
-        self._stage = stage
-        self._tools = code
-        self._call = call_settings(app)
-        self._ambience = ambience(app.data)
-        self._failures = 0
+        """`recording`: the folder of the call's recording below that of all recordings; `variant`: the version that the
+        call got where traffic is split."""
+        observer: dict[str, Any] = {} if observe is None else {"observe": observe}
+        super().__init__(app.name, conversation, code, model, settings, **observer)
+        self._effects = effects
+        self._platform_code = code
+        self._call_settings = read_call_settings(app)
+        self._ambient_sound = ambient_sound(app.data)
+        self._consecutive_failures = 0
         self._recording = recording
         self._variant = variant
 
     async def start(self) -> AsyncIterator[Action]:
-        """The app hears that the session starts; what it answers is the greeting."""
-        if (sound := self._ambience) is not None:
+        """Tell the app that the session starts; its answer is the greeting."""
+        if (sound := self._ambient_sound) is not None:
             yield sound
         async for action in self.answer(text_content("user", SESSION_START)):
             yield action
 
     async def run_tool(self, name: str, arguments: Mapping[str, Any]) -> Any:
-        """A tool's result outside of any turn; None: there is no such tool that is code."""
-        return await self._tools.run_tool(name, arguments)
+        """Run a tool outside of any turn. None: the app has no such tool of its own."""
+        return await self._platform_code.run_tool(name, arguments)
 
     def set_variables(self, variables: Mapping[str, Any]) -> None:
-        """Of the session, from outside; the next turn's code and model see them."""
+        """Set variables of the session from outside; code and model see them from the next turn on."""
         self.conversation.state.apply(variables)
 
     def take_payloads(self) -> list[Any]:
-        """What the last turn showed beside its words; taken once."""
-        return self._stage.take_payloads()
+        """Return what the turn gave for the client's screen; each payload once."""
+        return self._effects.take_payloads()
 
-    def spans(self) -> Spans:
-        """Of the running turn."""
-        return self._stage.spans
+    def spans(self) -> TurnSpans:
+        """Return the spans of the running turn."""
+        return self._effects.spans
 
     def end_metadata(self) -> dict[str, Any]:
-        """What whoever goes on is told at the end."""
-        return dict(self._stage.end_arguments)
+        """Return what `end_session` passed on: its parameters, reason and whether the session was escalated."""
+        return dict(self._effects.end_arguments)
 
-    def asked_of_client(self) -> list[dict[str, Any]]:
-        """Calls of the client's own functions in the last turn, which it is to answer."""
+    def client_tool_calls(self) -> list[dict[str, Any]]:
+        """Return the calls of client functions in the last turn that the client has not answered yet."""
         events = self.conversation.events[self._turn_began :]
-        asked = {
+        called = {
             call["id"]: call for event in events for call in calls(event.content) if call["id"] in event.long_running
         }
-        done = {each["id"] for event in events for each in responses(event.content)}
+        answered = {each["id"] for event in events for each in responses(event.content)}
         return [
             {"id": key, "displayName": call["name"], "args": dict(call.get("args") or {})}
-            for key, call in asked.items()
-            if key not in done
+            for key, call in called.items()
+            if key not in answered
         ]
 
     def record(self) -> AgentRecord:
         record = super().record()
-        record.metrics = list(self._stage.metrics)
+        record.metrics = list(self._effects.metrics)
         record.recording = self._recording
         record.variant = self._variant or None
         return record
@@ -153,27 +114,30 @@ class CxAgent(TreeAgent):
         content = super()._caller_content(turn)
         if isinstance(turn, HandoffFailed) or turn.text or turn.digits:
             return content
-        return text_content("user", NO_ACTIVITY.format(seconds=f"{self._call.inactivity:g}"))
+        return text_content("user", NO_ACTIVITY.format(seconds=f"{self._call_settings.inactivity_timeout:g}"))
 
     async def _run(
         self, outbox: ActionQueue, invocation_id: str, content: Content, decide: Callable[[Ending], None]
     ) -> None:
-        self._stage.open(outbox, decide)
-        self._tools.words = HeldWords(MarkedActionQueue(outbox, self._stage))
-        await super()._run(self._tools.words, invocation_id, content, decide)
-        self._failures = self._failures + 1 if self.failure is not None else 0
-        spent = 0 < self._call.max_fallbacks < self._failures
-        if self.failure is not None and (self._call.ends_on_error or spent):
-            escalates = self._call.ends_on_error and self._call.escalates_on_error
-            self._stage.end_arguments = {"reason": "error", "session_escalated": escalates}
+        self._effects.open(outbox, decide)
+        # Words are first held back where a callback may replace them, then marked: marks belong to what is spoken.
+        self._platform_code.speech = DeferredSpeech(MarkedActionQueue(outbox, self._effects))
+        await super()._run(self._platform_code.speech, invocation_id, content, decide)
+        self._consecutive_failures = self._consecutive_failures + 1 if self.failure is not None else 0
+        settings = self._call_settings
+        exhausted = 0 < settings.max_fallbacks < self._consecutive_failures
+        if self.failure is not None and (settings.ends_on_error or exhausted):
+            escalates = settings.ends_on_error and settings.escalates_on_error
+            self._effects.end_arguments = {"reason": "error", "session_escalated": escalates}
             decide(Handoff(LIVE_AGENT, "error", "bye") if escalates else HangUp())
 
     def _ending(self) -> Ending:
         ending = super()._ending()
         if not isinstance(ending, Listen):
             return ending
-        given = ending.settings
-        silence = self._call.inactivity if given.no_input_timeout is None else given.no_input_timeout
-        barge_in = self._call.barge_in if given.barge_in is None else given.barge_in
-        digits = given.digits if self._call.keys else None
-        return Listen(replace(given, no_input_timeout=silence, barge_in=barge_in, digits=digits))
+        # What the turn's code asked for wins over the app's settings for all turns.
+        listen, settings = ending.settings, self._call_settings
+        silence = settings.inactivity_timeout if listen.no_input_timeout is None else listen.no_input_timeout
+        barge_in = settings.barge_in if listen.barge_in is None else listen.barge_in
+        digits = listen.digits if settings.takes_keys else None
+        return Listen(replace(listen, no_input_timeout=silence, barge_in=barge_in, digits=digits))

@@ -1,4 +1,8 @@
-"""An app's agents as a tree that the engine runs."""
+"""The tree of agents that the engine runs, built from an app's agents, tools, toolsets and guardrails.
+
+Tools of a kind that works here become tools that a worker runs. Kinds that need the platform's services are offered to
+the model all the same, because instructions name them, and say so when they are called.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +22,13 @@ from callagent.agents.cx.format import (
     tool_timeout,
     widget_of,
 )
-from callagent.agents.cx.guardrails import guardrails_of
+from callagent.agents.cx.guardrails import guardrails_for
 from callagent.agents.tree import CallbackPoint, LlmNode, Tool, ToolKind
 
-ASYNCHRONOUS_SECONDS = 60.0
-"""For a tool that nobody waits for and that says nothing of it."""
-DESCRIBED = ("pythonFunction", "mcpTool")
-"""Kinds of tools that a worker describes."""
+ASYNCHRONOUS_TIMEOUT = 60.0
+"""Seconds for an asynchronous tool that names no `timeout`."""
+DESCRIBED_KINDS = ("pythonFunction", "mcpTool")
+"""Kinds of tools whose parameters a worker finds out."""
 END_SESSION, CUSTOMIZE_RESPONSE = "end_session", "customize_response"
 _SYSTEM: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     END_SESSION: (
@@ -57,21 +61,25 @@ _SYSTEM: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 
 
 def build_tree(app: CxApp, described: Mapping[str, Any], *, clients: bool = False) -> LlmNode:
-    """The root. `described`: the worker's declarations of Python tools by name; `clients`: with client functions
-    and widgets."""
+    """Build the tree and return its root.
+
+    Args:
+        described: declarations of Python and MCP tools by name, from a worker.
+        clients: whether a client carries out client functions and shows widgets.
+    """
     return _TreeBuilder(app, described, clients=clients).node(app.root_agent)
 
 
 def agent_numbers(app: CxApp) -> dict[str, int]:
-    """As the worker counts them."""
+    """Return the number by which the worker knows each agent: its place in alphabetical order."""
     return {name: number for number, name in enumerate(sorted(app.agents))}
 
 
 def app_tools(app: CxApp, described: Mapping[str, Any]) -> dict[str, Tool]:
-    """Everything that code may have called, also what no agent lists."""
+    """Return all tools that callbacks may have called, also those that no agent lists."""
     builder = _TreeBuilder(app, described)
     tools = [builder.system(name) for name in _SYSTEM]
-    # Client functions are the model's, and the client's, to whom code cannot speak outside of a turn.
+    # Client functions are left out: only the model's own call ends the turn so that the client can answer.
     own = [tool for tool in app.tools.values() if tool.kind != "clientFunction"]
     tools += [made for tool in own if (made := builder.code(tool))]
     for toolset in app.toolsets:
@@ -89,12 +97,12 @@ class _TreeBuilder:
 
     def node(self, name: str) -> LlmNode:
         agent = self._app.agents[name]
-        # An agent tool may lead back to an agent around it; it is built no further there.
+        # An agent tool may lead back to an agent around it; such a cycle is cut where it closes.
         self._inside.add(name)
         children = [found for each in agent.children if (found := self._app.agent_named(each))]
         settings = agent.data.get("modelSettings") or self._app.data.get("modelSettings") or {}
         safety: dict[str, str] = {}
-        for guardrail in guardrails_of(self._app, agent):
+        for guardrail in guardrails_for(self._app, agent):
             safety |= guardrail.safety
         made = LlmNode(
             name=name,
@@ -113,10 +121,13 @@ class _TreeBuilder:
         return made
 
     def _callbacks(self, agent: AgentConfig) -> dict[CallbackPoint, int]:
-        """Before the model and before tools the engine always looks in: guardrails, rules and names are its own."""
+        """Return how many callbacks run at each point.
+
+        Before the model and before tools there is always one: the platform's own steps run there.
+        """
         counts = {CallbackPoint(point): len(row) for point, row in agent.callbacks.items() if row}
         counts |= {CallbackPoint.BEFORE_MODEL: 1, CallbackPoint.BEFORE_TOOL: 1}
-        if any(each.checks_answers for each in guardrails_of(self._app, agent)):
+        if any(each.checks_answers for each in guardrails_for(self._app, agent)):
             counts[CallbackPoint.AFTER_MODEL] = 1
         return counts
 
@@ -145,15 +156,15 @@ class _TreeBuilder:
         return Tool(name, ToolKind.CODE, description, parameters)
 
     def code(self, config: ToolConfig) -> Tool | None:
-        """A tool that the worker carries out, or refuses; None: it is none of these."""
+        """Return a tool that the worker runs or refuses; None: the tool is of another kind."""
         name = tool_name(config)
-        described = self._described.get(name) if config.kind in DESCRIBED else None
+        described = self._described.get(name) if config.kind in DESCRIBED_KINDS else None
         operation = single_operation(config)
         if operation is not None:
             description = str(config.data["openApiTool"].get("description") or operation.description)
             described = {"description": description, "parameters": operation.schema()}
         elif config.kind in UNAVAILABLE:
-            described = _not_here(config)
+            described = _unavailable(config)
         if described is None:
             return None
         asynchronous = config.data.get("executionType") == "ASYNCHRONOUS"
@@ -163,7 +174,7 @@ class _TreeBuilder:
             str(described.get("description") or ""),
             described.get("parameters"),
             asynchronous=asynchronous,
-            timeout=tool_timeout(config.data) or (ASYNCHRONOUS_SECONDS if asynchronous else None),
+            timeout=tool_timeout(config.data) or (ASYNCHRONOUS_TIMEOUT if asynchronous else None),
         )
 
     def toolset(self, name: str, operation_names: Any) -> list[Tool]:
@@ -208,7 +219,7 @@ class _TreeBuilder:
 
 
 def _client_function(config: ToolConfig) -> Tool:
-    """The client answers in a turn of its own: the model's turn ends with the call."""
+    """Return a client function. The model's turn ends with the call; the client's answer begins the next one."""
     own = config.data["clientFunction"]
     parameters = lower_types(own.get("parameters") or {"type": "object", "properties": {}})
     name = str(own.get("name") or tool_name(config))
@@ -221,7 +232,8 @@ def _widget(config: ToolConfig) -> Tool:
     return Tool(tool_name(config), ToolKind.CODE, str(own.get("description") or config.description), parameters)
 
 
-def _not_here(config: ToolConfig) -> dict[str, Any]:
+def _unavailable(config: ToolConfig) -> dict[str, Any]:
+    """Declare a tool that needs the platform's services or a client; the worker answers that it is not available."""
     own = config.data[config.kind]
     description = str(own.get("description") or config.description)
     parameters = own.get("parameters")
@@ -232,7 +244,7 @@ def _not_here(config: ToolConfig) -> dict[str, Any]:
 
 
 def lower_types(schema: Any) -> Any:
-    """The API's own schemas name types in capitals."""
+    """Return a schema with type names in lower case, as JSON Schema has them; the platform's API writes capitals."""
     if isinstance(schema, Mapping):
         return {
             key: value.lower() if key == "type" and isinstance(value, str) else lower_types(value)

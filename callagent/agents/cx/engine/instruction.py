@@ -1,14 +1,21 @@
-"""Instructions with the call's variables and the app's names in them."""
+"""Instructions: conditional parts, variables, and references to tools and agents.
+
+`{% if … %}`, `{% elif … %}`, `{% else %}`, `{% endif %}` choose parts of an instruction by the call's variables. Their
+conditions are written as in transfer rules; `and`, `or`, `not`, `True`, `False` and `None` may be written as in Python.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
-from callagent.agents.cx.engine.conditions import choose
+from callagent.agents.cx.cel import Expression
 from callagent.agents.cx.format import CxApp, tool_name
+from callagent.log import get_logger
 
 _REFERENCE = re.compile(r"\{@\s*(TOOL|AGENT|WIDGET)\s*:\s*([^{}]+?)\s*\}", re.IGNORECASE)
 _STATIC = re.compile(r"\{\{\s*([A-Za-z_][\w-]*)\s*\}\}")
@@ -18,12 +25,15 @@ PERSONAS = {
     "CONCISE": "Keep every answer short and to the point.",
     "CHATTY": "Explain your answers, with context and details.",
 }
-"""What a channel's persona adds to the instruction."""
+"""Persona of the channel -> sentence that it adds to the instruction."""
 
 
 def render(app: CxApp, agent: str, variables: Mapping[str, Any]) -> str:
-    """The global instruction and the agent's. `{{name}}` is the value; `{name}` stays: its value is told apart."""
-    texts = [choose(text, variables).strip() for text in (app.global_instruction, app.agents[agent].instruction)]
+    """Return the global instruction and the agent's, as the model reads them.
+
+    `{{name}}` becomes the variable's value. `{name}` stays: its value is told in the history when it changes.
+    """
+    texts = [select_parts(text, variables).strip() for text in (app.global_instruction, app.agents[agent].instruction)]
     texts.append(PERSONAS.get(app.persona, ""))
 
     def static(found: re.Match[str]) -> str:
@@ -41,17 +51,125 @@ def render(app: CxApp, agent: str, variables: Mapping[str, Any]) -> str:
 
 
 def dynamic_names(app: CxApp, agent: str) -> list[str]:
-    """The variables that the instruction refers to as `{name}`, each once."""
+    """Return the variables that the instructions refer to as `{name}`, each once."""
     text = f"{app.global_instruction}\n{app.agents[agent].instruction}"
     return list(dict.fromkeys(found[1] for found in _DYNAMIC.finditer(text)))
 
 
 def state_update(name: str, value: Any) -> str:
-    """How the model is told a variable's value."""
+    """Return the text that tells the model a variable's value."""
     return f"<state_update>{name}: {show(value)}</state_update>"
 
 
 def show(value: Any) -> str:
+    """Return a variable's value as text: texts as they are, other values as JSON, nothing for None."""
     if isinstance(value, str):
         return value
     return "" if value is None else json.dumps(value, ensure_ascii=False, default=str)
+
+
+log = get_logger(__name__)
+_TAG = re.compile(r"\{%-?\s*(if|elif|else|endif)\b\s*(.*?)\s*-?%\}", re.DOTALL)
+_WORDS = {"and": "&&", "or": "||", "not": "!", "True": "true", "False": "false", "None": "null"}
+_WORD = re.compile(r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|\b(?:and|or|not|True|False|None)\b")
+
+
+@dataclass(slots=True)
+class _Level:
+    """One `if` whose `endif` has not come yet."""
+
+    selected: bool
+    """The part being read is kept."""
+    decided: bool
+    """A part has been kept already; the rest of this `if` is not."""
+    outer_selected: bool
+    """The part around the `if` is kept."""
+
+
+def select_parts(text: str, variables: Mapping[str, Any]) -> str:
+    """Return a text without the parts whose conditions do not hold.
+
+    A text with a condition that cannot be read or closed is returned as it is: `check` reports it.
+    """
+    if any(True for _ in condition_problems(text)):
+        return text
+    kept: list[str] = []
+    levels: list[_Level] = []
+    place = 0
+    for tag in _TAG.finditer(text):
+        if all(level.selected for level in levels):
+            kept.append(text[place : tag.start()])
+        place = _end(text, tag)
+        _step(levels, tag[1], tag[2], variables)
+    return "".join(kept) + text[place:]
+
+
+def condition_problems(text: str) -> Iterator[tuple[int, str]]:
+    """Yield line and reason of each condition that cannot be read, and of each tag without its counterpart."""
+    open_lines: list[int] = []
+    for tag in _TAG.finditer(text):
+        line = text.count("\n", 0, tag.start()) + 1
+        match tag[1]:
+            case "if":
+                open_lines.append(line)
+            case "endif" if open_lines:
+                open_lines.pop()
+            case _ if not open_lines:
+                yield line, f"'{{% {tag[1]} %}}' without an '{{% if … %}}' before it"
+        if tag[1] in ("if", "elif"):
+            try:
+                _expression(tag[2])
+            except ValueError as error:
+                yield line, f"'{tag[2]}': {error}"
+    for line in open_lines:
+        yield line, "'{% if %}' without an '{% endif %}'"
+
+
+def other_tag_lines(text: str) -> list[int]:
+    """Return the lines of other tags, such as loops, which the model sees as they are written."""
+    left = _TAG.sub(lambda found: "\n" * found[0].count("\n"), text)
+    return [left.count("\n", 0, found.start()) + 1 for found in re.finditer(r"\{%", left)]
+
+
+def _end(text: str, tag: re.Match[str]) -> int:
+    """Return the position after a tag, and after its line where the tag stands alone on it."""
+    before = text[text.rfind("\n", 0, tag.start()) + 1 : tag.start()]
+    after = re.compile(r"[ \t]*\n").match(text, tag.end())
+    return after.end() if after and not before.strip() else tag.end()
+
+
+def _step(levels: list[_Level], tag: str, condition: str, variables: Mapping[str, Any]) -> None:
+    """Move the stack of open `if`s over one tag."""
+    match tag:
+        case "if":
+            outer = all(level.selected for level in levels)
+            holds = outer and _holds(condition, variables)
+            levels.append(_Level(holds, holds, outer))
+        case "elif" | "else":
+            level = levels[-1]
+            candidate = level.outer_selected and not level.decided
+            level.selected = candidate and (tag == "else" or _holds(condition, variables))
+            level.decided = level.decided or level.selected
+        case _:
+            levels.pop()
+
+
+def _holds(condition: str, variables: Mapping[str, Any]) -> bool:
+    """Whether a condition holds; one that fails does not, and the log says why."""
+    names = {**variables, "variables": variables, "state": variables, "context": {"variables": variables}}
+    try:
+        return _is_true(_expression(condition).evaluate(names))
+    except ValueError as error:
+        log.info("instruction_condition_failed", condition=condition, error=str(error))
+        return False
+
+
+@lru_cache(maxsize=1000)
+def _expression(condition: str) -> Expression:
+    """Parse a condition, with Python's words outside of string literals put into CEL's. Raises ValueError."""
+    return Expression(_WORD.sub(lambda found: _WORDS.get(found[0], found[0]), condition), _is_true)
+
+
+def _is_true(value: Any) -> bool:
+    """Whether a value counts as true, as in Python; the text `false` does not."""
+    return value.strip().lower() not in ("", "false") if isinstance(value, str) else bool(value)

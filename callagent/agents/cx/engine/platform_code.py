@@ -1,4 +1,12 @@
-"""An app's code as the tree asks for it: the worker's, with what the platform itself does around it."""
+"""What the platform does around an app's own code: guardrails, transfer rules, system tools and widgets.
+
+The tree engine asks `ProjectCode` for instructions, callbacks and tools. Here these requests go to the worker, which
+runs the app's Python, with the platform's own steps before and after.
+
+Order before a request to the model: guardrails on the caller's words (once per turn), deterministic transfer rules, the
+agent's `before_model` callbacks. Order after its answer: the agent's `after_model` callbacks, then guardrails on the
+words that are left.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +16,12 @@ from dataclasses import replace
 from typing import Any
 
 from callagent.agents.cx.engine.agent_tree import CUSTOMIZE_RESPONSE, END_SESSION
-from callagent.agents.cx.engine.deferred_speech import HeldWords
 from callagent.agents.cx.engine.instruction import dynamic_names, render, state_update
-from callagent.agents.cx.engine.telephony import as_bool, as_map, session_end
-from callagent.agents.cx.engine.transfer_rules import planner_targets, rules_of
-from callagent.agents.cx.engine.turn_effects import Stage
+from callagent.agents.cx.engine.telephony import as_bool, as_map, read_session_end
+from callagent.agents.cx.engine.transfer_rules import deterministic_rules, planner_targets
+from callagent.agents.cx.engine.turn_effects import DeferredSpeech, TurnEffects
 from callagent.agents.cx.format import AgentConfig, CxApp, Widget
-from callagent.agents.cx.guardrails import Gate, Guardrail, guardrails_of
+from callagent.agents.cx.guardrails import Guardrail, GuardrailChecker, guardrails_for
 from callagent.agents.tree import (
     USER,
     CallbackPoint,
@@ -39,45 +46,49 @@ log = get_logger(__name__)
 TRANSFER = "transfer_to_agent"
 _SYSTEM = (END_SESSION, CUSTOMIZE_RESPONSE)
 NO_WIDGETS: Mapping[str, Widget] = {}
-ALONE = "alone"
-"""The identifier of a call outside of any turn: no callbacks stand around it."""
+OUTSIDE_TURN = "alone"
+"""The call identifier of a tool that is run outside of any turn; the worker runs no callbacks around it."""
 Plain = Mapping[str, Any]
 
 
-class CxCode:
-    """Implements `tree.ProjectCode`."""
+class PlatformCode:
+    """The `tree.ProjectCode` of an app's call."""
 
     def __init__(
         self,
         app: CxApp,
         worker: ProjectCode,
         conversation: Conversation,
-        gate: Gate,
-        stage: Stage,
+        guardrail_checker: GuardrailChecker,
+        effects: TurnEffects,
         tools: Mapping[str, Tool],
         widgets: Mapping[str, Widget] = NO_WIDGETS,
     ) -> None:
-        """`widgets`: those that whoever drives the agent shows, by name."""
+        """`widgets`: by tool name, the widgets that the client of this session can show; empty on the telephone."""
         self._app = app
         self._worker = worker
         self._conversation = conversation
-        self._gate = gate
-        self._stage = stage
+        self._guardrail_checker = guardrail_checker
+        self._effects = effects
         self._tools = tools
-        """All of the app, by name: code may call what the model is not offered."""
+        """All tools of the app by name: callbacks may make the model call a tool that the agent does not list."""
         self._widgets = widgets
         self._called_by_code: set[str] = set()
-        self._told: dict[str, Any] = {}
-        """Variables as the model was told them last."""
-        self.words: HeldWords | None = None
-        """Of the running turn; None: what is said is a result."""
+        """Names of the calls in this answer that a callback, rule or guardrail put there, not the model."""
+        self._told_variables: dict[str, Any] = {}
+        """The value of each `{variable}` that the model was told last."""
+        self.speech: DeferredSpeech | None = None
+        """The outbox of the running turn. None in an agent tool, whose words are a result and are not spoken."""
         self._checked_turn = ""
-        """The turn whose words the guardrails have seen."""
+        """The turn (invocation) whose caller's words the guardrails have checked."""
 
-    def nested(self, conversation: Conversation) -> CxCode:
+    def nested(self, conversation: Conversation) -> PlatformCode:
+        """Return the code of an agent tool, which has a conversation of its own."""
         worker = self._worker.nested(conversation)
-        gate = self._gate.nested(worker, conversation)
-        return CxCode(self._app, worker, conversation, gate, self._stage, self._tools, self._widgets)
+        guardrail_checker = self._guardrail_checker.nested(worker, conversation)
+        return PlatformCode(
+            self._app, worker, conversation, guardrail_checker, self._effects, self._tools, self._widgets
+        )
 
     async def close(self) -> None:
         await self._worker.close()
@@ -86,19 +97,25 @@ class CxCode:
         return await self._worker.agent(invocation, on_event, run_child)
 
     async def instruction(self, invocation: Invocation) -> CodeAnswer:
-        """The agent's, with its variables; what changed of them goes into the history."""
+        """Return the agent's rendered instruction, and tell the model which of its `{variables}` have changed.
+
+        Values of `{variable}` go into the history instead of the instruction: the beginning of the prompt stays the
+        same from turn to turn, so that the model's provider can reuse it.
+        """
         variables, name = self._conversation.state.values, invocation.node.name
-        news = {
+        changed = {
             each: variables[each]
             for each in dynamic_names(self._app, name)
-            if each in variables and (each not in self._told or self._told[each] != variables[each])
+            if each in variables and (each not in self._told_variables or self._told_variables[each] != variables[each])
         }
-        if news:
-            self._told |= copy.deepcopy(news)
-            self._tell("\n".join(state_update(each, value) for each, value in news.items()), invocation)
+        if changed:
+            # A copy, because code may change a value in place and would then change both sides of the comparison.
+            self._told_variables |= copy.deepcopy(changed)
+            self._tell_model("\n".join(state_update(each, value) for each, value in changed.items()), invocation)
         return CodeAnswer(render(self._app, name, variables))
 
     async def callbacks(self, invocation: Invocation, point: CallbackPoint, subject: Plain) -> CodeAnswer:
+        """Run what stands at a point of the turn: the platform's own steps and the agent's callbacks."""
         match point:
             case CallbackPoint.BEFORE_MODEL:
                 return await self._before_model(invocation, subject)
@@ -106,104 +123,111 @@ class CxCode:
                 return await self._after_model(invocation, subject)
             case CallbackPoint.BEFORE_TOOL:
                 return await self._before_tool(invocation, subject)
-        answer = await self._own(invocation, point, subject)
+        answer = await self._agent_callbacks(invocation, point, subject)
         if point is CallbackPoint.AFTER_AGENT:
-            await self._settle_words(invocation, replaced=isinstance(answer.returned, dict))
+            await self._settle_deferred_speech(invocation, replaced=isinstance(answer.returned, dict))
         is_content = point in (CallbackPoint.BEFORE_AGENT, CallbackPoint.AFTER_AGENT) and isinstance(
             answer.returned, dict
         )
-        return replace(answer, returned=self._stage.spoken(answer.returned)) if is_content else answer
+        return replace(answer, returned=self._effects.render_content(answer.returned)) if is_content else answer
 
     async def tools(self, invocation: Invocation, calls: Sequence[CodeCall], *, parallel: bool) -> list[CodeAnswer]:
-        """An error of a tool is told to the model."""
-        own = [call for call in calls if not self._is_system(call.tool.name)]
-        given = await self._worker.tools(invocation, own, parallel=parallel) if own else []
-        answers = {call.id: as_result(answer) for call, answer in zip(own, given, strict=True)}
+        """Run tool calls: the app's in the worker, the platform's here. A tool's error is a result for the model."""
+        in_worker = [call for call in calls if not self._runs_here(call.tool.name)]
+        results = await self._worker.tools(invocation, in_worker, parallel=parallel) if in_worker else []
+        answers = {call.id: as_tool_result(answer) for call, answer in zip(in_worker, results, strict=True)}
         for call in calls:
             if call.id not in answers:
-                answers[call.id] = await self._system(invocation, call)
+                answers[call.id] = await self._run_platform_tool(invocation, call)
         return [answers[call.id] for call in calls]
 
     async def run_tool(self, name: str, arguments: Plain) -> Any:
-        """A tool outside of any turn and without callbacks; None: there is no such tool that is code."""
+        """Run a tool outside of any turn and without callbacks. None: the app has no such tool of its own."""
         tool = self._tools.get(name)
-        if tool is None or self._is_system(name):
+        if tool is None or self._runs_here(name):
             return None
         invocation = Invocation(self._conversation.root, "", "", None)
-        (answer,) = await self._worker.tools(invocation, [CodeCall(tool, ALONE, arguments)], parallel=False)
+        (answer,) = await self._worker.tools(invocation, [CodeCall(tool, OUTSIDE_TURN, arguments)], parallel=False)
         self._conversation.state.apply(answer.actions.get("state_delta") or {}, answer.actions.get("removed") or ())
-        return as_result(answer).returned
+        return as_tool_result(answer).returned
 
     # The model ----------------------------------------------------------------------------------------------------
 
     async def _before_model(self, invocation: Invocation, subject: Plain) -> CodeAnswer:
         self._called_by_code.clear()
-        if self.words is not None:
-            await self.words.begin(invocation.node.name, hold=bool(self._agent(invocation).callbacks["after_agent"]))
+        if self.speech is not None:
+            # An after_agent callback may replace everything the agent said, so nothing of it is spoken before.
+            await self.speech.begin_agent(
+                invocation.node.name, hold=bool(self._agent(invocation).callbacks["after_agent"])
+            )
         stopped = await self._check_input(invocation, subject) or await self._deterministic_transfer(invocation)
         if stopped is not None and stopped.returned is not None:
             return stopped
+        # A guardrail that answers by another instruction has changed the request instead of answering.
         subject = stopped.subject if stopped is not None else subject
-        answer = await self._own(invocation, CallbackPoint.BEFORE_MODEL, subject)
+        answer = await self._agent_callbacks(invocation, CallbackPoint.BEFORE_MODEL, subject)
         subject = answer.subject or subject
         if answer.error is not None or answer.returned is None:
             return replace(answer, subject=subject)
-        content = self._taken(answer.returned)
+        content = self._accept_content(answer.returned)
         if is_partial(answer.returned) and not calls(content):
-            await self._say_partly(invocation, content)
+            await self._say_partial_response(invocation, content)
             return replace(answer, returned=None, subject=subject)
         return replace(answer, returned=content)
 
     async def _after_model(self, invocation: Invocation, subject: Plain) -> CodeAnswer:
-        answer = await self._own(invocation, CallbackPoint.AFTER_MODEL, subject)
+        answer = await self._agent_callbacks(invocation, CallbackPoint.AFTER_MODEL, subject)
         if answer.error is not None:
             return answer
-        given = (answer.subject or subject)["llm_response"]["content"] or {"role": "model", "parts": []}
-        content = self._taken(given if answer.returned is None else answer.returned)
-        said = "\n".join(texts(content))
-        guardrail = await self._gate.stops_answer(invocation, self._guardrails(invocation), subject, said)
+        response = (answer.subject or subject)["llm_response"]["content"] or {"role": "model", "parts": []}
+        content = self._accept_content(response if answer.returned is None else answer.returned)
+        spoken = "\n".join(texts(content))
+        guardrail = await self._guardrail_checker.check_answer(
+            invocation, self._guardrails(invocation), subject, spoken
+        )
         if guardrail is not None:
-            return replace(answer, returned=await self._in_place(guardrail))
+            return replace(answer, returned=await self._guardrail_response(guardrail))
         return replace(answer, returned=content)
 
     async def withheld(self, invocation: Invocation) -> Content | None:
+        """Return what is said when the model's provider withholds an answer for safety; None: nothing is declared."""
         guardrail = next((each for each in self._guardrails(invocation) if each.safety), None)
-        return None if guardrail is None else await self._in_place(guardrail)
+        return None if guardrail is None else await self._guardrail_response(guardrail)
 
-    async def _in_place(self, guardrail: Guardrail) -> dict[str, Any]:
-        """What is said and called instead of an answer that is not to be given."""
-        await self._stage.write("guardrail", guardrail.name)
-        decided = guardrail.answer(self._app)
-        if decided is not None:
-            return self._taken(decided)
-        text = await self._gate.answer_by(guardrail.prompt)
+    async def _guardrail_response(self, guardrail: Guardrail) -> dict[str, Any]:
+        """Return what a triggered guardrail says or calls in place of the model's answer."""
+        await self._effects.write_metric("guardrail", guardrail.name)
+        response = guardrail.response(self._app)
+        if response is not None:
+            return self._accept_content(response)
+        text = await self._guardrail_checker.generate_answer(guardrail.prompt)
         return {"role": "model", "parts": [{"text": text}] if text else []}
 
-    async def _say_partly(self, invocation: Invocation, content: Plain) -> None:
-        """The caller hears it while the model is asked."""
+    async def _say_partial_response(self, invocation: Invocation, content: Plain) -> None:
+        """Say a callback's partial response at once; the model is asked all the same, and answers meanwhile."""
         for text in texts(content):
-            await self._stage.say(text)
+            await self._effects.say(text)
         event = Event(invocation.node.name, content, branch=invocation.branch, invocation_id=invocation.invocation_id)
         self._conversation.append(event)
 
-    def _taken(self, content: Plain) -> dict[str, Any]:
-        """What code made the model say and call, with our names of agents."""
-        spoken = self._stage.spoken({"role": "model", "parts": content.get("parts") or []})
+    def _accept_content(self, content: Plain) -> dict[str, Any]:
+        """Return a content that code gives in the model's place as the tree needs it: rendered, agents by folder."""
+        spoken = self._effects.render_content({"role": "model", "parts": content.get("parts") or []})
         for part in spoken["parts"]:
             call = part.get("function_call")
             if call:
                 self._called_by_code.add(call["name"])
-                call["args"] = our_names(self._app, call["name"], call.get("args") or {})
+                call["args"] = with_folder_names(self._app, call["name"], call.get("args") or {})
         return spoken
 
-    async def _settle_words(self, invocation: Invocation, *, replaced: bool) -> None:
-        """What waited is said, or is neither said nor in the history."""
-        if self.words is None:
+    async def _settle_deferred_speech(self, invocation: Invocation, *, replaced: bool) -> None:
+        """Say what waited for the `after_agent` callback, or drop it from the speech and from the history alike."""
+        if self.speech is None:
             return
         if not replaced:
-            await self.words.release()
+            await self.speech.release()
             return
-        self.words.drop()
+        self.speech.drop()
         for index, event in enumerate(self._conversation.events):
             if (event.invocation_id, event.author) == (invocation.invocation_id, invocation.node.name) and texts(
                 event.content
@@ -212,8 +236,11 @@ class CxCode:
                 event.content = {**(event.content or {}), "parts": kept}
                 self._conversation.revised = min(self._conversation.revised, index)
 
-    def _tell(self, text: str, invocation: Invocation) -> None:
-        """Into what was said to the model last: an event of its own would look like another turn of the caller."""
+    def _tell_model(self, text: str, invocation: Invocation) -> None:
+        """Append a text to the newest content of the role `user`.
+
+        An event of its own would look to the model like another turn of the caller.
+        """
         events = self._conversation.events
         index = next((place for place in range(len(events) - 1, -1, -1) if events[place].content), None)
         content = None if index is None else events[index].content
@@ -223,33 +250,34 @@ class CxCode:
         events[index].content = {**content, "parts": [*(content.get("parts") or ()), {"text": text}]}
         self._conversation.revised = min(self._conversation.revised, index)
 
-    # Guardrails and rules -----------------------------------------------------------------------------------------
+    # Guardrails and transfer rules ----------------------------------------------------------------------------------
 
     def _guardrails(self, invocation: Invocation) -> list[Guardrail]:
-        return guardrails_of(self._app, self._agent(invocation))
+        return guardrails_for(self._app, self._agent(invocation))
 
     async def _check_input(self, invocation: Invocation, subject: Plain) -> CodeAnswer | None:
-        """The caller's words, once a turn. None: nothing is wrong with them."""
+        """Check the caller's words, once in a turn. None: no guardrail was triggered."""
         if self._checked_turn == invocation.invocation_id:
             return None
         self._checked_turn = invocation.invocation_id
-        said = "\n".join(texts(invocation.user_content))
-        guardrail = await self._gate.stops_caller(invocation, self._guardrails(invocation), subject, said)
+        words = "\n".join(texts(invocation.user_content))
+        guardrail = await self._guardrail_checker.check_caller(invocation, self._guardrails(invocation), subject, words)
         if guardrail is None:
             return None
-        await self._stage.write("guardrail", guardrail.name)
-        answer = guardrail.answer(self._app)
-        if answer is not None:
-            return CodeAnswer(self._taken(answer), subject)
+        await self._effects.write_metric("guardrail", guardrail.name)
+        response = guardrail.response(self._app)
+        if response is not None:
+            return CodeAnswer(self._accept_content(response), subject)
         request = {**subject["llm_request"], "system_instruction": guardrail.prompt}
         return CodeAnswer(None, {**subject, "llm_request": request})
 
     async def _deterministic_transfer(self, invocation: Invocation) -> CodeAnswer | None:
-        """The first transfer rule that holds; the model is not asked then."""
+        """Return the transfer of the first deterministic rule that holds; the model is not asked then."""
         variables = self._conversation.state.values
-        for rule in rules_of(self._app, self._agent(invocation), self._parent(invocation)):
+        for rule in deterministic_rules(self._app, self._agent(invocation), self._parent(invocation)):
             holds = rule.holds(variables)
             if rule.code is not None:
+                # The worker runs a rule's Python like a callback; `code` names the file in place of the agent's own.
                 subject = {"code": rule.code.file, "function": ""}
                 holds = bool((await self._worker.callbacks(invocation, CallbackPoint.BEFORE_AGENT, subject)).returned)
             if holds:
@@ -260,9 +288,13 @@ class CxCode:
     # Tools --------------------------------------------------------------------------------------------------------
 
     async def _before_tool(self, invocation: Invocation, subject: Plain) -> CodeAnswer:
-        """Only what the worker does not carry out comes here: transfers, and tools that the agent does not list."""
+        """Handle calls that the worker does not carry out: transfers, and tools that the agent does not list.
+
+        A returned answer takes the tool's place. The model may transfer only where the planner is allowed to; code may
+        transfer to any child and to the parent.
+        """
         name = str(subject["tool"]["name"])
-        arguments = our_names(self._app, name, subject["args"])
+        arguments = with_folder_names(self._app, name, subject["args"])
         tool = self._tools.get(name)
         if tool is not None and name in self._called_by_code:
             call = CodeCall(tool, str(subject.get("call_id") or ""), arguments)
@@ -279,53 +311,53 @@ class CxCode:
             if arguments.get("agent_name") not in targets:
                 error = f"The conversation cannot go to '{arguments.get('agent_name')}'. It can go to: {targets}."
                 return CodeAnswer({"error": error})
-        answer = await self._own(invocation, CallbackPoint.BEFORE_TOOL, {**subject, "args": arguments})
+        answer = await self._agent_callbacks(invocation, CallbackPoint.BEFORE_TOOL, {**subject, "args": arguments})
         return answer if answer.subject else replace(answer, subject={"args": arguments})
 
-    async def _system(self, invocation: Invocation, call: CodeCall) -> CodeAnswer:
-        """A tool of the platform or a widget, with the agent's callbacks around it: they may fill in its arguments."""
+    async def _run_platform_tool(self, invocation: Invocation, call: CodeCall) -> CodeAnswer:
+        """Run a system tool or widget with the agent's tool callbacks around it, which may change its arguments."""
         subject: dict[str, Any] = {"tool": call.tool.declaration, "args": dict(call.arguments), "call_id": call.id}
-        before = await self._own(invocation, CallbackPoint.BEFORE_TOOL, subject)
+        before = await self._agent_callbacks(invocation, CallbackPoint.BEFORE_TOOL, subject)
         if before.error is not None or before.returned is not None:
-            return as_result(before)
+            return as_tool_result(before)
         arguments = before.subject.get("args", subject["args"])
         if call.tool.name == END_SESSION:
             await self._end_session(arguments)
         elif (widget := self._widgets.get(call.tool.name)) is not None:
-            await self._stage.show(widget.payload(arguments), widget.said(arguments))
+            await self._effects.show_payload(widget.payload(arguments), widget.spoken_text(arguments))
         else:
-            await self._stage.customize(arguments)
+            await self._effects.customize_response(arguments)
         done = {"status": "ok"}
-        after = await self._own(
+        after = await self._agent_callbacks(
             invocation, CallbackPoint.AFTER_TOOL, {**subject, "args": arguments, "tool_response": done}
         )
-        actions = {**before.actions, **after.actions, "skip_summarization": self._is_last(call.tool.name)}
+        actions = {**before.actions, **after.actions, "skip_summarization": self._ends_turn(call.tool.name)}
         delta = {**(before.actions.get("state_delta") or {}), **(after.actions.get("state_delta") or {})}
         removed = [*(before.actions.get("removed") or ()), *(after.actions.get("removed") or ())]
         return CodeAnswer(after.returned or done, actions={**actions, "state_delta": delta, "removed": removed})
 
-    def _is_system(self, name: str) -> bool:
+    def _runs_here(self, name: str) -> bool:
+        """Whether a tool is the platform's own or a widget, which no worker runs."""
         return name in _SYSTEM or name in self._widgets
 
-    def _is_last(self, name: str) -> bool:
-        """Whether nothing follows in the turn: after a widget the model hears what its other tools found."""
+    def _ends_turn(self, name: str) -> bool:
+        """Whether the model is not asked again. After a widget it is, if it called other tools in the same answer."""
         called = next((found for event in reversed(self._conversation.events) if (found := calls(event.content))), [])
-        return name in _SYSTEM or all(self._is_system(each["name"]) for each in called)
+        return name in _SYSTEM or all(self._runs_here(each["name"]) for each in called)
 
     async def _end_session(self, arguments: Plain) -> None:
-        message, ending = session_end(arguments, self._conversation.state.values)
+        """Say the farewell, record the reason, and decide how the turn ends: hanging up or a transfer."""
+        message, ending = read_session_end(arguments, self._conversation.state.values)
         if message:
-            await self._stage.say(message)
+            await self._effects.say(message)
         if arguments.get("reason"):
-            await self._stage.write("end_session_reason", str(arguments["reason"]))
-        self._stage.end_arguments = {
+            await self._effects.write_metric("end_session_reason", str(arguments["reason"]))
+        self._effects.end_arguments = {
             **as_map(arguments.get("params")),
             "reason": str(arguments.get("reason") or ""),
             "session_escalated": as_bool(arguments.get("session_escalated")),
         }
-        self._stage.decide(ending)
-
-    # Help ---------------------------------------------------------------------------------------------------------
+        self._effects.decide(ending)
 
     def _agent(self, invocation: Invocation) -> AgentConfig:
         return self._app.agents[invocation.node.name]
@@ -333,18 +365,18 @@ class CxCode:
     def _parent(self, invocation: Invocation) -> str:
         return invocation.node.parent.name if invocation.node.parent is not None else ""
 
-    async def _own(self, invocation: Invocation, point: CallbackPoint, subject: Plain) -> CodeAnswer:
-        """The agent's own callbacks."""
+    async def _agent_callbacks(self, invocation: Invocation, point: CallbackPoint, subject: Plain) -> CodeAnswer:
+        """Run the agent's own callbacks of a point, measured as a span of the turn."""
         if not self._agent(invocation).callbacks[point.value]:
             return CodeAnswer(subject=subject)
-        with self._stage.spans.measured(f"{point.value}_callback", agent=invocation.node.name) as attributes:
+        with self._effects.spans.measured(f"{point.value}_callback", agent=invocation.node.name) as attributes:
             answer = await self._worker.callbacks(invocation, point, subject)
             attributes["error"] = ": ".join(answer.error or ())
         return answer
 
 
-def our_names(app: CxApp, tool: str, arguments: Plain) -> dict[str, Any]:
-    """Agents are named by their folder or as they are displayed; the tree knows folders."""
+def with_folder_names(app: CxApp, tool: str, arguments: Plain) -> dict[str, Any]:
+    """Return a transfer's arguments with the agent named by its folder, whether its folder or display name is given."""
     if tool != TRANSFER:
         return dict(arguments)
     wanted = str(arguments.get("agent_name") or arguments.get("agent") or "")
@@ -352,12 +384,13 @@ def our_names(app: CxApp, tool: str, arguments: Plain) -> dict[str, Any]:
 
 
 def is_partial(returned: Plain) -> bool:
+    """Whether a callback's response is marked partial, as a whole or in each of its parts."""
     parts = returned.get("parts") or ()
     return bool(returned.get("partial")) or (bool(parts) and all(part.get("is_partial") for part in parts))
 
 
-def as_result(answer: CodeAnswer) -> CodeAnswer:
-    """A tool's failure as its result; other values than objects are wrapped."""
+def as_tool_result(answer: CodeAnswer) -> CodeAnswer:
+    """Return a tool's answer as an object: an error under `error`, any other value under `result`."""
     if answer.error is not None:
         kind, text = answer.error
         log.warning("tool_failed", kind=kind, error=text)

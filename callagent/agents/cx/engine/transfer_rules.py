@@ -1,4 +1,8 @@
-"""Rules of who may be given the conversation: some fire by themselves, some take a target from the model."""
+"""Transfer rules (`transferRules`): transfers without asking the model, and targets that the model may not choose.
+
+A rule leads from an agent to one of its children or to its parent. `deterministicTransfer` transfers as soon as its
+condition holds; `disablePlannerTransfer` takes the target from the model while its condition holds.
+"""
 
 from __future__ import annotations
 
@@ -16,54 +20,56 @@ _TO_CHILD, _TO_PARENT = "PARENT_TO_CHILD", "CHILD_TO_PARENT"
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class TransferRule:
+    """A deterministic rule: an expression or Python decides."""
+
     target: str
     expression: str = ""
     code: Code | None = None
 
     def holds(self, variables: Mapping[str, Any]) -> bool:
+        """Whether the expression is true; a rule with Python only is the worker's to decide."""
         return bool(self.expression) and _holds(self.expression, variables)
 
 
-def rules_of(app: CxApp, agent: AgentConfig, parent: str) -> list[Rule]:
-    """The deterministic rules that lead away from an agent, in order."""
-    found = []
-    for index, given, target in _rules(app, agent, parent):
-        fires = given.get("deterministicTransfer")
-        if isinstance(fires, Mapping):
-            expression = expression_of(fires)
-            found.append(Rule(target, expression, agent.conditions.get(index)))
-    return found
+def deterministic_rules(app: CxApp, agent: AgentConfig, parent: str) -> list[TransferRule]:
+    """Return the deterministic rules that lead away from an agent, in order."""
+    rules = []
+    for index, rule, target in _rules(app, agent, parent):
+        condition = rule.get("deterministicTransfer")
+        if isinstance(condition, Mapping):
+            rules.append(TransferRule(target, condition_expression(condition), agent.conditions.get(index)))
+    return rules
 
 
 def planner_targets(app: CxApp, agent: AgentConfig, parent: str, variables: Mapping[str, Any]) -> list[str]:
-    """Whom the model may give the conversation to now."""
-    closed = {
+    """Return the agents that the model may transfer to now: children and parent without those that rules disable."""
+    disabled = {
         target
-        for _, given, target in _rules(app, agent, parent)
-        if given.get("disablePlannerTransfer") is not None and _is_closed(given["disablePlannerTransfer"], variables)
+        for _, rule, target in _rules(app, agent, parent)
+        if rule.get("disablePlannerTransfer") is not None and _is_disabled(rule["disablePlannerTransfer"], variables)
     }
     targets = [name for each in agent.children if (name := app.agent_named(each))]
-    return [name for name in (*targets, *([parent] if parent else [])) if name not in closed]
+    return [name for name in (*targets, *([parent] if parent else [])) if name not in disabled]
 
 
-def expression_of(condition: Any) -> str:
-    """Of a rule's condition; empty: it has none."""
+def condition_expression(condition: Any) -> str:
+    """Return the expression of a rule's condition; empty: it has none."""
     own = condition.get("expressionCondition") if isinstance(condition, Mapping) else None
     return str(own.get("expression") or "") if isinstance(own, Mapping) else ""
 
 
-def _is_closed(condition: Any, variables: Mapping[str, Any]) -> bool:
-    """A rule without a condition holds always."""
-    expression = expression_of(condition)
+def _is_disabled(condition: Any, variables: Mapping[str, Any]) -> bool:
+    """Whether a condition holds; a rule without one always does."""
+    expression = condition_expression(condition)
     return not expression or _holds(expression, variables)
 
 
 def _holds(text: str, variables: Mapping[str, Any]) -> bool:
-    """Whether an expression is true; one that cannot be worked out is not. Variables of some apps are texts."""
+    """Whether an expression is true, or the text `true`. One that fails is not, and the log says why."""
     names = {**variables, "variables": variables, "state": variables, "context": {"variables": variables}}
     try:
-        value = _expression(text).value(names)
+        value = _expression(text).evaluate(names)
         return value is True or value == "true"
     except ValueError as error:
         log.warning("transfer_rule_failed", expression=text, error=str(error))
@@ -76,8 +82,9 @@ def _expression(text: str) -> Expression:
 
 
 def _rules(app: CxApp, agent: AgentConfig, parent: str) -> Iterator[tuple[int, Mapping[str, Any], str]]:
-    for index, given in enumerate(agent.data.get("transferRules") or ()):
-        direction = given.get("direction") or _TO_CHILD
-        named = parent if direction == _TO_PARENT else app.agent_named(str(given.get("childAgent") or ""))
-        if named:
-            yield index, given, named
+    """Yield index, rule and target of each rule; those that name no agent of the app are passed over."""
+    for index, rule in enumerate(agent.data.get("transferRules") or ()):
+        direction = rule.get("direction") or _TO_CHILD
+        target = parent if direction == _TO_PARENT else app.agent_named(str(rule.get("childAgent") or ""))
+        if target:
+            yield index, rule, target

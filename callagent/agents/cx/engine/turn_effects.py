@@ -1,4 +1,8 @@
-"""What an app's code does to the running turn beside what the tree knows: marked words, how the turn is to end."""
+"""What an app's code does to the running turn beyond its words: barge-in, keys, recordings, payloads, how it ends.
+
+Callbacks return contents whose parts may be more than text. `TurnEffects.render_content` turns them into what the tree
+engine understands, and keeps what goes with each text until that text is spoken.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from typing import Any
 
 from callagent.agents.actions import Action, DigitSettings, Listen, ListenSettings, MetricWritten, Say
 from callagent.agents.cx.engine.telephony import as_bool
-from callagent.agents.cx.engine.turn_spans import Spans
+from callagent.agents.cx.engine.turn_spans import TurnSpans
 from callagent.agents.cx.format import Recordings
 from callagent.agents.protocol import MetricWriter
 from callagent.agents.tree import ActionQueue, Ending
@@ -19,22 +23,29 @@ from callagent.agents.tree import ActionQueue, Ending
 _CUSTOMIZED = "application/json+agentResponse"
 _AUDIO = "application/json+audio"
 _PAYLOAD = "application/json"
+"""MIME types of parts made by `Part.from_customized_response`, `Part.from_audio` and `Part.from_json`."""
 _MAX_PAYLOADS = 100
+"""Payloads kept for a client until it takes them; further ones are dropped."""
 ENDPOINTING_MODES = {"short": 1.0, "mid": 3.0, "long": 5.0}
-"""Seconds of silence after which an entry on the keys is done."""
-_FIRST_DIGIT = 10.0
-"""Seconds until the first key."""
+"""Name of an endpointing mode -> seconds without a key after which an entry is complete."""
+_FIRST_DIGIT_TIMEOUT = 10.0
+"""Seconds to wait for the first key."""
 
 
-class Stage:
-    """One per call; opened for each turn."""
+class TurnEffects:
+    """Effects of an app's code on the call: one object per call, opened again for each turn.
+
+    Texts are matched by their words: a text that code marked as uninterruptible, cancellable or as a recording has the
+    mark whoever puts it into the outbox.
+    """
 
     def __init__(self, write_metric: MetricWriter, recordings: Recordings) -> None:
         self._recordings = recordings
-        self._played: dict[str, bytes] = {}
-        """Recordings of this turn by the words that stand for them."""
+        self._recorded_pcm: dict[str, bytes] = {}
+        """Recordings of this turn by the words that stand for them in the history."""
         self.metrics: list[dict[str, Any]] = []
-        self.spans = Spans()
+        """Metrics written so far, as the call's record has them."""
+        self.spans = TurnSpans()
         self._write_metric = write_metric
         self._outbox: ActionQueue | None = None
         self._decide: Callable[[Ending], None] | None = None
@@ -42,83 +53,90 @@ class Stage:
         self._cancellable: set[str] = set()
         self._payloads: list[Any] = []
         self.end_arguments: dict[str, Any] = {}
-        """What `end_session` was told: its parameters, why, and whether a person goes on."""
+        """The parameters of `end_session`, its reason, and whether the session was escalated to a person."""
 
     def open(self, outbox: ActionQueue, decide: Callable[[Ending], None]) -> None:
+        """Begin a turn: `outbox` takes its actions, `decide` how it ends."""
         self._outbox, self._decide = outbox, decide
         self._uninterruptible.clear()
         self._cancellable.clear()
-        self._played.clear()
+        self._recorded_pcm.clear()
         self.spans.begin()
 
     def decide(self, ending: Ending) -> None:
+        """Set how the turn ends: listening, a transfer or hanging up."""
         if self._decide is not None:
             self._decide(ending)
 
     async def say(self, text: str, *, interruptible: bool = True) -> None:
+        """Say a text now, without asking the model."""
         if self._outbox is not None and text.strip():
-            await self._outbox.put(self.marked(Say(text.strip(), interruptible)))
+            await self._outbox.put(self.mark_speech(Say(text.strip(), interruptible)))
 
-    async def write(self, name: str, value: Any) -> None:
-        """A metric of the call."""
+    async def write_metric(self, name: str, value: Any) -> None:
+        """Write a metric of the call to the store and to the record."""
         self.metrics.append({"name": name, "value": value})
         await self._write_metric(name, value)
         if self._outbox is not None:
             await self._outbox.put(MetricWritten(name, value))
 
-    def marked(self, action: Action) -> Action:
-        """Words of a response that the caller may not interrupt are marked so; recordings take the place of words."""
+    def mark_speech(self, action: Action) -> Action:
+        """Return a spoken text with its marks: whether it may be interrupted, and the recording played in its place."""
         if not isinstance(action, Say):
             return action
         interruptible = action.interruptible and action.text not in self._uninterruptible
         cancellable = action.text in self._cancellable
-        return Say(action.text, interruptible, pcm=self._played.get(action.text), cancellable=cancellable)
+        return Say(action.text, interruptible, pcm=self._recorded_pcm.get(action.text), cancellable=cancellable)
 
-    def spoken(self, content: Mapping[str, Any]) -> dict[str, Any]:
-        """A content as the tree says it: customized responses become texts, what only a screen shows is left out."""
+    def render_content(self, content: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a content as the tree engine speaks it.
+
+        Customized responses and recordings become texts; payloads are kept for the client and left out. A content of
+        which nothing is left to say ends the turn, so that the model is not asked to fill the silence.
+        """
         kept, silent = [], False
         for part in content.get("parts") or ():
             blob = part.get("inline_data")
             if not blob:
                 kept.append(part)
                 continue
-            if blob.get("mime_type") == _AUDIO and (played := self._play(_decoded(blob) or {})):
-                kept.append({"text": played})
+            if blob.get("mime_type") == _AUDIO and (words := self._add_recording(_decode_object(blob) or {})):
+                kept.append({"text": words})
                 continue
-            data = _decoded(blob) if blob.get("mime_type") == _CUSTOMIZED else None
+            data = _decode_object(blob) if blob.get("mime_type") == _CUSTOMIZED else None
             if blob.get("mime_type") == _PAYLOAD:
-                self._put_payload(_json(blob))
+                self._put_payload(_decode_json(blob))
             if data is None:
                 silent = True
                 continue
             text = str(data.get("content") or "").strip()
-            self._customize(text, data)
+            self._apply_customization(text, data)
             if text:
                 kept.append({"text": text})
         if silent and not kept:
             self.decide(Listen())
         return {**content, "parts": kept}
 
-    def _play(self, data: Mapping[str, Any]) -> str:
-        """The words that stand for a recording in the history; empty: it cannot be played."""
+    def _add_recording(self, data: Mapping[str, Any]) -> str:
+        """Return the words that stand for a recording in the history; empty when it cannot be played."""
         uri = str(data.get("audioUri") or "")
         pcm = self._recordings.pcm(uri)
         if pcm is None:
             return ""
         words = f"[{PurePosixPath(uri).name}]"
-        self._played[words] = pcm
+        self._recorded_pcm[words] = pcm
         if data.get("interruptable") is False:
             self._uninterruptible.add(words)
         if data.get("cancellable") is True:
             self._cancellable.add(words)
         return words
 
-    async def show(self, payload: Mapping[str, Any], text: str) -> None:
-        """What only a screen shows, and what is said with it."""
+    async def show_payload(self, payload: Mapping[str, Any], text: str) -> None:
+        """Keep a payload for the client's screen and say the text that goes with it."""
         self._put_payload(dict(payload))
         await self.say(text)
         if not text.strip():
-            # Nothing need be said.
+            # The widget is the whole answer: without this the model would be asked for words.
             self.decide(Listen())
 
     def _put_payload(self, payload: Any) -> None:
@@ -126,11 +144,12 @@ class Stage:
             self._payloads.append(payload)
 
     def take_payloads(self) -> list[Any]:
-        """What only a screen shows, since it was asked last."""
+        """Return the payloads since the last time this was called."""
         taken, self._payloads = [each for each in self._payloads if each is not None], []
         return taken
 
-    def _customize(self, text: str, data: Mapping[str, Any]) -> None:
+    def _apply_customization(self, text: str, data: Mapping[str, Any]) -> None:
+        """Apply a customized response (`AgentResponse` of the platform): barge-in and entry on the keys."""
         if data.get("disableBargeIn"):
             self._uninterruptible.add(text)
         if data.get("enableDtmf"):
@@ -140,8 +159,8 @@ class Stage:
         else:
             self.decide(Listen())
 
-    async def customize(self, arguments: Mapping[str, Any]) -> None:
-        """What the tool `customize_response` was told."""
+    async def customize_response(self, arguments: Mapping[str, Any]) -> None:
+        """Carry out the system tool `customize_response`."""
         text = str(arguments.get("content") or "")
         await self.say(text, interruptible=not as_bool(arguments.get("disable_barge_in")))
         if as_bool(arguments.get("enable_dtmf")):
@@ -150,11 +169,11 @@ class Stage:
             self.collect_digits(str(arguments.get("dtmf_finish_digit") or ""), timeout)
 
     def collect_digits(self, finish: str, timeout: float) -> None:
-        """The next turn may be key presses, ended by a key or by seconds of silence."""
+        """Take key presses as the next turn. `finish`: the key that ends it; `timeout`: seconds without a key."""
         digits = DigitSettings(
             end_key=finish,
             end_key_alone=True,
-            first_digit_timeout=_FIRST_DIGIT,
+            first_digit_timeout=_FIRST_DIGIT_TIMEOUT,
             inter_digit_timeout=timeout,
             while_speaking=True,
         )
@@ -162,28 +181,71 @@ class Stage:
 
 
 class MarkedActionQueue(ActionQueue):
-    """Passes everything on to the turn's outbox, marked."""
+    """The turn's outbox, which gives each spoken text its marks."""
 
-    def __init__(self, inner: ActionQueue, stage: Stage) -> None:
+    def __init__(self, inner: ActionQueue, effects: TurnEffects) -> None:
         super().__init__()
         self._inner = inner
-        self._stage = stage
+        self._effects = effects
 
     async def put(self, action: Action) -> None:
-        await self._inner.put(self._stage.marked(action))
+        await self._inner.put(self._effects.mark_speech(action))
 
     async def finish(self) -> None:
         await self._inner.finish()
 
 
-def _decoded(blob: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    data = _json(blob)
+def _decode_object(blob: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    data = _decode_json(blob)
     return data if isinstance(data, dict) else None
 
 
-def _json(blob: Mapping[str, Any]) -> Any:
-    """None: it is no JSON."""
+def _decode_json(blob: Mapping[str, Any]) -> Any:
+    """Return the value of a blob of base64 JSON; None when it is neither."""
     try:
         return json.loads(base64.b64decode(str(blob.get("data") or ""), validate=True))
     except (ValueError, binascii.Error):
         return None
+
+
+class DeferredSpeech(ActionQueue):
+    """The turn's outbox, which holds back the words of an agent whose `after_agent` callback may replace them.
+
+    Everything else passes at once. Words of one agent are never held behind those of the next: a change of agents
+    releases them.
+    """
+
+    def __init__(self, inner: ActionQueue) -> None:
+        super().__init__()
+        self._inner = inner
+        self._holder = ""
+        """The agent whose words are held back; empty: none are."""
+        self._held: list[Say] = []
+
+    async def put(self, action: Action) -> None:
+        if self._holder and isinstance(action, Say):
+            self._held.append(action)
+        else:
+            await self._inner.put(action)
+
+    async def finish(self) -> None:
+        await self.release()
+        await self._inner.finish()
+
+    async def begin_agent(self, agent: str, *, hold: bool) -> None:
+        """Note which agent speaks now, and whether its words are held back; release those of another agent."""
+        if agent != self._holder:
+            await self.release()
+        self._holder = agent if hold else ""
+
+    async def release(self) -> None:
+        """Say what was held back."""
+        held, self._held = self._held, []
+        self._holder = ""
+        for action in held:
+            await self._inner.put(action)
+
+    def drop(self) -> None:
+        """Forget what was held back: the callback has put other words in its place."""
+        self._held.clear()
+        self._holder = ""

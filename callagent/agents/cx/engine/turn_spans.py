@@ -1,7 +1,7 @@
-"""How long the parts of a turn took, as the Session API tells it: one span for the turn, its parts below it.
+"""Spans of a turn as the Session API reports them (`diagnosticInfo.rootSpan`): the turn, and its parts below it.
 
-Parts are requests to the model, callbacks around agents and models, and tools; callbacks around a tool that is Python
-are in the tool's time.
+Parts are requests to the model, callbacks around agents and models, and tools. Callbacks around a Python tool run in
+the worker together with it and are part of the tool's span.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 MAX_SPANS = 500
-"""Of one turn; what comes later is in the turn's time only."""
+"""Spans kept for one turn; later parts count in the turn's own duration only."""
 Plain = dict[str, Any]
 
 
-class Spans:
-    """Of one call; emptied after each turn."""
+class TurnSpans:
+    """The spans of the running turn of one call."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
@@ -26,21 +26,21 @@ class Spans:
         self._children: list[tuple[float, Plain]] = []
 
     def begin(self) -> None:
-        """A turn starts."""
+        """Begin a turn: forget the spans of the last one."""
         self._began = self._clock()
         self._children.clear()
 
     @contextmanager
     def measured(self, name: str, **attributes: Any) -> Iterator[Plain]:
-        """A part that begins and ends here; attributes may be added to what it gives."""
+        """Measure the body as a span. The body may add attributes to the mapping that it is given."""
         began = self._clock()
         try:
             yield attributes
         finally:
             self.add(name, began, self._clock(), attributes)
 
-    def ended(self, name: str, seconds: float, attributes: Mapping[str, Any]) -> None:
-        """A part that ends now."""
+    def add_ended(self, name: str, seconds: float, attributes: Mapping[str, Any]) -> None:
+        """Add a span that took so many seconds and ends now."""
         now = self._clock()
         self.add(name, now - seconds, now, attributes)
 
@@ -48,14 +48,14 @@ class Spans:
         if len(self._children) < MAX_SPANS:
             self._children.append((began, span(name, began, ended, attributes)))
 
-    def whole(self, attributes: Mapping[str, Any]) -> Plain:
-        """The turn's span; its parts in the order in which they began."""
+    def root_span(self, attributes: Mapping[str, Any]) -> Plain:
+        """Return the turn's span with its parts, in the order in which they began."""
         children = [each for _, each in sorted(self._children, key=lambda child: child[0])]
         return {**span("turn", self._began, self._clock(), attributes), "childSpans": children}
 
 
 def span(name: str, began: float, ended: float, attributes: Mapping[str, Any]) -> Plain:
-    """In the API's form: times in RFC 3339, durations in seconds."""
+    """Return a span in the API's form: times by RFC 3339, the duration as seconds with an `s`."""
     return {
         "name": name,
         "startTime": _instant(began),

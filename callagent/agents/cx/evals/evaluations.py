@@ -12,8 +12,8 @@ from typing import Any
 
 from callagent.agents.cx.evals.goldens import Golden, GoldenCall, GoldenTurn, read_goldens
 from callagent.agents.cx.evals.tool_tests import ToolTest, read_tool_tests, read_yaml_file
-from callagent.agents.cx.format import CxApp, called_name, read_documents
-from callagent.agents.cx.version import Mocks
+from callagent.agents.cx.format import CxApp, read_documents, referenced_tool_name
+from callagent.agents.cx.project import Mocks
 from callagent.errors import ProjectError
 
 MAX_TURNS = 30
@@ -159,7 +159,7 @@ def _golden_turn(user: str, expected: Sequence[Mapping[str, Any]], app: CxApp) -
         user=user,
         agent=" ".join(text for each in expected for text in _texts(each.get("agentResponse") or {})),
         calls=tuple(_call(each["toolCall"], app) for each in expected if each.get("toolCall")),
-        answers=tuple(GoldenCall(called_name(app, each), each.get("response") or {}) for each in answers),
+        answers=tuple(GoldenCall(referenced_tool_name(app, each), each.get("response") or {}) for each in answers),
         transfer=transfers[-1] if transfers else "",
         variables={name: value for update in updates for name, value in update.items()},
         no_calls=any(each.get("noToolCalls") for each in expected),
@@ -177,7 +177,7 @@ def _mocks(expected: Iterable[Mapping[str, Any]], app: CxApp) -> dict[str, list[
         mocked = each.get("mockToolResponse")
         if mocked:
             named = mocked if mocked.keys() & _NAMES else each.get("expectedToolCall") or {}
-            mocks.setdefault(called_name(app, named), []).append(mocked.get("response") or {})
+            mocks.setdefault(referenced_tool_name(app, named), []).append(mocked.get("response") or {})
     return mocks
 
 
@@ -192,4 +192,4 @@ def _texts(message: Mapping[str, Any]) -> list[str]:
 
 
 def _call(data: Mapping[str, Any], app: CxApp) -> GoldenCall:
-    return GoldenCall(called_name(app, data), data.get("args") or {})
+    return GoldenCall(referenced_tool_name(app, data), data.get("args") or {})

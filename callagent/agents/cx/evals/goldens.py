@@ -12,8 +12,7 @@ from typing import Any, cast
 from callagent.agents.actions import Action, FunctionEnded, FunctionStarted, Handoff, HangUp, Say
 from callagent.agents.cx.engine import CxAgent
 from callagent.agents.cx.evals.tool_tests import read_yaml_file
-from callagent.agents.cx.project import CxProject
-from callagent.agents.cx.version import Mocks
+from callagent.agents.cx.project import CxProject, Mocks
 from callagent.agents.protocol import CallerTurn
 from callagent.errors import ProjectError
 
@@ -87,7 +86,7 @@ async def run_goldens(project: CxProject, goldens: Sequence[Golden], judge: Judg
 async def _run(project: CxProject, golden: Golden, judge: Judge | None) -> GoldenResult:
     failures: list[str] = []
     turns: list[dict[str, Any]] = []
-    async with project.alone(golden.variables, golden.mocks) as agent:
+    async with project.open_for_test(golden.variables, golden.mocks) as agent:
         if golden.turns and not golden.turns[0].is_start:
             await _actions(agent.start())
         for number, turn in enumerate(golden.turns, 1):

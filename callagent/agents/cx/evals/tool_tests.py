@@ -24,10 +24,10 @@ class Expectation:
 
     def failure(self, data: Any) -> str:
         """What is wrong; empty: nothing."""
-        found = look_up(self.path, data)
+        found = value_at_path(self.path, data)
         if found is _ABSENT:
             # A result that is an object is meant by `$.result` as well.
-            found = look_up(re.sub(r"^\$\.result\b", "$", self.path), data)
+            found = value_at_path(re.sub(r"^\$\.result\b", "$", self.path), data)
         actual = None if found is _ABSENT else found
         if _holds(self.operator, actual, self.value):
             return ""
@@ -78,7 +78,7 @@ async def run_tool_tests(project: CxProject, tests: Sequence[ToolTest]) -> list[
 
 
 async def _run(project: CxProject, test: ToolTest) -> ToolTestResult:
-    async with project.alone(test.variables) as agent:
+    async with project.open_for_test(test.variables) as agent:
         answer = await agent.run_tool(test.tool, test.arguments)
         if answer is None:
             return ToolTestResult(test.name, (f"there is no tool '{test.tool}'",))
@@ -87,7 +87,7 @@ async def _run(project: CxProject, test: ToolTest) -> ToolTestResult:
     return ToolTestResult(test.name, tuple(each for each in failures if each))
 
 
-def look_up(path: str, data: Any) -> Any:
+def value_at_path(path: str, data: Any) -> Any:
     """The value at a path, or a value that equals nothing."""
     place, value = 1, data
     while place < len(path):

@@ -11,15 +11,15 @@ from callagent.agents.cx.format.app import (
     GuardrailConfig,
     ToolConfig,
     ToolsetConfig,
-    called_name,
+    parse_duration,
+    referenced_tool_name,
     tool_name,
     tool_timeout,
 )
 from callagent.agents.cx.format.audio_prompts import Recordings, recording_path
-from callagent.agents.cx.format.check_rules import Rule
-from callagent.agents.cx.format.deployments import Exported, Served, check_deployments, draw, read_export
+from callagent.agents.cx.format.check_rules import CheckRule
+from callagent.agents.cx.format.deployments import AppExport, ServedApp, check_deployments, choose_version, read_export
 from callagent.agents.cx.format.document_reader import read_documents
-from callagent.agents.cx.format.durations import seconds_of
 from callagent.agents.cx.format.files import app_folder, is_cx_app
 from callagent.agents.cx.format.load import SYSTEM_TOOLS, AppReader, read_cx_app
 from callagent.agents.cx.format.openapi import Operation, lookup, operations, single_operation
@@ -31,30 +31,30 @@ __all__ = [
     "UNAVAILABLE",
     "WIDGET_TOOL",
     "AgentConfig",
+    "AppExport",
     "AppReader",
+    "CheckRule",
     "Code",
     "CxApp",
-    "Exported",
     "GuardrailConfig",
     "Operation",
     "Recordings",
-    "Rule",
-    "Served",
+    "ServedApp",
     "ToolConfig",
     "ToolsetConfig",
     "Widget",
     "app_folder",
-    "called_name",
     "check_deployments",
-    "draw",
+    "choose_version",
     "is_cx_app",
     "lookup",
     "operations",
+    "parse_duration",
     "read_cx_app",
     "read_documents",
     "read_export",
     "recording_path",
-    "seconds_of",
+    "referenced_tool_name",
     "settings_without_effect",
     "single_operation",
     "tool_name",

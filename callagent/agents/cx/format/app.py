@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from callagent.agents.cx.format.durations import seconds_of
 from callagent.agents.cx.format.files import AppFiles
 
 POINTS = {
@@ -31,7 +31,7 @@ UNAVAILABLE = (
 )  # fmt: skip
 """Kinds of tools that need the platform's services, or a screen. Models are offered them, as their instructions name
 them, and told when they call one; client functions and widgets are for sessions of clients."""
-LONGEST_TOOL = 300.0
+MAX_TOOL_SECONDS = 300.0
 """Seconds, whatever the app says."""
 
 
@@ -157,7 +157,7 @@ def _named(name: str, displayed: Mapping[str, str]) -> str | None:
 
 def tool_timeout(data: Mapping[str, Any]) -> float | None:
     """Seconds that a tool's or a toolset's file gives one call; None: it does not say."""
-    return min(seconds_of(data.get("timeout")), LONGEST_TOOL) or None
+    return min(parse_duration(data.get("timeout")), MAX_TOOL_SECONDS) or None
 
 
 def tool_name(tool: ToolConfig) -> str:
@@ -169,7 +169,7 @@ def tool_name(tool: ToolConfig) -> str:
     return tool.display_name if tool.display_name.isidentifier() else tool.name
 
 
-def called_name(app: CxApp, named: Mapping[str, Any]) -> str:
+def referenced_tool_name(app: CxApp, named: Mapping[str, Any]) -> str:
     """The tool of a call or an answer in examples and evaluations, as models call it."""
     inside = named.get("toolsetTool")
     if isinstance(inside, Mapping):
@@ -180,3 +180,9 @@ def called_name(app: CxApp, named: Mapping[str, Any]) -> str:
     name = str(named.get("tool") or named.get("displayName") or named.get("id") or "").rsplit("/", 1)[-1]
     found = app.tool_named(name)
     return tool_name(app.tools[found]) if found else name
+
+
+def parse_duration(value: Any) -> float:
+    """Of a duration as `5s` or a number; 0: none."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*s?\s*", str(value)) if value is not None else None
+    return float(found[1]) if found else 0.0

@@ -8,11 +8,11 @@ from __future__ import annotations
 from enum import Enum
 
 
-class Rule(str, Enum):  # noqa: UP042 - a member has a meaning beside its value
+class CheckRule(str, Enum):  # noqa: UP042 - a member has a meaning beside its value
     _value_: str
     meaning: str
 
-    def __new__(cls, number: str, meaning: str) -> Rule:
+    def __new__(cls, number: str, meaning: str) -> CheckRule:
         member = str.__new__(cls, number)
         member._value_ = number
         member.meaning = meaning

@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from callagent.agents.cx.format.app import CxApp
-from callagent.agents.cx.format.check_rules import Rule
+from callagent.agents.cx.format.check_rules import CheckRule
 from callagent.agents.cx.format.files import APP_FILES, AppFiles, is_app_folder, read_files
 from callagent.agents.cx.format.load import AppReader
 from callagent.agents.kernel import Findings
@@ -30,7 +30,7 @@ _OBJECTS = ("agents", "tools", "toolsets", "guardrails", "examples")
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServedApp:
     """An app that some of the calls get."""
 
     variant: str
@@ -43,7 +43,7 @@ class Served:
 
 
 @dataclass(frozen=True, slots=True)
-class Exported:
+class AppExport:
     """An app's files, read once, and which deployment of it is served."""
 
     files: AppFiles
@@ -66,15 +66,15 @@ class Exported:
         """Folders of all deployments, by folder, last part of the resource name, and display name."""
         return _Export(self.reader(Findings()), self.name).names()
 
-    def served(self, findings: Findings) -> list[Served]:
+    def served(self, findings: Findings) -> list[ServedApp]:
         """At least one, or errors. Raises `ProjectError` when a version holds no app."""
         reader = self.reader(findings)
         if self.deployment:
             return _Export(reader, self.name).deployment(self.deployment)
         app = reader.read(self.name)
-        return [] if app is None else [Served("", 100, app, reader)]
+        return [] if app is None else [ServedApp("", 100, app, reader)]
 
-    def load(self) -> list[Served]:
+    def load(self) -> list[ServedApp]:
         """Raises `ProjectError` listing everything that is wrong with the files of all that is served."""
         findings = Findings()
         served = self.served(findings)
@@ -96,16 +96,16 @@ def deployment_of(path: Path) -> tuple[Path, str] | None:
     return (whole.parent.parent, whole.name) if is_app_folder(whole.parent.parent) else None
 
 
-def read_export(path: Path) -> Exported:
+def read_export(path: Path) -> AppExport:
     """Raises `ProjectError` when the files cannot be read at all."""
     placed = deployment_of(path)
     if placed is None:
-        return Exported(read_files(path), path)
+        return AppExport(read_files(path), path)
     root, name = placed
-    return Exported(read_files(root), root, name)
+    return AppExport(read_files(root), root, name)
 
 
-def draw(served: Sequence[Served], call_id: str) -> Served:
+def choose_version(served: Sequence[ServedApp], call_id: str) -> ServedApp:
     """The one that a call gets: always the same, and each as often as its share says."""
     number = int.from_bytes(hashlib.sha256(call_id.encode()).digest()[:8], "big") % 100
     for each in served:
@@ -138,7 +138,7 @@ class _Export:
                 found.setdefault(named, folder)
         return {**found, **{folder: folder for folder in folders}}
 
-    def deployment(self, name: str) -> list[Served]:
+    def deployment(self, name: str) -> list[ServedApp]:
         shares = self.shares(name)
         if shares is None:
             return []
@@ -150,7 +150,7 @@ class _Export:
             if app is not None:
                 # As the platform has it: the deployment's channel, not the app's own.
                 data = {**app.data, "defaultChannelProfile": profile} if profile else app.data
-                served.append(Served(variant, percent, replace(app, data=data), reader, name))
+                served.append(ServedApp(variant, percent, replace(app, data=data), reader, name))
         return served
 
     def shares(self, name: str) -> _Shares | None:
@@ -159,7 +159,7 @@ class _Export:
         files = [f"{FOLDER}/{name}/{name}.{ending}" for ending in endings]
         file = next((each for each in files if each in self._reader.files.contents), None)
         if file is None:
-            self._reader.error_at(Rule.UNREADABLE, f"{FOLDER}/{name}", 1, f"{files[0]} is missing")
+            self._reader.error_at(CheckRule.UNREADABLE, f"{FOLDER}/{name}", 1, f"{files[0]} is missing")
             return None
         data = self._reader.document(file)
         if data is None:
@@ -170,7 +170,7 @@ class _Export:
         if whole is None or rest < 0 or any(version is None for *_, version in rows):
             if rest < 0:
                 message = "the shares of the traffic are more than 100 together"
-                self._reader.error(Rule.DEPLOYMENT, file, "trafficAllocations", message)
+                self._reader.error(CheckRule.DEPLOYMENT, file, "trafficAllocations", message)
             return None
         known = [(variant, percent, version) for variant, percent, version in rows if version is not None]
         if rest or not known:
@@ -190,7 +190,7 @@ class _Export:
             percent = each.get("trafficPercentage") or 0
             if not isinstance(percent, int) or not 0 <= percent <= 100:
                 message = f"'trafficPercentage' is {percent!r}; a whole number from 0 to 100 is expected"
-                self._reader.error(Rule.DEPLOYMENT, file, "trafficPercentage", message)
+                self._reader.error(CheckRule.DEPLOYMENT, file, "trafficPercentage", message)
                 version, percent = None, 0
             rows.append((str(each.get("id") or version or ""), percent, version))
         return rows
@@ -201,7 +201,7 @@ class _Export:
         if name == DRAFT or any(each.startswith(f"versions/{name}/") for each in self._reader.files.contents):
             return name
         message = f"version '{name}' is not in versions/"
-        self._reader.error(Rule.DEPLOYMENT, file, key, message)
+        self._reader.error(CheckRule.DEPLOYMENT, file, key, message)
         return None
 
     def _reader_of(self, version: str) -> AppReader:

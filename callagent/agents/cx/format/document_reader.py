@@ -9,13 +9,13 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from callagent.agents.cx.format.app import Code
-from callagent.agents.cx.format.check_rules import Rule
+from callagent.agents.cx.format.check_rules import CheckRule
 from callagent.agents.cx.format.files import AppFiles
 from callagent.agents.kernel import Findings
 from callagent.errors import ProjectError
 
 
-class FileReader:
+class DocumentReader:
     """The app's files as objects and texts; what is wrong is noted."""
 
     def __init__(self, files: AppFiles, findings: Findings, place: str = "") -> None:
@@ -30,16 +30,16 @@ class FileReader:
         pattern = re.compile(rf'"{re.escape(word)}"|^\s*-?\s*{re.escape(word)}\s*(:|$)')
         return next((number for number, line in enumerate(text.splitlines(), 1) if pattern.search(line)), 1)
 
-    def error(self, rule: Rule, file: str, word: str, message: str) -> None:
+    def error(self, rule: CheckRule, file: str, word: str, message: str) -> None:
         self.error_at(rule, file, self.line(file, word), message)
 
-    def warning(self, rule: Rule, file: str, word: str, message: str) -> None:
+    def warning(self, rule: CheckRule, file: str, word: str, message: str) -> None:
         self.warning_at(rule, file, self.line(file, word), message)
 
-    def error_at(self, rule: Rule, file: str, line: int, message: str) -> None:
+    def error_at(self, rule: CheckRule, file: str, line: int, message: str) -> None:
         self.findings.error(self.place + file, line, message, rule.value)
 
-    def warning_at(self, rule: Rule, file: str, line: int, message: str) -> None:
+    def warning_at(self, rule: CheckRule, file: str, line: int, message: str) -> None:
         self.findings.warning(self.place + file, line, message, rule.value)
 
     def folders(self, kind: str) -> list[tuple[str, str]]:
@@ -51,7 +51,7 @@ class FileReader:
             files = [f"{kind}/{name}/{name}.{ending}" for ending in ("json", "yaml", "yml")]
             file = next((each for each in files if each in self.files.contents), None)
             if file is None:
-                self.error_at(Rule.UNREADABLE, f"{kind}/{name}", 1, f"{files[0]} is missing")
+                self.error_at(CheckRule.UNREADABLE, f"{kind}/{name}", 1, f"{files[0]} is missing")
             else:
                 found.append((name, file))
         return found
@@ -61,16 +61,16 @@ class FileReader:
             text = self.files.text(file) or ""
             data = json.loads(text) if file.endswith(".json") else parse_yaml(text)
         except json.JSONDecodeError as error:
-            self.error_at(Rule.UNREADABLE, file, error.lineno, f"not valid JSON: {error.msg}")
+            self.error_at(CheckRule.UNREADABLE, file, error.lineno, f"not valid JSON: {error.msg}")
             return None
         except (ValueError, RecursionError) as error:
-            self.error_at(Rule.UNREADABLE, file, getattr(error, "line", 1), f"not valid: {error}")
+            self.error_at(CheckRule.UNREADABLE, file, getattr(error, "line", 1), f"not valid: {error}")
             return None
         except ProjectError as error:
-            self.error_at(Rule.UNREADABLE, file, 1, str(error))
+            self.error_at(CheckRule.UNREADABLE, file, 1, str(error))
             return None
         if not isinstance(data, dict):
-            self.error_at(Rule.UNREADABLE, file, 1, "should be an object")
+            self.error_at(CheckRule.UNREADABLE, file, 1, "should be an object")
             return None
         return data
 
@@ -80,39 +80,39 @@ class FileReader:
         if not value:
             return ""
         if not isinstance(value, str):
-            self.error(Rule.SHAPE, file, key, f"'{key}' should be a text")
+            self.error(CheckRule.SHAPE, file, key, f"'{key}' should be a text")
             return ""
         found = self.files.text(value)
         if found is not None:
             return found
         if value.endswith(".txt") and "\n" not in value:
-            self.error(Rule.NO_SUCH_FILE, file, key, f"'{key}' names '{value}', which does not exist")
+            self.error(CheckRule.NO_SUCH_FILE, file, key, f"'{key}' names '{value}', which does not exist")
             return ""
         return value
 
     def code(self, file: str, value: Any) -> Code | None:
         if not isinstance(value, str) or not value:
-            self.error(Rule.SHAPE, file, "pythonCode", "'pythonCode' should name a Python file")
+            self.error(CheckRule.SHAPE, file, "pythonCode", "'pythonCode' should name a Python file")
             return None
         found = self.files.text(value)
         if found is None and ("\n" in value or "def " in value):
             return Code(file, value)
         if found is None:
-            self.error(Rule.NO_SUCH_FILE, file, value, f"'pythonCode' names '{value}', which does not exist")
+            self.error(CheckRule.NO_SUCH_FILE, file, value, f"'pythonCode' names '{value}', which does not exist")
             return None
         return Code(value, found)
 
     def objects(self, file: str, data: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
         value = data.get(key) or []
         if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
-            self.error(Rule.SHAPE, file, key, f"'{key}' should be a list of objects")
+            self.error(CheckRule.SHAPE, file, key, f"'{key}' should be a list of objects")
             return []
         return value
 
     def names(self, file: str, data: Mapping[str, Any], key: str) -> list[str]:
         value = data.get(key) or []
         if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-            self.error(Rule.SHAPE, file, key, f"'{key}' should be a list of names")
+            self.error(CheckRule.SHAPE, file, key, f"'{key}' should be a list of names")
             return []
         return value
 
@@ -120,7 +120,7 @@ class FileReader:
 def read_documents(files: AppFiles, kind: str) -> list[tuple[str, dict[str, Any]]]:
     """Name and content of every object of a kind that the app's agents do not need. Raises `ProjectError`."""
     findings = Findings()
-    reader = FileReader(files, findings)
+    reader = DocumentReader(files, findings)
     found = [(file, reader.document(file)) for _, file in reader.folders(kind)]
     if findings.errors:
         raise ProjectError("\n".join(str(each) for each in findings.report().errors))
@@ -144,3 +144,42 @@ def parse_yaml(text: str) -> Any:
         raise raised from None
     except YAMLError as error:
         raise _NotYaml(str(error)) from None
+
+
+ENVIRONMENT_FILE = "environment.json"
+PLACEHOLDER = "$env_var"
+
+
+class Environment:
+    def __init__(self, data: Mapping[str, Any]) -> None:
+        self._data = data
+
+    def app(self, data: dict[str, Any]) -> dict[str, Any]:
+        """The app's main file, filled in."""
+        return _filled(data, self._data.get("app"))
+
+    def object(self, kind: str, name: str, data: dict[str, Any]) -> dict[str, Any]:
+        """A tool or toolset by its folder or as it is displayed, filled in."""
+        own = self._data.get(kind)
+        known = own if isinstance(own, Mapping) else {}
+        return _filled(data, known.get(name) or known.get(str(data.get("displayName"))))
+
+
+def with_server(schema: str, own: Mapping[str, Any]) -> str:
+    """An OpenAPI description with the server of its tool or toolset."""
+    url = own.get("url")
+    return schema.replace(PLACEHOLDER, url) if isinstance(url, str) and url != PLACEHOLDER else schema
+
+
+def _filled(data: dict[str, Any], values: Any) -> dict[str, Any]:
+    """Only what is open or not there: the rest is the app's."""
+    if not isinstance(values, Mapping):
+        return data
+    filled = dict(data)
+    for key, value in values.items():
+        had = filled.get(key)
+        if isinstance(had, dict) and isinstance(value, Mapping):
+            filled[key] = _filled(had, value)
+        elif had is None or had == PLACEHOLDER:
+            filled[key] = value
+    return filled

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from callagent.agents.cx.format import environment
 from callagent.agents.cx.format.app import (
     POINTS,
     AgentConfig,
@@ -16,10 +16,17 @@ from callagent.agents.cx.format.app import (
     GuardrailConfig,
     ToolConfig,
     ToolsetConfig,
+    referenced_tool_name,
 )
-from callagent.agents.cx.format.check_rules import Rule
-from callagent.agents.cx.format.document_reader import FileReader, parse_yaml
-from callagent.agents.cx.format.examples import as_examples, conversation
+from callagent.agents.cx.format.check_rules import CheckRule
+from callagent.agents.cx.format.document_reader import (
+    ENVIRONMENT_FILE,
+    PLACEHOLDER,
+    DocumentReader,
+    Environment,
+    parse_yaml,
+    with_server,
+)
 from callagent.agents.cx.format.files import read_files
 from callagent.agents.kernel import Findings, Pattern
 from callagent.errors import ProjectError
@@ -32,10 +39,10 @@ SYSTEM_TOOLS = ("end_session", "customize_response", "transfer_to_agent")
 _ZERO = {"STRING": "", "BOOLEAN": False, "INTEGER": 0, "NUMBER": 0.0, "OBJECT": {}, "ARRAY": []}
 
 
-class AppReader(FileReader):
+class AppReader(DocumentReader):
     """One reading of an app's files."""
 
-    _environment = environment.Environment({})
+    _environment = Environment({})
 
     def read(self, name: str) -> CxApp | None:
         """None, with errors, when there is no app to speak of."""
@@ -43,8 +50,8 @@ class AppReader(FileReader):
         data = self.document(app_file)
         if data is None:
             return None
-        if environment.FILE in self.files.contents:
-            self._environment = environment.Environment(self.document(environment.FILE) or {})
+        if ENVIRONMENT_FILE in self.files.contents:
+            self._environment = Environment(self.document(ENVIRONMENT_FILE) or {})
         data = self._environment.app(data)
         agents = {each.name: each for each in map(self._agent, self.folders("agents")) if each}
         tools = {each.name: each for each in map(self._tool, self.folders("tools")) if each}
@@ -70,7 +77,7 @@ class AppReader(FileReader):
         if root is None:
             named = app.data.get("rootAgent")
             self.error(
-                Rule.NO_SUCH_OBJECT,
+                CheckRule.NO_SUCH_OBJECT,
                 app_file,
                 "rootAgent",
                 f"'rootAgent' is {named!r}; there is no such agent in agents/",
@@ -79,7 +86,7 @@ class AppReader(FileReader):
         for guardrail in self.names(app_file, app.data, "guardrails"):
             if app.guardrail_named(guardrail) is None:
                 self.error(
-                    Rule.NO_SUCH_OBJECT,
+                    CheckRule.NO_SUCH_OBJECT,
                     app_file,
                     guardrail,
                     f"'guardrails' names '{guardrail}', which is not in guardrails/",
@@ -101,7 +108,7 @@ class AppReader(FileReader):
             agent = app.agent_named(entry)
             if agent is None:
                 self.warning(
-                    Rule.NO_SUCH_OBJECT, file, "entryAgent", f"'entryAgent' is '{entry}', which is not in agents/"
+                    CheckRule.NO_SUCH_OBJECT, file, "entryAgent", f"'entryAgent' is '{entry}', which is not in agents/"
                 )
             elif text := conversation(app, data):
                 shown.setdefault(agent, []).append(f"{data.get('displayName') or name}:\n{text}")
@@ -111,21 +118,29 @@ class AppReader(FileReader):
         for tool in agent.tools:
             known = tool.rsplit("/", 1)[-1] in SYSTEM_TOOLS or app.tool_named(tool) is not None
             if not known:
-                self.error(Rule.NO_SUCH_OBJECT, agent.file, tool, f"'tools' names '{tool}', which is not in tools/")
+                self.error(
+                    CheckRule.NO_SUCH_OBJECT, agent.file, tool, f"'tools' names '{tool}', which is not in tools/"
+                )
         for child in agent.children:
             if app.agent_named(child) is None:
                 self.error(
-                    Rule.NO_SUCH_OBJECT, agent.file, child, f"'childAgents' names '{child}', which is not in agents/"
+                    CheckRule.NO_SUCH_OBJECT,
+                    agent.file,
+                    child,
+                    f"'childAgents' names '{child}', which is not in agents/",
                 )
         for toolset, _ in agent.toolsets:
             if app.toolset_named(toolset) is None:
                 self.error(
-                    Rule.NO_SUCH_OBJECT, agent.file, toolset, f"'toolsets' names '{toolset}', which is not in toolsets/"
+                    CheckRule.NO_SUCH_OBJECT,
+                    agent.file,
+                    toolset,
+                    f"'toolsets' names '{toolset}', which is not in toolsets/",
                 )
         for guardrail in agent.guardrails:
             if app.guardrail_named(guardrail) is None:
                 self.error(
-                    Rule.NO_SUCH_OBJECT,
+                    CheckRule.NO_SUCH_OBJECT,
                     agent.file,
                     guardrail,
                     f"'guardrails' names '{guardrail}', which is not in guardrails/",
@@ -140,7 +155,7 @@ class AppReader(FileReader):
             for child in (found for each in agent.children if (found := app.agent_named(each))):
                 if child in parents:
                     message = f"'childAgents' names '{child}', which has a parent already"
-                    self.error(Rule.TWO_PARENTS, agent.file, child, message)
+                    self.error(CheckRule.TWO_PARENTS, agent.file, child, message)
                     continue
                 parents[child] = agent.name
                 waiting.append(child)
@@ -187,7 +202,10 @@ class AppReader(FileReader):
         kinds = [key for key in TOOL_KINDS if isinstance(data.get(key), dict)]
         if len(kinds) != 1:
             self.error(
-                Rule.TOOL_KIND, file, kinds[-1] if kinds else name, f"a tool has exactly one of {', '.join(TOOL_KINDS)}"
+                CheckRule.TOOL_KIND,
+                file,
+                kinds[-1] if kinds else name,
+                f"a tool has exactly one of {', '.join(TOOL_KINDS)}",
             )
         kind = kinds[0] if kinds else ""
         own = data.get(kind) or {}
@@ -221,16 +239,16 @@ class AppReader(FileReader):
         named = str(own.get("openApiSchema") or own.get("schema") or "")
         text = self.files.text(named) if "\n" not in named else named
         if text is None:
-            self.error(Rule.NO_SUCH_FILE, file, named, f"'openApiSchema' names '{named}', which does not exist")
+            self.error(CheckRule.NO_SUCH_FILE, file, named, f"'openApiSchema' names '{named}', which does not exist")
             return None
         try:
-            data = parse_yaml(environment.with_server(text, own))
+            data = parse_yaml(with_server(text, own))
         except ValueError as error:
-            self.error_at(Rule.UNREADABLE, named or file, getattr(error, "line", 1), f"not valid: {error}")
+            self.error_at(CheckRule.UNREADABLE, named or file, getattr(error, "line", 1), f"not valid: {error}")
             return None
-        if environment.OPEN in text and not own.get("url"):
-            message = f"the server is left open ({environment.OPEN}): {environment.FILE} has no 'url' for it"
-            self.warning_at(Rule.OPEN_SERVER, named or file, 1, message)
+        if PLACEHOLDER in text and not own.get("url"):
+            message = f"the server is left open ({PLACEHOLDER}): {ENVIRONMENT_FILE} has no 'url' for it"
+            self.warning_at(CheckRule.OPEN_SERVER, named or file, 1, message)
         return data if isinstance(data, dict) else None
 
     def _guardrail(self, found: tuple[str, str]) -> GuardrailConfig | None:
@@ -241,7 +259,7 @@ class AppReader(FileReader):
         callbacks: dict[str, Code] = {}
         own = data.get("codeCallback") or {}
         for pattern, reason in _bad_patterns(data):
-            self.error(Rule.PATTERN, file, pattern, f"'{pattern}' is no regular expression: {reason}")
+            self.error(CheckRule.PATTERN, file, pattern, f"'{pattern}' is no regular expression: {reason}")
         for point, key in POINTS.items():
             given = own.get(key.removesuffix("s"))
             if isinstance(given, dict) and not given.get("disabled"):
@@ -254,12 +272,12 @@ class AppReader(FileReader):
         for each in self.objects(file, data, "variableDeclarations"):
             name, schema = each.get("name"), each.get("schema") or {}
             if not isinstance(name, str) or not name:
-                self.error(Rule.VARIABLE, file, "variableDeclarations", "a variable needs a 'name'")
+                self.error(CheckRule.VARIABLE, file, "variableDeclarations", "a variable needs a 'name'")
                 continue
             kind = str(schema.get("type") or "STRING").upper()
             if kind not in _ZERO:
                 self.error(
-                    Rule.VARIABLE, file, name, f"variable '{name}': type '{kind}' is not one of {', '.join(_ZERO)}"
+                    CheckRule.VARIABLE, file, name, f"variable '{name}': type '{kind}' is not one of {', '.join(_ZERO)}"
                 )
                 continue
             defaults[name] = schema["default"] if "default" in schema else _ZERO[kind]
@@ -297,3 +315,38 @@ def _bad_patterns(data: Mapping[str, Any]) -> list[tuple[str, str]]:
             except ValueError as error:
                 bad.append((str(each), str(error)))
     return bad
+
+
+def as_examples(conversations: Sequence[str]) -> str:
+    listed = "\n\n".join(f"Example {number}, {text}" for number, text in enumerate(conversations, 1))
+    return f"These conversations show how callers are answered. They are examples, not what was said now.\n\n{listed}"
+
+
+def conversation(app: CxApp, data: Mapping[str, Any]) -> str:
+    """Of an example's file; empty: nothing of it can be told in words."""
+    lines = []
+    for message in data.get("messages") or ():
+        author = "Caller" if str(message.get("role") or "user").lower() == "user" else "Agent"
+        lines += [line for chunk in message.get("chunks") or () for line in _lines(app, author, chunk)]
+    return "\n".join(lines)
+
+
+def _lines(app: CxApp, author: str, chunk: Mapping[str, Any]) -> Iterator[str]:
+    if said := chunk.get("text") or chunk.get("transcript"):
+        yield f"{author}: {said}"
+    if call := chunk.get("toolCall"):
+        yield f"{author} calls {referenced_tool_name(app, call)}({_json(call.get('args') or {})})"
+    if answer := chunk.get("toolResponse"):
+        yield f"{referenced_tool_name(app, answer)} answers {_json(answer.get('response') or {})}"
+    if transfer := chunk.get("agentTransfer"):
+        named = str(transfer.get("targetAgent") or transfer.get("displayName") or "")
+        yield f"{author} gives the conversation to {app.agent_named(named) or named.rsplit('/', 1)[-1]}"
+    if payload := chunk.get("payload"):
+        yield f"{author} shows {_json(payload)}"
+    for key in ("defaultVariables", "updatedVariables"):
+        for name, value in (chunk.get(key) or {}).items():
+            yield f"The variable {name} is {_json(value)}"
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)

@@ -39,7 +39,7 @@ class Widget:
         shown = {name: value for name, value in arguments.items() if not self.asks_for_words or name != TEXT}
         return {"type": self.type, **shown} if self.type else shown
 
-    def said(self, arguments: Mapping[str, Any]) -> str:
+    def spoken_text(self, arguments: Mapping[str, Any]) -> str:
         """Empty: nothing."""
         return str(arguments.get(TEXT) or "") if self.asks_for_words else self.text
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from callagent.agents.cx.guardrails.enforcement import Gate
-from callagent.agents.cx.guardrails.guardrail import MODEL_SAFETY, Guardrail, guardrails_of, problem_of, safety_of
+from callagent.agents.cx.guardrails.guardrail import (
+    MODEL_SAFETY,
+    Guardrail,
+    GuardrailChecker,
+    guardrails_for,
+    safety_problem,
+    safety_settings,
+)
 
 __all__ = [
     "MODEL_SAFETY",
-    "Gate",
     "Guardrail",
-    "guardrails_of",
-    "problem_of",
-    "safety_of",
+    "GuardrailChecker",
+    "guardrails_for",
+    "safety_problem",
+    "safety_settings",
 ]

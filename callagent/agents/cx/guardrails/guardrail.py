@@ -1,19 +1,33 @@
-"""Checks of what the caller said and of what the model answered."""
+"""Guardrails of an app: what triggers them, and what is words or done then.
+
+A guardrail is triggered by banned content, by its own code or by a model that judges a policy, in this order; the first
+guardrail that is triggered decides. Those of the app come before those of the agent.
+"""
 
 from __future__ import annotations
 
 import random
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 from callagent.agents.cx.format import AgentConfig, Code, CxApp, GuardrailConfig
-from callagent.agents.cx.guardrails.llm_policy import Policy, policy_of
+from callagent.agents.cx.guardrails.llm_policy import LlmPolicy, complete, is_violated, read_policy
 from callagent.agents.kernel import Pattern
+from callagent.agents.tree import CallbackPoint, Conversation, Invocation, ProjectCode, as_messages, texts
+from callagent.errors import ProviderError
+from callagent.log import get_logger
+from callagent.models.protocol import LanguageModel, ModelSettings
 
+log = get_logger(__name__)
+_MAX_EVENTS = 20
+"""Events of the conversation that a generated answer is based on."""
+_NOT_SPOKEN = ("<event>", "<context>")
+"""Beginnings of turns that are not the caller's words."""
+Plain = Mapping[str, Any]
 MODEL_SAFETY = "modelSafety"
 HARMS = ("HATE_SPEECH", "DANGEROUS_CONTENT", "HARASSMENT", "SEXUALLY_EXPLICIT")
 THRESHOLDS = ("BLOCK_LOW_AND_ABOVE", "BLOCK_MEDIUM_AND_ABOVE", "BLOCK_ONLY_HIGH", "BLOCK_NONE", "OFF")
@@ -21,16 +35,22 @@ THRESHOLDS = ("BLOCK_LOW_AND_ABOVE", "BLOCK_MEDIUM_AND_ABOVE", "BLOCK_ONLY_HIGH"
 
 @dataclass(frozen=True, slots=True)
 class Guardrail:
+    """A guardrail as the app declares it, ready to be checked."""
+
     name: str
     filter: Mapping[str, Any]
+    """`contentFilter`: banned contents and how they are matched."""
     callbacks: Mapping[str, Code]
+    """Python that decides, by the point at which it runs."""
     action: Mapping[str, Any]
-    policy: Policy | None = None
+    """What happens when it is triggered."""
+    policy: LlmPolicy | None = None
     safety: Mapping[str, str] = field(default_factory=dict)
-    """Kinds of harm -> from where on the model's provider is to withhold an answer."""
+    """Harm category -> threshold from which on the model's provider withholds an answer (`modelSafety`)."""
 
     @property
     def checks_answers(self) -> bool:
+        """Whether the model's answers have to pass it."""
         by_model = self.policy is not None and self.policy.of_agent
         return (
             by_model
@@ -44,8 +64,8 @@ class Guardrail:
     def bans_answer(self, text: str) -> bool:
         return self._matches(text, self._banned("bannedContentsInAgentResponse"))
 
-    def answer(self, app: CxApp) -> dict[str, Any] | None:
-        """What is said or done in the model's place; None: the model answers with another instruction."""
+    def response(self, app: CxApp) -> dict[str, Any] | None:
+        """Return the content in place of the model's answer; None: the model answers by `prompt` instead."""
         responses = (self.action.get("respondImmediately") or {}).get("responses") or ()
         texts = [str(each.get("text")) for each in responses if each.get("text") and not each.get("disabled")]
         if texts:
@@ -58,6 +78,7 @@ class Guardrail:
 
     @property
     def prompt(self) -> str:
+        """The instruction for the answer of a `generativeAnswer`; empty: the action is another one."""
         return str((self.action.get("generativeAnswer") or {}).get("prompt") or "")
 
     def _banned(self, key: str) -> list[str]:
@@ -66,38 +87,38 @@ class Guardrail:
     def _matches(self, text: str, banned: list[str]) -> bool:
         kind = str(self.filter.get("matchType") or "SIMPLE_STRING_MATCH")
         plain = bool(self.filter.get("disregardDiacritics"))
-        said = _without_marks(text) if plain else text
+        words = _without_marks(text) if plain else text
         for each in banned:
             wanted = _without_marks(each) if plain else each
             pattern = wanted if kind == "REGEXP_MATCH" else re.escape(wanted)
             if kind == "WORD_BOUNDARY_STRING_MATCH":
                 pattern = rf"(?<!\w){pattern}(?!\w)"
-            if _pattern(pattern).search(said):
+            if _pattern(pattern).search(words):
                 return True
         return False
 
 
-def guardrails_of(app: CxApp, agent: AgentConfig) -> list[Guardrail]:
-    """The app's, then the agent's, without those that are switched off."""
+def guardrails_for(app: CxApp, agent: AgentConfig) -> list[Guardrail]:
+    """Return the enabled guardrails of an agent: the app's, then its own."""
     names = (*(app.data.get("guardrails") or ()), *agent.guardrails)
     found = dict.fromkeys(name for each in names if (name := app.guardrail_named(str(each))))
     enabled = [app.guardrails[name] for name in found if app.guardrails[name].data.get("enabled", True)]
     return [_guardrail(each) for each in enabled]
 
 
-def safety_of(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Kinds and thresholds of `modelSafety`, as they are written."""
+def safety_settings(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield category and threshold of each of the `modelSafety` settings, as they are written."""
     own = data.get(MODEL_SAFETY)
     for each in own.get("safetySettings") or () if isinstance(own, Mapping) else ():
         if isinstance(each, Mapping):
             yield str(each.get("category") or ""), str(each.get("threshold") or "")
 
 
-def problem_of(kind: str, threshold: str) -> str:
-    """Why a setting of safety has no effect; empty: it has."""
+def safety_problem(kind: str, threshold: str) -> str:
+    """Return why a safety setting has no effect; empty: it has."""
     if kind not in [f"HARM_CATEGORY_{harm}" for harm in HARMS]:
-        return f"'{kind}' is no kind of harm; HARM_CATEGORY_{', HARM_CATEGORY_'.join(HARMS)} are"
-    return "" if threshold in THRESHOLDS else f"'{threshold}' is no threshold; {', '.join(THRESHOLDS)} are"
+        return f"'{kind}' is not a harm category; use HARM_CATEGORY_{', HARM_CATEGORY_'.join(HARMS)}"
+    return "" if threshold in THRESHOLDS else f"'{threshold}' is not a threshold; use {', '.join(THRESHOLDS)}"
 
 
 def _guardrail(config: GuardrailConfig) -> Guardrail:
@@ -107,16 +128,92 @@ def _guardrail(config: GuardrailConfig) -> Guardrail:
         filter=given if isinstance(given, Mapping) else {},
         callbacks=config.callbacks,
         action=config.data.get("action") or {},
-        policy=policy_of(config.data),
-        safety={kind: threshold for kind, threshold in safety_of(config.data) if not problem_of(kind, threshold)},
+        policy=read_policy(config.data),
+        safety={
+            kind: threshold for kind, threshold in safety_settings(config.data) if not safety_problem(kind, threshold)
+        },
     )
 
 
 @lru_cache(maxsize=1000)
 def _pattern(text: str) -> Pattern:
-    """Kept: an expression that took too long is not tried for ever. Raises ValueError."""
+    """Return a compiled pattern. It is cached, because a pattern that once took too long stays switched off."""
     return Pattern(text, ignore_case=True)
 
 
 def _without_marks(text: str) -> str:
     return "".join(each for each in unicodedata.normalize("NFD", text) if not unicodedata.combining(each))
+
+
+class GuardrailChecker:
+    """Checks the words of one call against guardrails."""
+
+    def __init__(self, worker: ProjectCode, conversation: Conversation, model: LanguageModel) -> None:
+        self._worker = worker
+        self._conversation = conversation
+        self._model = model
+
+    def nested(self, worker: ProjectCode, conversation: Conversation) -> GuardrailChecker:
+        return GuardrailChecker(worker, conversation, self._model)
+
+    async def check_caller(
+        self, invocation: Invocation, guardrails: Sequence[Guardrail], subject: Plain, words: str
+    ) -> Guardrail | None:
+        """Return the first guardrail that the caller's words trigger; None: they pass."""
+        for guardrail in guardrails:
+            if (
+                guardrail.bans_input(words)
+                or await self._code_triggers(invocation, CallbackPoint.BEFORE_MODEL, guardrail, subject)
+                or await self._violates_policy(guardrail, words, by_caller=True)
+            ):
+                return guardrail
+        return None
+
+    async def check_answer(
+        self, invocation: Invocation, guardrails: Sequence[Guardrail], subject: Plain, words: str
+    ) -> Guardrail | None:
+        """Return the first guardrail that the model's words trigger; None: they pass."""
+        for guardrail in guardrails if words else ():
+            if (
+                guardrail.bans_answer(words)
+                or await self._code_triggers(invocation, CallbackPoint.AFTER_MODEL, guardrail, subject)
+                or await self._violates_policy(guardrail, words, by_caller=False)
+            ):
+                return guardrail
+        return None
+
+    async def generate_answer(self, prompt: str) -> str:
+        """Return the model's answer to the conversation by another instruction; empty: it did not answer in time."""
+        spoken = [event.content for event in self._conversation.events[-_MAX_EVENTS:] if texts(event.content)]
+        messages = [{"role": "system", "content": prompt}, *as_messages([each for each in spoken if each])]
+        try:
+            return (await complete(self._model, messages, ModelSettings())).strip()
+        except (ProviderError, TimeoutError) as error:
+            log.warning("guardrail_not_answered", error=f"{type(error).__name__}: {error}")
+            return ""
+
+    async def _violates_policy(self, guardrail: Guardrail, words: str, *, by_caller: bool) -> bool:
+        policy = guardrail.policy
+        if policy is None or not words.strip() or (by_caller and words.startswith(_NOT_SPOKEN)):
+            return False
+        return await is_violated(policy, self._model, self._conversation.events, words, by_caller=by_caller)
+
+    async def _code_triggers(
+        self, invocation: Invocation, point: CallbackPoint, guardrail: Guardrail, subject: Plain
+    ) -> bool:
+        """Whether the guardrail's own code returns the decision `TRIGGER`; code that fails triggers nothing."""
+        points = (
+            [CallbackPoint.BEFORE_AGENT, CallbackPoint.BEFORE_MODEL]
+            if point is CallbackPoint.BEFORE_MODEL
+            else [point, CallbackPoint.AFTER_AGENT]
+        )
+        for each in points:
+            code = guardrail.callbacks.get(each.value)
+            if code is None:
+                continue
+            more = {"code": code.file, "function": f"{each.value}_callback"}
+            answer = await self._worker.callbacks(invocation, each, {**subject, **more})
+            decided = answer.returned if isinstance(answer.returned, dict) else {}
+            if str(decided.get("decision")).upper() == "TRIGGER":
+                return True
+        return False

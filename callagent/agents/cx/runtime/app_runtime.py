@@ -8,7 +8,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
-from callagent.agents.cx.format import Code, CxApp, Exported, read_export
+from callagent.agents.cx.format import AppExport, Code, CxApp, read_export
 from callagent.agents.cx.runtime.session import CxSession
 from callagent.workers.protocol import Channel
 
@@ -23,7 +23,7 @@ class _Loaded:
     """Their folders."""
 
     @classmethod
-    def of(cls, exported: Exported) -> _Loaded:
+    def of(cls, exported: AppExport) -> _Loaded:
         """Raises `ProjectError`."""
         served = exported.load()
         versions = {each.variant: (each.app, _all_compiled(each.app)) for each in served}
@@ -50,7 +50,7 @@ class CxRuntime:
         return self._loaded[deployment]
 
 
-def codes_of(app: CxApp) -> list[Code]:
+def all_code(app: CxApp) -> list[Code]:
     """All Python of an app."""
     found = [code for tool in app.tools.values() for code in (tool.code, tool.fake) if code is not None]
     for agent in app.agents.values():
@@ -62,7 +62,7 @@ def codes_of(app: CxApp) -> list[Code]:
 
 
 def _all_compiled(app: CxApp) -> dict[str, CodeType | SyntaxError]:
-    return {code.file: _compiled(code) for code in codes_of(app)}
+    return {code.file: _compiled(code) for code in all_code(app)}
 
 
 def _compiled(code: Code) -> CodeType | SyntaxError:

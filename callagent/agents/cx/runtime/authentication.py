@@ -6,17 +6,17 @@ environment, which the server's settings declare.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
 from callagent.agents.cx.format import lookup
 from callagent.agents.cx.runtime.http import Requests
-from callagent.agents.cx.runtime.service_account import SecretMissing, access_token, identity_token
 
 _SECRET = re.compile(r"(?:.*/)?secrets/([^/]+)(?:/versions/[^/]+)?")
 _EARLY = 30.0
@@ -37,7 +37,7 @@ class Authentication:
             return
         if isinstance(key := given.get("apiKeyConfig"), Mapping):
             place = "params" if str(key.get("requestLocation")).upper() == "QUERY_STRING" else "headers"
-            request.setdefault(place, {})[str(key.get("keyName"))] = secret(str(key.get("apiKeySecretVersion")))
+            request.setdefault(place, {})[str(key.get("keyName"))] = read_secret(str(key.get("apiKeySecretVersion")))
         if isinstance(bearer := given.get("bearerTokenConfig"), Mapping):
             token = str(bearer.get("token") or "")
             token = str(lookup(token, session) or "") if token.startswith("$context.") else token
@@ -79,7 +79,7 @@ class Authentication:
         form = {
             "grant_type": "client_credentials",
             "client_id": str(oauth.get("clientId")),
-            "client_secret": secret(str(oauth.get("clientSecretVersion"))),
+            "client_secret": read_secret(str(oauth.get("clientSecretVersion"))),
         }
         if scopes:
             form["scope"] = scopes
@@ -89,11 +89,71 @@ class Authentication:
         return str(granted["access_token"]), float(granted.get("expires_in") or 60)
 
 
-def secret(name: str) -> str:
+def read_secret(name: str) -> str:
     """Raises `SecretMissing`."""
     found = _SECRET.fullmatch(name)
     variable = found[1] if found else name
     value = os.environ.get(variable)
     if value is None:
-        raise SecretMissing(f"the secret '{variable}' is not in the environment of project code")
+        raise SecretMissing(f"the read_secret '{variable}' is not in the environment of project code")
     return value
+
+
+VARIABLE = "GOOGLE_SERVICE_ACCOUNT_KEY"
+DEFAULT_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
+_GRANT = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+_LIFETIME = 3600
+
+
+class SecretMissing(LookupError):
+    """A read_secret is not in the worker's environment."""
+
+
+def service_account_key(account: str) -> Mapping[str, Any]:
+    """Of the account of that address; empty: of the first one. Raises `SecretMissing`."""
+    try:
+        given = json.loads(os.environ.get(VARIABLE) or "[]")
+    except ValueError:
+        raise SecretMissing(f"the variable '{VARIABLE}' is not JSON") from None
+    keys = [each for each in (given if isinstance(given, list) else [given]) if isinstance(each, dict)]
+    found = next((each for each in keys if account in ("", each.get("client_email"))), None)
+    if found is None:
+        whose = f" of '{account}'" if account else ""
+        raise SecretMissing(f"the environment of project code has no key{whose} in '{VARIABLE}'")
+    return found
+
+
+def access_token(requests: Requests, account: str, scopes: Sequence[str]) -> tuple[str, float]:
+    """A token and the seconds that it holds. Raises `SecretMissing` and OSError."""
+    granted = _granted(requests, service_account_key(account), {"scope": " ".join(scopes) or DEFAULT_SCOPE})
+    return str(granted["access_token"]), float(granted.get("expires_in") or 60)
+
+
+def identity_token(requests: Requests, audience: str) -> tuple[str, float]:
+    """For the server at `audience`: who asks. Raises as above."""
+    granted = _granted(requests, service_account_key(""), {"target_audience": audience})
+    return str(granted["id_token"]), float(_LIFETIME)
+
+
+def _granted(requests: Requests, key: Mapping[str, Any], claims: Mapping[str, str]) -> Mapping[str, Any]:
+    endpoint = str(key.get("token_uri") or "https://oauth2.googleapis.com/token")
+    now = int(time.time())
+    payload = {"iss": key.get("client_email"), "aud": endpoint, "iat": now, "exp": now + _LIFETIME, **claims}
+    answer = requests.post(endpoint, data={"grant_type": _GRANT, "assertion": _signed(key, payload)})
+    answer.raise_for_status()
+    granted = answer.json()
+    return granted if isinstance(granted, dict) else {}
+
+
+def _signed(key: Mapping[str, Any], payload: Mapping[str, Any]) -> str:
+    """RS256 (RFC 7518 §3.3). Raises `SecretMissing` when the key is none."""
+    import jwt
+
+    if "RS256" not in jwt.algorithms.get_default_algorithms():
+        raise SecretMissing("keys of service accounts need the extra 'google': pip install 'callagent[google]'")
+    try:
+        headers = {"kid": str(key.get("private_key_id") or "")}
+        return jwt.encode(dict(payload), str(key.get("private_key") or ""), "RS256", headers)
+    except (jwt.PyJWTError, ValueError, TypeError):
+        # What the library says may quote the key.
+        raise SecretMissing(f"the key of '{key.get('client_email')}' in '{VARIABLE}' cannot be used") from None

@@ -16,7 +16,7 @@ MAX_SERVERS = 16
 _CONTEXT = "$context."
 
 
-class RemoteTools:
+class McpTools:
     """Asked for their names when the app is described; a worker asks only for those that it calls."""
 
     def __init__(self, app: CxApp, authentication: Authentication) -> None:

@@ -8,16 +8,34 @@ from collections.abc import Callable, Mapping
 from types import CodeType
 from typing import Any
 
-from callagent.agents.cx.runtime import classes, contexts, http
 from callagent.agents.cx.runtime.allowed_imports import code_builtins
+from callagent.agents.cx.runtime.classes import (
+    Blob,
+    CallbackContext,
+    Content,
+    Event,
+    EventActions,
+    FunctionCall,
+    FunctionDeclaration,
+    FunctionResponse,
+    GenerateContentConfig,
+    HttpMethod,
+    LlmRequest,
+    LlmResponse,
+    Part,
+    Tool,
+    ToolContext,
+    ToolDeclaration,
+)
+from callagent.agents.cx.runtime.http import ExternalResponse, Requests, StatusError
 
 CLASSES: Mapping[str, type] = {
     each.__name__: each
     for each in (
-        classes.Blob, classes.Content, classes.Event, classes.EventActions, classes.FunctionCall,
-        classes.FunctionDeclaration, classes.FunctionResponse, classes.GenerateContentConfig, classes.HttpMethod,
-        classes.LlmRequest, classes.LlmResponse, classes.Part, classes.Tool, classes.ToolDeclaration,
-        contexts.CallbackContext, contexts.ToolContext, http.ExternalResponse, http.Requests, http.StatusError,
+        Blob, Content, Event, EventActions, FunctionCall,
+        FunctionDeclaration, FunctionResponse, GenerateContentConfig, HttpMethod,
+        LlmRequest, LlmResponse, Part, Tool, ToolDeclaration,
+        CallbackContext, ToolContext, ExternalResponse, Requests, StatusError,
     )
 }  # fmt: skip
 # Published code annotates with these and does not import them.

@@ -9,6 +9,7 @@ from typing import Any
 
 from callagent.agents.cx.format import Code, CxApp, ToolConfig, tool_name
 from callagent.agents.cx.runtime.classes import (
+    CallbackContext,
     CesModel,
     Content,
     Event,
@@ -19,13 +20,12 @@ from callagent.agents.cx.runtime.classes import (
     Part,
     Tool,
     ToolDeclaration,
+    live_context,
     plain,
 )
-from callagent.agents.cx.runtime.contexts import CallbackContext, live_context
-from callagent.agents.cx.runtime.declarations import declare
+from callagent.agents.cx.runtime.describe import declare, time_limit
 from callagent.agents.cx.runtime.http import Requests
 from callagent.agents.cx.runtime.namespace import Namespaces, call_by_name
-from callagent.agents.cx.runtime.time_limit import time_limit
 from callagent.agents.cx.runtime.tools import AsyncTools, Toolbox, Tools, with_context
 from callagent.agents.kernel.runtime import error_message, remedy_of
 from callagent.agents.tree import ToolCallMessage, WorkerRequest

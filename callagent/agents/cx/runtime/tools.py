@@ -19,10 +19,9 @@ from callagent.agents.cx.format import (
     tool_name,
 )
 from callagent.agents.cx.runtime.authentication import Authentication
-from callagent.agents.cx.runtime.classes import Tool
-from callagent.agents.cx.runtime.contexts import CallbackContext, as_tool_context
+from callagent.agents.cx.runtime.classes import CallbackContext, Tool, as_tool_context
 from callagent.agents.cx.runtime.http import ExternalResponse, Requests
-from callagent.agents.cx.runtime.mcp_tools import RemoteTools
+from callagent.agents.cx.runtime.mcp_tools import McpTools
 from callagent.agents.cx.runtime.namespace import Namespaces, call_by_name
 
 NOT_HERE = {"error": "This tool is not available in this conversation. Go on without it; do not call it again."}
@@ -50,7 +49,7 @@ class Toolbox:
         self._namespaces = namespaces
         self._requests = requests
         self._authentication = Authentication(requests)
-        self.remote = RemoteTools(app, self._authentication)
+        self.remote = McpTools(app, self._authentication)
         self._python = {tool_name(tool): tool for tool in app.tools.values() if tool.kind == "pythonFunction"}
         faked = [tool for tool in app.tools.values() if fakes and tool.fake is not None]
         self._fakes: dict[str, Code] = {tool_name(tool): tool.fake for tool in faked if tool.fake is not None}

@@ -1,54 +1,55 @@
-"""A session of the Session API as text: inputs as the API writes them, outputs back. No sockets here."""
+"""A session of the Session API as text: inputs in the API's form make turns, and turns give outputs in its form."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, cast
 
 from callagent.agents.actions import Action, DigitSettings, FunctionEnded, Handoff, HangUp, Listen, ModelAnswered, Say
 from callagent.agents.cx.engine import SESSION_START, CxAgent
-from callagent.agents.cx.session_api.turn_outputs import TurnOutputs
 from callagent.agents.protocol import CallerTurn
 from callagent.audio import DIGITS
 from callagent.call_info import EndReason
 from callagent.errors import CallagentError
 
 MAX_TEXT = 64 * 1024
-"""Characters of one input."""
+"""Characters of one input, continued ones together."""
 _START_EVENTS = ("session_start", "session start", "welcome")
-_ONE_OF = frozenset(("audio", "endSession", "payload", "text", "toolCalls"))
-"""Kinds of output, of which the API's clients take one in each."""
+_OUTPUT_KINDS = frozenset(("audio", "endSession", "payload", "text", "toolCalls"))
+"""Fields of `SessionOutput` of which one output has at most one (a oneof in the API)."""
 _INPUTS = ("text", "dtmf", "variables", "event", "toolResponses")
 Outputs = AsyncGenerator[dict[str, Any], None]
 Speak = Callable[[Say], Awaitable[str]]
-"""Words as audio, in base64."""
+"""Returns the audio of a spoken text, in base64."""
 
 
 class InputRefused(CallagentError):
-    """An input that cannot be taken; the text is for whoever sent it."""
+    """An input that cannot be used. The message is for the client that sent it."""
 
 
 class NotFound(InputRefused):
-    """An app or a deployment that is not there."""
+    """There is no app or deployment of this name."""
 
 
 class CxSession:
-    """Turns are never run at the same time; whoever drives it closes the outputs to interrupt one."""
+    """One session. Its turns run one after another; the caller closes the generator of `take` to interrupt a turn."""
 
     def __init__(self, agent: CxAgent) -> None:
         self.agent = agent
         self._turns = 0
         self._pending = ""
-        """Text that will continue."""
+        """Text received with `willContinue`."""
         self._digits = ""
+        """Digits received with `willContinue`."""
         self._keys = DigitSettings(end_key="#")
+        """How the agent asked for keys last."""
         self.ended = False
 
     async def take(self, inputs: Sequence[Mapping[str, Any]], speak: Speak | None = None) -> Outputs:
-        """The outputs of the turns that the inputs make; the last one of a turn is marked. Raises `InputRefused`.
+        """Run the turns that the inputs make and yield their outputs; a turn's last one has `turnCompleted`.
 
-        With `speak` audio follows each text.
+        With `speak`, the audio of each text follows it. Raises `InputRefused`.
         """
         if self.ended:
             raise InputRefused("the session has ended")
@@ -63,11 +64,12 @@ class CxSession:
                 return
 
     async def close(self) -> None:
+        """Run the app's end and close the agent."""
         await self.agent.end(EndReason.CALLER_HANGUP, 1)
         await self.agent.close()
 
     def _actions(self, given: Mapping[str, Any]) -> AsyncIterator[Action] | None:
-        """The turn that an input makes; None: it makes none."""
+        """Return the actions of the turn that an input makes; None: it makes no turn."""
         kind = next((key for key in _INPUTS if key in given), None)
         value = given.get(kind) if kind else None
         match kind, value:
@@ -96,7 +98,7 @@ class CxSession:
         return self._reply(text)
 
     def _pressed(self, digits: str, *, will_continue: bool) -> AsyncIterator[Action] | None:
-        """Keys end with the finish key; without it when nothing more is announced."""
+        """Take keys up to the finish key, or, without one, as soon as no continuation is announced."""
         self._digits = (self._digits + "".join(each for each in digits if each in DIGITS))[:MAX_TEXT]
         finish = self._keys.end_key
         ended = bool(finish) and finish in self._digits
@@ -110,6 +112,7 @@ class CxSession:
         return self.agent.reply(CallerTurn(text=text))
 
     def begin_turn(self) -> TurnOutputs:
+        """Count a turn and return what collects its outputs."""
         self._turns += 1
         return TurnOutputs(self.agent, self._turns)
 
@@ -119,7 +122,7 @@ class CxSession:
             async for action in stream:
                 match action:
                     case Say(text):
-                        yield turn.said(text)
+                        yield turn.text_output(text)
                         if speak is not None:
                             yield {"audio": await speak(action), **turn.index}
                     case FunctionEnded() | ModelAnswered():
@@ -128,29 +131,33 @@ class CxSession:
                         self._keys = settings.digits or DigitSettings(end_key="#")
                     case HangUp() | Handoff():
                         self.ended = True
-        for payload in turn.payloads():
+        for payload in turn.payload_outputs():
             yield payload
-        last = turn.last()
-        if asked := self.agent.asked_of_client():
-            last["toolCalls"] = {"toolCalls": asked}
+        last = turn.last_output()
+        if client_calls := self.agent.client_tool_calls():
+            last["toolCalls"] = {"toolCalls": client_calls}
         if self.ended:
-            if asked:
+            if client_calls:
+                # An output has one kind of content: the calls go before the end.
                 yield {"toolCalls": last.pop("toolCalls"), **turn.index}
             last["endSession"] = {"metadata": self.agent.end_metadata()}
         yield last
 
 
 def whole_turns(outputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """What was said in pieces is one text, in the turn's last output where that is of no other kind."""
+    """Join the texts of each turn into one, as clients that do not stream expect them.
+
+    The text goes into the turn's last output, or before it where that has content of another kind.
+    """
     found: list[dict[str, Any]] = []
     texts: list[str] = []
     for output in outputs:
         if output.get("turnCompleted"):
-            said = {"text": " ".join(texts)} if texts else {}
-            if said and not _ONE_OF.isdisjoint(output):
-                found.append({**said, "turnIndex": output["turnIndex"]})
-                said = {}
-            found.append({**said, **output})
+            joined = {"text": " ".join(texts)} if texts else {}
+            if joined and not _OUTPUT_KINDS.isdisjoint(output):
+                found.append({**joined, "turnIndex": output["turnIndex"]})
+                joined = {}
+            found.append({**joined, **output})
             texts = []
         elif "text" in output:
             texts.append(str(output["text"]))
@@ -160,20 +167,76 @@ def whole_turns(outputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def event_words(event: str) -> str:
-    """How an event of the client's is told to code and model."""
+    """Return the words by which code and model are told of a client's event."""
     return SESSION_START if event.strip().lower() in _START_EVENTS else f"<event>{event[:200]}</event>"
 
 
 def tool_answers(answers: Sequence[Any]) -> dict[str, Any]:
-    """Answers of a client to tool calls of ours, as a content. Raises `InputRefused`."""
+    """Return a client's answers to calls of its functions as a content. Raises `InputRefused`."""
     return {"role": "user", "parts": [_response(each) for each in answers]}
 
 
 def _response(given: Any) -> dict[str, Any]:
-    """The answer of a client to a tool call of ours."""
     if not isinstance(given, Mapping):
-        raise InputRefused("a tool response is an object")
+        raise InputRefused("a tool response should be an object with 'id', 'displayName' and 'response'")
     name = str(given.get("displayName") or given.get("tool") or "").rsplit("/", 1)[-1]
     return {
         "function_response": {"id": str(given.get("id") or ""), "name": name, "response": given.get("response") or {}}
+    }
+
+
+class TurnOutputs:
+    """The outputs of one turn. `last_output` is called once, after everything else of the turn."""
+
+    def __init__(self, agent: CxAgent, index: int) -> None:
+        self._agent = agent
+        self._agent.spans().begin()
+        self.index = {"turnIndex": index}
+        self._messages: list[dict[str, Any]] = []
+
+    def text_output(self, text: str) -> dict[str, Any]:
+        """Note a spoken text and return its output."""
+        self._messages.append({"role": "agent", "chunks": [{"text": text}]})
+        return {"text": text, **self.index}
+
+    def note(self, ended: FunctionEnded | ModelAnswered) -> None:
+        """Note a tool call or a request to the model for `diagnosticInfo`."""
+        spans = self._agent.spans()
+        if isinstance(ended, FunctionEnded):
+            self._messages.append(_tool_message(ended))
+            spans.add_ended("tool", ended.duration_ms / 1000, {"name": ended.name, "error": ended.error})
+        else:
+            spans.add_ended("model", ended.finished - ended.requested, _model_attributes(ended))
+
+    def payload_outputs(self) -> Iterator[dict[str, Any]]:
+        """Yield the outputs of payloads that have come since the last time, each once."""
+        for payload in self._agent.take_payloads():
+            yield {"payload": payload, **self.index}
+
+    def last_output(self) -> dict[str, Any]:
+        """Return the output that completes the turn, with its messages and spans."""
+        diagnosis = {"messages": self._messages, "rootSpan": self._agent.spans().root_span(self.index)}
+        return {**self.index, "turnCompleted": True, "diagnosticInfo": diagnosis}
+
+
+def _model_attributes(answered: ModelAnswered) -> dict[str, Any]:
+    first = None if answered.first_token is None else round(answered.first_token - answered.requested, 6)
+    return {
+        "inputTokens": answered.input_tokens,
+        "outputTokens": answered.output_tokens,
+        "firstTokenSeconds": first,
+        "error": answered.error,
+    }
+
+
+def _tool_message(ended: FunctionEnded) -> dict[str, Any]:
+    identifier = {"id": str(ended.number), "displayName": ended.name}
+    result = ended.result if ended.error is None else {"error": ended.error}
+    response = result if isinstance(result, dict) else {"result": result}
+    return {
+        "role": "agent",
+        "chunks": [
+            {"toolCall": {**identifier, "args": dict(ended.arguments)}},
+            {"toolResponse": {**identifier, "response": response}},
+        ],
     }

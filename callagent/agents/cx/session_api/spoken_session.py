@@ -1,7 +1,8 @@
-"""A session of the Session API that is held as a call: its agent as the call drives it, its outputs for the client.
+"""A session of the Session API with audio, which is held as a call: its agent for the call, its outputs for the client.
 
-The client says when the session starts, so there is no greeting before that; it carries out the app's client
-functions; and where the agent would give the caller away, the session ends and the client is told where to.
+It differs from a telephone call in three ways. The client says when the session starts, so there is no greeting before
+that; the client carries out the app's client functions; and where the agent would transfer the caller, the session ends
+and the client is told where to.
 """
 
 from __future__ import annotations
@@ -22,62 +23,61 @@ from callagent.agents.actions import (
     Say,
 )
 from callagent.agents.cx.engine import SESSION_START
-from callagent.agents.cx.session_api.session import CxSession, tool_answers
-from callagent.agents.cx.session_api.turn_outputs import TurnOutputs
+from callagent.agents.cx.session_api.session import CxSession, TurnOutputs, tool_answers
 from callagent.agents.kernel import PromptPosition
 from callagent.agents.protocol import AgentProject, AgentRecord, CallerTurn, HandoffFailed, MetricWriter
 from callagent.call_info import NO_HEADERS, CallInfo, EndReason
 
 TOOL_ANSWERS: Final = "<context>tool responses</context>"
-"""What the caller's turn says where a client has answered tool calls."""
-UNTIL_FIRST: Final = 60.0
-"""Seconds that a client may take until it says something first."""
-Outlet = Callable[[dict[str, Any]], None]
-"""Takes an output of the session. Returns at once."""
+"""The text of the caller's turn that stands for a client's answers to tool calls."""
+MAX_START_SECONDS: Final = 60.0
+"""Seconds that a client may take before its first input."""
+PutOutput = Callable[[dict[str, Any]], None]
+"""Sends an output of the session to the client. Returns at once."""
 
 
 class SpokenSession:
-    """Implements `agents.protocol.Agent`. Whoever opened the session closes it."""
+    """The `agents.protocol.Agent` of a session with audio. The session outlives the call and is closed elsewhere."""
 
-    def __init__(self, session: CxSession, put: Outlet) -> None:
+    def __init__(self, session: CxSession, put: PutOutput) -> None:
         self._session = session
         self._agent = session.agent
         self._put = put
         self._turn: TurnOutputs | None = None
-        """The one whose last output is still owed."""
+        """The turn whose last output has not been sent yet."""
         self._answers: list[Any] = []
 
     async def start(self) -> AsyncIterator[Action]:
-        yield Listen(ListenSettings(no_input_timeout=UNTIL_FIRST))
+        yield Listen(ListenSettings(no_input_timeout=MAX_START_SECONDS))
 
     async def reply(self, turn: CallerTurn | HandoffFailed) -> AsyncIterator[Action]:
         self.close_turn()
         outputs = self._turn = self._session.begin_turn()
         async with aclosing(cast("Any", self._actions(turn))) as actions:
             async for action in actions:
-                # A turn that was interrupted has had its last output.
+                # A turn that was interrupted has had its last output: nothing may follow it.
                 if self._turn is outputs:
-                    self._tell(outputs, action)
+                    self._put_action(outputs, action)
                 yield HangUp(EndReason.HANDOFF) if isinstance(action, Handoff) else action
 
     def answer_tools(self, answers: Sequence[Any]) -> None:
-        """A client's answers, for the turn that says `TOOL_ANSWERS`. Raises `InputRefused`."""
+        """Keep a client's answers for the turn whose text is `TOOL_ANSWERS`. Raises `InputRefused`."""
         self._answers += tool_answers(answers)["parts"]
 
     def close_turn(self) -> None:
-        """All of the turn is heard, or it was interrupted: its last output, once."""
+        """Send the turn's last output, once: all of the turn has been heard, or it was interrupted."""
         turn, self._turn = self._turn, None
         if turn is not None:
-            self._put(turn.last())
+            self._put(turn.last_output())
 
     @property
     def turn_index(self) -> Mapping[str, int]:
-        """Of the turn that sound belongs to now; empty: to none."""
+        """The index of the turn that audio belongs to now; empty: it belongs to none."""
         return {} if self._turn is None else self._turn.index
 
     @property
     def end_metadata(self) -> dict[str, Any] | None:
-        """What the client is told at the end; None: the agent has not ended the session."""
+        """The metadata of `endSession`; None: the agent has not ended the session."""
         return self._agent.end_metadata() if self._session.ended else None
 
     def heard(self, text: str, *, cut: bool) -> None:
@@ -90,7 +90,7 @@ class SpokenSession:
         return await self._agent.end(reason, attempt, headers)
 
     async def close(self) -> None:
-        """The session may go on in another call, or as text."""
+        """Close nothing: the session may go on in another call, or as text."""
 
     def record(self) -> AgentRecord:
         return self._agent.record()
@@ -103,27 +103,29 @@ class SpokenSession:
             return self._agent.start()
         return self._agent.reply(turn)
 
-    def _tell(self, turn: TurnOutputs, action: Action) -> None:
+    def _put_action(self, turn: TurnOutputs, action: Action) -> None:
+        """Send the client what an action means for it."""
         match action:
             case Say(text=text):
-                self._put(turn.said(text))
+                self._put(turn.text_output(text))
             case FunctionEnded() | ModelAnswered():
                 turn.note(action)
             case Listen():
-                self._tell_rest(turn)
+                self._put_rest(turn)
             case HangUp() | Handoff():
                 self._session.ended = True
-                self._tell_rest(turn)
+                self._put_rest(turn)
 
-    def _tell_rest(self, turn: TurnOutputs) -> None:
-        for payload in turn.payloads():
+    def _put_rest(self, turn: TurnOutputs) -> None:
+        """Send the payloads and client tool calls of a turn that ends."""
+        for payload in turn.payload_outputs():
             self._put(payload)
-        if asked := self._agent.asked_of_client():
-            self._put({"toolCalls": {"toolCalls": asked}, **turn.index})
+        if client_calls := self._agent.client_tool_calls():
+            self._put({"toolCalls": {"toolCalls": client_calls}, **turn.index})
 
 
 class SpokenProject:
-    """Implements `agents.protocol.AgentProject` for one session."""
+    """The `agents.protocol.AgentProject` of one session with audio: each call gets the session's agent."""
 
     def __init__(self, project: AgentProject, agent: SpokenSession) -> None:
         self.name = project.name
@@ -145,4 +147,4 @@ class SpokenProject:
         return self._agent
 
     async def close(self) -> None:
-        """Nothing is its own."""
+        """Close nothing: project and session are closed by their owners."""

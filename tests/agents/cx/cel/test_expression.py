@@ -53,7 +53,7 @@ NAMES: dict[str, Any] = {"variables": VARIABLES, "x": 2.5}
     ],
 )
 def test_values(text: str, value: Any) -> None:
-    assert Expression(text).value(NAMES) == value
+    assert Expression(text).evaluate(NAMES) == value
 
 
 @pytest.mark.parametrize(
@@ -101,13 +101,13 @@ def test_what_cannot_be_read_is_told_without_values(text: str) -> None:
 )
 def test_what_cannot_be_worked_out_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
-        Expression(text).value(NAMES)
+        Expression(text).evaluate(NAMES)
 
 
 def test_a_pattern_that_takes_too_long_holds_nothing_up() -> None:
     expression, names = Expression("('a' + variables.name).matches('^(a+)+$')"), {"variables": {"name": "a" * 40 + "b"}}
-    assert expression.value(names) is False
-    assert processor_seconds(lambda: expression.value(names), 1.0) < 1.0
+    assert expression.evaluate(names) is False
+    assert processor_seconds(lambda: expression.evaluate(names), 1.0) < 1.0
 
 
 SIGNS = "( ) [ ] { } . , ? : ! - + * / % < > == != <= >= && || in"
@@ -125,7 +125,7 @@ def only_value_errors(text: str) -> None:
 
     def work() -> None:
         try:
-            Expression(text).value({**NAMES, **VARIABLES})
+            Expression(text).evaluate({**NAMES, **VARIABLES})
         except ValueError as error:
             assert str(error)  # noqa: PT017 - not every text is wrong
 
@@ -158,6 +158,6 @@ def test_a_chain_of_macros_ends() -> None:
 
     def work() -> None:
         with pytest.raises(ValueError, match="goes through more than 2000 items"):
-            Expression(text).value(VARIABLES)
+            Expression(text).evaluate(VARIABLES)
 
     assert processor_seconds(work, 0.5) < 0.5

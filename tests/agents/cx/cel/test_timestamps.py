@@ -19,7 +19,7 @@ durations = st.builds(Duration, st.integers(-(2**63), 2**63 - 1))
 
 
 def value_of(text: str, **names: Any) -> Any:
-    return Expression(text).value(names)
+    return Expression(text).evaluate(names)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from callagent.agents.cx import check_cx_app, check_cx_imports, cx_runtime
-from callagent.agents.cx.format.check_rules import Rule
+from callagent.agents.cx.format.check_rules import CheckRule
 from callagent.server.projects import check
 from callagent.workers import ProcessPool
 from tests.agents.cx.support import write_app
@@ -22,26 +22,26 @@ CALLBACK = "def before_model_callback(callback_context, llm_request):\n"
 
 def test_the_documentation_explains_each_rule() -> None:
     rows = re.findall(r"^\| (CX\d+) \| (.+) \|$", DOCUMENTATION.read_text(encoding="utf-8"), re.MULTILINE)
-    assert rows == [(rule.value, rule.meaning) for rule in Rule]
+    assert rows == [(rule.value, rule.meaning) for rule in CheckRule]
 
 
 @pytest.mark.parametrize(
     ("source", "rule", "line"),
     [
-        (f"def sayHello():\n    pass\n{CALLBACK}    pass\n", Rule.CAMEL_CASE, 1),
-        (f"{CALLBACK}    return {{'text': 'x'}}\n", Rule.RETURNS_DICT, 2),
-        (f"{CALLBACK}    try:\n        pass\n    except:\n        pass\n", Rule.BARE_EXCEPT, 4),
-        (f"{CALLBACK}    tools.look_up({{}})\n", Rule.CALLED_TOOL, 2),
-        ("x: Optional[str] = None\n" + CALLBACK + "    pass\n", Rule.TYPING, 1),
-        ("def before_model_callback(callback_context: Tool, llm_request):\n    pass\n", Rule.ANNOTATION, 1),
-        (f"{CALLBACK}    Part(text='x')\n", Rule.BARE_PART, 2),
-        (f"{CALLBACK}    x = (\n", Rule.NOT_PYTHON, 2),
-        ("def before_model(callback_context):\n    pass\n", Rule.NO_CALLBACK, 1),
-        ("def before_model_callback(context):\n    pass\n", Rule.CALLBACK_ARGUMENTS, 1),
-        ("import requests\n" + CALLBACK + "    pass\n", Rule.IMPORT, 1),
+        (f"def sayHello():\n    pass\n{CALLBACK}    pass\n", CheckRule.CAMEL_CASE, 1),
+        (f"{CALLBACK}    return {{'text': 'x'}}\n", CheckRule.RETURNS_DICT, 2),
+        (f"{CALLBACK}    try:\n        pass\n    except:\n        pass\n", CheckRule.BARE_EXCEPT, 4),
+        (f"{CALLBACK}    tools.look_up({{}})\n", CheckRule.CALLED_TOOL, 2),
+        ("x: Optional[str] = None\n" + CALLBACK + "    pass\n", CheckRule.TYPING, 1),
+        ("def before_model_callback(callback_context: Tool, llm_request):\n    pass\n", CheckRule.ANNOTATION, 1),
+        (f"{CALLBACK}    Part(text='x')\n", CheckRule.BARE_PART, 2),
+        (f"{CALLBACK}    x = (\n", CheckRule.NOT_PYTHON, 2),
+        ("def before_model(callback_context):\n    pass\n", CheckRule.NO_CALLBACK, 1),
+        ("def before_model_callback(context):\n    pass\n", CheckRule.CALLBACK_ARGUMENTS, 1),
+        ("import requests\n" + CALLBACK + "    pass\n", CheckRule.IMPORT, 1),
     ],
 )
-def test_callbacks(source: str, rule: Rule, line: int, tmp_path: Path) -> None:
+def test_callbacks(source: str, rule: CheckRule, line: int, tmp_path: Path) -> None:
     report = check_cx_app(write_app(tmp_path, callbacks={"before_model": source}))
     assert [(each.rule, each.line) for each in (*report.errors, *report.warnings)] == [(rule.value, line)]
 
@@ -50,17 +50,17 @@ def test_callbacks(source: str, rule: Rule, line: int, tmp_path: Path) -> None:
     ("source", "rules"),
     [
         ("def look(a: str) -> dict:\n    'Looks.'\n    return {}\n", []),
-        ("def look(a: str) -> dict:\n    return {}\n", [Rule.NO_DOCSTRING]),
-        ("def look(a) -> dict:\n    'Looks.'\n    return {}\n", [Rule.NO_HINT]),
+        ("def look(a: str) -> dict:\n    return {}\n", [CheckRule.NO_DOCSTRING]),
+        ("def look(a) -> dict:\n    'Looks.'\n    return {}\n", [CheckRule.NO_HINT]),
         (
             "def look(a: str) -> dict:\n    'Looks.'\n    def inner():\n        return 1\n    inner()\n",
-            [Rule.NO_RETURN],
+            [CheckRule.NO_RETURN],
         ),
-        ("def look(**kwargs) -> dict:\n    'Looks.'\n    return {}\n", [Rule.KEYWORDS]),
-        ("def look(a: int = 'x') -> dict:\n    'Looks.'\n    return {}\n", [Rule.DEFAULT]),
+        ("def look(**kwargs) -> dict:\n    'Looks.'\n    return {}\n", [CheckRule.KEYWORDS]),
+        ("def look(a: int = 'x') -> dict:\n    'Looks.'\n    return {}\n", [CheckRule.DEFAULT]),
     ],
 )
-def test_tools(source: str, rules: list[Rule], tmp_path: Path) -> None:
+def test_tools(source: str, rules: list[CheckRule], tmp_path: Path) -> None:
     report = check_cx_app(write_app(tmp_path, tools={"look": source}))
     assert [each.rule for each in (*report.errors, *report.warnings)] == rules
 
@@ -68,18 +68,18 @@ def test_tools(source: str, rules: list[Rule], tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("instruction", "rule", "line"),
     [
-        ("<taskflow>\nGreet.\n</taskflow>", Rule.TASKFLOW, 1),
-        ("a\n<trigger>The caller is not a customer</trigger>", Rule.NEGATIVE_TRIGGER, 2),
-        ("word " * 3001, Rule.LONG_INSTRUCTION, 1),
-        ("\n\nGo to {@AGENT: Bills}.", Rule.NO_SUCH_AGENT, 3),
-        ("Call {@TOOL: look} and {@TOOL: nothing}.", Rule.TOOL_NOT_GIVEN, 1),
-        ("Call ${TOOL:look}.", Rule.REFERENCE_SYNTAX, 1),
-        ("Go to {AGENT: Desk}.", Rule.REFERENCE_SYNTAX, 1),
-        ("{% for a in b %}", Rule.OTHER_TAG, 1),
-        ("{% if a %}", Rule.CONDITION, 1),
+        ("<taskflow>\nGreet.\n</taskflow>", CheckRule.TASKFLOW, 1),
+        ("a\n<trigger>The caller is not a customer</trigger>", CheckRule.NEGATIVE_TRIGGER, 2),
+        ("word " * 3001, CheckRule.LONG_INSTRUCTION, 1),
+        ("\n\nGo to {@AGENT: Bills}.", CheckRule.NO_SUCH_AGENT, 3),
+        ("Call {@TOOL: look} and {@TOOL: nothing}.", CheckRule.TOOL_NOT_GIVEN, 1),
+        ("Call ${TOOL:look}.", CheckRule.REFERENCE_SYNTAX, 1),
+        ("Go to {AGENT: Desk}.", CheckRule.REFERENCE_SYNTAX, 1),
+        ("{% for a in b %}", CheckRule.OTHER_TAG, 1),
+        ("{% if a %}", CheckRule.CONDITION, 1),
     ],
 )
-def test_instructions(instruction: str, rule: Rule, line: int, tmp_path: Path) -> None:
+def test_instructions(instruction: str, rule: CheckRule, line: int, tmp_path: Path) -> None:
     tools = {"look": "def look(a: str) -> dict:\n    'Looks.'\n    return {}\n"}
     report = check_cx_app(write_app(tmp_path, tools=tools, instruction=instruction))
     found = [(each.rule, each.file, each.line) for each in (*report.errors, *report.warnings)]
@@ -89,7 +89,7 @@ def test_instructions(instruction: str, rule: Rule, line: int, tmp_path: Path) -
 def test_a_tool_that_an_instruction_forgets_is_told_of_where_it_is_listed(tmp_path: Path) -> None:
     tools = {name: f"def {name}(a: str) -> dict:\n    'Does.'\n    return {{}}\n" for name in ("look", "find")}
     (warning,) = check_cx_app(write_app(tmp_path, tools=tools, instruction="Call {@TOOL: look}.")).warnings
-    assert (warning.rule, warning.file) == (Rule.TOOL_NOT_NAMED, "agents/desk/desk.json")
+    assert (warning.rule, warning.file) == (CheckRule.TOOL_NOT_NAMED, "agents/desk/desk.json")
     assert "'find'" in warning.message
 
 
@@ -100,15 +100,15 @@ TOOL = "def look() -> dict:\n    'Looks.'\n    return {}\n\n\n"
 @pytest.mark.parametrize(
     ("source", "rule", "line"),
     [
-        (f"{TOOL}import sys\nsys.exit(3)\n", Rule.ENDLESS, 7),
-        (f"{TOOL}while True:\n    pass\n", Rule.ENDLESS, 6),
-        (f"{TOOL}import os\nos._exit(1)\n", Rule.ENDLESS, 1),
-        (f"{TOOL}{STUBBORN}", Rule.ENDLESS, 8),
-        (f"{TOOL}raise ValueError('no')\n", Rule.FAILS, 6),
+        (f"{TOOL}import sys\nsys.exit(3)\n", CheckRule.ENDLESS, 7),
+        (f"{TOOL}while True:\n    pass\n", CheckRule.ENDLESS, 6),
+        (f"{TOOL}import os\nos._exit(1)\n", CheckRule.ENDLESS, 1),
+        (f"{TOOL}{STUBBORN}", CheckRule.ENDLESS, 8),
+        (f"{TOOL}raise ValueError('no')\n", CheckRule.FAILS, 6),
     ],
 )
 async def test_python_that_cannot_be_run_is_an_error_with_its_place(
-    source: str, rule: Rule, line: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    source: str, rule: CheckRule, line: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("callagent.agents.cx.runtime.session.IMPORT_SECONDS", 0.5)
     pool = ProcessPool(cx_runtime(write_app(tmp_path, tools={"look": source})))
@@ -117,7 +117,7 @@ async def test_python_that_cannot_be_run_is_an_error_with_its_place(
     finally:
         await pool.close()
     assert (found.rule, found.file) == (rule, "tools/look/python_function/python_code.py")
-    assert abs(found.line - line) <= (1 if rule is Rule.ENDLESS else 0)
+    assert abs(found.line - line) <= (1 if rule is CheckRule.ENDLESS else 0)
 
 
 def test_the_command_tells_the_rule_behind_file_and_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from callagent.agents.cx.engine.conditions import choose, other_tags, problems
+from callagent.agents.cx.engine.instruction import condition_problems, other_tag_lines, select_parts
 
 TEXT = """Hello.
 {% if vip and level > 2 %}
@@ -30,20 +30,20 @@ Bye."""
     ],
 )
 def test_the_first_part_that_holds_is_shown(variables: dict[str, Any], expected: str) -> None:
-    shown = choose(TEXT, variables)
+    shown = select_parts(TEXT, variables)
     assert "\n".join(line for line in shown.splitlines() if line) == expected
 
 
 @pytest.mark.parametrize(("value", "shown"), [("yes", "A"), ("", ""), ("false", ""), (0, ""), (None, ""), ([1], "A")])
 def test_a_value_alone_is_a_condition(value: Any, shown: str) -> None:
-    assert choose("{%- if flag -%}A{%- endif -%}", {"flag": value}) == shown
+    assert select_parts("{%- if flag -%}A{%- endif -%}", {"flag": value}) == shown
 
 
 @pytest.mark.parametrize("text", ["{% if a %}x", "x{% endif %}", "{% else %}", "{% if a === b %}x{% endif %}"])
 def test_what_cannot_be_worked_out_is_told_and_left(text: str) -> None:
-    assert [line for line, _ in problems(f"\n{text}")] == [2]
-    assert choose(text, {"a": True}) == text
+    assert [line for line, _ in condition_problems(f"\n{text}")] == [2]
+    assert select_parts(text, {"a": True}) == text
 
 
 def test_other_tags_are_found() -> None:
-    assert other_tags("{% if a %}\n{% for b in c %}{% endif %}\n{% set d = 1 %}") == [2, 3]
+    assert other_tag_lines("{% if a %}\n{% for b in c %}{% endif %}\n{% set d = 1 %}") == [2, 3]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from callagent.agents.cx import check_cx_app, read_cx_app
-from callagent.agents.cx.engine.recording_path import recording_place
+from callagent.agents.cx.engine.call_settings import recording_folder
 from callagent.call_info import CallInfo
 from tests.agents.cx.support import driven, write_app
 
@@ -33,7 +33,7 @@ def test_placeholders_are_filled_in_and_lead_nowhere_else(
     app: dict[str, Any], config: dict[str, Any] | None, place: str, tmp_path: Path
 ) -> None:
     logging = {} if config is None else {"loggingSettings": {"audioRecordingConfig": config}}
-    assert recording_place(read_cx_app(write_app(tmp_path, app={**app, **logging})), INFO) == place
+    assert recording_folder(read_cx_app(write_app(tmp_path, app={**app, **logging})), INFO) == place
 
 
 async def test_the_call_is_told_before_it_is_answered(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Spans of a turn, as the Session API tells them."""
+"""TurnSpans of a turn, as the Session API tells them."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import json
 from pathlib import Path
 
 from callagent.agents.cx import CxSession
-from callagent.agents.cx.engine.turn_spans import MAX_SPANS, Spans
+from callagent.agents.cx.engine.turn_spans import MAX_SPANS, TurnSpans
 from tests.agents.cx.support import driven, write_app
 
 
 def test_parts_come_in_the_order_in_which_they_began() -> None:
     now = iter([0.0, 10.0, 11.0, 12.5, 13.0, 14.0])
-    spans = Spans(lambda: next(now))
+    spans = TurnSpans(lambda: next(now))
     spans.begin()
     with spans.measured("outer", agent="a", error=""):
-        spans.ended("inner", 0.5, {"n": 1})
-    whole = spans.whole({"turnIndex": 1})
+        spans.add_ended("inner", 0.5, {"n": 1})
+    whole = spans.root_span({"turnIndex": 1})
     assert (whole["startTime"], whole["duration"]) == ("1970-01-01T00:00:10.000000Z", "4.000000s")
     outer, inner = whole["childSpans"]
     assert (outer["name"], outer["duration"], outer["attributes"]) == ("outer", "2.000000s", {"agent": "a"})
@@ -24,12 +24,12 @@ def test_parts_come_in_the_order_in_which_they_began() -> None:
 
 
 def test_a_turn_has_so_many_and_the_next_begins_anew() -> None:
-    spans = Spans()
+    spans = TurnSpans()
     for number in range(MAX_SPANS + 10):
-        spans.ended("part", 0.0, {"number": number})
-    assert len(spans.whole({})["childSpans"]) == MAX_SPANS
+        spans.add_ended("part", 0.0, {"number": number})
+    assert len(spans.root_span({})["childSpans"]) == MAX_SPANS
     spans.begin()
-    assert spans.whole({})["childSpans"] == []
+    assert spans.root_span({})["childSpans"] == []
 
 
 async def test_a_turn_tells_of_model_tool_and_callback(tmp_path: Path) -> None:

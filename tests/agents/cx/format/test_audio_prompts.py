@@ -13,7 +13,7 @@ import pytest
 
 from callagent.agents import Say, SetBackground
 from callagent.agents.cx import check_cx_app
-from callagent.agents.cx.engine.ambient_sound import ambience, ambience_problem
+from callagent.agents.cx.engine.call_settings import ambient_sound, ambient_sound_problem
 from callagent.agents.cx.format.audio_prompts import Recordings
 from callagent.agents.cx.format.files import AppFiles
 from callagent.audio import SAMPLE_RATE
@@ -106,16 +106,16 @@ def ambient(**config: object) -> dict[str, object]:
 
 @pytest.mark.parametrize("name", ["COFFEE_SHOP", "office_2", "room_5", "keypad", "air_conditioner", "OUTDOOR"])
 def test_prebuilt_ambient_sounds_are_ones_that_are_here(name: str) -> None:
-    sound = ambience(ambient(prebuiltAmbientSound=name))
+    sound = ambient_sound(ambient(prebuiltAmbientSound=name))
     assert sound is not None
     assert sound.name in MADE
 
 
 def test_an_own_ambient_sound_has_its_files_name_and_loudness_is_bounded() -> None:
-    assert ambience(ambient(gcsUri="gs://b/Hall.wav", volumeGainDb=6)) == SetBackground("Hall", -34.0)
-    assert ambience(ambient(gcsUri="gs://b/Hall.wav", volumeGainDb=96)) == SetBackground("Hall", -20.0)
-    assert ambience({}) is None
-    assert "no ambient sound is played" in ambience_problem(ambient(prebuiltAmbientSound="sea"))
+    assert ambient_sound(ambient(gcsUri="gs://b/Hall.wav", volumeGainDb=6)) == SetBackground("Hall", -34.0)
+    assert ambient_sound(ambient(gcsUri="gs://b/Hall.wav", volumeGainDb=96)) == SetBackground("Hall", -20.0)
+    assert ambient_sound({}) is None
+    assert "no ambient sound is played" in ambient_sound_problem(ambient(prebuiltAmbientSound="sea"))
 
 
 async def test_the_ambient_sound_begins_with_the_call(tmp_path: Path) -> None:

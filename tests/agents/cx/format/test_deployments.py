@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from callagent.agents.cx import check_cx_app, check_cx_imports, cx_runtime, is_cx_app, load_cx_app
-from callagent.agents.cx.format.deployments import draw, read_export
+from callagent.agents.cx.format.deployments import choose_version, read_export
 from callagent.errors import ProjectError
 from callagent.testing.in_process import InProcessPool
 from callagent.workers import ProcessPool
@@ -79,8 +79,8 @@ def test_who_gets_what(deployment: dict[str, Any], shares: list[tuple[str, int]]
 
 def test_a_call_always_gets_the_same_and_each_its_share(tmp_path: Path) -> None:
     served = read_export(deployed(tmp_path, appVersion=f"{APP}/versions/v1", **split(("v2", 30)))).load()
-    drawn = [draw(served, f"call-{number}").variant for number in range(2000)]
-    assert drawn == [draw(served, f"call-{number}").variant for number in range(2000)]
+    drawn = [choose_version(served, f"call-{number}").variant for number in range(2000)]
+    assert drawn == [choose_version(served, f"call-{number}").variant for number in range(2000)]
     assert 500 < drawn.count("to-v2") < 700
 
 
@@ -133,7 +133,7 @@ async def test_versions_side_by_side(pool: Any, tmp_path: Path) -> None:
         for number in range(8):
             agent = await project.open(call_info(call_id=f"call-{number}"), write_metric)
             variants.add(agent.record().variant)
-            assert (agent.record().variant == "to-v2") == ("look" in agent._tools._tools)
+            assert (agent.record().variant == "to-v2") == ("look" in agent._platform_code._tools)
             await agent.close()
     finally:
         await project.close()

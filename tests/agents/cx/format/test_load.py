@@ -1,4 +1,4 @@
-"""Exported apps: folders and zips, written back, and what is wrong with them."""
+"""AppExport apps: folders and zips, written back, and what is wrong with them."""
 
 from __future__ import annotations
 

@@ -132,5 +132,5 @@ def test_safety_is_told_by_check_with_its_line(tmp_path: Path) -> None:
         ("guardrails/money/money.json", 14),
     ]
     assert "Gemini's own models only" in warnings[0][2]
-    assert "'HARM_CATEGORY_RUDENESS' is no kind of harm" in warnings[1][2]
-    assert "'SOMETIMES' is no threshold" in warnings[2][2]
+    assert "'HARM_CATEGORY_RUDENESS' is not a harm category" in warnings[1][2]
+    assert "'SOMETIMES' is not a threshold" in warnings[2][2]

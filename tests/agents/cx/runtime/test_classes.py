@@ -7,8 +7,17 @@ import json
 import pytest
 
 from callagent.agents.cx.runtime.allowed_imports import may_import
-from callagent.agents.cx.runtime.classes import Blob, Content, Event, GenerateContentConfig, LlmResponse, Part, plain
-from callagent.agents.cx.runtime.contexts import CallbackContext, ToolContext
+from callagent.agents.cx.runtime.classes import (
+    Blob,
+    CallbackContext,
+    Content,
+    Event,
+    GenerateContentConfig,
+    LlmResponse,
+    Part,
+    ToolContext,
+    plain,
+)
 from callagent.agents.cx.runtime.http import ExternalResponse, Requests, StatusError
 
 

@@ -379,7 +379,7 @@ async def test_a_fake_answers_for_what_only_the_platform_has(tmp_path: Path) -> 
     app = write_app(tmp_path, agent={"tools": ["books"]}, more=more)
     project = load_cx_app(app, scripted(call("books", query="tea"), {"text": "Tea."}), InProcessPool(cx_runtime(app)))
     try:
-        async with project.alone({}) as agent:
+        async with project.open_for_test({}) as agent:
             driven_agent = DrivenAgent(agent, None)
             assert results(await driven_agent.says("Tea?")) == {"books": {"snippets": ["tea"]}}
     finally:
@@ -421,7 +421,7 @@ async def test_code_may_call_a_clients_function_in_a_session(tmp_path: Path) -> 
     try:
         agent = await project.open_with(call_info(), write_metric, clients=True)
         await DrivenAgent(agent, None).says("Where is it?")
-        (asked,) = agent.asked_of_client()
+        (asked,) = agent.client_tool_calls()
         assert (asked["displayName"], asked["args"]) == ("map", {"town": "Bonn"})
         await agent.close()
     finally:
