@@ -1,7 +1,7 @@
 """Whole calls at random on the virtual clock, and what must never be heard in them.
 
 Every 20 ms of the agent's voice tells which word of which utterance it is, so that what the caller heard is known from
-the wire alone, whatever the turn-taker thinks.
+the wire alone, whatever the turn manager thinks.
 """
 
 from __future__ import annotations

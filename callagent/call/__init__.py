@@ -1,4 +1,4 @@
-"""One call: a leg, a turn-taker and an agent, joined by one inbox."""
+"""One call: a leg, a turn manager and an agent, joined by one inbox."""
 
 from __future__ import annotations
 

@@ -71,10 +71,10 @@ class Recorder:
     def turn_event(self, event: TurnEvent, now: float) -> None:
         """Record an event of the turn manager."""
         match event:
-            case CallerTurnEnded(text=text, digits=digits, is_pii=hidden, record=record):
-                self.begin_turn(record, text, digits, hidden=hidden, now=now)
-            case NoInput(record=record):
-                self.begin_turn(record, "", "", hidden=False, now=now)
+            case CallerTurnEnded(text=text, digits=digits, is_pii=hidden, timings=timings):
+                self.begin_turn(timings, text, digits, hidden=hidden, now=now)
+            case NoInput(timings=timings):
+                self.begin_turn(timings, "", "", hidden=False, now=now)
             case BargedIn(heard_text=heard, at=at):
                 self._barged_in(heard, at)
             case TurnReopened():

@@ -41,7 +41,7 @@ class Sender(Protocol):
 
 
 class SessionCall:
-    """Implements `legs.session_leg.SessionLink`. Inputs go in by `take`; `watch` hears the turn-taker."""
+    """Implements `legs.session_leg.SessionLink`. Inputs go in by `take`; `watch` hears the turn manager."""
 
     def __init__(self, socket: Sender, session: CxSession, project: CxProject, config: Mapping[str, Any]) -> None:
         """Raises `InputRefused` for audio of another form than is taken."""
@@ -100,7 +100,7 @@ class SessionCall:
                 raise InputRefused(f"an input has one of {known}, of the API's form; got {sorted(given)}")
 
     def watch(self, event: TurnEvent) -> None:
-        """What the turn-taker tells the call."""
+        """What the turn manager tells the call."""
         match event:
             case PartialHeard(text=text):
                 self._recognise(text)

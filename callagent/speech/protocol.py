@@ -1,4 +1,4 @@
-"""What the turn-taker asks of a recogniser and of a voice. Audio is 16-bit little-endian mono PCM at 8 kHz."""
+"""What the turn manager asks of a recogniser and of a voice. Audio is 16-bit little-endian mono PCM at 8 kHz."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The agent's side of the floor: what it says, the fillers of its functions, and what of it was heard."""
+"""The agent's side of the floor: what it says, the fillers while the caller waits, and what of all this was heard."""
 
 from __future__ import annotations
 
@@ -15,24 +15,344 @@ from callagent.errors import ProviderError
 from callagent.log import get_logger
 from callagent.speech.protocol import SpeechChunk, Voice, VoiceSettings, WordTime
 from callagent.turns.background_audio import BackgroundAudio, render
-from callagent.turns.fillers import TURN, Effect, FillerSchedule, is_sound
+from callagent.turns.fillers import TURN_WAIT, FillerEffect, FillerSchedule, is_sound
 from callagent.turns.playout import Cue, Playout, Utterance, UtteranceKind
 
-LOOK_AHEAD = 1
-"""Utterances synthesised and waiting behind the one being said."""
+MAX_SYNTHESISED_AHEAD = 1
+"""Utterances that are synthesised while another one is being said."""
 MAX_WAITING_UTTERANCES = 200
-"""Utterances not yet synthesised; an agent that says more without listening is broken."""
+"""Utterances not synthesised yet; an agent that says more without listening is broken."""
 
 log = get_logger(__name__)
-Failed = Callable[[Utterance, str], None]
+Sounds = Callable[[str], bytes | None]
+"""Returns the sound of a name, as PCM, or None if there is none."""
+
+
+class AgentSpeechListener(Protocol):
+    """Is told, on the event loop, what the caller hears of the agent."""
+
+    def utterance_started(self, utterance: Utterance, at: float) -> None: ...
+
+    def utterance_reached(self) -> None:
+        """Another utterance is being played: the one before has ended, or a rewind went back over its start."""
+
+    def utterance_finished(self, utterance: Utterance, at: float) -> None: ...
+
+    def speech_failed(self, utterance: Utterance, detail: str) -> None: ...
+
+    def agent_fell_silent(self) -> None:
+        """Everything that was said has been heard, or could not be said. Not called for what is discarded."""
+
+
+class AgentSpeech:
+    """Joins synthesis, playout, fillers and background audio of one call."""
+
+    def __init__(
+        self, voice: Voice, voice_wait: float, listener: AgentSpeechListener, sounds: Sounds = lambda name: None
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._listener = listener
+        self._playout = Playout(self._pass_cue, _pump_clock(self._loop))
+        self._synthesizer = Synthesizer(voice, self._playout, voice_wait, self._fail, self._check_idle)
+        self.unheard: Callable[[], float] = _no_seconds
+        """Returns the seconds that the wire has taken and the caller has not heard."""
+        self._utterances = 0
+        self._heard_texts: list[str] = []
+        """What the caller has heard of this turn's utterances, without fillers."""
+        self.heard_in_turn = False
+        """Whether the caller has heard anything since the turn began, a filler even."""
+        self._started_at: dict[int, float] = {}
+        """When utterances that are being played began, by number."""
+        self._tails: dict[int, asyncio.TimerHandle] = {}
+        """Utterances that are sent to their end but, on a wire with a buffer of its own, not heard to it."""
+        self._all_heard = asyncio.Event()
+        self._all_heard.set()
+        self._sounds = sounds
+        self._background = BackgroundAudio()
+        self._thinking_sound = False
+        self._background_frames = 0
+        """How many of the frames taken last were background audio alone. Changed by the pump thread only."""
+        self._fillers = FillerSchedule()
+        self._filler_timer: asyncio.TimerHandle | None = None
+        self._filler: Utterance | None = None
+        """The filler that is being said."""
+        self._cancellable: list[Utterance] = []
+        """Utterances that cover a wait, said since the last other one."""
+
+    # saying
+
+    def say(
+        self,
+        text: str,
+        *,
+        interruptible: bool,
+        kind: UtteranceKind,
+        pcm: bytes | None = None,
+        cancellable: bool = False,
+    ) -> Utterance:
+        """Queue an utterance. Unless it only covers a wait it is the answer, and ends the fillers.
+
+        A cancellable utterance that has begun is heard until the first audio of this one is there; one that has not
+        begun is not said.
+        """
+        self._withdraw_cancellable()
+        if kind is not UtteranceKind.FILLER and not cancellable:
+            self._withdraw_filler(self._fillers.begin_answer())
+        self._utterances += 1
+        utterance = Utterance(self._utterances, text, interruptible, kind, cancellable)
+        if cancellable:
+            self._cancellable.append(utterance)
+        self._all_heard.clear()
+        self._synthesizer.say(utterance, pcm)
+        self._schedule_filler()
+        self._check_idle()
+        return utterance
+
+    def set_voice(self, voice: Voice | None, settings: VoiceSettings) -> None:
+        """Set how the next utterances sound; None keeps the voice."""
+        self._synthesizer.voice = voice or self._synthesizer.voice
+        self._synthesizer.settings = settings
+
+    def next_frame(self) -> bytes | None:
+        """Return what the wire is to send now. Called on the pump thread."""
+        words = self._playout.next_frame()
+        frame = self._background.mix(words)
+        if words is not None:
+            self._background_frames = 0
+        elif frame is not None:
+            self._background_frames += 1
+        return frame
+
+    def set_background(self, name: str, loudness: float) -> bool:
+        """Play a sound under everything, at `loudness` dB of full scale; no name: none. False: it is not known."""
+        pcm = self._sounds(name) if name else b""
+        if pcm is not None:
+            self._background.set_background(render(pcm, loudness))
+        return pcm is not None
+
+    def set_thinking_sound(self, name: str, loudness: float) -> bool:
+        """Set the sound of waits in which nothing is said; no name: none. False: it is not known."""
+        pcm = self._sounds(name) if name else b""
+        if pcm is not None:
+            self._thinking_sound = bool(pcm)
+            self._background.set_thinking(render(pcm, loudness))
+            self._schedule_filler()
+        return pcm is not None
+
+    @property
+    def underruns(self) -> int:
+        """How many gaps utterances had because the voice was too slow."""
+        return self._playout.underruns
+
+    @property
+    def remaining(self) -> float:
+        """Seconds of audio that are there and not yet played."""
+        return self._playout.remaining
+
+    @property
+    def idle(self) -> bool:
+        """Whether everything is heard or discarded."""
+        return self._synthesizer.idle and self._playout.idle
+
+    @property
+    def interruptible(self) -> bool:
+        """Whether what is being said may be interrupted, and what the wire has taken of it, or else what comes next."""
+        unheard = self._seconds_of_speech(self.unheard())
+        return all(utterance.interruptible for utterance in self._playout.current(unheard))
+
+    async def played_out(self) -> None:
+        """Wait until everything is heard or discarded."""
+        await self._all_heard.wait()
+
+    # pausing and discarding
+
+    def pause(self, dropped: float) -> None:
+        """Fall silent within a frame. `dropped`: seconds that the wire threw away unheard."""
+        self._cancel_tails()
+        self._playout.pause(self._seconds_of_speech(dropped))
+        self._schedule_filler()
+
+    def resume(self) -> None:
+        """Go on from the word that the pause has cut."""
+        self._playout.resume()
+        self._schedule_filler()
+
+    def discard(self, dropped: float) -> str:
+        """Fall silent within a frame and forget everything; return what the caller has heard in this turn."""
+        self._all_heard.set()
+        self._cancel_tails()
+        self._synthesizer.discard()
+        for heard in self._playout.discard(self._seconds_of_speech(dropped)):
+            if heard.utterance.kind is not UtteranceKind.FILLER:
+                self._heard_texts.append(heard.text)
+        self._started_at.clear()
+        return self.end_turn()
+
+    def end_turn(self) -> str:
+        """End the agent's turn: no filler starts any more. Return what the caller has heard in it, without fillers."""
+        self._fillers.discard()
+        self._filler = None
+        self._schedule_filler()
+        self.heard_in_turn = False
+        text = " ".join(text for text in self._heard_texts if text)
+        self._heard_texts.clear()
+        return text
+
+    async def close(self) -> None:
+        """Fall silent and drop every reference to the listener and the wire, because they hold this object."""
+        self.discard(0.0)
+        await self._synthesizer.close()
+        self._playout.close()
+        self._listener = _Nobody()
+        self.unheard = _no_seconds
+
+    # while the caller waits
+
+    def begin_turn(self) -> None:
+        """Begin the agent's turn: the caller waits for it from now on."""
+        self.wait_for_answer(None)
+
+    def wait_for_answer(self, control: LatencyControl | None) -> None:
+        """Say the responses of `control` while the agent works on its answer."""
+        self._fillers.begin_wait(TURN_WAIT, control, self._loop.time())
+        self._schedule_filler()
+
+    def function_started(self, number: int, latency: LatencyControl | None) -> None:
+        self._fillers.begin_wait(number, latency, self._loop.time())
+        self._schedule_filler()
+
+    def function_ended(self, number: int) -> None:
+        self._withdraw_filler(self._fillers.end_wait(number))
+
+    def end_answer(self) -> None:
+        """The agent has nothing more to say in this turn."""
+        self._withdraw_filler(self._fillers.end_answer())
+
+    def _schedule_filler(self) -> None:
+        """Set the timer of the next filler and the thinking sound, which both need silence of the agent.
+
+        Called after everything that may have changed the schedule or the silence.
+        """
+        silent = self.idle and not self._playout.paused
+        if self._thinking_sound:
+            self._background.think(silent and self._fillers.wants_thinking_sound)
+        if self._filler_timer is not None:
+            self._filler_timer.cancel()
+        due = self._fillers.deadline if silent else None
+        self._filler_timer = None if due is None else self._loop.call_at(due, self._say_filler)
+
+    def _say_filler(self) -> None:
+        if (response := self._fillers.take_due(self._loop.time())) is not None:
+            pcm = self._sound_of(response)
+            self._filler = self.say(response.text, interruptible=True, kind=UtteranceKind.FILLER, pcm=pcm)
+        self._schedule_filler()
+
+    def _sound_of(self, response: DelayResponse) -> bytes | None:
+        """Return the audio of a tag (`[Ring]`), as long as the agent says; None for words and unknown tags."""
+        pcm = self._sounds(response.text.strip(" []").lower()) if is_sound(response.text) else None
+        if pcm is None:
+            return None
+        frames = max(1, round(response.duration / FRAME_SECONDS))
+        return (pcm * (frames * FRAME_BYTES // len(pcm) + 1))[: frames * FRAME_BYTES]
+
+    def _withdraw_filler(self, effect: FillerEffect | None) -> None:
+        """Take a filler back that has not begun. One that is being said is said to its end."""
+        filler = self._filler
+        if effect is FillerEffect.WITHDRAW and filler is not None and self._synthesizer.withdraw(filler):
+            self._filler = None
+            self._fillers.filler_ended(None, self._loop.time())
+            self._synthesizer.make_room()
+        self._schedule_filler()
+        self._check_idle()
+
+    def _withdraw_cancellable(self) -> None:
+        waiting, self._cancellable = self._cancellable, []
+        for utterance in waiting:
+            if self._synthesizer.withdraw(utterance):
+                self._synthesizer.make_room()
+
+    def _seconds_of_speech(self, dropped: float) -> float:
+        """Return how much of what the wire dropped was speech; the playout knows nothing of background audio alone."""
+        return max(0.0, dropped - self._background_frames * FRAME_SECONDS)
+
+    # cues of the playout
+
+    def _pass_cue(self, cue: Cue, at: float) -> None:
+        """Hand a cue from the pump thread to the event loop."""
+        try:
+            self._loop.call_soon_threadsafe(self._on_cue, cue, at)
+        except RuntimeError:
+            # The loop is closed with the server: nobody is left to be told.
+            pass
+
+    def _on_cue(self, cue: Cue, at: float) -> None:
+        utterance = cue.utterance
+        # Between the threads the wire may have been cleared: then the cue lies ahead again, and comes a second time.
+        if not self._playout.has_passed(cue):
+            return
+        if cue.begins:
+            self._synthesizer.make_room()
+            if utterance.number in self._started_at:
+                self._listener.utterance_reached()
+            else:
+                self._started_at[utterance.number] = at
+                self.heard_in_turn = True
+                self._listener.utterance_started(utterance, at)
+            return
+        tail = self.unheard()
+        if tail > 0:
+            self._tails[utterance.number] = self._loop.call_later(tail, self._finish, utterance, at + tail)
+        else:
+            self._finish(utterance, at)
+
+    def _finish(self, utterance: Utterance, at: float) -> None:
+        """The caller has heard an utterance to its end."""
+        self._tails.pop(utterance.number, None)
+        heard_text = self._playout.release(utterance)
+        self._synthesizer.make_room()
+        started = self._started_at.pop(utterance.number, None)
+        if utterance.kind is not UtteranceKind.FILLER:
+            self._heard_texts.append(heard_text)
+        elif utterance == self._filler:
+            self._filler = None
+            self._fillers.filler_ended(started, at)
+        self._listener.utterance_finished(utterance, at)
+        if not self.idle:
+            self._listener.utterance_reached()
+        self._check_idle()
+
+    def _cancel_tails(self) -> None:
+        for timer in self._tails.values():
+            timer.cancel()
+        self._tails.clear()
+
+    def _check_idle(self) -> None:
+        """Tell the listener, once, when everything was heard."""
+        if self.idle and not self._all_heard.is_set():
+            self._all_heard.set()
+            self._fillers.agent_fell_silent(self._loop.time())
+            self._schedule_filler()
+            self._listener.agent_fell_silent()
+
+    def _fail(self, utterance: Utterance, detail: str) -> None:
+        self._listener.speech_failed(utterance, detail)
 
 
 class Synthesizer:
-    """One call's voice. It owns one task, which runs while something is to be synthesised."""
+    """Has one call's utterances synthesised in order, one at a time, and puts their frames on the playout.
+
+    It owns one task, which runs while there is something to synthesise.
+    """
 
     def __init__(
-        self, voice: Voice, playout: Playout, voice_wait: float, failed: Failed, ended: Callable[[], None]
+        self,
+        voice: Voice,
+        playout: Playout,
+        voice_wait: float,
+        failed: Callable[[Utterance, str], None],
+        ended: Callable[[], None],
     ) -> None:
+        """`failed` is called with an utterance and what went wrong, `ended` when nothing is left to synthesise."""
         self.voice = voice
         self.settings = VoiceSettings()
         self._playout = playout
@@ -40,21 +360,21 @@ class Synthesizer:
         self._failed = failed
         self._ended = ended
         self._waiting: deque[tuple[Utterance, bytes | None, Voice, VoiceSettings]] = deque()
-        """Each with the voice that it was to be said with when it was queued."""
+        """Each with the voice and settings of the time at which it was queued."""
         self._task: asyncio.Task[None] | None = None
         self._current: Utterance | None = None
-        """The one synthesised last."""
-        self._ending: set[asyncio.Task[None]] = set()
-        """Cancelled and not yet ended."""
+        """The utterance whose synthesis began last."""
+        self._cancelled: set[asyncio.Task[None]] = set()
+        """Tasks that are cancelled and have not ended yet."""
         self._room = asyncio.Event()
 
     @property
     def idle(self) -> bool:
-        """Nothing is being synthesised or waits to be."""
+        """Whether nothing is being synthesised or waits to be."""
         return self._task is None
 
     def say(self, utterance: Utterance, pcm: bytes | None = None) -> None:
-        """Queue it, as text for the voice or as a recording; it fails at once when too many wait."""
+        """Queue an utterance, as text for the voice or as a recording; it fails at once if too many wait."""
         if len(self._waiting) >= MAX_WAITING_UTTERANCES:
             self._failed(utterance, f"{MAX_WAITING_UTTERANCES} utterances are waiting")
             return
@@ -63,7 +383,7 @@ class Synthesizer:
             self._start()
 
     def withdraw(self, utterance: Utterance) -> bool:
-        """Take it back if nothing of it was played; whether that was so."""
+        """Take an utterance back if nothing of it was played; return whether that was so."""
         for entry in self._waiting:
             if entry[0] == utterance:
                 self._waiting.remove(entry)
@@ -71,7 +391,7 @@ class Synthesizer:
         return self._playout.withdraw(utterance)
 
     def make_room(self) -> None:
-        """An utterance began to be played or is over: the next one may be synthesised."""
+        """Let the next utterance be synthesised, because one has begun to be played or is over."""
         self._room.set()
 
     def discard(self) -> None:
@@ -79,30 +399,28 @@ class Synthesizer:
         self._waiting.clear()
         if self._task is not None:
             self._task.cancel()
-            self._ending.add(self._task)
-            self._task.add_done_callback(self._ending.discard)
+            self._cancelled.add(self._task)
+            self._task.add_done_callback(self._cancelled.discard)
             self._task = None
 
     async def close(self) -> None:
-        """Stop, wait until every task has ended, and drop the callbacks, whose owner holds this speaker."""
+        """Stop, wait until every task has ended, and drop the callbacks, whose owner holds this object."""
         self.discard()
-        if self._ending:
-            await asyncio.wait(self._ending)
+        if self._cancelled:
+            await asyncio.wait(self._cancelled)
         self._failed = self._ended = _ignore
-
-    # private
 
     def _start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="synthesizer")
         self._task.add_done_callback(self._on_done)
 
     def _on_done(self, task: asyncio.Task[None]) -> None:
-        """A voice that breaks its contract costs an utterance, not the call."""
         if task.cancelled():
             return
         if (error := task.exception()) is None:
             self._ended()
             return
+        # A voice that raises anything but ProviderError breaks its contract; that costs the utterance, not the call.
         log.error("voice_broke", error=repr(error), exc_info=error)
         self._task = None
         if self._current is not None:
@@ -126,7 +444,7 @@ class Synthesizer:
         self._task = None
 
     async def _wait_for_room(self) -> None:
-        while self._playout.ahead >= LOOK_AHEAD:
+        while self._playout.complete_ahead >= MAX_SYNTHESISED_AHEAD:
             self._room.clear()
             await self._room.wait()
 
@@ -155,7 +473,7 @@ class Synthesizer:
 
 
 class _Framer:
-    """Cuts an utterance's audio to frames."""
+    """Cuts an utterance's audio into frames."""
 
     def __init__(self, playout: Playout, utterance: Utterance) -> None:
         self._playout = playout
@@ -163,7 +481,7 @@ class _Framer:
         self._rest = b""
 
     def put(self, pcm: bytes, words: tuple[WordTime, ...] = ()) -> bool:
-        """False: the utterance is no longer wanted."""
+        """Put the whole frames on the playout; return False if the utterance is no longer wanted."""
         pcm = self._rest + pcm
         whole = len(pcm) - len(pcm) % FRAME_BYTES
         self._rest = pcm[whole:]
@@ -174,335 +492,33 @@ class _Framer:
         )
 
     def finish(self, pcm: bytes = b"", *, cut: bool = False) -> None:
-        """The last of it; a part of a frame is filled up with silence."""
+        """Put the last audio of the utterance; a part of a frame is filled up with silence."""
         self.put(pcm)
         if self._rest:
             self._playout.append(self._utterance, self._rest.ljust(FRAME_BYTES, b"\0"))
         self._playout.complete(self._utterance, cut=cut)
 
 
-def _ignore(*_: object) -> None:
-    """Stand in for the callbacks of a closed speaker."""
-
-
-class AgentSpeechListener(Protocol):
-    """Who is told of what the caller hears."""
-
-    def utterance_started(self, utterance: Utterance, at: float) -> None: ...
-
-    def another_is_heard(self) -> None:
-        """One was heard to its end and others follow, or one begins a second time, after a rewind over its start."""
-
-    def utterance_finished(self, utterance: Utterance, at: float) -> None: ...
-
-    def speech_failed(self, utterance: Utterance, detail: str) -> None: ...
-
-    def agent_fell_silent(self) -> None:
-        """All that was said has been heard, or could not be said. Not called for what is discarded."""
-
-
-Sounds = Callable[[str], bytes | None]
-"""A sound by its name, as PCM; None: there is none of that name."""
-
-
-class AgentSpeech:
-    """Joins playout, speaker, arbiter and bed; tells `told` on the loop."""
-
-    def __init__(
-        self, voice: Voice, voice_wait: float, told: AgentSpeechListener, sounds: Sounds = lambda name: None
-    ) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._told = told
-        self._playout = Playout(self._pass_cue, _pump_clock(self._loop))
-        self._synthesizer = Synthesizer(voice, self._playout, voice_wait, self._fail, self._check_idle)
-        self.unheard: Callable[[], float] = _nothing
-        """Seconds that the wire has taken and the caller not heard."""
-        self._count = 0
-        self._heard: list[str] = []
-        self.was_heard = False
-        """The caller heard something, a filler even, since the turn began."""
-        self._started_at: dict[int, float] = {}
-        """Of utterances that have begun and are not let go, by number."""
-        self._tails: dict[int, asyncio.TimerHandle] = {}
-        """Utterances that are sent and, on a wire with a buffer of its own, not heard to their end."""
-        self._idle = asyncio.Event()
-        self._idle.set()
-        self._sounds = sounds
-        self._bed = BackgroundAudio()
-        self._without_words = 0
-        """Frames of the bed alone that were taken last. The pump's."""
-        self._arbiter = FillerSchedule()
-        self._filler_timer: asyncio.TimerHandle | None = None
-        self._filler_said: Utterance | None = None
-        self._cancellable: list[Utterance] = []
-        """What was said to cover a wait, since something else was said."""
-
-    # saying
-
-    def say(
-        self,
-        text: str,
-        *,
-        interruptible: bool,
-        kind: UtteranceKind,
-        pcm: bytes | None = None,
-        cancellable: bool = False,
-    ) -> Utterance:
-        """Queue an utterance; unless it only covers a wait it is the answer, and ends the fillers.
-
-        A cancellable one that has begun is heard until the first sound of this one; one that has not is not said.
-        """
-        self._withdraw_cancellable()
-        if kind is not UtteranceKind.FILLER and not cancellable:
-            self._take_back(self._arbiter.speak())
-        self._count += 1
-        utterance = Utterance(self._count, text, interruptible, kind, cancellable)
-        if cancellable:
-            self._cancellable.append(utterance)
-        self._idle.clear()
-        self._synthesizer.say(utterance, pcm)
-        self._look_at_wait()
-        self._check_idle()
-        return utterance
-
-    def set_voice(self, voice: Voice | None, settings: VoiceSettings) -> None:
-        """From the next utterance on; None keeps the voice."""
-        self._synthesizer.voice = voice or self._synthesizer.voice
-        self._synthesizer.settings = settings
-
-    def next_frame(self) -> bytes | None:
-        """What the wire is to send now; called from the pump thread."""
-        words = self._playout.next_frame()
-        frame = self._bed.under(words)
-        if words is not None:
-            self._without_words = 0
-        elif frame is not None:
-            self._without_words += 1
-        return frame
-
-    def set_background(self, name: str, loudness: float) -> bool:
-        """A sound under all that is said, at so many dB of full scale; no name: none. False: it is not known."""
-        pcm = self._sounds(name) if name else b""
-        if pcm is not None:
-            self._bed.set_background(render(pcm, loudness))
-        return pcm is not None
-
-    def set_thinking_sound(self, name: str, loudness: float) -> bool:
-        """A sound for waits in which nothing is said; no name: none. False: it is not known."""
-        pcm = self._sounds(name) if name else b""
-        if pcm is not None:
-            self._bed.set_thinking(render(pcm, loudness))
-            self._look_at_wait()
-        return pcm is not None
-
-    @property
-    def underruns(self) -> int:
-        """Gaps within utterances because the voice was too slow."""
-        return self._playout.underruns
-
-    @property
-    def remaining(self) -> float:
-        """Seconds of audio that are there and not yet played."""
-        return self._playout.remaining
-
-    @property
-    def idle(self) -> bool:
-        """All is heard or discarded."""
-        return self._synthesizer.idle and self._playout.idle
-
-    @property
-    def interruptible(self) -> bool:
-        """What is being said, or comes next, may be interrupted, and so may what the wire has taken of it."""
-        unheard = self._words_among(self.unheard())
-        return all(utterance.interruptible for utterance in self._playout.within(unheard))
-
-    async def played_out(self) -> None:
-        """Wait until all is heard or discarded."""
-        await self._idle.wait()
-
-    # silence
-
-    def pause(self, dropped: float) -> None:
-        """`dropped`: seconds that the wire threw away unheard."""
-        self._cancel_tails()
-        self._playout.pause(self._words_among(dropped))
-        self._look_at_wait()
-
-    def resume(self) -> None:
-        self._playout.resume()
-        self._look_at_wait()
-
-    def discard(self, dropped: float) -> str:
-        """Fall silent and forget all; what the caller heard of this turn's words."""
-        self._idle.set()
-        self._cancel_tails()
-        self._synthesizer.discard()
-        for heard in self._playout.discard(self._words_among(dropped)):
-            if heard.utterance.kind is not UtteranceKind.FILLER:
-                self._heard.append(heard.text)
-        self._started_at.clear()
-        return self.end_turn()
-
-    def end_turn(self) -> str:
-        """No filler starts any more; the words heard since the last turn's end. Fillers are none."""
-        self._arbiter.cut()
-        self._filler_said = None
-        self._look_at_wait()
-        self.was_heard = False
-        text = " ".join(text for text in self._heard if text)
-        self._heard.clear()
-        return text
-
-    async def close(self) -> None:
-        """Fall silent and drop every reference to those who are told, because they hold this object."""
-        self.discard(0.0)
-        await self._synthesizer.close()
-        self._playout.close()
-        self._told = _Nobody()
-        self.unheard = _nothing
-
-    # while the caller waits
-
-    def turn_began(self) -> None:
-        """The caller waits for the agent from now on."""
-        self._arbiter.begin(TURN, None, self._loop.time())
-        self._look_at_wait()
-
-    def wait_for_answer(self, control: LatencyControl | None) -> None:
-        self._arbiter.begin(TURN, control, self._loop.time())
-        self._look_at_wait()
-
-    def function_started(self, number: int, latency: LatencyControl | None) -> None:
-        self._arbiter.begin(number, latency, self._loop.time())
-        self._look_at_wait()
-
-    def function_ended(self, number: int) -> None:
-        self._take_back(self._arbiter.end(number))
-
-    def no_answer(self) -> None:
-        """The agent has nothing (more) to say in this turn."""
-        self._take_back(self._arbiter.answer())
-
-    def _look_at_wait(self) -> None:
-        """Nothing is said by the way: a filler's time comes when all that was said is heard."""
-        silent = self.idle and not self._playout.paused
-        self._bed.think(silent and self._arbiter.wants_sound)
-        if self._filler_timer is not None:
-            self._filler_timer.cancel()
-        due = self._arbiter.deadline if silent else None
-        self._filler_timer = None if due is None else self._loop.call_at(due, self._say_filler)
-
-    def _say_filler(self) -> None:
-        if (response := self._arbiter.due(self._loop.time())) is not None:
-            pcm = self._sound_of(response)
-            self._filler_said = self.say(response.text, interruptible=True, kind=UtteranceKind.FILLER, pcm=pcm)
-        self._look_at_wait()
-
-    def _sound_of(self, response: DelayResponse) -> bytes | None:
-        """The audio of a tag (`[Ring]`), as long as the agent says; None: words, or a tag that is not known here."""
-        pcm = self._sounds(response.text.strip(" []").lower()) if is_sound(response.text) else None
-        if pcm is None:
-            return None
-        frames = max(1, round(response.duration / FRAME_SECONDS))
-        return (pcm * (frames * FRAME_BYTES // len(pcm) + 1))[: frames * FRAME_BYTES]
-
-    def _take_back(self, effect: Effect | None) -> None:
-        """One that is being said ends its words; one that has not begun is not said."""
-        said = self._filler_said
-        if effect is Effect.TAKE_BACK and said is not None and self._synthesizer.withdraw(said):
-            self._filler_said = None
-            self._arbiter.heard(None, self._loop.time())
-            self._synthesizer.make_room()
-        self._look_at_wait()
-        self._check_idle()
-
-    def _withdraw_cancellable(self) -> None:
-        waiting, self._cancellable = self._cancellable, []
-        for utterance in waiting:
-            if self._synthesizer.withdraw(utterance):
-                self._synthesizer.make_room()
-
-    def _words_among(self, dropped: float) -> float:
-        """How much of what the wire dropped was not the bed alone."""
-        return max(0.0, dropped - self._without_words * FRAME_SECONDS)
-
-    # cues of the playout
-
-    def _pass_cue(self, cue: Cue, at: float) -> None:
-        """On the pump thread."""
-        try:
-            self._loop.call_soon_threadsafe(self._on_cue, cue, at)
-        except RuntimeError:
-            # The loop is closed: the server is gone, nobody is left to be told.
-            pass
-
-    def _on_cue(self, cue: Cue, at: float) -> None:
-        utterance = cue.utterance
-        # The wire may have thrown away unheard what was passed a moment ago.
-        if not self._playout.passed(cue):
-            return
-        if cue.begins:
-            self._synthesizer.make_room()
-            if utterance.number in self._started_at:
-                self._told.another_is_heard()
-            else:
-                self._started_at[utterance.number] = at
-                self.was_heard = True
-                self._told.utterance_started(utterance, at)
-            return
-        tail = self.unheard()
-        if tail > 0:
-            self._tails[utterance.number] = self._loop.call_later(tail, self._finish, utterance, at + tail)
-        else:
-            self._finish(utterance, at)
-
-    def _finish(self, utterance: Utterance, at: float) -> None:
-        self._tails.pop(utterance.number, None)
-        heard = self._playout.release(utterance)
-        self._synthesizer.make_room()
-        started = self._started_at.pop(utterance.number, None)
-        if utterance.kind is not UtteranceKind.FILLER:
-            self._heard.append(heard)
-        elif utterance == self._filler_said:
-            self._filler_said = None
-            self._arbiter.heard(started, at)
-        self._told.utterance_finished(utterance, at)
-        if not self.idle:
-            self._told.another_is_heard()
-        self._check_idle()
-
-    def _cancel_tails(self) -> None:
-        for timer in self._tails.values():
-            timer.cancel()
-        self._tails.clear()
-
-    def _check_idle(self) -> None:
-        if self.idle and not self._idle.is_set():
-            self._idle.set()
-            self._arbiter.fell_silent(self._loop.time())
-            self._look_at_wait()
-            self._told.agent_fell_silent()
-
-    def _fail(self, utterance: Utterance, detail: str) -> None:
-        self._told.speech_failed(utterance, detail)
-
-
 def _pump_clock(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
-    """The loop's clock as another thread may read it: some loops only look at the time once in a round."""
+    """Return the loop's clock as another thread may read it: uvloop reads the time only once in each round."""
     return time.monotonic if abs(time.monotonic() - loop.time()) < 1.0 else loop.time
 
 
-def _nothing() -> float:
-    """Seconds that a wire without a buffer has taken and not played."""
+def _no_seconds() -> float:
+    """Stand in for a wire that has no buffer."""
     return 0.0
 
 
+def _ignore(*_: object) -> None:
+    """Stand in for the callbacks of a closed synthesizer."""
+
+
 class _Nobody:
-    """Listener of a closed voice: late callbacks end here."""
+    """Listener of closed speech, for callbacks that come late."""
 
     def utterance_started(self, utterance: Utterance, at: float) -> None: ...
 
-    def another_is_heard(self) -> None: ...
+    def utterance_reached(self) -> None: ...
 
     def utterance_finished(self, utterance: Utterance, at: float) -> None: ...
 

@@ -1,7 +1,8 @@
-"""Sound that is no words: the background track under all that is said, the thinking sound where nothing is said.
+"""Background audio: a track under all that is said, and the thinking sound for waits in which nothing is said.
 
-Frames are made ready when a sound is chosen. The pump thread only takes the next one and, under words, adds it: one
-call into C of a third of a microsecond. The loop changes what is played with one assignment.
+Frames are prepared when a sound is chosen. For each frame, the pump thread only takes the next one and, under words,
+adds it, which is one call into C. The event loop changes what is played with a single assignment, so the two threads
+need no lock.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ FULL_SCALE = 32768
 
 
 def render(pcm: bytes, loudness: float) -> Frames:
-    """A loop of frames whose root mean square is `loudness` dB of full scale; empty where there is no sound."""
+    """Return `pcm` as frames to repeat, at a root mean square of `loudness` dB of full scale; empty if it is silent."""
     pcm = pcm[: len(pcm) - len(pcm) % FRAME_BYTES]
     level = audioop.rms(pcm, 2) if pcm else 0
     if not level:
@@ -25,8 +26,8 @@ def render(pcm: bytes, loudness: float) -> Frames:
     return tuple(louder[at : at + FRAME_BYTES] for at in range(0, len(louder), FRAME_BYTES))
 
 
-class _Loop:
-    """Frames that go round. `position` is the pump's to change, `ending` the loop's."""
+class _Track:
+    """Frames that are repeated. Only the pump thread changes `position`, only the event loop `ending`."""
 
     __slots__ = ("ending", "frames", "position")
 
@@ -36,7 +37,7 @@ class _Loop:
         self.ending = False
 
     def next_frame(self) -> bytes | None:
-        """None: it has ended."""
+        """Return the next frame, faded in or out at the ends; None once it has ended."""
         position, frames = self.position, self.frames
         if position < 0:
             return None
@@ -49,34 +50,34 @@ class _Loop:
 
 
 class BackgroundAudio:
-    """One call's. `under` is for the pump thread, the rest for the event loop."""
+    """The sounds of one call. `mix` is for the pump thread, everything else for the event loop."""
 
     def __init__(self) -> None:
-        self._background: _Loop | None = None
-        self._thinking: _Loop | None = None
+        self._background: _Track | None = None
+        self._thinking: _Track | None = None
         self._thinking_frames: Frames = ()
 
     def set_background(self, frames: Frames) -> None:
-        """Played from now on, under words and between them; empty: none."""
-        self._background = _Loop(frames) if frames else None
+        """Play these frames from now on, under words and between them; empty: nothing."""
+        self._background = _Track(frames) if frames else None
 
     def set_thinking(self, frames: Frames) -> None:
-        """What `think` plays; empty: nothing."""
+        """Set what `think` plays; empty: nothing."""
         self._thinking_frames = frames
         if not frames:
             self._thinking = None
 
     def think(self, wanted: bool) -> None:
-        """Start the thinking sound, or let it fade within a frame."""
+        """Start the thinking sound, or fade it out within one frame."""
         playing = self._thinking is not None and not self._thinking.ending
         if wanted and not playing and self._thinking_frames:
-            self._thinking = _Loop(self._thinking_frames)
+            self._thinking = _Track(self._thinking_frames)
         elif not wanted and self._thinking is not None:
             self._thinking.ending = True
 
-    def under(self, frame: bytes | None) -> bytes | None:
-        """The frame to send where `frame` is what is being said; None: nothing."""
-        # Each is read once: the loop may put another in its place between two readings.
+    def mix(self, frame: bytes | None) -> bytes | None:
+        """Return the frame to send while `frame` is being said; None for nothing."""
+        # Each attribute is read once, because the event loop may replace it between two readings.
         thinking, background = self._thinking, self._background
         if frame is None and thinking is not None:
             frame = thinking.next_frame()

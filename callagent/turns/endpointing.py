@@ -1,7 +1,8 @@
-"""How long a silence ends the caller's turn: the setting, what was said so far, and a turn model's opinion.
+"""Endpointing: how long a silence has to last to end the caller's turn.
 
-A silence after "and", or after four digits of seven, is a pause, whatever else speaks for an end. Otherwise a turn
-model shortens it, where it is sure that the caller is done, or lengthens it. It alone decides nothing.
+It depends on the settings, on what was said so far, and on the turn model if there is one. After "and", or after four
+digits of seven, the silence counts as a pause, whatever the model says. Otherwise the model shortens the time if it is
+sure that the caller has finished, or else lengthens it; it never ends a turn by itself.
 """
 
 from __future__ import annotations
@@ -19,47 +20,53 @@ _UNFINISHED = frozenset(
     | {"in", "is", "it's", "like", "maybe", "my", "of", "on", "or", "our", "so", "than", "that's", "the", "then"}
     | {"to", "uh", "um", "until", "was", "well", "when", "where", "which", "who", "with", "your"}
 )
-"""English words after which something is to come."""
+"""English words that do not end a sentence."""
 _DIGITS = frozenset({"zero", "oh", "o", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"})
 _REPEATED = {"double": 2, "triple": 3}
 _EDGES = ".!?;:\"'"
 
 
 class TurnModel(Protocol):
-    """Hears whether somebody has finished. Shared by all calls."""
+    """Tells by listening whether a speaker has finished. Shared by all calls."""
 
     async def finished(self, pcm: bytes) -> float | None:
-        """The probability, 0 to 1, that who spoke last in `pcm` has finished; None: no opinion. Never raises."""
+        """Return the probability, 0 to 1, that the speaker at the end of `pcm` has finished; None: no answer.
+
+        Never raises.
+        """
 
     async def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
-class EndpointingSettings:
-    """Seconds of silence."""
+class EndpointingTimes:
+    """Seconds of silence that end a turn."""
 
     normal: float = 0.5
     finished: float = 0.35
-    """Where a turn model is sure that the caller is done."""
+    """If the turn model finds that the caller has finished."""
     unfinished: float = 1.2
-    """Where the words, or the model, say that more is to come."""
+    """If the words or the model show that more is to come."""
     threshold: float = 0.5
-    """Of the model's probability."""
+    """Probability from which on the model finds that the caller has finished."""
 
 
-def patience(settings: EndpointingSettings, text: str, digits: int, opinion: float | None) -> float:
-    """Seconds of silence that end a turn in which `text` was said; `digits`: how many are asked for, 0 where none."""
+def silence_to_wait(times: EndpointingTimes, text: str, digits: int, probability: float | None) -> float:
+    """Return the seconds of silence that end a turn in which `text` was said.
+
+    `digits`: how many the agent asked for, or 0. `probability`: the turn model's answer, if there is one yet.
+    """
     if _sounds_unfinished(text) or 0 < spoken_digits(text) < digits:
-        return max(settings.normal, settings.unfinished)
-    if opinion is None:
-        return settings.normal
-    if opinion >= settings.threshold:
-        return min(settings.normal, settings.finished)
-    return max(settings.normal, settings.unfinished)
+        return max(times.normal, times.unfinished)
+    if probability is None:
+        return times.normal
+    if probability >= times.threshold:
+        return min(times.normal, times.finished)
+    return max(times.normal, times.unfinished)
 
 
 def spoken_digits(text: str) -> int:
-    """How many digits the text ends with, in figures or English words."""
+    """Return how many digits the text ends with, written in figures or as English words ("double two" is two)."""
     count, repeated = 0, 0
     for token in re.split(r"[\s,-]+", text.lower()):
         word = token.strip(_EDGES + "()+")
@@ -82,47 +89,48 @@ def _sounds_unfinished(text: str) -> bool:
 
 
 class Endpointing:
-    """One call's: asks the turn model once in each silence, and says how long this one may last."""
+    """Asks the turn model once in each silence of a call, and tells how long the silence may last."""
 
-    def __init__(self, model: TurnModel | None, settings: EndpointingSettings, changed: Callable[[], None]) -> None:
+    def __init__(self, model: TurnModel | None, times: EndpointingTimes, changed: Callable[[], None]) -> None:
+        """`changed` is called, on the event loop, when the model has answered."""
         self._model = model
-        self._settings = settings
+        self._times = times
         self._changed = changed
-        """Called on the loop when the model has spoken."""
-        self._opinion: float | None = None
-        self._asked: asyncio.Task[None] | None = None
+        self._probability: float | None = None
+        self._request: asyncio.Task[None] | None = None
 
-    def silence_began(self, pcm: bytes) -> None:
-        """After the caller said `pcm`, the latest of it last."""
-        self.forget()
+    def begin_silence(self, pcm: bytes) -> None:
+        """Ask the model about a silence that follows `pcm`."""
+        self.end_silence()
         if self._model is not None:
-            self._asked = asyncio.get_running_loop().create_task(self._ask(self._model, pcm), name="turn model")
+            self._request = asyncio.get_running_loop().create_task(self._ask(self._model, pcm), name="turn model")
 
-    def forget(self) -> None:
-        """The silence is over."""
-        self._opinion = None
-        if self._asked is not None:
-            self._asked.cancel()
-            self._asked = None
+    def end_silence(self) -> None:
+        """Forget what the model said; its answer to an earlier silence must not reach a later one."""
+        self._probability = None
+        if self._request is not None:
+            self._request.cancel()
+            self._request = None
 
     def close(self) -> None:
-        """Forget the silence and drop the callback, whose owner holds this object."""
-        self.forget()
+        """Cancel what runs and drop the callback, whose owner holds this object."""
+        self.end_silence()
         self._changed = _ignore
 
     def seconds(self, listen: ListenSettings, text: str) -> float:
-        default = self._settings
-        settings = EndpointingSettings(
+        """Return how long the present silence has to last, after `text`, in a turn taken as `listen` says."""
+        default = self._times
+        times = EndpointingTimes(
             normal=default.normal if listen.endpointing is None else listen.endpointing,
             finished=default.finished,
             unfinished=default.unfinished if listen.unfinished is None else listen.unfinished,
             threshold=default.threshold if listen.turn_threshold is None else listen.turn_threshold,
         )
-        return patience(settings, text, listen.digits.max_digits if listen.digits else 0, self._opinion)
+        return silence_to_wait(times, text, listen.digits.max_digits if listen.digits else 0, self._probability)
 
     async def _ask(self, model: TurnModel, pcm: bytes) -> None:
-        self._opinion = await model.finished(pcm)
-        if self._opinion is not None:
+        self._probability = await model.finished(pcm)
+        if self._probability is not None:
             self._changed()
 
 

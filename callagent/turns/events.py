@@ -1,4 +1,4 @@
-"""What the turn-taker tells the call."""
+"""Events that the turn manager gives to the call."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from callagent.turns.turn_timings import TurnTimings
 
 @dataclass(frozen=True, slots=True)
 class BargedIn:
-    """The caller took the floor from the agent; what was not heard is discarded. Close the reply."""
+    """The caller has taken the floor from the agent, and what was not heard is discarded. The call closes the reply."""
 
     heard_text: str
     """What the caller heard of the reply, without fillers; the last word may be cut."""
@@ -20,23 +20,23 @@ class BargedIn:
 
 @dataclass(frozen=True, slots=True)
 class CallerTurnEnded:
-    """The caller said or keyed something and is done: the agent has the floor."""
+    """The caller has said, keyed or written something and is done: the agent has the floor."""
 
     text: str
-    """All that was said since the agent's last words; empty when there are digits."""
+    """Everything that was said since the agent's last words; empty if there are digits."""
     alternatives: tuple[str, ...]
     digits: str
     added: str
-    """What is new since the turn that was reopened; `text` when none was."""
+    """What is new since the turn was reopened; the same as `text` if it was not."""
     is_pii: bool
-    """The digits are to be kept out of log, transcript and record."""
-    record: TurnTimings
-    """Being filled until the caller's next turn ends."""
+    """Whether the digits are to be kept out of log, transcript and record."""
+    timings: TurnTimings
+    """Filled further until the caller's next turn ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class FloorYielded:
-    """The agent's turn is over and heard: the caller has the floor."""
+    """The agent's turn is over and heard to its end: the caller has the floor."""
 
     heard_text: str
     at: float
@@ -44,35 +44,35 @@ class FloorYielded:
 
 @dataclass(frozen=True, slots=True)
 class NoInput:
-    """The caller stayed silent; the agent has the floor."""
+    """The caller stayed silent: the agent has the floor."""
 
-    record: TurnTimings
+    timings: TurnTimings
 
 
 @dataclass(frozen=True, slots=True)
 class PartialHeard:
-    """The caller's turn so far, for display; it may still change."""
+    """The recogniser has transcribed more of the caller's turn; the text is for display and may still change."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class PlayoutPaused:
-    """The caller may be interrupting; the agent is silent until that is known."""
+    """The caller may be interrupting: the agent is silent until that is known."""
 
     at: float
 
 
 @dataclass(frozen=True, slots=True)
 class PlayoutResumed:
-    """It was no interruption."""
+    """It was not an interruption: the agent goes on."""
 
     at: float
 
 
 @dataclass(frozen=True, slots=True)
 class SpeechFailed:
-    """The voice did not make (all of) an utterance; it counts as said and heard as far as it went."""
+    """The voice has failed at an utterance, which counts as said as far as there is audio of it."""
 
     utterance: Utterance
     detail: str
@@ -80,17 +80,19 @@ class SpeechFailed:
 
 @dataclass(frozen=True, slots=True)
 class TurnReopened:
-    """The caller goes on though the turn had been taken as ended, and has heard nothing of a reply. Close the reply;
-    the next `CallerTurnEnded` holds the whole text."""
+    """The caller goes on with a turn that had been taken as ended, and has heard nothing of a reply.
+
+    The call closes the reply; the next `CallerTurnEnded` has the text of the whole turn.
+    """
 
     text: str
-    """What had been handed over."""
+    """The text that the call was given for it."""
     at: float
 
 
 @dataclass(frozen=True, slots=True)
 class UtteranceFinished:
-    """The caller has heard it to its end."""
+    """The caller has heard an utterance to its end."""
 
     utterance: Utterance
     at: float
@@ -98,7 +100,7 @@ class UtteranceFinished:
 
 @dataclass(frozen=True, slots=True)
 class UtteranceStarted:
-    """Its first frame was taken for the wire."""
+    """The first frame of an utterance was taken for the wire."""
 
     utterance: Utterance
     at: float

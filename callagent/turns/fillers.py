@@ -1,15 +1,16 @@
-"""What may be said, and when, while the caller waits: the one place where fillers are chosen.
+"""Fillers: what is said, and when, while the caller waits. The only place where that is decided; no I/O and no clock.
 
-               something is waited for             a filler's time, nothing else is heard
+               a wait begins                       a filler's time, and the agent is silent
         QUIET ─────────────────────────► WAITING ──────────────────────────────────────────► SAYING
-          ▲    nothing any more, answer    │ ▲ ◄──────────────── heard to its end ─────────────┤
+          ▲    no wait is left, answer     │ ▲ ◄──────────────── heard to its end ─────────────┤
           └────────────────────────────────┘ │                                                 │ answer, or
                                              └────── heard to its end ────── FINISHING ◄───────┘ wait over
 
-Functions' delay responses and the phrases for a slow model are schedules side by side; one response is said at a time,
-a function's before the turn's own where both are due, and the others keep their distance. When the answer is ready, or
-what a response was for is over, one that has begun ends its words and one that has not is taken back. The thinking
-sound is wanted only while waiting: it has no words to end, so it stops at once.
+A wait is a function that runs or a model that is slow; each has a schedule of responses. Schedules run side by side,
+but one response is said at a time, a function's before the turn's own if both are due, and responses of different waits
+keep their distance. Once the answer is ready, or the wait of a response is over, a response that is being said is said
+to its end, and one that has not begun is withdrawn: a filler never delays or cuts the answer. The thinking sound, which
+has no words to end, is wanted only in WAITING and stops at once.
 """
 
 from __future__ import annotations
@@ -19,67 +20,72 @@ from enum import Enum, auto
 
 from callagent.agents import DelayResponse, LatencyControl
 
-DISTANCE = 1.0
+MIN_DISTANCE = 1.0
 """Seconds of silence at least between the responses of two waits."""
-TURN = 0
-"""Number of the agent's turn as a wait of its own. Its responses are the server's words of patience: they are said
-after silence only, and not where a response of another wait comes in time."""
+TURN_WAIT = 0
+"""Number of the agent's whole turn as a wait. Its responses are the server's own fillers: they are said only after
+silence, and not if a response of another wait is due in time."""
 IN_TIME = 2.5
-"""Seconds of silence before which the other response has to come."""
+"""Seconds of silence within which that other response has to come."""
 
 _AUDIO_TAGS = re.compile(r"\s*(\[[^\]]*\]\s*)+")
 
 
 class WaitState(Enum):
     QUIET = "quiet"
-    """Nothing is waited for, or the answer is there."""
+    """Nothing is waited for, or the answer has begun."""
     WAITING = "waiting"
     SAYING = "saying"
-    """A response is being said, or made by the voice."""
+    """A response is being synthesised or said."""
     FINISHING = "finishing"
-    """The same, and what it was for is over."""
+    """The same, but its wait is over."""
 
 
-class Input(Enum):
+class FillerInput(Enum):
+    """What happens to the fillers."""
+
     BEGUN = auto()
-    """A function, or a request to the model, began."""
+    """A wait began."""
     DUE = auto()
+    """The time of a response has come."""
     HEARD = auto()
-    """The response was heard to its end, could not be said, or was taken back."""
+    """The response was heard to its end, could not be said, or was withdrawn."""
     ENOUGH = auto()
-    """What the response was said for is over."""
+    """The wait of the response that is being said is over."""
     NOTHING_LEFT = auto()
-    """Nothing is waited for any more."""
+    """No wait is left."""
     CUT = auto()
-    """All that was to be said is discarded."""
+    """All speech of the agent is discarded."""
 
 
-class Effect(Enum):
+class FillerEffect(Enum):
+    """What is to be done after a transition."""
+
     SAY = auto()
-    TAKE_BACK = auto()
-    """The response is not to be said if nothing of it was heard yet."""
+    WITHDRAW = auto()
+    """Do not say the response, unless some of it was heard."""
 
 
 _State = WaitState
-TRANSITIONS: dict[tuple[WaitState, Input], tuple[WaitState, Effect | None]] = {
-    (_State.QUIET, Input.BEGUN): (_State.WAITING, None),
-    (_State.WAITING, Input.DUE): (_State.SAYING, Effect.SAY),
-    (_State.WAITING, Input.NOTHING_LEFT): (_State.QUIET, None),
-    (_State.WAITING, Input.CUT): (_State.QUIET, None),
-    (_State.SAYING, Input.HEARD): (_State.WAITING, None),
-    (_State.SAYING, Input.ENOUGH): (_State.FINISHING, Effect.TAKE_BACK),
-    (_State.SAYING, Input.CUT): (_State.QUIET, None),
-    (_State.FINISHING, Input.HEARD): (_State.WAITING, None),
-    (_State.FINISHING, Input.CUT): (_State.QUIET, None),
+TRANSITIONS: dict[tuple[WaitState, FillerInput], tuple[WaitState, FillerEffect | None]] = {
+    (_State.QUIET, FillerInput.BEGUN): (_State.WAITING, None),
+    (_State.WAITING, FillerInput.DUE): (_State.SAYING, FillerEffect.SAY),
+    (_State.WAITING, FillerInput.NOTHING_LEFT): (_State.QUIET, None),
+    (_State.WAITING, FillerInput.CUT): (_State.QUIET, None),
+    (_State.SAYING, FillerInput.HEARD): (_State.WAITING, None),
+    (_State.SAYING, FillerInput.ENOUGH): (_State.FINISHING, FillerEffect.WITHDRAW),
+    (_State.SAYING, FillerInput.CUT): (_State.QUIET, None),
+    (_State.FINISHING, FillerInput.HEARD): (_State.WAITING, None),
+    (_State.FINISHING, FillerInput.CUT): (_State.QUIET, None),
 }
-"""What is not in the table changes nothing."""
+"""An input that is not in the table changes nothing in that state."""
 
 
 class _Schedule:
-    """The responses of one wait (`@func_latency_control`): each is said once, in order.
+    """The responses of one wait (`@func_latency_control`). Each is said once, in order.
 
-    The first starts `delay_before_start` after the wait did, each further one `silence_after_each` after the one before
-    it has ended.
+    The first starts `delay_before_start` seconds after the wait did, each further one `silence_after_each` seconds
+    after the one before it has ended.
     """
 
     def __init__(self, control: LatencyControl, started: float) -> None:
@@ -88,122 +94,127 @@ class _Schedule:
         self.waiting = list(control.responses)
         self.due = started + control.delay_before_start
 
-    def after(self, said: DelayResponse, started: float | None, now: float) -> None:
-        """`said` is over; a sound effect counts at least as long as the agent says that it is."""
-        if started is not None and is_sound(said.text):
-            now = max(now, started + said.duration)
+    def response_ended(self, response: DelayResponse, started: float | None, now: float) -> None:
+        """Set the time of the next response. A sound effect lasts at least as long as the agent says that it does."""
+        if started is not None and is_sound(response.text):
+            now = max(now, started + response.duration)
         self.due = now + self._silence
 
     def put_off(self, now: float) -> None:
-        """Something else was heard until now: the silence counts anew."""
+        """Count the delay anew, because something else was heard until now."""
         self.due = max(self.due, now + self._delay)
 
 
 class FillerSchedule:
-    """One call's. No clock, no I/O; ask `due` at `deadline` when nothing is being said."""
+    """The fillers of one call. Ask `take_due` at `deadline` if the agent is silent then."""
 
     def __init__(self) -> None:
         self.state = WaitState.QUIET
         self._schedules: dict[int, _Schedule] = {}
-        """Of what is waited for, by number."""
-        self._said: tuple[int, DelayResponse] | None = None
+        """The waits that are going on, by number."""
+        self._current: tuple[int, DelayResponse] | None = None
+        """The response that is being said, with the number of its wait."""
         self._silent_since = 0.0
 
-    def begin(self, number: int, control: LatencyControl | None, now: float) -> None:
-        """A wait began. Functions count up from 1, requests to the model down from -1."""
+    def begin_wait(self, number: int, control: LatencyControl | None, now: float) -> None:
+        """Begin a wait. Numbers of functions count up from 1, those of requests to a model down from -1."""
         self._schedules[number] = _Schedule(control or LatencyControl(0.0, 0.0, ()), now)
-        if number == TURN:
+        if number == TURN_WAIT:
             self._silent_since = now
-        self._input(Input.BEGUN)
+        self._apply(FillerInput.BEGUN)
 
-    def end(self, number: int) -> Effect | None:
-        """It is over: none of its responses starts any more."""
+    def end_wait(self, number: int) -> FillerEffect | None:
+        """End a wait: none of its responses starts any more."""
         self._schedules.pop(number, None)
-        effect = self._input(Input.ENOUGH) if self._said is not None and self._said[0] == number else None
-        self._look_whether_over()
+        current = self._current is not None and self._current[0] == number
+        effect = self._apply(FillerInput.ENOUGH) if current else None
+        self._check_waits()
         return effect
 
-    def answer(self) -> Effect | None:
+    def begin_answer(self) -> FillerEffect | None:
+        """The answer has begun: until the next wait only responses of the turn itself may start."""
+        turn = self._schedules.get(TURN_WAIT)
+        effect = self.end_answer()
+        if turn is not None and turn.waiting:
+            self._schedules[TURN_WAIT] = turn
+            self._apply(FillerInput.BEGUN)
+        return effect
+
+    def end_answer(self) -> FillerEffect | None:
         """The answer is complete: nothing starts before the next wait."""
         self._schedules.clear()
-        effect = self._input(Input.ENOUGH)
-        self._look_whether_over()
+        effect = self._apply(FillerInput.ENOUGH)
+        self._check_waits()
         return effect
 
-    def speak(self) -> Effect | None:
-        """Words of the answer are there: until the next wait, only responses of the turn itself may start."""
-        turn = self._schedules.get(TURN)
-        effect = self.answer()
-        if turn is not None and turn.waiting:
-            self._schedules[TURN] = turn
-            self._input(Input.BEGUN)
-        return effect
-
-    def fell_silent(self, now: float) -> None:
-        """All that was said is heard."""
+    def agent_fell_silent(self, now: float) -> None:
+        """Everything that was said has been heard: the silence of the turn's own fillers counts from now."""
         self._silent_since = now
-        if TURN in self._schedules:
-            self._schedules[TURN].put_off(now)
+        if TURN_WAIT in self._schedules:
+            self._schedules[TURN_WAIT].put_off(now)
 
-    def cut(self) -> None:
+    def discard(self) -> None:
+        """Forget all waits, because the agent's speech is discarded or its turn is over."""
         self._schedules.clear()
-        self._said = None
-        self._input(Input.CUT)
+        self._current = None
+        self._apply(FillerInput.CUT)
 
     @property
     def deadline(self) -> float | None:
-        """When the next response may start; None while one is said and when none is left."""
+        """When the next response may start; None while one is being said, and if none is left."""
         if self.state is not WaitState.WAITING:
             return None
         return min((schedule.due for schedule in self._candidates().values()), default=None)
 
-    def _candidates(self) -> dict[int, _Schedule]:
-        """Those that have a response to say, without the turn's own where another one comes in time."""
-        waiting = {number: schedule for number, schedule in self._schedules.items() if schedule.waiting}
-        others = [schedule.due for number, schedule in waiting.items() if number != TURN]
-        if others and min(others) <= self._silent_since + IN_TIME:
-            waiting.pop(TURN, None)
-        return waiting
-
-    def due(self, now: float) -> DelayResponse | None:
-        """The response to say now. Tell with `heard` when it has been heard."""
+    def take_due(self, now: float) -> DelayResponse | None:
+        """Return the response to say now. `filler_ended` has to be called once it was heard."""
         deadline = self.deadline
-        if deadline is None or now < deadline or self._input(Input.DUE) is not Effect.SAY:
+        if deadline is None or now < deadline or self._apply(FillerInput.DUE) is not FillerEffect.SAY:
             return None
-        due = [(number <= 0, one.due, number) for number, one in self._candidates().items()]
+        # The turn and requests to a model have numbers up to 0: functions come first, then whatever was due earliest.
+        due = [(number <= 0, schedule.due, number) for number, schedule in self._candidates().items()]
         number = min(entry for entry in due if entry[1] <= now)[2]
         response = self._schedules[number].waiting.pop(0)
-        self._said = (number, response)
+        self._current = (number, response)
         return response
 
-    def heard(self, started: float | None, now: float) -> None:
-        """The response said last was heard to its end; `started` None: nothing of it was."""
-        if self._said is None:
+    def filler_ended(self, started: float | None, now: float) -> None:
+        """The latest response was heard to its end; `started` is None if nothing of it was heard."""
+        if self._current is None:
             return
-        (number, response), self._said = self._said, None
+        (number, response), self._current = self._current, None
         for other, schedule in self._schedules.items():
-            if other in (number, TURN):
-                schedule.after(response, started, now)
+            if other in (number, TURN_WAIT):
+                schedule.response_ended(response, started, now)
             else:
-                schedule.due = max(schedule.due, now + DISTANCE)
-        self._input(Input.HEARD)
-        self._look_whether_over()
+                schedule.due = max(schedule.due, now + MIN_DISTANCE)
+        self._apply(FillerInput.HEARD)
+        self._check_waits()
 
     @property
-    def wants_sound(self) -> bool:
-        """The thinking sound may be heard."""
+    def wants_thinking_sound(self) -> bool:
         return self.state is WaitState.WAITING
 
-    def _look_whether_over(self) -> None:
-        if not self._schedules:
-            self._input(Input.NOTHING_LEFT)
+    # private
 
-    def _input(self, given: Input) -> Effect | None:
-        """The one place where the state changes."""
+    def _candidates(self) -> dict[int, _Schedule]:
+        """Return schedules with a response left, without the turn's own if one of the others is due in time."""
+        waiting = {number: schedule for number, schedule in self._schedules.items() if schedule.waiting}
+        others = [schedule.due for number, schedule in waiting.items() if number != TURN_WAIT]
+        if others and min(others) <= self._silent_since + IN_TIME:
+            waiting.pop(TURN_WAIT, None)
+        return waiting
+
+    def _check_waits(self) -> None:
+        if not self._schedules:
+            self._apply(FillerInput.NOTHING_LEFT)
+
+    def _apply(self, given: FillerInput) -> FillerEffect | None:
+        """Change the state, which nothing else does, and return what is to be done."""
         self.state, effect = TRANSITIONS.get((self.state, given), (self.state, None))
         return effect
 
 
 def is_sound(text: str) -> bool:
-    """It is an audio tag (`[Ring]`), or several, and no words."""
+    """Return whether a response is one or more audio tags (`[Ring]`) without words."""
     return _AUDIO_TAGS.fullmatch(text) is not None

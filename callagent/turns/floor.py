@@ -1,4 +1,4 @@
-"""Who may speak now.
+"""Who may speak now: a state machine without I/O and clock.
 
                 speech              silence           endpointing passed         final transcript
      LISTENING ────────► HEARING ────────────► PAUSED ◄─────────────────► ENDING ────────────────► THINKING
@@ -10,9 +10,12 @@
                         CUTTING_IN ◄───────────────────────────────────────────────────────────────────┤
                             └── silence ──► HALTED ── no words: the playout goes on ───────────────────►┘
 
-While the agent has the floor, speech is kept and transcribed but changes nothing until it is sure (`BARGE`) or has
-words (`WORDS`); the caller of this machine does not feed those two while an uninterruptible utterance is played.
-Every state has at most one deadline; THINKING and SPEAKING have none, they end with the agent's own.
+Barge-in takes two steps. While the agent has the floor, the caller's speech is transcribed but changes nothing until
+it is sure (`BARGE`), which only pauses the playout; words (`WORDS`) take the floor. Noise therefore costs a pause,
+never the rest of the reply. `floor_control.py` does not give these two inputs while an uninterruptible utterance is
+played.
+
+Every state has at most one deadline. THINKING and SPEAKING have none: they end when the agent's reply does.
 """
 
 from __future__ import annotations
@@ -20,147 +23,165 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from callagent.agents import ListenSettings
+from callagent.turns.settings import TurnSettings
+
+DEFAULT_INTER_DIGIT = 2.0
+"""Seconds between two digits where the agent gives 0, which in its format stands for the default."""
+
 
 class FloorState(Enum):
     LISTENING = "listening"
-    """The caller may speak and does not; the no-input time runs."""
+    """The caller has the floor and is silent; the no-input timer runs."""
     HEARING = "hearing"
     """The caller speaks."""
     PAUSED = "paused"
-    """The caller fell silent; endpointing runs."""
+    """The caller has fallen silent; the endpointing timer runs."""
     ENDING = "ending"
-    """The caller is done; the final transcript is waited for."""
+    """The caller's silence was long enough; the final transcript is awaited."""
     KEYING = "keying"
-    """The caller presses keys; the time between two runs."""
+    """The caller presses keys; the inter-digit timer runs."""
     THINKING = "thinking"
-    """The agent has the floor and is not heard."""
+    """The agent has the floor and nothing of it is being played."""
     SPEAKING = "speaking"
-    """The agent is heard."""
+    """The agent has the floor and is being played."""
     CUTTING_IN = "cutting_in"
-    """Sound from the caller paused the agent; whether it is words is not known."""
+    """Speech of the caller has paused the playout; whether it has words is not known yet."""
     HALTED = "halted"
-    """The sound is over, the agent still paused; words may yet come from the recogniser."""
+    """That speech is over and the playout still paused; the recogniser may yet deliver words."""
 
 
-class Input(Enum):
+class FloorInput(Enum):
+    """What happens to the floor."""
+
     SPEECH = auto()
+    """The caller began to speak."""
     SILENCE = auto()
+    """The caller fell silent."""
     BARGE = auto()
-    """The speech is sure and the agent may be interrupted."""
+    """The speech is certain enough to pause the agent, which may be interrupted."""
     WORDS = auto()
-    """A transcript with words that count."""
+    """A transcript has words that count."""
     FINAL = auto()
-    """No transcript is owed any more, and there are words."""
+    """All transcripts are final, and there are words."""
     UNFINISHED = auto()
-    """None is owed any more, and the words show that more is to come."""
+    """All transcripts are final, and their words show that more is to come."""
     EMPTY = auto()
-    """No transcript is owed any more, and there are no words that count."""
+    """All transcripts are final, and there are no words that count."""
     KEY = auto()
+    """The caller pressed a key, and more may follow."""
     KEYED = auto()
-    """The digits are complete."""
+    """The digits, or a written message, are complete."""
     AUDIO = auto()
-    """The first frame of an utterance went out."""
+    """The first frame of an utterance has been sent."""
     LULL = auto()
-    """All audio was heard; the agent's turn is not over."""
+    """All audio has been heard, but the agent's turn is not over."""
     YIELD = auto()
-    """All audio was heard and the agent's turn is over."""
+    """All audio has been heard and the agent's turn is over."""
     DEADLINE = auto()
+    """The time of `Floor.deadline` has come."""
 
 
-class Effect(Enum):
+class FloorEffect(Enum):
+    """What `floor_control.py` has to do after a transition."""
+
     BEGIN = auto()
-    """Transcribe what comes; nothing where it is being done."""
+    """Begin an utterance of the recogniser, unless one is under way."""
     FINISH = auto()
-    """Ask for the final transcript; nothing where none is due."""
+    """Ask the recogniser for the final transcript, unless none is due."""
     GIVE_UP = auto()
-    """Wait for no final transcript: input FINAL or EMPTY by what is there."""
+    """Stop waiting for the final transcript; give FINAL or EMPTY according to the partial one."""
     PAUSE = auto()
+    """Pause the playout."""
     RESUME = auto()
+    """Resume the playout."""
     TAKE_FLOOR = auto()
-    """Discard the playout and tell the call that its reply is over."""
+    """Discard the playout and tell the call that its reply is cut."""
     YIELD = auto()
-    """Tell the call that all was heard."""
+    """Tell the call that the caller has heard everything."""
     END_TURN = auto()
+    """Give the caller's turn to the call."""
     NO_INPUT = auto()
+    """Give an empty turn to the call."""
 
 
 _State = FloorState
-Row = tuple[FloorState, tuple[Effect, ...]]
+Row = tuple[FloorState, tuple[FloorEffect, ...]]
 
-_WHEN_AGENT_HAS_THE_FLOOR: dict[Input, Row] = {
-    Input.BARGE: (_State.CUTTING_IN, (Effect.PAUSE,)),
-    Input.WORDS: (_State.PAUSED, (Effect.TAKE_FLOOR,)),
-    Input.KEY: (_State.KEYING, (Effect.TAKE_FLOOR,)),
-    Input.KEYED: (_State.THINKING, (Effect.TAKE_FLOOR, Effect.END_TURN)),
-    Input.YIELD: (_State.LISTENING, (Effect.YIELD,)),
+_WHEN_AGENT_HAS_THE_FLOOR: dict[FloorInput, Row] = {
+    FloorInput.BARGE: (_State.CUTTING_IN, (FloorEffect.PAUSE,)),
+    FloorInput.WORDS: (_State.PAUSED, (FloorEffect.TAKE_FLOOR,)),
+    FloorInput.KEY: (_State.KEYING, (FloorEffect.TAKE_FLOOR,)),
+    FloorInput.KEYED: (_State.THINKING, (FloorEffect.TAKE_FLOOR, FloorEffect.END_TURN)),
+    FloorInput.YIELD: (_State.LISTENING, (FloorEffect.YIELD,)),
 }
-_WHEN_CALLER_HAS_THE_FLOOR: dict[Input, Row] = {
-    Input.KEY: (_State.KEYING, ()),
-    Input.KEYED: (_State.THINKING, (Effect.END_TURN,)),
+_WHEN_CALLER_HAS_THE_FLOOR: dict[FloorInput, Row] = {
+    FloorInput.KEY: (_State.KEYING, ()),
+    FloorInput.KEYED: (_State.THINKING, (FloorEffect.END_TURN,)),
 }
-_ROWS: dict[FloorState, dict[Input, Row]] = {
+_ROWS: dict[FloorState, dict[FloorInput, Row]] = {
     _State.LISTENING: {
         **_WHEN_CALLER_HAS_THE_FLOOR,
-        Input.SPEECH: (_State.HEARING, (Effect.BEGIN,)),
-        Input.WORDS: (_State.PAUSED, ()),
-        Input.DEADLINE: (_State.THINKING, (Effect.NO_INPUT,)),
+        FloorInput.SPEECH: (_State.HEARING, (FloorEffect.BEGIN,)),
+        FloorInput.WORDS: (_State.PAUSED, ()),
+        FloorInput.DEADLINE: (_State.THINKING, (FloorEffect.NO_INPUT,)),
     },
     _State.HEARING: {
         **_WHEN_CALLER_HAS_THE_FLOOR,
-        Input.SILENCE: (_State.PAUSED, ()),
-        Input.DEADLINE: (_State.ENDING, (Effect.FINISH,)),
+        FloorInput.SILENCE: (_State.PAUSED, ()),
+        FloorInput.DEADLINE: (_State.ENDING, (FloorEffect.FINISH,)),
     },
     _State.PAUSED: {
         **_WHEN_CALLER_HAS_THE_FLOOR,
-        Input.SPEECH: (_State.HEARING, (Effect.BEGIN,)),
-        Input.DEADLINE: (_State.ENDING, (Effect.FINISH,)),
+        FloorInput.SPEECH: (_State.HEARING, (FloorEffect.BEGIN,)),
+        FloorInput.DEADLINE: (_State.ENDING, (FloorEffect.FINISH,)),
     },
     _State.ENDING: {
         **_WHEN_CALLER_HAS_THE_FLOOR,
-        Input.SPEECH: (_State.HEARING, (Effect.BEGIN,)),
-        Input.FINAL: (_State.THINKING, (Effect.END_TURN,)),
-        Input.UNFINISHED: (_State.PAUSED, ()),
-        Input.EMPTY: (_State.LISTENING, ()),
-        Input.DEADLINE: (_State.ENDING, (Effect.GIVE_UP,)),
+        FloorInput.SPEECH: (_State.HEARING, (FloorEffect.BEGIN,)),
+        FloorInput.FINAL: (_State.THINKING, (FloorEffect.END_TURN,)),
+        FloorInput.UNFINISHED: (_State.PAUSED, ()),
+        FloorInput.EMPTY: (_State.LISTENING, ()),
+        FloorInput.DEADLINE: (_State.ENDING, (FloorEffect.GIVE_UP,)),
     },
     _State.KEYING: {
         **_WHEN_CALLER_HAS_THE_FLOOR,
-        Input.DEADLINE: (_State.THINKING, (Effect.END_TURN,)),
+        FloorInput.DEADLINE: (_State.THINKING, (FloorEffect.END_TURN,)),
     },
     _State.THINKING: {
         **_WHEN_AGENT_HAS_THE_FLOOR,
-        Input.SPEECH: (_State.THINKING, (Effect.BEGIN,)),
-        Input.SILENCE: (_State.THINKING, (Effect.FINISH,)),
-        Input.AUDIO: (_State.SPEAKING, ()),
+        FloorInput.SPEECH: (_State.THINKING, (FloorEffect.BEGIN,)),
+        FloorInput.SILENCE: (_State.THINKING, (FloorEffect.FINISH,)),
+        FloorInput.AUDIO: (_State.SPEAKING, ()),
     },
     _State.SPEAKING: {
         **_WHEN_AGENT_HAS_THE_FLOOR,
-        Input.SPEECH: (_State.SPEAKING, (Effect.BEGIN,)),
-        Input.SILENCE: (_State.SPEAKING, (Effect.FINISH,)),
-        Input.LULL: (_State.THINKING, ()),
+        FloorInput.SPEECH: (_State.SPEAKING, (FloorEffect.BEGIN,)),
+        FloorInput.SILENCE: (_State.SPEAKING, (FloorEffect.FINISH,)),
+        FloorInput.LULL: (_State.THINKING, ()),
     },
     _State.CUTTING_IN: {
-        Input.SILENCE: (_State.HALTED, (Effect.FINISH,)),
-        Input.WORDS: (_State.HEARING, (Effect.TAKE_FLOOR,)),
-        Input.KEY: (_State.KEYING, (Effect.TAKE_FLOOR,)),
-        Input.KEYED: (_State.THINKING, (Effect.TAKE_FLOOR, Effect.END_TURN)),
-        Input.YIELD: (_State.HEARING, (Effect.YIELD,)),
-        Input.DEADLINE: (_State.SPEAKING, (Effect.RESUME,)),
+        FloorInput.SILENCE: (_State.HALTED, (FloorEffect.FINISH,)),
+        FloorInput.WORDS: (_State.HEARING, (FloorEffect.TAKE_FLOOR,)),
+        FloorInput.KEY: (_State.KEYING, (FloorEffect.TAKE_FLOOR,)),
+        FloorInput.KEYED: (_State.THINKING, (FloorEffect.TAKE_FLOOR, FloorEffect.END_TURN)),
+        FloorInput.YIELD: (_State.HEARING, (FloorEffect.YIELD,)),
+        FloorInput.DEADLINE: (_State.SPEAKING, (FloorEffect.RESUME,)),
     },
     _State.HALTED: {
-        Input.SPEECH: (_State.CUTTING_IN, (Effect.BEGIN,)),
-        Input.WORDS: (_State.PAUSED, (Effect.TAKE_FLOOR,)),
-        Input.EMPTY: (_State.SPEAKING, (Effect.RESUME,)),
-        Input.KEY: (_State.KEYING, (Effect.TAKE_FLOOR,)),
-        Input.KEYED: (_State.THINKING, (Effect.TAKE_FLOOR, Effect.END_TURN)),
-        Input.YIELD: (_State.PAUSED, (Effect.YIELD,)),
-        Input.DEADLINE: (_State.SPEAKING, (Effect.RESUME,)),
+        FloorInput.SPEECH: (_State.CUTTING_IN, (FloorEffect.BEGIN,)),
+        FloorInput.WORDS: (_State.PAUSED, (FloorEffect.TAKE_FLOOR,)),
+        FloorInput.EMPTY: (_State.SPEAKING, (FloorEffect.RESUME,)),
+        FloorInput.KEY: (_State.KEYING, (FloorEffect.TAKE_FLOOR,)),
+        FloorInput.KEYED: (_State.THINKING, (FloorEffect.TAKE_FLOOR, FloorEffect.END_TURN)),
+        FloorInput.YIELD: (_State.PAUSED, (FloorEffect.YIELD,)),
+        FloorInput.DEADLINE: (_State.SPEAKING, (FloorEffect.RESUME,)),
     },
 }
-TRANSITIONS: dict[tuple[FloorState, Input], Row] = {
+TRANSITIONS: dict[tuple[FloorState, FloorInput], Row] = {
     (state, given): row for state, rows in _ROWS.items() for given, row in rows.items()
 }
-"""What is not in the table changes nothing."""
+"""An input that is not in the table changes nothing in that state."""
 
 _WITHIN_A_TURN = frozenset({_State.HEARING, _State.PAUSED, _State.ENDING})
 AGENT_HAS_THE_FLOOR = frozenset({_State.THINKING, _State.SPEAKING, _State.CUTTING_IN, _State.HALTED})
@@ -168,7 +189,7 @@ AGENT_HAS_THE_FLOOR = frozenset({_State.THINKING, _State.SPEAKING, _State.CUTTIN
 
 @dataclass(frozen=True, slots=True)
 class FloorTimes:
-    """Seconds of each state's deadline."""
+    """How long each state may last, in seconds. `TurnSettings` says what each time means."""
 
     no_input: float
     endpointing: float
@@ -179,53 +200,80 @@ class FloorTimes:
     inter_digit: float
 
 
-class Floor:
-    """The machine. The agent has the floor at the start of a call."""
+def floor_times(settings: TurnSettings, listen: ListenSettings) -> FloorTimes:
+    """Return the times of a turn in which the agent listens as `listen` says."""
+    return FloorTimes(
+        no_input=_no_input(settings, listen),
+        endpointing=settings.endpointing if listen.endpointing is None else listen.endpointing,
+        final_wait=settings.final_wait,
+        resume_after=settings.resume_after,
+        noise_limit=settings.noise_limit,
+        longest_turn=settings.longest_turn if listen.longest_turn is None else listen.longest_turn,
+        inter_digit=(listen.digits.inter_digit_timeout if listen.digits else 0.0) or DEFAULT_INTER_DIGIT,
+    )
 
-    LEAST_WAIT = 1.0
-    """Silence still given after a noise that turned out to be no words."""
+
+def _no_input(settings: TurnSettings, listen: ListenSettings) -> float:
+    default = settings.no_input
+    if listen.digits is not None:
+        first = listen.digits.first_digit_timeout
+        default = max(default, first) if listen.speech else first
+    return default if listen.no_input_timeout is None else listen.no_input_timeout
+
+
+class Floor:
+    """The state of one call's floor. The agent has the floor at the start of a call."""
+
+    MIN_NO_INPUT = 1.0
+    """Seconds of silence at least, from when a noise turned out to have no words, until an empty turn."""
 
     def __init__(self, times: FloorTimes) -> None:
         self.state = FloorState.THINKING
         self.times = times
-        """May be replaced; it counts from the next change of state."""
+        """May be replaced; new times apply from the next change of state."""
         self.deadline: float | None = None
-        """When DEADLINE is to be input; None: never."""
+        """When to give DEADLINE; None: never."""
         self._no_input_left = times.no_input
+        """What is left of the no-input time: a noise without words stops it, but does not start it anew."""
         self._turn_started = 0.0
         self.silent_since = 0.0
-        """Of the silence in PAUSED and ENDING."""
+        """When the silence of PAUSED and ENDING began."""
 
-    def input(self, given: Input, now: float, since: float | None = None) -> tuple[Effect, ...]:
-        """Change the state; what is to be done, in order. `since`: when the input truly happened, if before `now`."""
+    def apply(self, given: FloorInput, now: float, since: float | None = None) -> tuple[FloorEffect, ...]:
+        """Change the state and return what is to be done, in this order.
+
+        `since`: when the input truly happened, where that is before `now`: voice activity is certain of an end only
+        some frames after it.
+        """
         row = TRANSITIONS.get((self.state, given))
         if row is None:
             return ()
         old, (self.state, effects) = self.state, row
-        if self.state is not old or given is Input.KEY:
+        if self.state is not old or given is FloorInput.KEY:
             self._set_deadline(old, given, now if since is None else since, now)
-        elif given is Input.DEADLINE:
+        elif given is FloorInput.DEADLINE:
             self.deadline = None
         return effects
 
-    def be_patient(self, seconds: float) -> None:
-        """The silence that ends the caller's turn, of the one that is now."""
+    def set_endpointing(self, seconds: float) -> None:
+        """Let the present silence end the caller's turn once it has lasted for `seconds`."""
         if self.state is FloorState.PAUSED:
             self.deadline = self.silent_since + seconds
 
-    def _set_deadline(self, old: FloorState, given: Input, since: float, now: float) -> None:
+    def _set_deadline(self, old: FloorState, given: FloorInput, since: float, now: float) -> None:
         if old is FloorState.LISTENING and self.deadline is not None:
             self._no_input_left = self.deadline - since
-        if given is Input.YIELD:
+        if given is FloorInput.YIELD:
             self._no_input_left = self.times.no_input
         elif old in AGENT_HAS_THE_FLOOR:
-            # Words that took the floor and then prove to be none leave both silent: the agent is to speak again soon.
+            # The words that took the floor may turn out to be none in the final transcript. Then both are silent, and
+            # the agent is to speak again soon.
             self._no_input_left = 0.0
         if self.state is FloorState.HEARING and old not in _WITHIN_A_TURN:
             self._turn_started = since
         match self.state:
             case FloorState.LISTENING:
-                self.deadline = now + max(self._no_input_left, min(self.LEAST_WAIT, self.times.no_input))
+                self.deadline = now + max(self._no_input_left, min(self.MIN_NO_INPUT, self.times.no_input))
             case FloorState.HEARING:
                 self.deadline = self._turn_started + self.times.longest_turn
             case FloorState.PAUSED:
@@ -238,6 +286,7 @@ class Floor:
             case FloorState.CUTTING_IN:
                 self.deadline = now + self.times.noise_limit
             case FloorState.HALTED:
+                # The pause is counted from the caller's last sound, not from the frame that made its end certain.
                 self.deadline = since + self.times.resume_after
             case FloorState.THINKING | FloorState.SPEAKING:
                 self.deadline = None

@@ -1,10 +1,14 @@
-"""What is being said, frame by frame.
+"""The playout: which frames of the agent's utterances are sent, and what the caller has heard of each.
 
 Two threads meet here. The pump thread calls `next_frame` every 20 ms; the event loop calls everything else. The pump
 follows one `_Tape`: a list that only the loop extends, and a position that only the pump moves, each step a single
 operation under the interpreter's lock. To pause, resume or discard, the loop puts another tape (or none) in its place
 with one assignment. A pump that was inside `next_frame` just then still delivers the frame of the old tape: at most
-20 ms of audio are counted a frame late, never lost, and nothing waits for anything.
+20 ms of audio are counted a frame late, never lost, and neither thread ever waits for the other.
+
+The tape is also the ledger of what was heard. Each utterance has a track: where its frames lie on the tape and when its
+words are spoken. A position on the tape, less what the wire had taken and dropped unheard, gives the seconds heard of
+each track, and these the words (`heard_text`).
 """
 
 from __future__ import annotations
@@ -20,15 +24,16 @@ from callagent.audio import FRAME_BYTES, FRAME_SAMPLES, FRAME_SECONDS
 from callagent.speech.protocol import WordTime
 
 CHARACTERS_PER_SECOND = 15.0
-"""Usual pace of a telephone voice, for audio whose end is not known yet."""
-STEP_BACK = 0.3
-"""Seconds to go back where the engine gives no word times."""
+"""Usual pace of a telephone voice, for audio whose length is not known yet."""
+REWIND_SECONDS = 0.3
+"""Seconds to go back in a rewind if the voice gives no word times."""
 
 
 def heard_text(text: str, words: Sequence[WordTime], heard: float, length: float | None) -> str:
-    """The part of `text` within the first `heard` seconds, whole words; `length`: of all its audio, where known.
+    """Return the part of `text` that is spoken in the first `heard` seconds of its audio, in whole words.
 
-    A word counts as heard when more than half of it was.
+    A word counts as heard if at least half of it was. `length`: seconds of the whole audio, if known. Without word
+    times the text is taken to be spoken at an even pace.
     """
     if length is not None and heard >= length:
         return text
@@ -37,7 +42,7 @@ def heard_text(text: str, words: Sequence[WordTime], heard: float, length: float
         count = sum((word.start + word.end) / 2 <= heard for word in words)
         if [word.word for word in words] == spoken[: len(words)]:
             return " ".join(spoken[:count])
-        # The engine counts words otherwise than we do ("24" spoken as two): the share of them tells the place.
+        # The voice counts words otherwise than the text ("24" is spoken as two): the share of them tells the place.
         if length is not None:
             return _share(spoken, count / len(words))
     estimate = len(text) / CHARACTERS_PER_SECOND if length is None else length
@@ -45,26 +50,26 @@ def heard_text(text: str, words: Sequence[WordTime], heard: float, length: float
 
 
 def resume_point(words: Sequence[WordTime], heard: float) -> float:
-    """Seconds from the start of the utterance from which to speak again after `heard` seconds of it."""
+    """Return the second from which to say an utterance again of which `heard` seconds were heard."""
     if not words:
-        return max(heard - STEP_BACK, 0.0)
+        return max(heard - REWIND_SECONDS, 0.0)
     return max((word.start for word in words if word.start <= heard), default=0.0)
 
 
 def _share(words: list[str], share: float) -> str:
-    """The leading words that make up `share` of the characters."""
+    """Return the leading words that make up `share` of the characters."""
     budget = share * sum(len(word) + 1 for word in words)
-    kept = []
+    leading = []
     for word in words:
         if budget < (len(word) + 1) / 2:
             break
         budget -= len(word) + 1
-        kept.append(word)
-    return " ".join(kept)
+        leading.append(word)
+    return " ".join(leading)
 
 
 FADE_SAMPLES = 40
-"""5 ms: a cut without it is a click."""
+"""Samples of a fade (5 ms). A cut without one is heard as a click."""
 
 
 class UtteranceKind(Enum):
@@ -75,95 +80,103 @@ class UtteranceKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Utterance:
+    """Words that the agent says in one go."""
+
     number: int
     """Counts the call's utterances from 1."""
     text: str
     interruptible: bool = True
     kind: UtteranceKind = UtteranceKind.SPEECH
     cancellable: bool = False
-    """It ends where the next utterance's audio begins."""
+    """Whether it ends where the next utterance's audio begins."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cue:
-    """Where an utterance begins or ends on the tape."""
+    """The place on the tape at which an utterance begins or ends."""
 
     utterance: Utterance
     begins: bool
 
 
 Notify = Callable[[Cue, float], None]
-"""Called from the pump thread with each cue that is passed and the time; must only hand it to the loop."""
+"""Called on the pump thread with each cue that it passes and the time. Must do no more than hand both to the loop."""
 
 
 @dataclass(slots=True)
 class _Track:
-    """One utterance on the tape; its frames lie side by side from `start` + 1."""
+    """One utterance on the tape. Its frames lie side by side from `start` + 1; before and after them are its cues."""
 
     utterance: Utterance
     start: int = sys.maxsize
-    """Where its first cue lies, once it has audio."""
+    """Position of its first cue; beyond every position as long as it has no audio."""
     frames: int = 0
     words: list[WordTime] = field(default_factory=list)
     complete: bool = False
     cut: bool = False
-    """Its audio is not that of the whole text."""
+    """Its audio does not say the whole text."""
     cancelled: bool = False
     """The next utterance has taken the place of what was left of it."""
 
     def seconds(self, position: int) -> float:
+        """Return how many seconds of it lie before a position."""
         return min(max(position - self.start - 1, 0), self.frames) * FRAME_SECONDS
 
     def heard(self, seconds: float) -> str:
+        """Return the words in its first `seconds`."""
         length = self.frames * FRAME_SECONDS if self.complete and not self.cut else None
         return heard_text(self.utterance.text, self.words, seconds, length)
 
 
 class _Tape:
-    """What the pump follows. Put in place whole; `position`, `starving` and `starved` are the pump's to change."""
+    """What the pump follows. It is put in place as a whole; only the pump changes `position`, `starving`, `starved`."""
 
     __slots__ = ("cues", "open", "position", "starved", "starving")
 
     def __init__(self) -> None:
         self.cues: list[bytes | Cue | None] = []
-        """None: withdrawn, or heard and let go."""
+        """Frames and cues; None: withdrawn, or heard and released."""
         self.position = 0
-        """Of the next cue. Moved by the pump alone."""
+        """Position of the next frame or cue."""
         self.open = False
         """More frames of the last utterance are to come."""
         self.starving = False
+        """The pump has come to the end of an open tape."""
         self.starved = 0
+        """How often that happened."""
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """How much of an utterance reached the caller."""
+    """How much of an utterance the caller has heard."""
 
     utterance: Utterance
     text: str
 
 
 class Playout:
-    """Utterances in order, one at a time."""
+    """Plays the utterances of one call in order, one at a time."""
 
     def __init__(self, notify: Notify, clock: Callable[[], float] = time.monotonic) -> None:
         self._notify = notify
         self._clock = clock
         self._tape = _Tape()
-        """The loop's: where frames are put."""
+        """Where the loop puts frames."""
         self._live: _Tape | None = self._tape
-        """The pump's: where frames are taken."""
+        """Where the pump takes frames: the same tape, or while paused none or a last fade-out."""
         self._tracks: dict[int, _Track] = {}
-        """Of utterances on the tape and not yet heard, by number, in order."""
+        """Utterances that are not yet heard to their end, by number, in order."""
         self._paused_at = 0
-        self._farthest = 0
-        """Where the caller's hearing had come to before a word was said again."""
+        """Position up to which the caller had heard when the playout was paused."""
+        self._farthest_heard = 0
+        """The same before the latest rewind: what is said again was heard before, whatever interrupts it now."""
         self._starved_before = 0
+        """Gaps on the tapes before this one."""
 
-    # The pump thread
+    # on the pump thread
 
     def next_frame(self) -> bytes | None:
-        """The frame to send now; None: nothing to say."""
+        """Return the frame to send now, or None if there is nothing to say."""
         tape = self._live
         if tape is None:
             return None
@@ -181,17 +194,17 @@ class Playout:
             tape.starved += 1
         return None
 
-    # The event loop: putting audio on
+    # on the event loop: adding audio
 
     def begin(self, utterance: Utterance) -> None:
-        """Its frames will follow those of the utterances before it, which are complete."""
+        """Begin an utterance, whose frames follow those of the complete utterances before it."""
         tape = self._tape
         if not self._tracks and not self.paused and tape.position >= len(tape.cues):
             self._replace(_Tape())
         self._tracks[utterance.number] = _Track(utterance)
 
     def append(self, utterance: Utterance, frame: bytes) -> bool:
-        """20 ms more of it; False when it is no longer wanted."""
+        """Add 20 ms to an utterance; return False if it is no longer wanted."""
         track = self._tracks.get(utterance.number)
         if track is None:
             return False
@@ -204,13 +217,13 @@ class Playout:
         return True
 
     def add_words(self, utterance: Utterance, words: Iterable[WordTime]) -> None:
-        """When its next words are spoken."""
+        """Add the times at which the next words of an utterance are spoken."""
         track = self._tracks.get(utterance.number)
         if track is not None:
             track.words.extend(words)
 
     def complete(self, utterance: Utterance, *, cut: bool = False) -> None:
-        """It has all its frames; `cut`: they do not say all of the text."""
+        """Mark that an utterance has all its frames; `cut`: they do not say all of its text."""
         track = self._tracks.get(utterance.number)
         if track is not None and not track.complete:
             self._place(track)
@@ -219,23 +232,28 @@ class Playout:
             self._tape.cues.append(Cue(utterance, begins=False))
 
     def withdraw(self, utterance: Utterance) -> bool:
-        """Take it off if nothing of it was played; whether that was so. Withdrawing it while the pump takes its
-        first frame lets that one frame out."""
+        """Remove an utterance if nothing of it was played; return whether that was so.
+
+        If the pump is taking its first frame just then, that one frame is still sent.
+        """
         track = self._tracks.get(utterance.number)
         if track is None or self._position > track.start:
             return False
-        self._let_go(track)
+        self._remove(track)
         return True
 
     def release(self, utterance: Utterance) -> str:
-        """The caller has heard it to its end: it cannot be rewound into any more. The words heard."""
+        """Remove an utterance that the caller has heard to its end, so that no rewind goes back into it.
+
+        Returns the words heard.
+        """
         track = self._tracks.get(utterance.number)
         if track is None:
             return ""
-        self._let_go(track)
+        self._remove(track)
         return track.heard(track.frames * FRAME_SECONDS)
 
-    # The event loop: who is heard
+    # on the event loop: what is heard
 
     @property
     def paused(self) -> bool:
@@ -243,11 +261,14 @@ class Playout:
 
     @property
     def idle(self) -> bool:
-        """Nothing is being said and nothing waits."""
+        """Whether nothing is being said and nothing waits."""
         return not self._tracks
 
-    def within(self, unheard: float) -> Iterator[Utterance]:
-        """Those being said, or else the next one: `unheard` seconds were taken and are not played yet."""
+    def current(self, unheard: float) -> Iterator[Utterance]:
+        """Yield the utterances that are being said, or else the next one.
+
+        `unheard`: seconds of them that the wire has taken and not played yet.
+        """
         position = self._position
         back = _back(self._tape.cues, position, round(unheard / FRAME_SECONDS))
         found = False
@@ -258,43 +279,44 @@ class Playout:
                 found = True
                 yield track.utterance
 
-    def passed(self, cue: Cue) -> bool:
-        """It lies behind: not so where a pause has gone back before it, and it will be told of again."""
+    def has_passed(self, cue: Cue) -> bool:
+        """Return whether a cue lies behind. It does not if a pause has gone back before it; it will be passed again."""
         track = self._tracks.get(cue.utterance.number)
         if track is None:
             return False
         return self._position > (track.start if cue.begins else track.start + 1 + track.frames)
 
     @property
-    def ahead(self) -> int:
-        """Utterances complete and not begun."""
+    def complete_ahead(self) -> int:
+        """How many utterances are complete and not begun."""
         position = self._position
         return sum(track.complete and position <= track.start for track in self._tracks.values())
 
     @property
     def remaining(self) -> float:
-        """Seconds not yet played, of what there is."""
+        """Seconds of audio that are there and not yet played."""
         position = self._position
         return sum(track.frames * FRAME_SECONDS - track.seconds(position) for track in self._tracks.values())
 
     @property
     def underruns(self) -> int:
-        """Gaps within an utterance because its audio did not come in time."""
+        """How many gaps utterances had because their audio did not come in time."""
         return self._starved_before + self._tape.starved
 
     def pause(self, unheard: float = 0.0) -> None:
-        """Fall silent within one frame; `unheard` seconds that were taken have been dropped on the wire."""
+        """Fall silent within one frame. `unheard`: seconds that were taken and that the wire has dropped."""
         if self.paused:
             return
         self._live = None
         tape = self._tape
-        # Audio dropped further on is no neighbour of what the caller heard last, and must not follow it.
+        # A fade-out continues the last frame taken. If the wire has dropped that one, the caller has not heard it, and
+        # the fade-out would follow something else.
         tail = None if unheard > 0 else self._fade_out(tape)
         self._paused_at = _back(tape.cues, tape.position, round(unheard / FRAME_SECONDS))
         self._live = tail
 
     def resume(self) -> None:
-        """Go on from the start of the word that was cut."""
+        """Go on from the start of the word that the pause has cut."""
         if not self.paused:
             return
         tape = _Tape()
@@ -302,14 +324,14 @@ class Playout:
         tape.position = target = self._resume_position()
         if target < len(tape.cues) and isinstance(first := tape.cues[target], bytes):
             tape.cues[target] = fade(first, rising=True)
-        farthest = max(self._farthest, self._paused_at)
+        farthest = max(self._farthest_heard, self._paused_at)
         self._replace(tape)
-        self._farthest = farthest
+        self._farthest_heard = farthest
 
     def discard(self, unheard: float = 0.0) -> tuple[Heard, ...]:
-        """Fall silent and forget all; what was heard of the utterances that had begun."""
+        """Fall silent and forget everything; return what was heard of the utterances that had begun."""
         self.pause(unheard)
-        position = max(self._position, self._farthest)
+        position = max(self._position, self._farthest_heard)
         heard = tuple(
             Heard(track.utterance, track.heard(track.seconds(position)))
             for track in self._tracks.values()
@@ -324,7 +346,7 @@ class Playout:
         return heard
 
     def close(self) -> None:
-        """Drop the callback of a playout that was discarded, because its owner holds this object."""
+        """Drop the callback, whose owner holds this object. Called after `discard`."""
         self._notify = _ignore
 
     # private
@@ -340,14 +362,14 @@ class Playout:
             self._tape.open = True
 
     def _cancel_before(self) -> None:
-        """An utterance has its first audio: what only covered the wait for it ends within a frame."""
+        """End what only covered the wait for an utterance, whose first audio is there now, within a frame."""
         for track in self._tracks.values():
             if track.utterance.cancellable and track.complete and not track.cancelled:
                 track.cancelled = True
                 self._skip(track)
 
     def _skip(self, track: _Track) -> None:
-        """Go on where the audio of one that is being said ends."""
+        """Go on after the audio of an utterance that is being said."""
         end = track.start + 1 + track.frames
         if self.paused:
             if track.start < self._paused_at < end:
@@ -367,9 +389,9 @@ class Playout:
     def _replace(self, tape: _Tape) -> None:
         self._starved_before += self._tape.starved
         self._tape = self._live = tape
-        self._farthest = 0
+        self._farthest_heard = 0
 
-    def _let_go(self, track: _Track) -> None:
+    def _remove(self, track: _Track) -> None:
         del self._tracks[track.utterance.number]
         cues = self._tape.cues
         last = track.start + 1 + track.frames
@@ -401,7 +423,7 @@ def _ignore(cue: Cue, at: float) -> None:
 
 
 def _back(cues: list[bytes | Cue | None], position: int, frames: int) -> int:
-    """The position `frames` frames before `position`."""
+    """Return the position `frames` frames before `position`."""
     while frames > 0 and position > 0:
         position -= 1
         frames -= isinstance(cues[position], bytes)
@@ -409,6 +431,7 @@ def _back(cues: list[bytes | Cue | None], position: int, frames: int) -> int:
 
 
 def fade(frame: bytes, *, rising: bool) -> bytes:
+    """Return a frame that begins with a fade-in, or with a fade-out and then is silent."""
     samples = array.array("h", frame)
     for index in range(FADE_SAMPLES):
         gain = index if rising else FADE_SAMPLES - index

@@ -1,4 +1,4 @@
-"""What the call holds: a leg's media on one side, the moderator of the two voices on the other."""
+"""The turn manager of a call: the interface between a leg's media, the recogniser and the call."""
 
 from __future__ import annotations
 
@@ -22,72 +22,84 @@ log = get_logger(__name__)
 
 
 class WireMedia(Protocol):
-    """What the turn-taker needs of an answered leg's audio."""
+    """What the turn manager needs of the audio of an answered leg."""
 
-    def start(self, sink: Callable[[bytes, float], None], source: Callable[[], bytes | None]) -> None: ...
+    def start(self, sink: Callable[[bytes, float], None], source: Callable[[], bytes | None]) -> None:
+        """Call `sink` with each frame of the caller and its time, and take the agent's frames from `source`."""
 
     def clear(self) -> float:
-        """Drop what was taken and is not yet played; the seconds dropped."""
+        """Drop frames that were taken and are not yet played; return how many seconds they last."""
 
     def unheard(self) -> float:
-        """Seconds taken and not yet played."""
+        """Return how many seconds were taken and are not yet played."""
 
 
 class TurnManager:
-    """One call's turn-taker. Made, used and closed on the event loop; only `next_frame` is for the pump thread."""
+    """Takes turns between the caller and the agent of one call.
+
+    Made, used and closed on the event loop. Only `next_frame` runs on the pump thread.
+    """
 
     def __init__(
         self,
-        ears: CallerInput,
+        caller_input: CallerInput,
         voice: Voice,
         emit: Callable[[TurnEvent], None],
         settings: TurnSettings = TurnSettings(),  # noqa: B008
         sounds: Sounds = lambda name: None,
     ) -> None:
-        self._recognizer = ears.recognizer
-        self._caller = CallerSpeech(ears, settings.acknowledgements)
-        self._floor_control = FloorControl(self._caller, voice, emit, settings, sounds)
-        self._agent = self._floor_control.agent
+        self._recognizer = caller_input.recognizer
+        self._caller = CallerSpeech(caller_input, settings.acknowledgements)
+        self._control = FloorControl(self._caller, voice, emit, settings, sounds)
+        self._agent = self._control.agent
 
     async def __aenter__(self) -> Self:
         """Open the recogniser's stream. Raises `ProviderError`."""
         if self._recognizer is not None:
-            self._caller.listener.open(await self._recognizer.open(self._floor_control.take_transcript))
+            self._caller.transcription.open(await self._recognizer.open(self._control.take_transcript))
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._floor_control.close()
-        self._caller.listener.close()
+        self._control.close()
+        self._caller.transcription.close()
         await self._agent.close()
 
-    # the wire
+    # the caller
 
     def start(self, media: WireMedia) -> None:
-        """Take the audio of the answered leg. Once."""
+        """Begin to use the audio of the answered leg. Called once."""
         self._agent.unheard = media.unheard
-        self._floor_control.clear_wire = media.clear
+        self._control.clear_wire = media.clear
         media.start(self.on_frame, self.next_frame)
 
     def on_frame(self, pcm: bytes, now: float) -> None:
-        """20 ms from the caller, arrived at `now`. A barge-in has silenced the playout when this returns."""
-        for edge in self._caller.feed(pcm, now):
-            self._floor_control.take_edge(edge)
-
-    def next_frame(self) -> bytes | None:
-        """The agent's next 20 ms; for the pump thread."""
-        return self._agent.next_frame()
+        """Take 20 ms from the caller that arrived at `now`. A barge-in has silenced the playout when this returns."""
+        for edge in self._caller.feed_audio(pcm, now):
+            self._control.take_edge(edge)
 
     def on_digit(self, digit: str) -> None:
-        """The caller pressed a key."""
-        self._floor_control.press(digit)
+        """Take a key press of the caller."""
+        self._control.press_key(digit)
 
     def write(self, text: str) -> None:
-        """The caller wrote: a whole turn. It interrupts the agent as words do that are spoken."""
-        self._floor_control.write(text)
+        """Take a written message of the caller as a whole turn. It interrupts the agent as spoken words do."""
+        self._control.write(text)
+
+    def set_language(self, language: str) -> None:
+        """Set the language that the caller speaks, from the next utterance on."""
+        self._caller.transcription.language = language
+
+    def stop_waiting(self) -> None:
+        """Give the call an empty turn now, if the caller has the floor and is silent, because the recogniser failed."""
+        self._control.stop_waiting()
 
     # the agent
+
+    def next_frame(self) -> bytes | None:
+        """Return the agent's next 20 ms, or None if nothing is to be sent. Called on the pump thread."""
+        return self._agent.next_frame()
 
     def say(
         self,
@@ -98,9 +110,10 @@ class TurnManager:
         pcm: bytes | None = None,
         cancellable: bool = False,
     ) -> Utterance | None:
-        """Queue words, or a recording of them (`pcm`). None: the caller has the floor, they are dropped.
+        """Queue an utterance, as text for the voice or as a recording of it (`pcm`).
 
-        `cancellable`: what is said next takes the place of what is left of it.
+        Returns None, and drops it, while the caller has the floor: it belongs to a reply that was interrupted.
+        `cancellable`: the next utterance takes the place of what is left of this one.
         """
         if not self.agent_has_the_floor:
             log.debug("words_dropped", state=self.state.value)
@@ -108,66 +121,60 @@ class TurnManager:
         return self._agent.say(text, interruptible=interruptible, kind=kind, pcm=pcm, cancellable=cancellable)
 
     def listen(self, settings: ListenSettings = ListenSettings()) -> None:  # noqa: B008
-        """The agent's turn is over: when all is heard the caller has the floor. Dropped while the caller has it."""
+        """End the agent's turn: the caller has the floor once everything is heard. Dropped while the caller has it."""
         if self.agent_has_the_floor:
-            self._floor_control.listen(settings)
+            self._control.listen(settings)
 
     def function_started(self, number: int, latency: LatencyControl | None) -> None:
-        """A function of the agent runs: its delay responses are said, each when it is due."""
+        """A function of the agent runs: say its delay responses when they are due."""
         if self.agent_has_the_floor:
             self._agent.function_started(number, latency)
 
+    def function_ended(self, number: int) -> None:
+        """Start none of the function's delay responses any more; one that is being said is said to its end."""
+        self._agent.function_ended(number)
+
     def wait_for_answer(self, control: LatencyControl | None) -> None:
-        """The agent works on its answer: when it has been silent for as long as `control` says, a response is said."""
+        """The agent works on its answer: say the responses of `control` when it has been silent for their time."""
         if self.agent_has_the_floor:
             self._agent.wait_for_answer(control)
 
-    def function_ended(self, number: int) -> None:
-        """No filler of it starts any more; one that is being said ends its words."""
-        self._agent.function_ended(number)
-
     def seize_floor(self) -> None:
-        """End the caller's turn, and the agent's words, whatever they have come to: what is said next is heard."""
-        self._floor_control.seize_floor()
+        """End the caller's turn, or the agent's words, so that what is said next is heard at once."""
+        self._control.seize_floor()
 
-    def stop_waiting(self) -> None:
-        """The caller cannot be heard: while the caller has the floor and is silent, the turn is an empty one."""
-        self._floor_control.stop_waiting()
+    async def played_out(self) -> None:
+        """Wait until everything that was said is heard, or discarded by a barge-in."""
+        await self._agent.played_out()
 
     def set_voice(self, settings: VoiceSettings, voice: Voice | None = None) -> None:
-        """From the next utterance on."""
+        """Set how the agent sounds, from the next utterance on."""
         self._agent.set_voice(voice, settings)
 
-    def set_language(self, language: str) -> None:
-        """What the caller speaks, from the next utterance on."""
-        self._caller.listener.language = language
-
     def set_background(self, name: str, loudness: float) -> bool:
-        """A sound under all that is said; no name: none. False: there is no sound of that name."""
+        """Play a sound under all that is said; an empty name stops it. Return whether there is a sound of that name."""
         return self._agent.set_background(name, loudness)
 
     def set_thinking_sound(self, name: str, loudness: float) -> bool:
-        """A sound for waits in which nothing is said; no name: none. False: there is no sound of that name."""
+        """Set the sound of waits in which nothing is said. Return whether there is a sound of that name."""
         return self._agent.set_thinking_sound(name, loudness)
 
-    async def played_out(self) -> None:
-        """Wait until all that was said is heard, or discarded by a barge-in."""
-        await self._agent.played_out()
+    # state
 
     @property
-    def record(self) -> TurnTimings:
-        """Of the present turn; the call adds what it knows."""
-        return self._floor_control.record
+    def timings(self) -> TurnTimings:
+        """The timings of the present turn, to which the call adds those that it knows."""
+        return self._control.timings
 
     @property
     def state(self) -> FloorState:
-        return self._floor_control.state
+        return self._control.state
 
     @property
     def agent_has_the_floor(self) -> bool:
-        return self._floor_control.agent_has_the_floor
+        return self._control.agent_has_the_floor
 
     @property
     def underruns(self) -> int:
-        """Gaps within utterances because the voice was too slow."""
+        """How many gaps utterances had because the voice was too slow."""
         return self._agent.underruns

@@ -1,4 +1,4 @@
-"""What is kept of one turn: instants of the monotonic clock; every delay is derived from them."""
+"""When things happened in a turn, on the monotonic clock; all delays of the record are derived from these times."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Span:
-    """A function's run or a filler's sound."""
+    """The run of a function, or the time in which a filler is heard."""
 
     name: str
     started: float
@@ -16,56 +16,57 @@ class Span:
 
 @dataclass(slots=True)
 class TurnTimings:
-    """The caller's utterance and the agent's reply. None: it did not happen (yet)."""
+    """Times of the caller's utterance and the agent's reply. None: it has not happened."""
 
     speech_started: float | None = None
-    """First voiced frame of the caller's turn."""
+    """Start of the first voiced frame of the caller's turn."""
     speech_ended: float | None = None
-    """End of the last voiced frame."""
+    """End of the caller's last sound."""
     transcript_ready: float | None = None
+    """The last final transcript came."""
     turn_ended: float | None = None
-    """The turn was handed to the agent."""
+    """The turn was given to the agent."""
     first_token: float | None = None
-    """Of the reply's last model request; written by the call."""
+    """The first token of the reply's last model request came; set by the call."""
     functions: list[Span] = field(default_factory=list)
-    """Written by the call."""
+    """Functions that the reply ran; set by the call."""
     voice_asked: float | None = None
-    """The voice got the reply's first words; written by the call."""
+    """The voice was given the reply's first words; set by the call."""
     voice_answered: float | None = None
-    """The first of its audio was there; written by the call."""
+    """The voice delivered the first of their audio; set by the call."""
     fillers: list[Span] = field(default_factory=list)
     first_audio: float | None = None
-    """The first frame of the reply went to the wire; fillers do not count."""
+    """The first frame of the reply was taken for the wire; fillers do not count."""
     playout_ended: float | None = None
-    """The caller had heard everything."""
+    """The caller had heard the whole reply."""
     interruption_started: float | None = None
-    """First voiced frame of the speech that interrupted the reply."""
+    """Start of the first voiced frame of the speech that interrupted the reply."""
     interrupted_at: float | None = None
     """The playout fell silent because of it."""
 
     @property
     def endpointing_delay(self) -> float | None:
-        """From the caller's last sound to the decision that the turn is over."""
+        """Time from the caller's last sound to the decision that the turn is over."""
         return _between(self.speech_ended, self.turn_ended)
 
     @property
     def transcription_delay(self) -> float | None:
-        """From the caller's last sound to the final transcript."""
+        """Time from the caller's last sound to the final transcript."""
         return _between(self.speech_ended, self.transcript_ready)
 
     @property
     def response_delay(self) -> float | None:
-        """From the caller's last sound to the reply's first frame: what the caller feels."""
+        """Time from the caller's last sound to the reply's first frame: the wait that the caller notices."""
         return _between(self.speech_ended, self.first_audio)
 
     @property
     def token_delay(self) -> float | None:
-        """From the end of the turn to the model's first token."""
+        """Time from the end of the turn to the model's first token."""
         return _between(self.turn_ended, self.first_token)
 
     @property
     def functions_delay(self) -> float | None:
-        """How long functions ran before the reply's first frame; None: none did."""
+        """Total time that functions ran before the reply's first frame; None: no function ran."""
         if not self.functions:
             return None
         until = self.first_audio
@@ -76,17 +77,17 @@ class TurnTimings:
 
     @property
     def voice_delay(self) -> float | None:
-        """From the reply's first words to the first of their audio."""
+        """Time from the reply's first words to the first of their audio."""
         return _between(self.voice_asked, self.voice_answered)
 
     @property
     def wire_delay(self) -> float | None:
-        """From the first of the reply's audio to its first frame on the wire."""
+        """Time from the first of the reply's audio to its first frame on the wire."""
         return _between(self.voice_answered, self.first_audio)
 
     @property
     def barge_in_reaction(self) -> float | None:
-        """From the caller's first sound over the reply to its silence."""
+        """Time from the caller's first sound over the reply to its silence."""
         return _between(self.interruption_started, self.interrupted_at)
 
 

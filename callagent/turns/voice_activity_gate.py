@@ -1,4 +1,4 @@
-"""From the probability of voice in each frame to "the caller began to speak" and "the caller fell silent"."""
+"""The voice activity gate: from the probability of voice in each frame to "began to speak" and "fell silent"."""
 
 from __future__ import annotations
 
@@ -11,30 +11,34 @@ from typing import Protocol
 from callagent.audio import FRAME_SECONDS, key_of
 
 LOUDNESS_DECAY = 0.998
-"""Per frame: a loud word is forgotten by 6 dB in 7 s."""
+"""Factor for each frame by which the loudest level is forgotten: 6 dB in 7 s."""
 KEY_ECHO, KEY_TAIL = 0.06, 0.3
-"""Seconds after the tones of a key: the detector still hears them, or takes the line's noise for what follows them."""
+"""Seconds after the tones of a key. During the first the detector still hears them; during the second it takes soft
+noise of the line for voice."""
 
 
 class VoiceActivity(Protocol):
-    """One call's detector."""
+    """The voice activity detector of one call."""
 
     def feed(self, frame: bytes) -> float:
-        """The probability, 0 to 1, that the latest audio is voice."""
+        """Return the probability, 0 to 1, that the latest audio is voice."""
 
     def reset(self) -> None: ...
 
 
 class Edge(Enum):
     STARTED = "started"
-    """The caller speaks."""
+    """The caller began to speak."""
     BARGED = "barged"
-    """The caller speaks surely enough to silence the agent. Once after each STARTED at most."""
+    """The caller speaks surely enough to silence the agent. Follows a STARTED, at most once."""
     ENDED = "ended"
+    """The caller fell silent."""
 
 
 @dataclass(frozen=True, slots=True)
 class VoiceEdge:
+    """A change of the caller's voice activity, and when it truly happened."""
+
     edge: Edge
     at: float
     """Start of the first voiced frame (STARTED, BARGED), or end of the last one with more than afterglow (ENDED)."""
@@ -42,37 +46,40 @@ class VoiceEdge:
 
 @dataclass(frozen=True, slots=True)
 class VoiceActivitySettings:
-    """Seconds, and probabilities.
+    """Times in seconds, and probabilities.
 
-    Chosen with Silero's detector on 276 labelled telephone recordings: from the first sound to BARGED 90 ms in the
-    middle and 260 ms at the 99th percentile; none in two minutes each of noise, hum, clicks and ringing, none in a
+    Chosen with Silero's detector on 276 labelled telephone recordings: BARGED follows the first sound by 90 ms (median)
+    and 260 ms (99th percentile). There is none in two minutes each of noise, hum, clicks and ringing, and none in a
     thousand key tones.
     """
 
     start_threshold: float = 0.3
     stop_threshold: float = 0.3
     loud_threshold: float = 0.2
-    """Of a loud frame: a short word after silence may be over before the detector is surer."""
+    """Threshold of a loud frame: a short word after silence may be over before the detector is surer."""
     loud_level: int = 3000
-    """Root mean square (-21 dBFS)."""
+    """Root mean square from which on a frame is loud (-21 dBFS)."""
     min_speech: float = 0.06
-    """Voiced frames that make speech."""
+    """Length of voiced frames that make speech."""
     hangover: float = 0.2
-    """Silence within speech that is bridged: closures of stops, gaps between words."""
+    """Silence that does not end speech: closures of stops, gaps between words."""
     barge_evidence: float = 1.2
-    """Sum of the probabilities of voiced frames that silences the agent: three of 0.4, or four of 0.3."""
+    """Sum of the probabilities of voiced frames that is sure enough to silence the agent: three of 0.4, four of 0.3."""
     energy_floor: int = 33
-    """Root mean square below which a frame is silence whatever the detector thinks (-60 dBFS)."""
+    """Root mean square below which a frame is silence whatever the detector finds (-60 dBFS)."""
     tail_drop: float = 25.0
-    """Decibels below the loudest of the speech, from which on a voiced frame is the detector's own afterglow."""
+    """Decibels below the loudest frame of the speech from which on a voiced frame is the detector's afterglow."""
     longest_tail: float = 0.2
-    """Seconds of afterglow at most: what is voiced for longer was spoken softly."""
+    """Longest afterglow: what is voiced for longer was spoken softly."""
     least_sound: float = 0.04
-    """Seconds above the afterglow that are speech; a shorter sound is a stop's release, a breath or a click."""
+    """Shortest sound above the afterglow that is speech; shorter ones are releases of stops, breaths and clicks."""
 
 
 class VoiceActivityGate:
-    """Hysteresis over frames of 20 ms. Gaps of up to two frames do not start the count of `min_speech` anew."""
+    """Decides, with hysteresis over frames of 20 ms, when the caller speaks and when that may interrupt the agent.
+
+    Gaps of up to two frames do not start the count of `min_speech` anew.
+    """
 
     def __init__(
         self, voice_activity: VoiceActivity, settings: VoiceActivitySettings = VoiceActivitySettings()
@@ -81,7 +88,7 @@ class VoiceActivityGate:
         self._settings = settings
         self.speaking = False
         self.barging = False
-        """BARGED has been told of the present speech."""
+        """Whether BARGED was given for the present speech."""
         self._first: float | None = None
         """Start of the first voiced frame of what is, or may become, speech."""
         self._last = 0.0
@@ -89,16 +96,16 @@ class VoiceActivityGate:
         self._last_loud = 0.0
         """End of the last sound that was not the detector's afterglow."""
         self._sound = 0.0
-        """Seconds of the sound that is now; 0 in the afterglow."""
+        """Length of the present sound; 0 in the afterglow."""
         self._key_at = -math.inf
-        """When the last frame that a key's tones fill was over."""
+        """End of the latest frame that has the tones of a key."""
         self._key_level = 0
         self._loudest = 0.0
         self._voiced = 0.0
         self._evidence = 0.0
 
     def feed(self, frame: bytes, now: float) -> tuple[VoiceEdge, ...]:
-        """The frame that arrived at `now`, its end; what changed with it, in order."""
+        """Take the frame that ended at `now`; return what has changed with it, in order."""
         probability, level = self._voice_activity.feed(frame), audioop.rms(frame, 2)
         if level < self._settings.energy_floor or self._is_key(frame, level, now):
             probability = 0.0
@@ -107,11 +114,12 @@ class VoiceActivityGate:
             threshold = min(threshold, self._settings.loud_threshold)
         if probability < threshold:
             return self._silent_frame(now)
-        self._mind_level(level, now)
+        self._note_level(level, now)
         return self._voiced_frame(probability, now)
 
     def _is_key(self, frame: bytes, level: int, now: float) -> bool:
-        """The frame is the tones of a key, or comes so soon after them, or soon and so softly, that it is no speech."""
+        """Return whether a frame has the tones of a key or follows them so soon, or soon and so softly, that it is no
+        speech."""
         if key_of(frame) is not None:
             self._key_at, self._key_level = now, level
         since = now - self._key_at - FRAME_SECONDS / 2
@@ -123,8 +131,8 @@ class VoiceActivityGate:
         """When the speech truly ended."""
         return max(self._last_loud, self._last - self._settings.longest_tail)
 
-    def _mind_level(self, level: int, now: float) -> None:
-        """Of a voiced frame: where the speech will have ended."""
+    def _note_level(self, level: int, now: float) -> None:
+        """Note, from the level of a voiced frame, where the speech will have ended if this is the last of it."""
         self._loudest = max(self._loudest * LOUDNESS_DECAY, level)
         if level * 10 ** (self._settings.tail_drop / 20) < self._loudest:
             self._sound = 0.0
@@ -141,7 +149,7 @@ class VoiceActivityGate:
         self._voiced += FRAME_SECONDS
         self._evidence += probability
         edges = []
-        # Half a frame of tolerance: sums of 0.02 are not exact.
+        # Half a frame of tolerance, because sums of 0.02 are not exact.
         if not self.speaking and self._voiced >= settings.min_speech - FRAME_SECONDS / 2:
             self.speaking = True
             edges.append(VoiceEdge(Edge.STARTED, self._first))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
 TurnWatcher = Callable[[TurnEvent], None]
-"""Is told what the turn-taker tells the call, before the call. Returns at once."""
+"""Is told what the turn manager tells the call, before the call. Returns at once."""
 HoldSession = Callable[[CallLeg, AgentProject, TurnWatcher], asyncio.Task[None]]
 """Hold an admitted call of a session with this agent; the task ends when nothing of the call is left."""
 

@@ -111,7 +111,7 @@ class Wire:
 
 
 class Conversation:
-    """A turn-taker with its surroundings."""
+    """A turn manager with its surroundings."""
 
     def __init__(self, stack: AsyncExitStack) -> None:
         self._stack = stack

@@ -32,7 +32,7 @@ class Told:
     def utterance_started(self, utterance: Utterance, at: float) -> None:
         self.note("started", utterance, at)
 
-    def another_is_heard(self) -> None:
+    def utterance_reached(self) -> None:
         self.events.append(("again", ""))
 
     def utterance_finished(self, utterance: Utterance, at: float) -> None:
@@ -111,9 +111,9 @@ def test_fillers_are_said_while_a_function_runs_and_stop_with_it() -> None:
         starts = [(event.utterance.text, event.at) for event in call.of(UtteranceStarted)]
         assert starts == [("One moment", near(1.02)), ("Nearly done", near(4.16)), ("Booked", near(5.36))]
         assert call.of(FloorYielded)[0].heard_text == "Booked"
-        assert [span.name for span in taker.record.fillers] == ["One moment", "Nearly done"]
-        assert taker.record.fillers[0].ended == near(2.14)
-        assert taker.record.first_audio == near(5.36)
+        assert [span.name for span in taker.timings.fillers] == ["One moment", "Nearly done"]
+        assert taker.timings.fillers[0].ended == near(2.14)
+        assert taker.timings.first_audio == near(5.36)
 
     hold(scenario)
 

@@ -31,29 +31,29 @@ def test_a_sound_is_made_as_loud_as_it_is_to_be() -> None:
 def test_the_background_is_under_the_words_and_between_them() -> None:
     bed = BackgroundAudio()
     bed.set_background(render(STEADY, -40.0))
-    assert bed.under(None) is not None
-    assert level(bed.under(None)) == 327
-    assert level(bed.under(WORD)) == 5327
+    assert bed.mix(None) is not None
+    assert level(bed.mix(None)) == 327
+    assert level(bed.mix(WORD)) == 5327
     bed.set_background(())
-    assert bed.under(WORD) == WORD
-    assert bed.under(None) is None
+    assert bed.mix(WORD) == WORD
+    assert bed.mix(None) is None
 
 
 def test_the_thinking_sound_is_never_under_words_and_fades_within_a_frame() -> None:
     bed = BackgroundAudio()
     bed.set_thinking(render(STEADY, -40.0))
-    assert bed.under(None) is None
+    assert bed.mix(None) is None
     bed.think(True)
-    first = bed.under(None)
+    first = bed.mix(None)
     assert first is not None
     assert first[:2] == b"\0\0"
-    assert bed.under(WORD) == WORD
-    assert level(bed.under(None)) == 327
+    assert bed.mix(WORD) == WORD
+    assert level(bed.mix(None)) == 327
     bed.think(False)
-    last = bed.under(None)
+    last = bed.mix(None)
     assert last is not None
     assert last[-2:] == b"\0\0"
-    assert bed.under(None) is None
+    assert bed.mix(None) is None
 
 
 def test_mixing_costs_the_media_path_next_to_nothing() -> None:
@@ -65,8 +65,8 @@ def test_mixing_costs_the_media_path_next_to_nothing() -> None:
     for _ in range(20):
         began = time.thread_time()
         for _ in range(500):
-            bed.under(WORD)
-            bed.under(None)
+            bed.mix(WORD)
+            bed.mix(None)
         costs.append((time.thread_time() - began) / 1000)
     # 0.6 microseconds; a frame's whole budget is 20 ms.
     assert min(costs) < 20e-6

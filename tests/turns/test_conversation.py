@@ -40,7 +40,7 @@ def test_the_playout_is_silent_within_one_frame_of_sure_speech_and_the_words_tak
         assert barge.heard_text == "For how"  # 0.4 s, 0.4 s; "many" is half done
         assert barge.at == paused
         assert call.when(BargedIn) == near(1.3)
-        assert taker.record.barge_in_reaction == near(0.08)
+        assert taker.timings.barge_in_reaction == near(0.08)
         await asyncio.sleep(1.0)
         assert [turn.text for turn in call.of(CallerTurnEnded)] == ["a table for four"]
         assert call.of(UtteranceFinished) == []

@@ -10,7 +10,7 @@ def press_all(settings: DigitSettings, keys: str) -> tuple[str, bool]:
     collector = DigitCollector(settings)
     complete = False
     for key in keys:
-        complete = collector.press(key)
+        complete = collector.add(key)
     return collector.digits, complete
 
 
@@ -36,15 +36,15 @@ def test_digits_are_complete_by_count_or_end_key(
 
 def test_an_end_key_alone_is_an_answer_where_that_is_asked_for() -> None:
     collector = DigitCollector(DigitSettings(end_key="#", end_key_alone=True))
-    assert collector.wants("#")
-    assert collector.press("#")
+    assert collector.accepts("#")
+    assert collector.add("#")
     assert collector.digits == "#"
 
 
 def test_an_end_key_before_any_digit_is_not_wanted() -> None:
     collector = DigitCollector(DigitSettings(end_key="#"))
-    assert not collector.wants("#")
-    assert collector.wants("1")
-    collector.press("1")
-    assert collector.wants("#")
-    assert DigitCollector(DigitSettings(end_key="#", end_key_alone=True)).wants("#")
+    assert not collector.accepts("#")
+    assert collector.accepts("1")
+    collector.add("1")
+    assert collector.accepts("#")
+    assert DigitCollector(DigitSettings(end_key="#", end_key_alone=True)).accepts("#")

@@ -7,10 +7,10 @@ import pytest
 
 from callagent.agents import DigitSettings, ListenSettings
 from callagent.turns import CallerInput, CallerTurnEnded
-from callagent.turns.endpointing import EndpointingSettings, patience, spoken_digits
+from callagent.turns.endpointing import EndpointingTimes, silence_to_wait, spoken_digits
 from tests.turns.fakes import Conversation, hold, near, now
 
-SETTINGS = EndpointingSettings(normal=0.5, finished=0.35, unfinished=1.2)
+SETTINGS = EndpointingTimes(normal=0.5, finished=0.35, unfinished=1.2)
 
 
 @pytest.mark.parametrize(
@@ -30,12 +30,12 @@ SETTINGS = EndpointingSettings(normal=0.5, finished=0.35, unfinished=1.2)
     ],
 )
 def test_the_silence_that_ends_a_turn(text: str, digits: int, opinion: float | None, seconds: float) -> None:
-    assert patience(SETTINGS, text, digits, opinion) == seconds
+    assert silence_to_wait(SETTINGS, text, digits, opinion) == seconds
 
 
 def test_a_longer_setting_is_not_shortened_by_words_and_a_shorter_one_not_lengthened_by_a_sure_model() -> None:
-    assert patience(replace(SETTINGS, normal=2.0), "and", 0, None) == 2.0
-    assert patience(replace(SETTINGS, normal=0.3), "yes", 0, 0.9) == 0.3
+    assert silence_to_wait(replace(SETTINGS, normal=2.0), "and", 0, None) == 2.0
+    assert silence_to_wait(replace(SETTINGS, normal=0.3), "yes", 0, 0.9) == 0.3
 
 
 @pytest.mark.parametrize(

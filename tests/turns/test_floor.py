@@ -4,13 +4,21 @@ import itertools
 
 import pytest
 
-from callagent.turns.floor import AGENT_HAS_THE_FLOOR, TRANSITIONS, Effect, Floor, FloorState, FloorTimes, Input
+from callagent.turns.floor import (
+    AGENT_HAS_THE_FLOOR,
+    TRANSITIONS,
+    Floor,
+    FloorEffect,
+    FloorInput,
+    FloorState,
+    FloorTimes,
+)
 
 TIMES = FloorTimes(
     no_input=7, endpointing=0.5, final_wait=2, resume_after=3, noise_limit=4, longest_turn=60, inter_digit=1.5
 )
-S, G, E = FloorState, Input, Effect
-WAYS: dict[FloorState, tuple[Input, ...]] = {
+S, G, E = FloorState, FloorInput, FloorEffect
+WAYS: dict[FloorState, tuple[FloorInput, ...]] = {
     S.THINKING: (),
     S.SPEAKING: (G.AUDIO,),
     S.CUTTING_IN: (G.AUDIO, G.BARGE),
@@ -27,25 +35,27 @@ WAYS: dict[FloorState, tuple[Input, ...]] = {
 def floor_in(state: FloorState, now: float = 0.0) -> Floor:
     floor = Floor(TIMES)
     for given in WAYS[state]:
-        floor.input(given, now)
+        floor.apply(given, now)
     assert floor.state is state
     return floor
 
 
 @pytest.mark.parametrize(("key", "row"), TRANSITIONS.items(), ids=lambda value: str(value))
-def test_every_row_of_the_table(key: tuple[FloorState, Input], row: tuple[FloorState, tuple[Effect, ...]]) -> None:
+def test_every_row_of_the_table(
+    key: tuple[FloorState, FloorInput], row: tuple[FloorState, tuple[FloorEffect, ...]]
+) -> None:
     floor = floor_in(key[0])
-    assert floor.input(key[1], 1.0) == row[1]
+    assert floor.apply(key[1], 1.0) == row[1]
     assert floor.state is row[0]
 
 
 @pytest.mark.parametrize(
     ("state", "given"), [pair for pair in itertools.product(S, G) if pair not in TRANSITIONS], ids=str
 )
-def test_every_other_input_changes_nothing(state: FloorState, given: Input) -> None:
+def test_every_other_input_changes_nothing(state: FloorState, given: FloorInput) -> None:
     floor = floor_in(state)
     deadline = floor.deadline
-    assert floor.input(given, 1.0) == ()
+    assert floor.apply(given, 1.0) == ()
     assert (floor.state, floor.deadline) == (state, deadline)
 
 
@@ -81,45 +91,45 @@ def test_the_agent_has_the_floor_in_exactly_the_states_that_the_caller_may_take_
 
 def test_endpointing_counts_from_the_true_end_of_speech() -> None:
     floor = floor_in(S.HEARING, now=10.0)
-    floor.input(G.SILENCE, 12.2, since=12.0)
+    floor.apply(G.SILENCE, 12.2, since=12.0)
     assert floor.deadline == 12.5
 
 
 def test_the_longest_turn_counts_from_its_first_speech_through_all_pauses() -> None:
     floor = floor_in(S.HEARING, now=10.0)
-    floor.input(G.SILENCE, 12.0)
-    floor.input(G.SPEECH, 12.3)
+    floor.apply(G.SILENCE, 12.0)
+    floor.apply(G.SPEECH, 12.3)
     assert floor.deadline == 70.0
 
 
 def test_a_noise_leaves_the_no_input_time_that_was_left() -> None:
     floor = floor_in(S.LISTENING, now=0.0)
     for given, now in ((G.SPEECH, 3.0), (G.SILENCE, 4.0), (G.DEADLINE, 4.5), (G.EMPTY, 5.0)):
-        floor.input(given, now)
+        floor.apply(given, now)
     assert (floor.state, floor.deadline) == (S.LISTENING, 9.0)
 
 
 def test_a_noise_at_the_last_moment_leaves_a_second() -> None:
     floor = floor_in(S.LISTENING, now=0.0)
     for given, now in ((G.SPEECH, 6.9), (G.SILENCE, 8.0), (G.DEADLINE, 8.5), (G.EMPTY, 9.0)):
-        floor.input(given, now)
+        floor.apply(given, now)
     assert floor.deadline == 10.0
 
 
 def test_words_that_took_the_floor_and_prove_to_be_none_leave_a_second() -> None:
     floor = floor_in(S.CUTTING_IN, now=0.0)
     for given, now in ((G.WORDS, 1.0), (G.SILENCE, 2.0), (G.DEADLINE, 2.5), (G.EMPTY, 3.0)):
-        floor.input(given, now)
+        floor.apply(given, now)
     assert (floor.state, floor.deadline) == (S.LISTENING, 4.0)
 
 
 def test_each_key_gives_time_for_the_next() -> None:
     floor = floor_in(S.KEYING, now=0.0)
-    floor.input(G.KEY, 1.0)
+    floor.apply(G.KEY, 1.0)
     assert floor.deadline == 2.5
 
 
 def test_giving_up_on_the_final_transcript_happens_once() -> None:
     floor = floor_in(S.ENDING)
-    assert floor.input(G.DEADLINE, 2.0) == (E.GIVE_UP,)
+    assert floor.apply(G.DEADLINE, 2.0) == (E.GIVE_UP,)
     assert floor.deadline is None

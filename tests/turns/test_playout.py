@@ -66,7 +66,7 @@ def test_an_utterance_begins_with_its_first_frame() -> None:
     pump.playout.begin(A)
     assert pump.pull(2) == [None, None]
     assert pump.cues == []
-    assert list(pump.playout.within(0.0)) == [A]
+    assert list(pump.playout.current(0.0)) == [A]
     pump.playout.append(A, frame(1))
     pump.pull(1)
     assert pump.cues == [(A.text, True, 0.04)]
@@ -76,30 +76,30 @@ def test_what_is_said_reaches_back_to_what_the_wire_has_not_played() -> None:
     pump = Pump()
     pump.put(A, 1, 10)
     pump.put(B, 11, 10)
-    assert list(pump.playout.within(0.0)) == [A]
+    assert list(pump.playout.current(0.0)) == [A]
     pump.pull(10)
-    assert list(pump.playout.within(0.2)) == [A]
+    assert list(pump.playout.current(0.2)) == [A]
     pump.pull(2)
-    assert list(pump.playout.within(0.0)) == [B]
-    assert list(pump.playout.within(0.06)) == [A, B]
+    assert list(pump.playout.current(0.0)) == [B]
+    assert list(pump.playout.current(0.06)) == [A, B]
     pump.pull(9)
-    assert list(pump.playout.within(0.0)) == []
-    assert list(pump.playout.within(0.2)) == [B]
+    assert list(pump.playout.current(0.0)) == []
+    assert list(pump.playout.current(0.2)) == [B]
 
 
 def test_a_pause_may_go_back_before_what_was_passed() -> None:
     pump = Pump()
     begins, ends = Cue(A, begins=True), Cue(A, begins=False)
     pump.put(A, 1, 10)
-    assert not pump.playout.passed(begins)
+    assert not pump.playout.has_passed(begins)
     pump.pull(11)
-    assert pump.playout.passed(begins)
-    assert pump.playout.passed(ends)
+    assert pump.playout.has_passed(begins)
+    assert pump.playout.has_passed(ends)
     pump.playout.pause(0.1)
-    assert pump.playout.passed(begins)
-    assert not pump.playout.passed(ends)
+    assert pump.playout.has_passed(begins)
+    assert not pump.playout.has_passed(ends)
     pump.playout.discard()
-    assert not pump.playout.passed(begins)
+    assert not pump.playout.has_passed(begins)
 
 
 def test_a_gap_within_an_utterance_is_counted_once() -> None:
@@ -251,9 +251,9 @@ def test_an_utterance_that_has_not_begun_can_be_withdrawn() -> None:
     pump = Pump()
     pump.put(A, 1, 2)
     pump.put(B, 11, 2)
-    assert pump.playout.ahead == 2
+    assert pump.playout.complete_ahead == 2
     pump.pull(1)
-    assert pump.playout.ahead == 1
+    assert pump.playout.complete_ahead == 1
     assert pump.playout.withdraw(B)
     assert not pump.playout.withdraw(A)
     assert not pump.playout.withdraw(B)
@@ -286,7 +286,7 @@ def test_a_released_utterance_lets_go_of_its_audio() -> None:
     assert pump.playout.release(A) == A.text
     assert pump.playout.release(A) == ""
     assert pump.playout.idle
-    assert not list(pump.playout.within(0.0))
+    assert not list(pump.playout.current(0.0))
 
 
 def test_an_utterance_cut_by_its_voice_is_heard_as_far_as_it_went() -> None:

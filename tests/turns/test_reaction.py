@@ -1,6 +1,6 @@
 """How soon the agent stops and how soon it answers, counted from the caller's first and last sound.
 
-The turn-taker with the embedded detector, recorded callers whose sounds are known from their level, and engines of
+The turn manager with the embedded detector, recorded callers whose sounds are known from their level, and engines of
 known delay, on the virtual clock: what is left is our own share.
 """
 

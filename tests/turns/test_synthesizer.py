@@ -30,11 +30,11 @@ def test_utterances_are_said_in_order_and_the_first_audio_is_noted() -> None:
         await taker.played_out()
         assert [event.utterance.text for event in call.of(UtteranceFinished)] == ["One.", "Two.", "Three."]
         assert call.of(FloorYielded)[-1].heard_text == "One. Two. Three."
-        record = call.of(CallerTurnEnded)[0].record
-        assert record is taker.record
-        assert record.first_audio == near(2.02)
-        assert record.response_delay == near(1.52)
-        assert record.playout_ended == near(now())
+        timings = call.of(CallerTurnEnded)[0].timings
+        assert timings is taker.timings
+        assert timings.first_audio == near(2.02)
+        assert timings.response_delay == near(1.52)
+        assert timings.playout_ended == near(now())
 
     hold(scenario)
 

@@ -23,10 +23,10 @@ def test_the_caller_speaks_and_the_turn_ends_half_a_second_later() -> None:
         (turn,) = call.of(CallerTurnEnded)
         assert (turn.text, turn.alternatives, turn.digits) == ("a table for four", ("a cable for four",), "")
         assert call.when(CallerTurnEnded) == near(spoken + 0.5 + 0.1)
-        assert turn.record.speech_started == near(spoken - 1.2)
-        assert turn.record.speech_ended == near(spoken)
-        assert turn.record.transcription_delay == near(0.6)
-        assert turn.record.endpointing_delay == near(0.6)
+        assert turn.timings.speech_started == near(spoken - 1.2)
+        assert turn.timings.speech_ended == near(spoken)
+        assert turn.timings.transcription_delay == near(0.6)
+        assert turn.timings.endpointing_delay == near(0.6)
         assert taker.state is FloorState.THINKING
 
     hold(scenario)
