@@ -1,17 +1,25 @@
-"""The messages of carriers' media streams, whatever the carrier."""
+"""A carrier's media stream without I/O: the events it tells, and the protocol of a dialect that reads and writes it.
+
+A dialect is made for one stream. It turns the messages of the socket into events, and audio to be played into messages.
+It sends nothing itself and reads no clock, so that a test can replay any stream.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from enum import Enum
+from typing import Final, Protocol, TypeVar
 
 import msgspec
 
 from callagent.errors import CallagentError
 
 MAX_MESSAGE_BYTES: Final = 65536
-Message = TypeVar("Message")
+
+Message = str | bytes
+"""One message of a stream's socket; carriers that send audio in binary use both kinds."""
+T = TypeVar("T")
 
 
 class DialectError(CallagentError):
@@ -19,34 +27,83 @@ class DialectError(CallagentError):
 
 
 @dataclass(frozen=True, slots=True)
+class AudioFormat:
+    """The encoding of a stream's audio in one direction; always one channel."""
+
+    codec: str
+    """By its name in RTP (RFC 3551): `PCMU`."""
+    rate: int
+    """Samples per second."""
+
+
+PCMU: Final = AudioFormat("PCMU", 8000)
+
+
+class HeardLedger(Enum):
+    """How a stream tells what the caller has heard of our audio."""
+
+    MARKS = "marks"
+    """A mark that we send comes back when the audio before it was played."""
+    CLOCK = "clock"
+    """It tells nothing: what we sent counts as heard as time passes."""
+    POSITION = "position"
+    """It reports from time to time how many seconds it has played."""
+
+
+@dataclass(frozen=True, slots=True)
 class StreamConnected:
+    """The carrier's greeting; the call is told by `StreamStarted`."""
+
     protocol: str
 
 
 @dataclass(frozen=True, slots=True)
 class StreamStarted:
-    stream_sid: str
-    call_sid: str
-    account_sid: str
+    """The stream says which call it belongs to. Nothing is believed of it until its token was checked."""
+
+    stream_id: str
+    call_id: str
+    """The carrier's identifier of the call, as its webhooks name it."""
+    account_id: str
+    """Empty where the carrier does not say it."""
     parameters: Mapping[str, str]
+    """What we gave the carrier for this stream, among it the token."""
 
 
 @dataclass(frozen=True, slots=True)
 class MediaReceived:
+    """Audio of the caller."""
+
     payload: bytes
-    """μ-law at 8 kHz, one byte a sample; 20 ms from Twilio, any length from others."""
+    """In the dialect's inbound format, of any length."""
 
 
 @dataclass(frozen=True, slots=True)
 class MarkReached:
-    """What was queued before the mark was played, or dropped by a clear."""
+    """The audio before the mark was played, or dropped by a clear."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
+class PlaybackReported:
+    """The carrier says how much of our audio it has played since the stream started."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class DigitReceived:
+    """The caller pressed a key."""
+
     digit: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyDue:
+    """The peer expects an answer at once, such as a pong; `message` is to be sent as it is."""
+
+    message: Message
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +111,56 @@ class StreamStopped:
     """The carrier ended the stream: the caller hung up, or the call was redirected."""
 
 
-StreamEvent = StreamConnected | StreamStarted | MediaReceived | MarkReached | DigitReceived | StreamStopped
+StreamEvent = (
+    StreamConnected
+    | StreamStarted
+    | MediaReceived
+    | MarkReached
+    | PlaybackReported
+    | DigitReceived
+    | ReplyDue
+    | StreamStopped
+)
 
 
-def read_message(decode: Callable[[str | bytes], Message], text: str | bytes) -> Message:
-    """A text of the peer's, decoded. Raises `DialectError` only."""
-    if len(text) > MAX_MESSAGE_BYTES:
+class MediaEncoder(Protocol):
+    """The half of a dialect that `CarrierMedia` uses. Each verb returns the messages to send, in their order."""
+
+    @property
+    def inbound(self) -> AudioFormat:
+        """The format of the caller's audio; known when the stream has started."""
+
+    @property
+    def outbound(self) -> AudioFormat:
+        """The format of our audio, which need not be the caller's."""
+
+    @property
+    def ledger(self) -> HeardLedger: ...
+
+    def encode_media(self, payload: bytes) -> Sequence[Message]:
+        """Queue audio in the outbound format at the carrier. Empty while a larger message is being collected."""
+
+    def encode_mark(self, name: str) -> Sequence[Message]:
+        """Ask for a `MarkReached` when the audio so far was played. Called only with `HeardLedger.MARKS`."""
+
+    def encode_clear(self) -> Sequence[Message]:
+        """Drop what is queued at the carrier."""
+
+
+class CarrierDialect(MediaEncoder, Protocol):
+    """The messages of one media stream, in both directions."""
+
+    def receive_message(self, message: Message) -> Sequence[StreamEvent]:
+        """Return the events of a message, none for what does not concern us. Raises `DialectError` only."""
+
+
+def decode_json(decode: Callable[[str], T], message: Message) -> T:
+    """Decode a text message of the peer with a decoder of `msgspec`. Raises `DialectError` only."""
+    if isinstance(message, bytes):
+        raise DialectError("the peer sends binary messages")
+    if len(message) > MAX_MESSAGE_BYTES:
         raise DialectError("the message is longer than 64 KiB")
     try:
-        return decode(text)
+        return decode(message)
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
         raise DialectError(f"the message cannot be read: {error}") from None

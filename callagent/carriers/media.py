@@ -1,49 +1,56 @@
-"""The audio of a carrier leg: frames to and from a media stream, and the ledger of what the caller has heard."""
+"""The audio of a leg over a media stream: frames to and from it, and the ledger of what the caller has heard."""
 
 from __future__ import annotations
 
 import asyncio
 import audioop
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import Final, NamedTuple
 
 from callagent.audio import FRAME_SAMPLES, FRAME_SECONDS
 from callagent.call_info import MediaStatistics
+from callagent.carriers.dialect import PCMU, AudioFormat, HeardLedger, MediaEncoder, Message
 from callagent.legs import FrameSink, FrameSource, LegGone
 
 LEAD: Final = 5 * FRAME_SECONDS
-"""Seconds that the carrier holds ahead of its playing: a stall of ours that long is not heard."""
+"""Seconds of audio that the carrier holds ahead of its playing: a stall of ours that long is not heard."""
 EARLY: Final = FRAME_SECONDS / 4
 """Seconds of lead beyond that: a tick after a late one comes early."""
 MARK_FRAMES: Final = 5
-"""A mark after so many frames: the ledger is exact every 100 ms."""
+"""Frames between two marks: the ledger is exact every 100 ms."""
 MAX_PENDING_MARKS: Final = 1024
 
 
-class MediaDialect(Protocol):
-    """How audio is said on a carrier's wire; each gives the text to send."""
+class AudioCodec(NamedTuple):
+    """How one frame of 16-bit PCM at 8 kHz is written in a format, and read from it."""
 
-    def media(self, payload: bytes) -> str: ...
+    frame_bytes: int
+    decode: Callable[[bytes], bytes]
+    encode: Callable[[bytes], bytes]
 
-    def mark(self, name: str) -> str: ...
 
-    def clear(self) -> str: ...
+CODECS: Final[Mapping[AudioFormat, AudioCodec]] = {
+    PCMU: AudioCodec(FRAME_SAMPLES, lambda payload: audioop.ulaw2lin(payload, 2), lambda pcm: audioop.lin2ulaw(pcm, 2)),
+}
+"""The formats that a dialect may name; a carrier that speaks another one adds its line."""
 
 
 class CarrierMedia:
-    """Implements `legs.leg.Media`; the rest is for its leg.
+    """Implements `legs.Media`; the methods from `attach` on are for its leg.
 
-    Times are the loop's monotonic seconds. `sent` and `heard` count seconds of audio since the leg began. The carrier
-    plays what it has at its own pace, so `heard` is what its marks acknowledge; between two marks it grows with the
-    clock and never past the next mark.
+    Times are the loop's monotonic seconds. `_sent` and `_heard` count seconds of audio since the leg began. The carrier
+    plays what it has at its own pace. With `HeardLedger.MARKS`, `_heard` is what its marks acknowledge; between two
+    marks it grows with the clock and never past the next mark. With `HeardLedger.CLOCK` no mark is pending, so the
+    clock alone counts; with `HeardLedger.POSITION` each report corrects it.
     """
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
-        self._dialect: MediaDialect | None = None
-        self._send: Callable[[str], None] | None = None
+        self._dialect: MediaEncoder | None = None
+        self._send: Callable[[Message], None] | None = None
+        self._inbound = self._outbound = CODECS[PCMU]
         self._sink: FrameSink | None = None
         self._source: FrameSource | None = None
         self._statistics = MediaStatistics(codec="PCMU/8000")
@@ -52,12 +59,14 @@ class CarrierMedia:
         self._tones_sent: asyncio.Future[bool] | None = None
         self._playing_until = 0.0
         self._sent = 0.0
+        self._unplayed = 0.0
+        """Seconds of `_sent` that the present stream never plays: sent before it started, or dropped by a clear."""
         self._heard = 0.0
         self._heard_at = 0.0
         self._unmarked = 0
         self._marks = 0
         self._pending: deque[tuple[str, float]] = deque(maxlen=MAX_PENDING_MARKS)
-        """Marks not yet acknowledged, with `sent` at their place."""
+        """Marks not yet acknowledged, with `_sent` at their place."""
 
     def start(self, sink: FrameSink, source: FrameSource) -> None:
         assert self._sink is None, "media is started once"
@@ -67,8 +76,9 @@ class CarrierMedia:
     def clear(self) -> float:
         dropped = self.unheard()
         if self._dialect and self._send and (self._pending or dropped > 0):
-            self._send(self._dialect.clear())
-        self._forget()
+            self._send_all(self._dialect.encode_clear())
+            self._unplayed += dropped
+        self._forget_sent()
         return dropped
 
     def unheard(self) -> float:
@@ -79,43 +89,52 @@ class CarrierMedia:
     def statistics(self) -> MediaStatistics:
         return replace(self._statistics)
 
-    def attach(self, dialect: MediaDialect, send: Callable[[str], None]) -> None:
-        """A media stream is there to talk through."""
+    def attach(self, dialect: MediaEncoder, send: Callable[[Message], None]) -> None:
+        """Begin to talk through a media stream that has started."""
         self._dialect = dialect
         self._send = send
+        self._inbound, self._outbound = CODECS[dialect.inbound], CODECS[dialect.outbound]
+        self._statistics.codec = f"{dialect.inbound.codec}/{dialect.inbound.rate}"
+        self._unplayed = self._sent
 
     def detach(self) -> None:
-        """The stream is gone, and with it what it had not played."""
+        """Give the stream up, and with it what the carrier had not played."""
         self._dialect = self._send = None
         self._received.clear()
-        self._forget()
+        self._forget_sent()
 
     def close(self) -> None:
         self.detach()
-        # What is called here belongs to the call, which holds this object.
+        # What is called here belongs to the call, which holds this object: the two would keep each other alive.
         self._sink = self._source = None
         self._tones.clear()
         if self._tones_sent and not self._tones_sent.done():
             self._tones_sent.set_result(False)
 
     def receive(self, payload: bytes, now: float) -> None:
-        """μ-law from the carrier, of any length; the sink gets whole frames."""
+        """Take audio of the carrier, of any length; the sink gets whole frames."""
+        codec = self._inbound
         self._received += payload
-        while len(self._received) >= FRAME_SAMPLES:
-            frame = bytes(self._received[:FRAME_SAMPLES])
-            del self._received[:FRAME_SAMPLES]
+        while len(self._received) >= codec.frame_bytes:
+            frame = bytes(self._received[: codec.frame_bytes])
+            del self._received[: codec.frame_bytes]
             self._statistics.packets_received += 1
             if self._sink:
-                self._sink(audioop.ulaw2lin(frame, 2), now)
+                self._sink(codec.decode(frame), now)
 
-    def mark_reached(self, name: str, now: float) -> None:
-        """Everything up to the mark was played. Marks that a clear dropped are no longer pending and count nothing."""
+    def reach_mark(self, name: str, now: float) -> None:
+        """Count everything up to the mark as heard. Marks that a clear dropped are not pending and count nothing."""
         if all(name != pending for pending, _ in self._pending):
             return
         while self._pending:
             pending, self._heard = self._pending.popleft()
             if pending == name:
                 break
+        self._heard_at = now
+
+    def report_position(self, seconds: float, now: float) -> None:
+        """Count as heard what the carrier says it has played since the stream started, never more than was sent."""
+        self._heard = min(self._sent, self._unplayed + seconds)
         self._heard_at = now
 
     def tick(self, now: float, lateness: float) -> None:
@@ -128,12 +147,12 @@ class CarrierMedia:
         while self._playing_until + FRAME_SECONDS <= now + LEAD + EARLY:
             frame = self._next_frame()
             if frame is None:
-                self._mark()
+                self._send_mark()
                 return
             self._send_frame(frame, now)
 
     async def play_tones(self, frames: Iterable[bytes]) -> None:
-        """Play frames ahead of what the source has; returns when the last one was sent. Raises `LegGone`."""
+        """Play frames ahead of what the source has; return when the last one was sent. Raises `LegGone`."""
         self._tones.extend(frames)
         if not self._tones:
             return
@@ -151,30 +170,37 @@ class CarrierMedia:
         return frame
 
     def _send_frame(self, frame: bytes, now: float) -> None:
-        # A source may have made the leg close itself.
+        # The source may have made the leg close itself.
         if self._dialect is None or self._send is None:
             return
         if self._heard >= self._sent:
             self._heard_at = now
-        self._send(self._dialect.media(audioop.lin2ulaw(frame, 2)))
+        self._send_all(self._dialect.encode_media(self._outbound.encode(frame)))
         self._statistics.packets_sent += 1
         seconds = len(frame) / (2 * FRAME_SAMPLES) * FRAME_SECONDS
         self._sent += seconds
         self._playing_until += seconds
         self._unmarked += 1
         if self._unmarked >= MARK_FRAMES:
-            self._mark()
+            self._send_mark()
 
-    def _mark(self) -> None:
-        if self._unmarked == 0 or self._dialect is None or self._send is None:
+    def _send_mark(self) -> None:
+        if self._unmarked == 0 or self._dialect is None or self._dialect.ledger is not HeardLedger.MARKS:
             return
         self._unmarked = 0
         self._marks += 1
         name = f"m{self._marks}"
         self._pending.append((name, self._sent))
-        self._send(self._dialect.mark(name))
+        self._send_all(self._dialect.encode_mark(name))
 
-    def _forget(self) -> None:
+    def _send_all(self, messages: Iterable[Message]) -> None:
+        for message in messages:
+            # Sending may fail and close the leg between two messages.
+            if self._send is not None:
+                self._send(message)
+
+    def _forget_sent(self) -> None:
+        """Count nothing of what was sent as still to be heard."""
         self._pending.clear()
         self._unmarked = 0
         self._heard = self._sent

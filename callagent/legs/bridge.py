@@ -26,7 +26,7 @@ from callagent.legs.media import Crossing, Media, SwitchedMedia
 from callagent.log import get_logger
 
 DROP_SECONDS = 2.0
-"""A target that leaves so soon has spoken to nobody: the caller comes back to the agent."""
+"""A target that leaves within this time of its answer has spoken to nobody: the caller comes back to the agent."""
 
 log = get_logger(__name__)
 
@@ -52,13 +52,13 @@ Dial = Callable[[TransferTarget], Awaitable[TargetLeg]]
 
 @dataclass(frozen=True, slots=True)
 class _Pressed:
-    """A key of the caller."""
+    """The caller pressed a key."""
 
     digit: str
 
 
 class Bridge:
-    """One attempt; `run` lasts as long as the two are joined."""
+    """One attempt to join a caller to a target; `run` lasts as long as the two are joined."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Bridge:
         press: Callable[[str], Awaitable[None]],
         on_joined: Callable[[], None],
     ) -> None:
-        """`press` sends digits to the caller."""
+        """`press` sends digits to the caller; `on_joined` is called when the target has answered."""
         self.joined = False
         self._target = target
         self._audio = audio
@@ -78,7 +78,10 @@ class Bridge:
         self._started = False
 
     async def run(self, dial: Dial) -> TransferOutcome:
-        """Until the target is not reached, or one of the two has left. The agent has the caller's audio again then."""
+        """Call the target and return when it was not reached or one of the two has left.
+
+        The agent has the caller's audio again then, also when the coroutine is cancelled.
+        """
         try:
             leg = await dial(self._target)
         except (ValueError, OSError, LegGone) as error:
@@ -92,12 +95,12 @@ class Bridge:
             self._audio.uncross()
             leg.leave(EndReason.HANDOFF)
 
-    def pressed(self, digit: str) -> None:
-        """A key of the caller, for the target."""
+    def forward_digit(self, digit: str) -> None:
+        """Send a key that the caller pressed to the target."""
         self._inbox.put_nowait(_Pressed(digit))
 
     async def _ring(self, leg: TargetLeg) -> TransferOutcome | None:
-        """None once the target has answered."""
+        """Wait for the target's answer; return what kept it from answering, or None."""
         if self._target.early_media:
             leg.on_early_media = self._start
         media, refusal = await ring(leg, self._target.ring_seconds)
@@ -106,7 +109,7 @@ class Bridge:
         return refusal
 
     def _start(self, media: Media) -> None:
-        """The caller hears the target: ringing tones and announcements, or the person."""
+        """Let the caller hear the target: ringing tones and announcements, or the person. Idempotent."""
         if not self._started:
             self._started = True
             media.start(self._to_caller.put, self._to_target.take)
@@ -133,7 +136,7 @@ class Bridge:
 
 
 async def ring(leg: TargetLeg, seconds: float) -> tuple[Media | None, TransferOutcome | None]:
-    """The media of a target that has answered, or what became of the attempt."""
+    """Wait for the target's answer; return its media, or the outcome of an attempt that failed."""
     try:
         async with asyncio.timeout(seconds):
             return await leg.answer(), None
@@ -143,6 +146,7 @@ async def ring(leg: TargetLeg, seconds: float) -> tuple[Media | None, TransferOu
         return None, TransferOutcome(_STATUSES.get(gone.status, TransferStatus.FAILED), str(gone), gone.limit)
 
 
+# What a target's final SIP response means (RFC 3261 §21); all others are failures.
 _STATUSES = {
     408: TransferStatus.NO_ANSWER,
     480: TransferStatus.NO_ANSWER,

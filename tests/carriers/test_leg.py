@@ -14,13 +14,13 @@ import pytest
 
 from callagent.audio import FRAME_BYTES, dtmf_frames
 from callagent.call_info import CallInfo, EndReason
-from callagent.carriers.dialect import DigitReceived, MarkReached, MediaReceived, StreamStopped
+from callagent.carriers.dialect import DigitReceived, MarkReached, MediaReceived, Message, StreamStopped
 from callagent.carriers.frame_clock import HALF_FRAME, FrameClock
+from callagent.carriers.leg import TRANSITIONS, CarrierLeg, LegInput, LegState
 from callagent.carriers.twilio.dialect import TwilioDialect
-from callagent.carriers.twilio.leg import TRANSITIONS, CarrierLeg, LegInput, LegState
-from callagent.carriers.twilio.rest import TwilioControl
+from callagent.carriers.twilio.rest import TwilioApi
 from callagent.carriers.twilio.settings import TwilioSettings
-from callagent.carriers.twilio.transfer import CarrierUrls
+from callagent.carriers.twilio.transfer import TransferUrls, TwilioCallControl
 from callagent.legs.leg import CallerHungUp, DigitPressed, LegEvent, LegFailed, LegGone, TransferStatus, TransferTarget
 from callagent.testing.virtual_time import run
 
@@ -40,8 +40,8 @@ class Wire:
         self.pings: list[float] = []
         self.closed: int | None = None
 
-    def send(self, text: str) -> None:
-        self.sent.append((self.clock.now(), json.loads(text)))
+    def send(self, message: Message) -> None:
+        self.sent.append((self.clock.now(), json.loads(message)))
 
     def ping(self) -> None:
         self.pings.append(self.clock.now())
@@ -62,9 +62,9 @@ class Setup:
     def __init__(self) -> None:
         self.clock = FrameClock(HALF_FRAME)
         settings = TwilioSettings("none", "secret", "https://phone.example.com")
-        self.leg = CarrierLeg(
-            INFO, TwilioControl(settings), self.clock, CarrierUrls("https://phone.example.com/report")
-        )
+        urls = TransferUrls("https://phone.example.com/report")
+        control = TwilioCallControl(TwilioApi(settings), INFO, urls, lambda: "<Response/>")
+        self.leg = CarrierLeg(INFO, control, self.clock)
         self.events: list[LegEvent] = []
         self.heard: list[tuple[bytes, float]] = []
         self.frames: list[bytes] = []
@@ -73,8 +73,8 @@ class Setup:
     def attach(self) -> Wire:
         wire = Wire(self.clock)
         dialect = TwilioDialect()
-        dialect.receive(json.dumps({"event": "connected"}))
-        dialect.receive(json.dumps({"event": "start", "streamSid": "MZ1", "start": START}))
+        dialect.receive_message(json.dumps({"event": "connected"}))
+        dialect.receive_message(json.dumps({"event": "start", "streamSid": "MZ1", "start": START}))
         self.leg.attach(wire, dialect)
         self.wire = wire
         return wire
@@ -90,7 +90,7 @@ class Setup:
     async def alive(self, seconds: float) -> None:
         """Time passes and the carrier sends."""
         for _ in range(round(seconds)):
-            self.leg.heard_from()
+            self.leg.note_life()
             await asyncio.sleep(1)
 
 
@@ -302,9 +302,7 @@ async def test_digits_that_the_end_of_the_call_swallows_are_told(setup: Setup) -
 
 @on_virtual_time
 async def test_a_source_that_raises_ends_its_leg_only(setup: Setup) -> None:
-    other = CarrierLeg(
-        INFO, TwilioControl(TwilioSettings("none", "s", "https://x")), setup.clock, CarrierUrls("https://x")
-    )
+    other = CarrierLeg(INFO, setup.leg.control, setup.clock)
     wire = Wire(setup.clock)
     dialect = TwilioDialect()
     other.attach(wire, dialect)

@@ -8,7 +8,7 @@ import audioop
 import pytest
 
 from callagent.audio import FRAME_BYTES
-from callagent.carriers.twilio.leg import CarrierLeg
+from callagent.carriers.leg import CarrierLeg
 from callagent.legs.leg import CallerHungUp, DigitPressed, LegEvent
 from callagent.phone.stream import NotAnswered, StreamMedia, StreamPhone
 from tests.carriers.twilio.fake_twilio import AUTH_TOKEN

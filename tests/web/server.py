@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from aiohttp import web
 
 from callagent.agents.flows import Outside
-from callagent.carriers.twilio.leg import CarrierLeg
+from callagent.carriers.leg import CarrierLeg
 from callagent.carriers.twilio.settings import TwilioSettings
 from callagent.carriers.twilio.webhooks import TwilioRoutes
 from callagent.web import ServerHooks, make_app

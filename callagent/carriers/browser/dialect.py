@@ -1,30 +1,35 @@
-"""The dialect of our own page at `/phone`, without I/O: text in, events out; verbs give the text to send."""
+"""The dialect of our own page at `/phone`: JSON text with μ-law audio in base64."""
 
 from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 
 from callagent.audio import DIGITS
 from callagent.carriers.dialect import (
+    PCMU,
     DialectError,
     DigitReceived,
+    HeardLedger,
     MarkReached,
     MediaReceived,
+    Message,
+    ReplyDue,
     StreamEvent,
     StreamStopped,
-    read_message,
+    decode_json,
 )
 
 _MARK = re.compile(r"[a-z0-9]{1,16}")
 MAX_PAYLOAD: Final = 8000
-"""Bytes of μ-law in one message: a second."""
+"""Bytes of μ-law in one message: a second of audio."""
 
 
-class _Message(msgspec.Struct):
+class _Fields(msgspec.Struct):
     event: str
     payload: bytes = b""
     name: str = ""
@@ -32,48 +37,40 @@ class _Message(msgspec.Struct):
     at: float = 0.0
 
 
-_decode = msgspec.json.Decoder(_Message).decode
+_decode = msgspec.json.Decoder(_Fields).decode
 
 
 class BrowserDialect:
-    """The messages of one page. It asks how far away we are with `ping`; the answer goes through `reply`."""
+    """Implements `CarrierDialect` for one page. The page measures the delay to us by a `ping` with its own time."""
 
-    def __init__(self) -> None:
-        self._asked: list[float] = []
+    inbound = outbound = PCMU
+    ledger = HeardLedger.MARKS
 
-    def receive(self, text: str | bytes) -> StreamEvent | None:
-        """The event that a message tells. Raises `DialectError` only."""
-        message = read_message(_decode, text)
-        match message.event:
-            case "media" if 0 < len(message.payload) <= MAX_PAYLOAD:
-                return MediaReceived(message.payload)
-            case "mark" if _MARK.fullmatch(message.name):
-                return MarkReached(message.name)
-            case "digit" if len(message.digit) == 1 and message.digit in DIGITS:
-                return DigitReceived(message.digit)
+    def receive_message(self, message: Message) -> Sequence[StreamEvent]:
+        """Return the event of a message. Raises `DialectError` only."""
+        fields = decode_json(_decode, message)
+        match fields.event:
+            case "media" if 0 < len(fields.payload) <= MAX_PAYLOAD:
+                return (MediaReceived(fields.payload),)
+            case "mark" if _MARK.fullmatch(fields.name):
+                return (MarkReached(fields.name),)
+            case "digit" if len(fields.digit) == 1 and fields.digit in DIGITS:
+                return (DigitReceived(fields.digit),)
             case "stop":
-                return StreamStopped()
+                return (StreamStopped(),)
             case "ping":
-                self._asked = [message.at]
-                return None
-        raise DialectError(f"'{message.event[:20]}' is not valid")
+                return (ReplyDue(self.encode_notice("pong", at=fields.at)),)
+        raise DialectError(f"'{fields.event[:20]}' is not valid")
 
-    def reply(self) -> str | None:
-        """What answers the last `ping`, once."""
-        return self.tell("pong", at=self._asked.pop()) if self._asked else None
+    def encode_media(self, payload: bytes) -> Sequence[Message]:
+        return (f'{{"event":"media","payload":"{base64.b64encode(payload).decode("ascii")}"}}',)
 
-    def media(self, payload: bytes) -> str:
-        """Queue μ-law audio at the page."""
-        return f'{{"event":"media","payload":"{base64.b64encode(payload).decode("ascii")}"}}'
+    def encode_mark(self, name: str) -> Sequence[Message]:
+        return (f'{{"event":"mark","name":"{name}"}}',)
 
-    def mark(self, name: str) -> str:
-        """Ask to be told when what was queued so far has been played."""
-        return f'{{"event":"mark","name":"{name}"}}'
+    def encode_clear(self) -> Sequence[Message]:
+        return ('{"event":"clear"}',)
 
-    def clear(self) -> str:
-        """Drop what is queued."""
-        return '{"event":"clear"}'
-
-    def tell(self, event: str, **data: Any) -> str:
-        """Anything else that the page shows."""
+    def encode_notice(self, event: str, **data: Any) -> str:
+        """Write anything else that the page shows: that it rings, captions, the end."""
         return msgspec.json.encode({"event": event, **data}).decode()

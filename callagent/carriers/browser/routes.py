@@ -70,10 +70,10 @@ class PhoneRoutes:
         """From the first message to the end of the socket; the leg hears of the end."""
         try:
             self._hooks.on_carrier_call(leg)
-            async for text in socket.messages():
-                leg.heard_from()
-                if text is not None:
-                    leg.take(text)
+            async for message in socket.messages():
+                leg.note_life()
+                if message is not None:
+                    leg.receive_message(message)
                 if leg.closed:
                     break
         except DialectError as error:
@@ -96,7 +96,7 @@ class PhoneRoutes:
             captions = self._hooks.captions(leg.info.call_id)
             if captions is not None and captions != last:
                 last = captions
-                leg.tell("captions", **captions)
+                leg.notify_page("captions", **captions)
             await asyncio.sleep(CAPTION_SECONDS)
 
     async def _start(self, _: web.Application) -> None:

@@ -1,4 +1,4 @@
-"""Twilio's media-stream dialect, without I/O: text in, events out; verbs give the text to send.
+"""Twilio's media-stream dialect: JSON text with μ-law audio in base64.
 
 Carriers that copied it (SignalWire, fonoster) speak the same messages.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Final
 
@@ -15,15 +15,18 @@ import msgspec
 
 from callagent.audio import DIGITS
 from callagent.carriers.dialect import (
+    PCMU,
     DialectError,
     DigitReceived,
+    HeardLedger,
     MarkReached,
     MediaReceived,
+    Message,
     StreamConnected,
     StreamEvent,
     StreamStarted,
     StreamStopped,
-    read_message,
+    decode_json,
 )
 
 # Identifiers are written back into messages and logs: nothing in them may need escaping.
@@ -77,7 +80,7 @@ class _Digit(msgspec.Struct):
     digit: str
 
 
-class _Message(msgspec.Struct):
+class _Fields(msgspec.Struct):
     event: str
     streamSid: str = ""  # noqa: N815
     protocol: str = ""
@@ -87,25 +90,41 @@ class _Message(msgspec.Struct):
     dtmf: _Digit | None = None
 
 
-_decode = msgspec.json.Decoder(_Message).decode
+_decode = msgspec.json.Decoder(_Fields).decode
 
 
 class TwilioDialect:
-    """One media stream's messages, in their order."""
+    """Implements `CarrierDialect` for one media stream, whose messages have to come in their order."""
+
+    inbound = outbound = PCMU
+    ledger = HeardLedger.MARKS
 
     def __init__(self) -> None:
         self.state = StreamState.OPENED
-        self.stream_sid = ""
+        self.stream_id = ""
 
-    def receive(self, text: str | bytes) -> StreamEvent | None:
-        """The event that a message tells; None for messages that say nothing to us. Raises `DialectError` only."""
-        message = read_message(_decode, text)
-        if message.event not in _KNOWN:
-            return None
-        self._advance(message.event)
-        if self.stream_sid and message.streamSid not in ("", self.stream_sid):
+    def receive_message(self, message: Message) -> Sequence[StreamEvent]:
+        """Return the events of a message; unknown kinds of messages have none. Raises `DialectError` only."""
+        fields = decode_json(_decode, message)
+        if fields.event not in _KNOWN:
+            return ()
+        self._advance(fields.event)
+        if self.stream_id and fields.streamSid not in ("", self.stream_id):
             raise DialectError("the message belongs to another stream")
-        return _READERS[message.event](self, message)
+        event = _READERS[fields.event](self, fields)
+        return () if event is None else (event,)
+
+    def encode_media(self, payload: bytes) -> Sequence[Message]:
+        encoded = base64.b64encode(payload).decode("ascii")
+        return (f'{{"event":"media","streamSid":"{self.stream_id}","media":{{"payload":"{encoded}"}}}}',)
+
+    def encode_mark(self, name: str) -> Sequence[Message]:
+        # The name is ours: plain characters, nothing to escape.
+        return (f'{{"event":"mark","streamSid":"{self.stream_id}","mark":{{"name":"{name}"}}}}',)
+
+    def encode_clear(self) -> Sequence[Message]:
+        # Twilio returns the marks of what it drops at once, as if it had been played: CarrierMedia forgets them first.
+        return (f'{{"event":"clear","streamSid":"{self.stream_id}"}}',)
 
     def _advance(self, event: str) -> None:
         after = TRANSITIONS.get((self.state, event))
@@ -113,56 +132,44 @@ class TwilioDialect:
             raise DialectError(f"'{event}' may not come while the stream is {self.state.value}")
         self.state = after
 
-    def _started(self, message: _Message) -> StreamEvent:
-        start = message.start
+    def _read_start(self, fields: _Fields) -> StreamEvent:
+        start = fields.start
         if start is None:
             raise DialectError("'start' without its contents")
-        stream_sid = start.streamSid or message.streamSid
-        for identifier in (stream_sid, start.callSid):
+        stream_id = start.streamSid or fields.streamSid
+        for identifier in (stream_id, start.callSid):
             if not _IDENTIFIER.fullmatch(identifier):
                 raise DialectError("'start' without valid streamSid and callSid")
         media = start.mediaFormat
         if media and (media.encoding, str(media.sampleRate), str(media.channels)) != _MULAW:
             raise DialectError("the stream is not μ-law at 8000 Hz with one channel")
-        self.stream_sid = stream_sid
-        return StreamStarted(stream_sid, start.callSid, start.accountSid, start.customParameters)
+        self.stream_id = stream_id
+        return StreamStarted(stream_id, start.callSid, start.accountSid, start.customParameters)
 
-    def _media(self, message: _Message) -> StreamEvent | None:
-        if message.media is None:
+    def _read_media(self, fields: _Fields) -> StreamEvent | None:
+        if fields.media is None:
             raise DialectError("'media' without its contents")
-        if message.media.track != "inbound":
+        # A stream of both tracks would tell us our own audio as well.
+        if fields.media.track != "inbound":
             return None
-        return MediaReceived(message.media.payload)
+        return MediaReceived(fields.media.payload)
 
-    def _mark(self, message: _Message) -> StreamEvent:
-        if message.mark is None:
+    def _read_mark(self, fields: _Fields) -> StreamEvent:
+        if fields.mark is None:
             raise DialectError("'mark' without its contents")
-        return MarkReached(message.mark.name)
+        return MarkReached(fields.mark.name)
 
-    def _digit(self, message: _Message) -> StreamEvent:
-        if message.dtmf is None or len(message.dtmf.digit) != 1 or message.dtmf.digit not in DIGITS:
+    def _read_digit(self, fields: _Fields) -> StreamEvent:
+        if fields.dtmf is None or len(fields.dtmf.digit) != 1 or fields.dtmf.digit not in DIGITS:
             raise DialectError("'dtmf' without a valid digit")
-        return DigitReceived(message.dtmf.digit)
-
-    def media(self, payload: bytes) -> str:
-        """Queue μ-law audio at the carrier."""
-        encoded = base64.b64encode(payload).decode("ascii")
-        return f'{{"event":"media","streamSid":"{self.stream_sid}","media":{{"payload":"{encoded}"}}}}'
-
-    def mark(self, name: str) -> str:
-        """Ask to be told when what was queued so far has been played. `name` is ours, plain characters."""
-        return f'{{"event":"mark","streamSid":"{self.stream_sid}","mark":{{"name":"{name}"}}}}'
-
-    def clear(self) -> str:
-        """Drop what is queued; its marks come back at once."""
-        return f'{{"event":"clear","streamSid":"{self.stream_sid}"}}'
+        return DigitReceived(fields.dtmf.digit)
 
 
-_READERS: Final[Mapping[str, Callable[[TwilioDialect, _Message], StreamEvent | None]]] = {
-    "connected": lambda _, message: StreamConnected(message.protocol),
-    "start": TwilioDialect._started,
-    "media": TwilioDialect._media,
-    "mark": TwilioDialect._mark,
-    "dtmf": TwilioDialect._digit,
+_READERS: Final[Mapping[str, Callable[[TwilioDialect, _Fields], StreamEvent | None]]] = {
+    "connected": lambda _, fields: StreamConnected(fields.protocol),
+    "start": TwilioDialect._read_start,
+    "media": TwilioDialect._read_media,
+    "mark": TwilioDialect._read_mark,
+    "dtmf": TwilioDialect._read_digit,
     "stop": lambda _, __: StreamStopped(),
 }

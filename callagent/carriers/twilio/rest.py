@@ -1,4 +1,7 @@
-"""Call control through Twilio's REST API: hang up, and send the caller elsewhere."""
+"""Twilio's REST API: end a call, give it other TwiML, call somebody into a conference.
+
+This is the only module that imports the SDK, and only with the first request.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,15 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
+from callagent.carriers.control import CallEnded, ControlFailed
 from callagent.carriers.twilio.settings import TwilioSettings
-from callagent.errors import CallagentError
 
 if TYPE_CHECKING:
     from twilio.http.async_http_client import AsyncTwilioHttpClient  # type: ignore[import-untyped]
     from twilio.rest import Client  # type: ignore[import-untyped]
 
 REQUEST_SECONDS: Final = 4.0
+"""How long a request may take: a caller is waiting in silence meanwhile."""
 _CALL_SID = re.compile(r"CA[0-9a-fA-F]{32}")
 _ACCOUNT_SID = re.compile(r"AC[0-9a-fA-F]{32}")
 _NOT_FOUND = 404
@@ -23,16 +27,8 @@ _NOT_IN_PROGRESS = 21220
 """Twilio's code for "the call is not in progress, it cannot be redirected"."""
 
 
-class ControlFailed(CallagentError):
-    """Twilio did not do what it was asked, or could not be asked."""
-
-
-class CallEnded(ControlFailed):
-    """The call is over already."""
-
-
 class _BasicCredentials:
-    """Ready-made, as the twilio package's credential providers are: its own way through aiohttp is deprecated there."""
+    """A credential provider with a ready-made header: the SDK's own one uses a deprecated call of aiohttp."""
 
     def __init__(self, settings: TwilioSettings) -> None:
         pair = f"{settings.account_sid}:{settings.auth_token}".encode()
@@ -45,8 +41,8 @@ class _BasicCredentials:
         return self._header
 
 
-class TwilioControl:
-    """Twilio's REST API for the calls of one account."""
+class TwilioApi:
+    """The REST API for the calls of one account. Every request is bounded to `REQUEST_SECONDS`."""
 
     def __init__(self, settings: TwilioSettings) -> None:
         self._settings = settings
@@ -54,15 +50,15 @@ class TwilioControl:
         self._client: Client | None = None
 
     async def hang_up(self, call_sid: str) -> None:
-        """End the call. Raises `CallEnded` or `ControlFailed` within 4 s."""
+        """End the call. Raises `CallEnded` or `ControlFailed`."""
         await self._update(call_sid, status="completed")
 
     async def redirect(self, call_sid: str, twiml: str) -> None:
-        """Give the call other instructions; its media stream ends. Raises `CallEnded` or `ControlFailed` within 4 s."""
+        """Give the call other TwiML; its media stream ends. Raises `CallEnded` or `ControlFailed`."""
         await self._update(call_sid, twiml=twiml)
 
     async def invite(self, room: str, caller: str, target: str, seconds: int, report: str) -> None:
-        """Call somebody into a conference; `report` is told how it goes. Raises `ControlFailed` within 4 s."""
+        """Call `target` into the conference `room`; the URL `report` is told how it goes. Raises `ControlFailed`."""
         await self._ask(
             lambda client: client.conferences(room).participants.create_async(
                 from_=caller,
@@ -77,12 +73,13 @@ class TwilioControl:
         )
 
     async def close(self) -> None:
+        """Close the connections to Twilio; a later request would open new ones."""
         if self._http is not None:
             await self._http.close()
         self._http = self._client = None
 
     async def _update(self, call_sid: str, **changes: str) -> None:
-        # It becomes part of a URL that carries our credentials.
+        # The SID becomes part of a URL whose request carries our credentials.
         if not _CALL_SID.fullmatch(call_sid):
             raise ControlFailed("the CallSid is not one of Twilio's")
         await self._ask(lambda client: client.calls(call_sid).update_async(**changes))

@@ -1,4 +1,4 @@
-"""Whether a request was signed by Twilio (X-Twilio-Signature), for the public URL that we are configured to have."""
+"""Check that a request was signed by Twilio (X-Twilio-Signature) for the public URL in our settings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SIGNATURE_HEADER = "X-Twilio-Signature"
 
 
 class SignatureChecker:
-    """Checks against the configured URL only: Host and X-Forwarded headers are the sender's to choose."""
+    """The checker of one account. It knows the configured URL only: a sender chooses Host and X-Forwarded headers."""
 
     def __init__(self, auth_token: str, public_url: str) -> None:
         parts = urlsplit(public_url)
@@ -27,15 +27,15 @@ class SignatureChecker:
         self._validator: RequestValidator | None = None
 
     def url(self, path: str) -> str:
-        """The public URL of a path of ours."""
+        """Return the public URL of one of our paths."""
         return self._public_url + path
 
     def stream_url(self, path: str) -> str:
-        """The same for a WebSocket."""
+        """Return the public URL of one of our WebSockets."""
         return "ws" + self.url(path).removeprefix("http")
 
     def signed(self, url: str, form: Mapping[str, str], signature: str) -> bool:
-        """True if Twilio signed this URL with this form (empty for an upgrade)."""
+        """Return whether Twilio signed this URL with this form, which is empty for an upgrade."""
         if not signature:
             return False
         if self._validator is None:

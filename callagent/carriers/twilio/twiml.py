@@ -1,22 +1,26 @@
-"""The TwiML documents we answer with. Text from outside is escaped; URIs are checked before they come here."""
+"""TwiML: the documents that tell Twilio what to do with a call. Text from outside is escaped, URIs are checked."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, assert_never
 from urllib.parse import quote
 from xml.sax.saxutils import escape, quoteattr
+
+from callagent.carriers.markup import Answer, ConnectStream, Greet, Verdict
 
 E164: Final = re.compile(r"\+[1-9][0-9]{6,14}")
 # One address, no URI headers: those are ours to add (a "Replaces" or a second "To" must not ride in).
 _SIP_URI: Final = re.compile(r"sips?:[A-Za-z0-9._~!$&'()*+,;=%-]+@[A-Za-z0-9.:\[\]-]+(;[A-Za-z0-9._~=+-]+)*")
 _SIP_HEADER: Final = re.compile(r"(X-[A-Za-z0-9_-]{1,64}|User-to-User)", re.IGNORECASE)
 MAX_HEADERS: Final = 1024
-"""Characters of custom headers that `<Sip>` takes."""
+"""Characters of custom headers that `<Sip>` accepts."""
 
 NOTHING: Final = '<?xml version="1.0" encoding="UTF-8"?><Response/>'
+REJECT: Final = '<?xml version="1.0" encoding="UTF-8"?><Response><Reject reason="busy"/></Response>'
+"""The caller hears busy and is not charged."""
 HANG_UP: Final = '<?xml version="1.0" encoding="UTF-8"?><Response><Hangup/></Response>'
 
 
@@ -34,7 +38,7 @@ class DialTarget:
     """Whether the answer alone does not count: the person has to press a key."""
 
     def element(self, report: str) -> str:
-        """The noun inside `<Dial>`; `report` is the URL told of the answer. Raises `ValueError`."""
+        """Return the noun inside `<Dial>`; the URL `report` is told of the answer. Raises `ValueError`."""
         attributes = "" if self.confirmed else f' statusCallback={quoteattr(report)} statusCallbackEvent="answered"'
         if self.greeting:
             attributes += f" url={quoteattr(self.greeting)}"
@@ -43,18 +47,46 @@ class DialTarget:
         return f"<Sip{attributes}>{escape(self.sip_uri())}</Sip>"
 
     def sip_uri(self) -> str:
-        """With the headers. Raises `ValueError`."""
+        """Return the SIP URI with its headers. Raises `ValueError`."""
         if not _SIP_URI.fullmatch(self.uri):
             raise ValueError("the target is neither a number in E.164 nor a SIP URI")
         return self.uri + self._query()
 
     def _query(self) -> str:
-        # Other headers Twilio does not carry; without them the transfer is still worth having.
+        # Twilio does not carry other headers; without them the transfer is still worth having.
         carried = ((name, value) for name, value in self.headers.items() if _SIP_HEADER.fullmatch(name))
         query = "&".join(f"{name}={quote(value, safe='')}" for name, value in carried)
         if len(query) > MAX_HEADERS:
             raise ValueError(f"the target's headers are longer than {MAX_HEADERS} characters")
         return f"?{query}" if query else ""
+
+
+class TwiML:
+    """Implements `Markup` with our URLs for one account."""
+
+    content_type = "text/xml"
+
+    def __init__(self, stream_url: str, voice_url: str, greeting_url: str) -> None:
+        """`voice_url` is asked what to do when a stream has ended, `greeting_url` is told the key a person pressed."""
+        self._stream_url = stream_url
+        self._voice_url = voice_url
+        self._greeting_url = greeting_url
+
+    def write_document(self, answer: Answer) -> str:
+        match answer:
+            case Verdict.HANG_UP:
+                return HANG_UP
+            case Verdict.REJECT:
+                return REJECT
+            case Verdict.CARRY_ON:
+                return NOTHING
+            case ConnectStream(token, caller, callee):
+                parameters = {"token": token, "from": caller, "to": callee}
+                return connect(self._stream_url, parameters, self._voice_url)
+            case Greet(text, confirm_key):
+                return greet(text, confirm_key, self._greeting_url)
+            case _:
+                assert_never(answer)
 
 
 def connect(stream_url: str, parameters: Mapping[str, str], then: str) -> str:
@@ -86,7 +118,7 @@ def refer(target: DialTarget, report: str) -> str:
 
 
 def conference(room: str, report: str) -> str:
-    """Let the caller wait in a conference of this name, which begins when somebody else enters."""
+    """Let the caller wait in the conference `room`, which begins when somebody else enters."""
     rules = 'beep="false" startConferenceOnEnter="false" endConferenceOnExit="true"'
     return (
         '<?xml version="1.0" encoding="UTF-8"?><Response>'
@@ -96,14 +128,9 @@ def conference(room: str, report: str) -> str:
 
 
 def greet(text: str, confirm: str, action: str) -> str:
-    """What the person hears who is dialled; with `confirm`, the key that they press is told to `action`."""
+    """Say `text` to the person who was dialled; with a key `confirm`, the key that they press is told to `action`."""
     said = f"<Say>{escape(text)}</Say>" if text else ""
     if confirm:
         gather = f'<Gather numDigits="1" timeout="10" finishOnKey="" action={quoteattr(action)} method="POST">'
         said = f"{gather}{said}</Gather><Hangup/>"
     return f'<?xml version="1.0" encoding="UTF-8"?><Response>{said}</Response>'
-
-
-def reject() -> str:
-    """Refuse the call before it is answered: the caller hears busy and is not charged."""
-    return '<?xml version="1.0" encoding="UTF-8"?><Response><Reject reason="busy"/></Response>'

@@ -1,39 +1,41 @@
-"""Twilio's side of HTTP: signed webhooks and the media stream."""
+"""Twilio's side of HTTP: signed webhooks, and the upgrade to a media stream."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Final
 
 from aiohttp import web
 
-from callagent.carriers.dialect import MAX_MESSAGE_BYTES, DialectError
-from callagent.carriers.media_socket import CLOSE_SECONDS, MediaSocket
-from callagent.carriers.twilio.calls import (
-    GREETING_PATH,
-    MEDIA_PATH,
-    SMS_PATH,
-    TRANSFER_PATH,
-    VOICE_PATH,
-    CarrierCalls,
-    Draining,
-    Refused,
+from callagent.call_info import CallInfo
+from callagent.carriers.calls import CarrierCalls, Draining, Refused
+from callagent.carriers.markup import Answer, Verdict
+from callagent.carriers.stream import MediaStreams
+from callagent.carriers.twilio.dialect import TwilioDialect
+from callagent.carriers.twilio.forms import (
+    Form,
+    is_end_of_dial,
+    is_over_sip,
+    read_call_info,
+    read_call_sid,
+    read_dial_outcome,
+    read_invited_outcome,
 )
+from callagent.carriers.twilio.rest import TwilioApi
 from callagent.carriers.twilio.settings import TwilioSettings
 from callagent.carriers.twilio.signature import SIGNATURE_HEADER, SignatureChecker
-from callagent.carriers.twilio.stream import Stream
+from callagent.carriers.twilio.transfer import TransferUrls, TwilioCallControl
+from callagent.carriers.twilio.twiml import TwiML
+from callagent.legs import TransferOutcome, TransferStatus
 from callagent.log import get_logger
 from callagent.web import ServerHooks, peer_is_known, read_form
 
-START_SECONDS: Final = 10.0
-"""From the upgrade to a verified start."""
-MAX_STRANGERS: Final = 50
-"""Sockets from one address that have not proved yet whose they are."""
-NORMAL, GOING_AWAY, PROTOCOL_ERROR, POLICY, SERVER_ERROR = 1000, 1001, 1002, 1008, 1011
-SIGNED_PATHS: Final = frozenset({VOICE_PATH, MEDIA_PATH, TRANSFER_PATH, GREETING_PATH, SMS_PATH})
+VOICE_PATH: Final = "/twilio/voice"
+MEDIA_PATH: Final = "/twilio/media"
+SMS_PATH: Final = "/twilio/sms"
+TRANSFER_PATH: Final = "/twilio/transfer-status"
+GREETING_PATH: Final = "/twilio/greeting"
 
 log = get_logger(__name__)
 
@@ -41,15 +43,19 @@ log = get_logger(__name__)
 class TwilioRoutes:
     """The handlers of one Twilio account."""
 
-    open_paths = SIGNED_PATHS
+    open_paths = frozenset({VOICE_PATH, MEDIA_PATH, TRANSFER_PATH, GREETING_PATH, SMS_PATH})
 
     def __init__(self, settings: TwilioSettings, hooks: ServerHooks) -> None:
-        self._settings = settings
+        """Raises `ValueError` for settings with which no signature could be checked."""
+        self._account_sid = settings.account_sid
         self._hooks = hooks
-        self._signatures = SignatureChecker(settings.auth_token, settings.public_url)
+        self._api = TwilioApi(settings)
+        self._signatures = signatures = SignatureChecker(settings.auth_token, settings.public_url)
+        greeting_url = signatures.url(GREETING_PATH)
+        self._markup = TwiML(signatures.stream_url(MEDIA_PATH), signatures.url(VOICE_PATH), greeting_url)
+        self._transfer_urls = TransferUrls(signatures.url(TRANSFER_PATH), greeting_url)
         self._calls: CarrierCalls | None = None
-        self._sockets: set[MediaSocket] = set()
-        self._strangers: Counter[str] = Counter()
+        self._streams: MediaStreams | None = None
 
     def register(self, app: web.Application) -> None:
         app.router.add_post(VOICE_PATH, self.voice)
@@ -67,91 +73,104 @@ class TwilioRoutes:
         return self._calls
 
     async def voice(self, request: web.Request) -> web.Response:
+        """Say what to do with a caller: one who calls now, or one whose stream has ended."""
         form = await self._signed_form(request, VOICE_PATH)
         try:
-            return _twiml(await self.calls.incoming(form))
+            info = read_call_info(self._call_sid(form, "CallSid"), form)
+            answer = await self.calls.take_call(info, self._control(info, over_sip=is_over_sip(form)))
         except Draining as error:
             raise web.HTTPServiceUnavailable(text=str(error)) from None
         except Refused as error:
             raise web.HTTPForbidden(text=str(error)) from None
+        return self._document(answer)
 
     async def transfer_status(self, request: web.Request) -> web.Response:
+        """Hear how a transfer goes, and say what to do with the call that the report is of."""
         form = await self._signed_form(request, TRANSFER_PATH)
         try:
-            return _twiml(self.calls.transfer_reported(form, request.query.get("call", "")))
+            # The query names a caller who waits in a conference for the call that is reported.
+            if caller_sid := request.query.get("call", ""):
+                return self._document(self._report_invited(form, caller_sid))
+            return self._document(self._report_end(form) if is_end_of_dial(form) else self._report_dialled(form))
         except Refused as error:
             raise web.HTTPForbidden(text=str(error)) from None
 
     async def greeting(self, request: web.Request) -> web.Response:
+        """Say what a person who was dialled hears first."""
         form = await self._signed_form(request, GREETING_PATH)
         try:
-            return _twiml(self.calls.greeting(form))
+            leg = self.calls.leg(self._call_sid(form, "ParentCallSid"))
         except Refused as error:
             raise web.HTTPForbidden(text=str(error)) from None
+        return self._document(Verdict.HANG_UP if leg is None else leg.answer_target(form.get("Digits")))
 
     async def text_message(self, request: web.Request) -> web.Response:
-        """A text message to one of our numbers: STOP and START are heeded, the rest is not for us."""
+        """Take a text message to one of our numbers: STOP and START are heeded, the rest is not for us."""
         form = await self._signed_form(request, SMS_PATH)
         await asyncio.to_thread(self._hooks.outside.opt_outs.take, form.get("From", ""), form.get("Body", ""))
-        return _twiml("<Response/>")
+        return web.Response(text="<Response/>", content_type=self._markup.content_type, charset="utf-8")
 
     async def media(self, request: web.Request) -> web.StreamResponse:
-        signatures = self._signatures
-        urls = (signatures.stream_url(MEDIA_PATH), signatures.url(MEDIA_PATH))
-        if not any(self._signed(request, url, {}) for url in urls):
+        """Upgrade to a media stream. Twilio signs either form of our URL."""
+        urls = (self._signatures.stream_url(MEDIA_PATH), self._signatures.url(MEDIA_PATH))
+        if not any(self._is_signed(request, url, {}) for url in urls):
             raise web.HTTPForbidden(text="the signature is not valid")
-        with self._stranger(request.remote or "") as stranger:
-            ws = web.WebSocketResponse(
-                timeout=CLOSE_SECONDS, autoping=False, compress=False, max_msg_size=MAX_MESSAGE_BYTES
-            )
-            await ws.prepare(request)
-            assert request.transport is not None
-            socket = MediaSocket(ws, request.transport)
-            self._sockets.add(socket)
-            try:
-                async with asyncio.TaskGroup() as group:
-                    group.create_task(socket.write())
-                    await self._serve(socket, stranger)
-            finally:
-                self._sockets.discard(socket)
-        return ws
+        assert self._streams is not None, "made when the application starts"
+        return await self._streams.serve(request)
 
-    async def _serve(self, socket: MediaSocket, stranger: Stranger) -> None:
-        """From the upgrade to the end of the stream; the leg, if there is one, hears of the end."""
-        stream = Stream(socket, self.calls)
-        try:
-            async with asyncio.timeout(START_SECONDS):
-                await stream.introduce()
-            stranger.is_known()
-            await stream.go_on()
-        except (TimeoutError, Refused) as error:
-            log.warning("media_stream_refused", reason=str(error) or "no start in time")
-            socket.close(POLICY)
-        except DialectError as error:
-            log.warning("media_stream_refused", reason=str(error))
-            socket.close(PROTOCOL_ERROR)
-            stream.fail(str(error))
-        except Exception:
-            # The outermost edge of one call's audio: the other calls go on.
-            log.exception("media_stream_failed")
-            socket.close(SERVER_ERROR)
-            stream.fail("the audio of the call raised an error")
-        finally:
-            stream.cut()
-            socket.close(NORMAL)
+    # Reports of transfers -------------------------------------------------------------------------------------------
 
-    async def _signed_form(self, request: web.Request, path: str) -> Mapping[str, str]:
+    def _report_invited(self, form: Form, caller_sid: str) -> Answer:
+        """Of a call into a conference in which the caller waits."""
+        self._call_sid(form, "CallSid")
+        leg, outcome = self.calls.leg(caller_sid), read_invited_outcome(form)
+        if leg and outcome:
+            leg.end_transfer(outcome)
+        return Verdict.CARRY_ON
+
+    def _report_dialled(self, form: Form) -> Answer:
+        """Of the dialled party's own call, which answers before `<Dial>` ends."""
+        leg = self.calls.leg(self._call_sid(form, "ParentCallSid"))
+        if leg and form.get("CallStatus") == "in-progress":
+            leg.end_transfer(TransferOutcome(TransferStatus.SUCCEEDED, "answered"))
+        return Verdict.CARRY_ON
+
+    def _report_end(self, form: Form) -> Answer:
+        """Of the end of `<Dial>` or `<Refer>`: the caller comes back to us unless they are gone."""
+        leg = self.calls.leg(self._call_sid(form, "CallSid"))
+        if leg is None:
+            return Verdict.HANG_UP
+        leg.end_dial(read_dial_outcome(form))
+        return Verdict.HANG_UP if leg.closed else self.calls.expect_stream(leg.info, leg.control)
+
+    # Parts ----------------------------------------------------------------------------------------------------------
+
+    def _call_sid(self, form: Form, field: str) -> str:
+        return read_call_sid(form, field, self._account_sid)
+
+    def _control(self, info: CallInfo, *, over_sip: bool) -> TwilioCallControl:
+        def write_connect() -> str:
+            return self._markup.write_document(self.calls.expect_stream(info, control))
+
+        control = TwilioCallControl(self._api, info, self._transfer_urls, write_connect, over_sip=over_sip)
+        return control
+
+    def _document(self, answer: Answer) -> web.Response:
+        text = self._markup.write_document(answer)
+        return web.Response(text=text, content_type=self._markup.content_type, charset="utf-8")
+
+    async def _signed_form(self, request: web.Request, path: str) -> Form:
         form = await read_form(request)
         texts = dict(form)
         # A field given twice has no one value to be signed.
         if len(texts) != len(form):
             raise web.HTTPBadRequest(text="a field comes twice")
         query = f"?{request.rel_url.raw_query_string}" if request.rel_url.raw_query_string else ""
-        if not self._signed(request, self._signatures.url(path) + query, texts):
+        if not self._is_signed(request, self._signatures.url(path) + query, texts):
             raise web.HTTPForbidden(text="the signature is not valid")
         return texts
 
-    def _signed(self, request: web.Request, url: str, form: Mapping[str, str]) -> bool:
+    def _is_signed(self, request: web.Request, url: str, form: Mapping[str, str]) -> bool:
         signed = self._signatures.signed(url, form, request.headers.get(SIGNATURE_HEADER, ""))
         if signed:
             peer_is_known(request)
@@ -159,46 +178,15 @@ class TwilioRoutes:
             log.debug("twilio_signature_not_valid", url=url, peer=request.remote)
         return signed
 
-    @contextmanager
-    def _stranger(self, address: str) -> Iterator[Stranger]:
-        if self._strangers[address] >= MAX_STRANGERS:
-            raise web.HTTPTooManyRequests(text="too many streams that have not started")
-        stranger = Stranger(self._strangers, address)
-        try:
-            yield stranger
-        finally:
-            stranger.is_known()
-
     async def _start(self, _: web.Application) -> None:
-        self._calls = CarrierCalls(self._settings, self._hooks, self._signatures)
+        # The frame clock of the calls needs the running loop.
+        self._calls = CarrierCalls(self._account_sid, self._hooks)
+        self._streams = MediaStreams(self._calls, TwilioDialect)
 
     async def _stop(self, _: web.Application) -> None:
         self.calls.stop()
-        for socket in tuple(self._sockets):
-            socket.close(GOING_AWAY)
+        if self._streams is not None:
+            self._streams.close()
 
     async def _close(self, _: web.Application) -> None:
-        await self.calls.close()
-
-
-class Stranger:
-    """A place among the sockets of an address that have not started."""
-
-    def __init__(self, strangers: Counter[str], address: str) -> None:
-        self._strangers = strangers
-        self._address = address
-        self._counted = True
-        strangers[address] += 1
-
-    def is_known(self) -> None:
-        """Free the place. Idempotent."""
-        if not self._counted:
-            return
-        self._counted = False
-        self._strangers[self._address] -= 1
-        if self._strangers[self._address] <= 0:
-            del self._strangers[self._address]
-
-
-def _twiml(document: str) -> web.Response:
-    return web.Response(text=document, content_type="text/xml", charset="utf-8")
+        await self._api.close()

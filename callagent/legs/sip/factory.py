@@ -12,6 +12,7 @@ from callagent.legs.leg import LegGone, TooManyCalls, TransferTarget
 from callagent.legs.sip.identity import caller_address, number_at
 from callagent.legs.sip.leg import SipLeg
 from callagent.legs.sip.media import MediaOfTrunk, OwnAddresses, any_trunk, negotiation_towards, negotiation_with
+from callagent.legs.sip.transfer import TransferableLeg
 from callagent.log import get_logger
 from callagent.rtp import PortsExhausted, Pump, RtpPorts, RtpSession, RtpSettings, available_codecs, prepare_srtp
 from callagent.sip import (
@@ -130,7 +131,7 @@ class SipLegs:
             negotiations[0].refuse_target = self._refusing(call.core.peer_host)
         return SipLeg(call, session, negotiations[0], media, self.dial_target)
 
-    async def dial_target(self, leg: SipLeg, target: TransferTarget) -> SipLeg:
+    async def dial_target(self, leg: TransferableLeg, target: TransferTarget) -> SipLeg:
         """Call a target for the peer of `leg`, or for a trunk to do so. Raises `ValueError`, `OSError`, `LegGone`."""
         return await self.dial_for(target, leg.info.caller, leg.call.trunk)
 

@@ -216,7 +216,7 @@ class SipLeg:
             case DigitReceived(digit=digit):
                 self._press(digit, "info")
             case TransferProgressed():
-                self._transfer.heard(event)
+                self._transfer.report_progress(event)
             case TransferRequested(target=target, headers=headers):
                 self._request_transfer(target, dict(headers))
             case CallEnded():
@@ -274,7 +274,7 @@ class SipLeg:
     def _press(self, digit: str, way: str) -> None:
         # Some gateways tell each key both ways; the way of the first key is the one that counts.
         self._digits_from = self._digits_from or way
-        if self._digits_from == way and not self._transfer.pressed(digit):
+        if self._digits_from == way and not self._transfer.forward_digit(digit):
             self.tell(DigitPressed(digit))
 
     def _request_transfer(self, target: Uri, headers: Mapping[str, str]) -> None:
@@ -317,7 +317,7 @@ class SipLeg:
     def _close(self, detail: str, status: int = 0, limit: str = "") -> None:
         self._state = LegState.CLOSED
         self._session.close()
-        self._transfer.caller_gone(detail)
+        self._transfer.abandon(detail)
         if not self._answered.done():
             self._answered.set_result(_Gone(detail, status, limit))
 

@@ -3,20 +3,43 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Protocol
 
-from callagent.call_info import EndReason
-from callagent.legs.bridge import Bridge, ring
-from callagent.legs.leg import LegGone, PartiesJoined, TransferOutcome, TransferStatus, TransferTarget, failed_by
+from callagent.call_info import NO_HEADERS, CallInfo, EndReason
+from callagent.legs.bridge import Bridge, TargetLeg, ring
+from callagent.legs.leg import (
+    LegEvent,
+    LegGone,
+    PartiesJoined,
+    TransferOutcome,
+    TransferStatus,
+    TransferTarget,
+    failed_by,
+)
 from callagent.legs.media import SwitchedMedia
 from callagent.legs.sip.identity import clean, target_uri
-from callagent.sip import TransferProgressed, TransferState
+from callagent.sip import EndpointCall, TransferProgressed, TransferState
 
-if TYPE_CHECKING:
-    from callagent.legs.sip.leg import SipLeg
 
-DialTarget = Callable[["SipLeg", TransferTarget], Awaitable["SipLeg"]]
+class TransferableLeg(TargetLeg, Protocol):
+    """What a transfer needs of the leg that is given away, and of the leg that leads to its target."""
+
+    info: CallInfo
+
+    @property
+    def call(self) -> EndpointCall: ...
+
+    async def confirmed(self) -> bytes:
+        """Wait for the body that confirms the call. Raises `LegGone`."""
+
+    async def hang_up(self, reason: EndReason, headers: Mapping[str, str] = NO_HEADERS) -> None: ...
+
+    def tell(self, event: LegEvent) -> None:
+        """Tell the call of this leg."""
+
+
+DialTarget = Callable[[TransferableLeg, TransferTarget], Awaitable[TransferableLeg]]
 """Call a target for the peer of a leg. Raises `ValueError`, `OSError` or `LegGone`."""
 
 _OUTCOMES = {
@@ -28,7 +51,7 @@ _OUTCOMES = {
 
 
 class SipTransfer:
-    """One at a time."""
+    """The transfers of one leg, one at a time. The leg is an argument: it holds this object."""
 
     def __init__(self, dial: DialTarget | None) -> None:
         self._dial = dial
@@ -36,14 +59,15 @@ class SipTransfer:
         self._bridge: Bridge | None = None
         self._busy = False
 
-    async def run(self, leg: SipLeg, target: TransferTarget, audio: SwitchedMedia | None) -> TransferOutcome:
+    async def run(self, leg: TransferableLeg, target: TransferTarget, audio: SwitchedMedia | None) -> TransferOutcome:
+        """Give the peer of `leg` to `target`; return when the outcome is known. Never raises for a refusal."""
         if self._busy:
             return TransferOutcome(TransferStatus.FAILED, "a transfer is under way")
         self._busy = True
         try:
             # Nothing may overtake the ACK of our answer.
             await leg.confirmed()
-            return await self._methods(leg, target, audio)
+            return await self._transfer(leg, target, audio)
         except LegGone as gone:
             return TransferOutcome(TransferStatus.CALLER_GONE, str(gone))
         except ValueError as error:
@@ -52,21 +76,25 @@ class SipTransfer:
             self._busy = False
             self._bridge = None
 
-    def heard(self, event: TransferProgressed) -> None:
+    def report_progress(self, event: TransferProgressed) -> None:
+        """Take a NOTIFY about our REFER (RFC 3515 §2.4.4); a final status is the outcome."""
         if event.state in _OUTCOMES:
             self._settle(TransferOutcome(_OUTCOMES[event.state], clean(f"{event.status} {event.reason}").strip()))
 
-    def caller_gone(self, detail: str) -> None:
+    def abandon(self, detail: str) -> None:
+        """End the transfer that is under way: the peer has left."""
         self._settle(TransferOutcome(TransferStatus.CALLER_GONE, detail))
 
-    def pressed(self, digit: str) -> bool:
-        """Whether a key of the caller was for somebody else than the agent."""
+    def forward_digit(self, digit: str) -> bool:
+        """Give a key of the peer to the target that it is bridged to; return False when there is none."""
         if self._bridge is None or not self._bridge.joined:
             return False
-        self._bridge.pressed(digit)
+        self._bridge.forward_digit(digit)
         return True
 
-    async def _methods(self, leg: SipLeg, target: TransferTarget, audio: SwitchedMedia | None) -> TransferOutcome:
+    async def _transfer(
+        self, leg: TransferableLeg, target: TransferTarget, audio: SwitchedMedia | None
+    ) -> TransferOutcome:
         match target.method:
             case "bye":
                 await leg.hang_up(EndReason.HANDOFF, target.headers)
@@ -78,7 +106,9 @@ class SipTransfer:
             case _:
                 return await self._join(leg, target, audio)
 
-    async def _refer(self, leg: SipLeg, target: TransferTarget, consulted: SipLeg | None = None) -> TransferOutcome:
+    async def _refer(
+        self, leg: TransferableLeg, target: TransferTarget, consulted: TransferableLeg | None = None
+    ) -> TransferOutcome:
         self._progress = asyncio.get_running_loop().create_future()
         try:
             if consulted is None:
@@ -95,10 +125,10 @@ class SipTransfer:
             await leg.hang_up(EndReason.HANDOFF)
         return outcome
 
-    async def _attend(self, leg: SipLeg, target: TransferTarget) -> TransferOutcome:
+    async def _attend(self, leg: TransferableLeg, target: TransferTarget) -> TransferOutcome:
         """Call the target first; once it has answered, the peer takes our place in that call (RFC 5589 §7)."""
         try:
-            consulted = await self._dialled(leg, target)
+            consulted = await self._dial_target(leg, target)
         except OSError as error:
             return TransferOutcome(TransferStatus.FAILED, str(error))
         try:
@@ -107,13 +137,13 @@ class SipTransfer:
         finally:
             consulted.leave(EndReason.HANDOFF)
 
-    async def _join(self, leg: SipLeg, target: TransferTarget, audio: SwitchedMedia | None) -> TransferOutcome:
+    async def _join(self, leg: TransferableLeg, target: TransferTarget, audio: SwitchedMedia | None) -> TransferOutcome:
         if audio is None:
             return TransferOutcome(TransferStatus.FAILED, "there is no audio to bridge")
         self._bridge = Bridge(target, audio, leg.send_digits, lambda: leg.tell(PartiesJoined()))
-        return await self._bridge.run(lambda dialled: self._dialled(leg, dialled))
+        return await self._bridge.run(lambda dialled: self._dial_target(leg, dialled))
 
-    async def _dialled(self, leg: SipLeg, target: TransferTarget) -> SipLeg:
+    async def _dial_target(self, leg: TransferableLeg, target: TransferTarget) -> TransferableLeg:
         if self._dial is None:
             raise ValueError("this server cannot call targets")
         return await self._dial(leg, target)

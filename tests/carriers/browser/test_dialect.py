@@ -6,23 +6,23 @@ import json
 import pytest
 
 from callagent.carriers.browser.dialect import BrowserDialect
-from callagent.carriers.dialect import DialectError, DigitReceived, MarkReached, MediaReceived, StreamStopped
+from callagent.carriers.dialect import DialectError, DigitReceived, MarkReached, MediaReceived, ReplyDue, StreamStopped
 
 
 def test_what_the_page_says_becomes_events() -> None:
     dialect = BrowserDialect()
-    payload = base64.b64encode(b"\xff" * 160).decode()
-    assert dialect.receive(json.dumps({"event": "media", "payload": payload})) == MediaReceived(b"\xff" * 160)
-    assert dialect.receive('{"event":"mark","name":"m12"}') == MarkReached("m12")
-    assert dialect.receive('{"event":"digit","digit":"#"}') == DigitReceived("#")
-    assert dialect.receive('{"event":"stop"}') == StreamStopped()
+    media = json.dumps({"event": "media", "payload": base64.b64encode(b"\xff" * 160).decode()})
+    assert dialect.receive_message(media) == (MediaReceived(b"\xff" * 160),)
+    assert dialect.receive_message('{"event":"mark","name":"m12"}') == (MarkReached("m12"),)
+    assert dialect.receive_message('{"event":"digit","digit":"#"}') == (DigitReceived("#"),)
+    assert dialect.receive_message('{"event":"stop"}') == (StreamStopped(),)
 
 
 def test_a_ping_is_answered_once_with_its_own_time() -> None:
     dialect = BrowserDialect()
-    assert dialect.receive('{"event":"ping","at":123.5}') is None
-    assert json.loads(dialect.reply() or "") == {"event": "pong", "at": 123.5}
-    assert dialect.reply() is None
+    (reply,) = dialect.receive_message('{"event":"ping","at":123.5}')
+    assert isinstance(reply, ReplyDue)
+    assert json.loads(reply.message) == {"event": "pong", "at": 123.5}
 
 
 @pytest.mark.parametrize(
@@ -36,12 +36,12 @@ def test_a_ping_is_answered_once_with_its_own_time() -> None:
 )  # fmt: skip
 def test_anything_else_is_a_dialect_error(text: str) -> None:
     with pytest.raises(DialectError):
-        BrowserDialect().receive(text)
+        BrowserDialect().receive_message(text)
 
 
 def test_what_is_sent_is_json() -> None:
     dialect = BrowserDialect()
-    assert json.loads(dialect.media(b"\x7f\xff")) == {"event": "media", "payload": "f/8="}
-    assert json.loads(dialect.mark("m1")) == {"event": "mark", "name": "m1"}
-    assert json.loads(dialect.clear()) == {"event": "clear"}
-    assert json.loads(dialect.tell("ended", reason='"<b>')) == {"event": "ended", "reason": '"<b>'}
+    assert json.loads(*dialect.encode_media(b"\x7f\xff")) == {"event": "media", "payload": "f/8="}
+    assert json.loads(*dialect.encode_mark("m1")) == {"event": "mark", "name": "m1"}
+    assert json.loads(*dialect.encode_clear()) == {"event": "clear"}
+    assert json.loads(dialect.encode_notice("ended", reason='"<b>')) == {"event": "ended", "reason": '"<b>'}

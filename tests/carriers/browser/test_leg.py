@@ -64,16 +64,16 @@ def test_it_rings_answers_and_passes_frames_both_ways() -> None:
         frames: list[bytes] = []
         speech = iter([b"\x00\x10" * 160] * 3)
         media.start(lambda pcm, now: frames.append(pcm), lambda: next(speech, None))
-        leg.take(said(b"\xff" * 100))
-        leg.take(said(b"\xff" * 100))
+        leg.receive_message(said(b"\xff" * 100))
+        leg.receive_message(said(b"\xff" * 100))
         assert [len(frame) for frame in frames] == [FRAME_BYTES]
         await asyncio.sleep(0.025)
         assert [one["event"] for one in page.sent] == ["ringing", "answered", "media", "media", "media", "mark"]
         assert media.unheard() > 0
-        leg.take(json.dumps({"event": "mark", "name": page.of("mark")[0]["name"]}))
+        leg.receive_message(json.dumps({"event": "mark", "name": page.of("mark")[0]["name"]}))
         assert media.unheard() == 0
-        leg.take('{"event":"digit","digit":"5"}')
-        leg.take('{"event":"ping","at":7}')
+        leg.receive_message('{"event":"digit","digit":"5"}')
+        leg.receive_message('{"event":"ping","at":7}')
         assert page.of("pong") == [{"event": "pong", "at": 7.0}]
         await leg.hang_up(EndReason.AGENT_HANGUP)
         assert page.of("ended") == [{"event": "ended", "reason": "agent_hangup"}]
@@ -101,7 +101,7 @@ def test_the_caller_hangs_up(end: str) -> None:
     async def call() -> None:
         leg, page, events = opened()
         await leg.answer()
-        leg.take('{"event":"stop"}') if end == "stop" else leg.cut()
+        leg.receive_message('{"event":"stop"}') if end == "stop" else leg.cut()
         leg.cut()
         assert events == [CallerHungUp(EndReason.CALLER_HANGUP)]
         with pytest.raises(LegGone):
@@ -120,7 +120,7 @@ def test_a_page_that_falls_silent_has_gone() -> None:
         leg, page, events = opened()
         await leg.answer()
         await asyncio.sleep(SILENT_SECONDS - 1)
-        leg.heard_from()
+        leg.note_life()
         await asyncio.sleep(SILENT_SECONDS - 1)
         assert events == []
         await asyncio.sleep(2)
@@ -172,9 +172,9 @@ def test_a_page_is_bridged_to_the_target_and_the_agent_has_it_back_afterwards() 
         await asyncio.sleep(0.1)
         assert events == [PartiesJoined()]
         assert (await leg.transfer(asked[0], audio)).detail == "a transfer is under way"
-        leg.take(said(b"\x00" * 160))
-        leg.take(said(b"\x00" * 160))
-        leg.take('{"event":"digit","digit":"7"}')
+        leg.receive_message(said(b"\x00" * 160))
+        leg.receive_message(said(b"\x00" * 160))
+        leg.receive_message('{"event":"digit","digit":"7"}')
         desk.say(b"\x00\x10" * 160, 0.0)
         desk.say(b"\x00\x10" * 160, 0.0)
         await asyncio.sleep(DROP_SECONDS + 0.1)
@@ -183,8 +183,8 @@ def test_a_page_is_bridged_to_the_target_and_the_agent_has_it_back_afterwards() 
         desk.tell(CallerHungUp(EndReason.CALLER_HANGUP))
         assert (await transfer).status is TransferStatus.SUCCEEDED
         assert desk.left is EndReason.HANDOFF
-        leg.take(said(b"\x00" * 160))
-        leg.take('{"event":"digit","digit":"8"}')
+        leg.receive_message(said(b"\x00" * 160))
+        leg.receive_message('{"event":"digit","digit":"8"}')
         assert len(agent_heard) == 1
         assert events[1:] == [DigitPressed("8")]
         assert (await leg.transfer(TransferTarget("x", "", "bye"), audio)).status is TransferStatus.FAILED
@@ -200,7 +200,7 @@ def test_a_page_whose_server_calls_nobody_says_so() -> None:
         outcome = await leg.transfer(TransferTarget("support", "sip:support@pbx.example"))
         assert outcome.status is TransferStatus.FAILED
         with pytest.raises(DialectError):
-            leg.take("{}")
+            leg.receive_message("{}")
         await leg.hang_up(EndReason.ERROR)
 
     run(call())

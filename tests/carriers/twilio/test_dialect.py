@@ -58,7 +58,7 @@ def in_state(state: StreamState) -> TwilioDialect:
         (StreamState.STOPPED, STOP),
     ):
         if dialect.state is not state:
-            dialect.receive(json.dumps(message))
+            dialect.receive_message(json.dumps(message))
             assert dialect.state is after
     return dialect
 
@@ -71,7 +71,7 @@ def changed(message: dict[str, Any], **changes: Any) -> str:
 
 def test_a_stream_from_beginning_to_end() -> None:
     dialect = TwilioDialect()
-    events = [dialect.receive(json.dumps(message)) for message in MESSAGES.values()]
+    events = [event for message in MESSAGES.values() for event in dialect.receive_message(json.dumps(message))]
     assert events == [
         StreamConnected("Call"),
         StreamStarted("MZ1", "CA1", "AC1", {"token": "t"}),
@@ -89,10 +89,10 @@ def test_every_message_in_every_state(state: StreamState, event: str) -> None:
     after = TRANSITIONS.get((state, event))
     if after is None:
         with pytest.raises(DialectError, match=event):
-            dialect.receive(json.dumps(MESSAGES[event]))
+            dialect.receive_message(json.dumps(MESSAGES[event]))
         assert dialect.state is state
     else:
-        dialect.receive(json.dumps(MESSAGES[event]))
+        dialect.receive_message(json.dumps(MESSAGES[event]))
         assert dialect.state is after
 
 
@@ -102,20 +102,20 @@ def test_every_state_is_reachable() -> None:
 
 def test_verbs_are_messages_of_the_stream() -> None:
     dialect = in_state(StreamState.STREAMING)
-    media = json.loads(dialect.media(b"\xff" * 160))
+    media = json.loads(*dialect.encode_media(b"\xff" * 160))
     assert media == {
         "event": "media",
         "streamSid": "MZ1",
         "media": {"payload": base64.b64encode(b"\xff" * 160).decode()},
     }
-    assert json.loads(dialect.mark("m7")) == {"event": "mark", "streamSid": "MZ1", "mark": {"name": "m7"}}
-    assert json.loads(dialect.clear()) == {"event": "clear", "streamSid": "MZ1"}
+    assert json.loads(*dialect.encode_mark("m7")) == {"event": "mark", "streamSid": "MZ1", "mark": {"name": "m7"}}
+    assert json.loads(*dialect.encode_clear()) == {"event": "clear", "streamSid": "MZ1"}
 
 
 def test_unknown_events_and_the_other_track_say_nothing() -> None:
     dialect = in_state(StreamState.STREAMING)
-    assert dialect.receive('{"event":"heartbeat","x":[[[]]]}') is None
-    assert dialect.receive(changed(MESSAGES["media"], track="outbound")) is None
+    assert dialect.receive_message('{"event":"heartbeat","x":[[[]]]}') == ()
+    assert dialect.receive_message(changed(MESSAGES["media"], track="outbound")) == ()
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_unknown_events_and_the_other_track_say_nothing() -> None:
 )
 def test_what_is_no_message_is_one_kind_of_error(text: str) -> None:
     with pytest.raises(DialectError):
-        in_state(StreamState.STREAMING).receive(text)
+        in_state(StreamState.STREAMING).receive_message(text)
 
 
 @pytest.mark.parametrize(
@@ -159,12 +159,12 @@ def test_what_is_no_message_is_one_kind_of_error(text: str) -> None:
 )
 def test_a_start_that_cannot_be_served_is_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(DialectError):
-        in_state(StreamState.CONNECTED).receive(changed(START, **changes))
+        in_state(StreamState.CONNECTED).receive_message(changed(START, **changes))
 
 
 def test_a_start_without_contents_is_refused() -> None:
     with pytest.raises(DialectError):
-        in_state(StreamState.CONNECTED).receive('{"event":"start","streamSid":"MZ1"}')
+        in_state(StreamState.CONNECTED).receive_message('{"event":"start","streamSid":"MZ1"}')
 
 
 json_values = st.recursive(
@@ -177,7 +177,7 @@ json_values = st.recursive(
 @given(st.sampled_from(StreamState), st.text() | st.binary())
 def test_garbage_is_an_event_nothing_or_a_dialect_error(state: StreamState, text: str | bytes) -> None:
     try:
-        in_state(state).receive(text)
+        in_state(state).receive_message(text)
     except DialectError:
         pass
 
@@ -185,6 +185,6 @@ def test_garbage_is_an_event_nothing_or_a_dialect_error(state: StreamState, text
 @given(st.sampled_from(StreamState), st.sampled_from(sorted(MESSAGES)), json_values, json_values)
 def test_known_events_with_any_contents(state: StreamState, event: str, inner: Any, stream_sid: Any) -> None:
     try:
-        in_state(state).receive(json.dumps({"event": event, "streamSid": stream_sid, event: inner}))
+        in_state(state).receive_message(json.dumps({"event": event, "streamSid": stream_sid, event: inner}))
     except DialectError:
         pass

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from callagent.carriers.twilio.rest import CallEnded, ControlFailed, TwilioControl
+from callagent.carriers.control import CallEnded, ControlFailed
+from callagent.carriers.twilio.rest import TwilioApi
 from callagent.carriers.twilio.settings import TwilioSettings
 from tests.carriers.twilio.fake_twilio import ACCOUNT_SID, AUTH_TOKEN, CALL_SID, fake_twilio
 
@@ -15,7 +16,7 @@ def settings(url: str, account_sid: str = ACCOUNT_SID) -> TwilioSettings:
 
 async def test_hang_up_completes_the_call() -> None:
     async with fake_twilio() as twilio:
-        control = TwilioControl(settings(twilio.url + "/"))
+        control = TwilioApi(settings(twilio.url + "/"))
         await control.hang_up(CALL_SID)
         await control.close()
         assert twilio.requests == [
@@ -25,7 +26,7 @@ async def test_hang_up_completes_the_call() -> None:
 
 async def test_redirect_sends_the_twiml() -> None:
     async with fake_twilio() as twilio:
-        control = TwilioControl(settings(twilio.url))
+        control = TwilioApi(settings(twilio.url))
         await control.redirect(CALL_SID, "<Response/>")
         await control.close()
         assert twilio.requests[0][1] == {"Twiml": "<Response/>"}
@@ -35,7 +36,7 @@ async def test_redirect_sends_the_twiml() -> None:
 async def test_a_call_that_is_over_is_told_apart(status: int, code: int) -> None:
     async with fake_twilio() as twilio:
         twilio.status, twilio.code = status, code
-        control = TwilioControl(settings(twilio.url))
+        control = TwilioApi(settings(twilio.url))
         with pytest.raises(CallEnded):
             await control.hang_up(CALL_SID)
         await control.close()
@@ -43,7 +44,7 @@ async def test_a_call_that_is_over_is_told_apart(status: int, code: int) -> None
 
 async def test_other_refusals_and_a_cut_connection_are_failures() -> None:
     async with fake_twilio() as twilio:
-        control = TwilioControl(settings(twilio.url))
+        control = TwilioApi(settings(twilio.url))
         twilio.status, twilio.code = 401, 20003
         with pytest.raises(ControlFailed, match="401"):
             await control.hang_up(CALL_SID)
@@ -60,9 +61,9 @@ async def test_other_refusals_and_a_cut_connection_are_failures() -> None:
 async def test_a_sid_of_another_form_never_reaches_a_url(call_sid: str) -> None:
     async with fake_twilio() as twilio:
         with pytest.raises(ControlFailed, match="not one of Twilio's"):
-            await TwilioControl(settings(twilio.url)).hang_up(call_sid)
+            await TwilioApi(settings(twilio.url)).hang_up(call_sid)
         with pytest.raises(ControlFailed, match="not one of Twilio's"):
-            await TwilioControl(settings(twilio.url, "AC1?")).hang_up(CALL_SID)
+            await TwilioApi(settings(twilio.url, "AC1?")).hang_up(CALL_SID)
         assert twilio.requests == []
 
 
@@ -70,7 +71,7 @@ async def test_region_and_edge_of_the_environment_change_nothing(monkeypatch: py
     monkeypatch.setenv("TWILIO_EDGE", "sydney")
     monkeypatch.setenv("TWILIO_REGION", "au1")
     async with fake_twilio() as twilio:
-        control = TwilioControl(settings(twilio.url))
+        control = TwilioApi(settings(twilio.url))
         await control.hang_up(CALL_SID)
         await control.close()
         assert len(twilio.requests) == 1

@@ -9,13 +9,13 @@ import pytest
 from callagent.carriers.twilio.twiml import (
     HANG_UP,
     NOTHING,
+    REJECT,
     DialTarget,
     conference,
     connect,
     dial,
     greet,
     refer,
-    reject,
 )
 
 REPORT = "https://phone.example.com/twilio/transfer-status?a=1&b=2"
@@ -77,7 +77,7 @@ def test_headers_are_bounded() -> None:
 
 
 def test_the_short_documents_are_xml() -> None:
-    assert [ElementTree.fromstring(d)[:][0].tag for d in (HANG_UP, reject())] == ["Hangup", "Reject"]
+    assert [ElementTree.fromstring(d)[:][0].tag for d in (HANG_UP, REJECT)] == ["Hangup", "Reject"]
     assert len(ElementTree.fromstring(NOTHING)) == 0
 
 

@@ -14,12 +14,12 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from callagent.call_info import EndReason
+from callagent.carriers import calls as carrier_calls
+from callagent.carriers import leg as carrier_leg
+from callagent.carriers import stream as media_streams
+from callagent.carriers.leg import CarrierLeg
 from callagent.carriers.media_socket import MediaSocket
 from callagent.carriers.tokens import TokenTable
-from callagent.carriers.twilio import calls as carrier_calls
-from callagent.carriers.twilio import leg as carrier_leg
-from callagent.carriers.twilio import webhooks as twilio_routes
-from callagent.carriers.twilio.leg import CarrierLeg
 from callagent.legs.leg import (
     CallerHungUp,
     DigitPressed,
@@ -226,14 +226,14 @@ async def test_what_is_no_dialect_ends_the_socket(message: str | bytes, code: in
 
 
 async def test_a_stream_that_does_not_start_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(twilio_routes, "START_SECONDS", 0.2)
+    monkeypatch.setattr(media_streams, "START_SECONDS", 0.2)
     async with serve() as server, stream(server.url) as call:
         await call.send("connected")
         assert await call.refused() == (1008, [])
 
 
 async def test_sockets_that_have_not_started_are_counted_per_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(twilio_routes, "MAX_STRANGERS", 1)
+    monkeypatch.setattr(media_streams, "MAX_STRANGERS", 1)
     async with serve() as server:
         Recorder(server)
         given = await token(server.url)

@@ -1,4 +1,4 @@
-"""A call leg over a carrier's media stream. The socket, the webhooks and the tokens are web's."""
+"""A call leg over a carrier's media stream: its states, its transfer, and what happens when the stream ends."""
 
 from __future__ import annotations
 
@@ -9,14 +9,22 @@ from typing import Final, Protocol
 
 from callagent.audio import dtmf_frames
 from callagent.call_info import NO_HEADERS, CallInfo, EndReason
-from callagent.carriers.dialect import DigitReceived, MarkReached, MediaReceived, StreamEvent, StreamStopped
+from callagent.carriers.control import CallControl, CallEnded, ControlFailed, TargetNotCalled
+from callagent.carriers.dialect import (
+    CarrierDialect,
+    DigitReceived,
+    MarkReached,
+    MediaReceived,
+    Message,
+    PlaybackReported,
+    ReplyDue,
+    StreamEvent,
+    StreamStopped,
+)
 from callagent.carriers.frame_clock import FrameClock
+from callagent.carriers.markup import Answer, Greet, Verdict
 from callagent.carriers.media import CarrierMedia
 from callagent.carriers.media_socket import NORMAL_CLOSURE
-from callagent.carriers.twilio.dialect import TwilioDialect
-from callagent.carriers.twilio.rest import CallEnded, ControlFailed, TwilioControl
-from callagent.carriers.twilio.transfer import CarrierUrls, instructions, report_seconds, room_of
-from callagent.carriers.twilio.twiml import HANG_UP, NOTHING, greet
 from callagent.legs import (
     CallerHungUp,
     DigitPressed,
@@ -34,9 +42,17 @@ from callagent.log import get_logger
 CUT_SECONDS: Final = 1.5
 """How long a call outlives its socket unless the carrier asks us what to do next."""
 RETURN_SECONDS: Final = 10.0
-"""How long it outlives it when the carrier was told to open another one."""
+"""How long it outlives its socket when the carrier was told to open another one."""
+ASK_SECONDS: Final = 1.0
+"""How long the end of the socket may come after the carrier's question what to do next."""
 PING_SECONDS: Final = 10.0
+"""A socket that says nothing for so long is pinged."""
 SILENT_SECONDS: Final = 20.0
+"""A socket that says nothing for so long is dead; carriers send audio all the time."""
+REPORT_SECONDS: Final = 10.0
+"""How long the carrier's report of a transfer may take beyond the time of ringing."""
+CONFIRM_SECONDS: Final = 30.0
+"""The same for the words and the key of a person who has to take the call."""
 
 log = get_logger(__name__)
 
@@ -44,7 +60,7 @@ log = get_logger(__name__)
 class CarrierLink(Protocol):
     """The socket of a media stream. Every method returns at once; failures come back as `CarrierLeg.cut`."""
 
-    def send(self, text: str) -> None: ...
+    def send(self, message: Message) -> None: ...
 
     def ping(self) -> None: ...
 
@@ -52,6 +68,8 @@ class CarrierLink(Protocol):
 
 
 class LegState(Enum):
+    """What the leg has of its caller."""
+
     WAITING = "waiting"
     """For a media stream, until a deadline."""
     STREAMING = "streaming"
@@ -60,19 +78,22 @@ class LegState(Enum):
 
 
 class LegInput(Enum):
+    """What may happen to the leg."""
+
     ATTACHED = "attached"
     STOPPED = "stopped"
     CUT = "cut"
     EXPIRED = "expired"
     TRANSFER = "transfer"
     KEPT = "kept"
-    """The carrier did not take the redirect."""
+    """The carrier did not accept the transfer: the caller stays on the stream."""
     RETURNED = "returned"
     """Nobody answered the transfer: the carrier brings the caller back."""
     TAKEN_OVER = "taken over"
     CLOSE = "close"
 
 
+# (state, input) -> state. A stream may end during a transfer: the outcome decides what becomes of the caller.
 TRANSITIONS: Final[Mapping[tuple[LegState, LegInput], LegState]] = {
     (LegState.WAITING, LegInput.ATTACHED): LegState.STREAMING,
     (LegState.WAITING, LegInput.EXPIRED): LegState.CLOSED,
@@ -91,20 +112,14 @@ TRANSITIONS: Final[Mapping[tuple[LegState, LegInput], LegState]] = {
 
 
 class CarrierLeg:
-    """Implements `legs.leg.CallLeg`; the methods below the line are for the server's HTTP side."""
+    """Implements `legs.CallLeg`; the methods below the line are for the webhooks and the socket of its carrier."""
 
-    def __init__(
-        self, info: CallInfo, control: TwilioControl, clock: FrameClock, urls: CarrierUrls, *, over_sip: bool = False
-    ) -> None:
+    def __init__(self, info: CallInfo, control: CallControl, clock: FrameClock) -> None:
         self.info = info
+        self.control = control
         self.state = LegState.WAITING
         self.on_closed: Callable[[], None] = lambda: None
-        self.bring: Callable[[], str] = lambda: HANG_UP
-        """TwiML that brings the caller back to us."""
-        self._control = control
         self._clock = clock
-        self._urls = urls
-        self._over_sip = over_sip
         self._target: TransferTarget | None = None
         self._media = CarrierMedia(clock.now)
         self._link: CarrierLink | None = None
@@ -130,9 +145,7 @@ class CarrierLeg:
         link = self._link
         self._advance(LegInput.CLOSE)
         try:
-            await self._control.hang_up(self.info.peer_call_id or "")
-        except CallEnded:
-            pass
+            await self.control.hang_up()
         except ControlFailed as error:
             # The closing socket makes the carrier ask us what to do next, and the answer is to hang up.
             log.warning("carrier_hang_up_failed", call=self.info.call_id, detail=str(error))
@@ -146,88 +159,82 @@ class CarrierLeg:
         if target.method == "bye":
             await self.hang_up(EndReason.HANDOFF)
             return TransferOutcome(TransferStatus.SUCCEEDED, "hung up")
-        try:
-            twiml = instructions(target, self.info, self._urls, over_sip=self._over_sip)
-        except ValueError as error:
-            return TransferOutcome(TransferStatus.FAILED, str(error))
         self._target, self._outcome = target, asyncio.get_running_loop().create_future()
         self._advance(LegInput.TRANSFER)
         try:
-            await self._control.redirect(self.info.peer_call_id or "", twiml)
+            await self.control.transfer(target)
         except CallEnded as error:
-            self.transfer_ended(TransferOutcome(TransferStatus.CALLER_GONE, str(error)))
-        except ControlFailed as error:
-            return self._redirect_failed(str(error))
-        return await (self._meet(target) if target.method == "attended" else self._dialled(target))
+            self.end_transfer(TransferOutcome(TransferStatus.CALLER_GONE, str(error)))
+        except TargetNotCalled as error:
+            self.end_transfer(TransferOutcome(TransferStatus.FAILED, str(error)))
+        except (ControlFailed, ValueError) as error:
+            return self._keep_caller(str(error))
+        return await self._await_report(target, self._outcome)
 
-    async def _dialled(self, target: TransferTarget) -> TransferOutcome:
-        assert self._outcome is not None, "a transfer is under way"
-        await asyncio.wait({self._outcome}, timeout=report_seconds(target))
-        # Nobody told of a refusal: the caller is with the target, and no longer with us.
-        self.transfer_ended(TransferOutcome(TransferStatus.SUCCEEDED, "the carrier took the redirect"))
-        return await self._returned(self._outcome.result())
-
-    async def _meet(self, target: TransferTarget) -> TransferOutcome:
-        """The caller waits in a conference that the target is called into; who does not come does not keep it there."""
-        assert self._outcome is not None, "a transfer is under way"
-        caller, ours = target.caller or self.info.callee or "", self.info.peer_call_id or ""
-        report = f"{self._urls.report}?call={ours}"
-        try:
-            await self._control.invite(room_of(self.info), caller, target.uri, round(target.ring_seconds), report)
-        except ControlFailed as error:
-            self.transfer_ended(TransferOutcome(TransferStatus.FAILED, str(error)))
-        await asyncio.wait({self._outcome}, timeout=report_seconds(target))
-        self.transfer_ended(TransferOutcome(TransferStatus.NO_ANSWER, "nobody told of an answer"))
-        outcome = self._outcome.result()
+    async def _await_report(self, target: TransferTarget, outcome: asyncio.Future[TransferOutcome]) -> TransferOutcome:
+        """Wait until the carrier has reported, or its time is up, and until a caller who was refused is back."""
+        await asyncio.wait({outcome}, timeout=report_seconds(target))
+        if target.method == "attended":
+            self.end_transfer(TransferOutcome(TransferStatus.NO_ANSWER, "nobody told of an answer"))
+        else:
+            # Nobody told of a refusal: the caller is with the target, and no longer with us.
+            self.end_transfer(TransferOutcome(TransferStatus.SUCCEEDED, "the carrier took the redirect"))
         if self.state is LegState.WAITING:
             try:
-                await self._control.redirect(ours, self.bring())
+                await self.control.take_back()
             except ControlFailed as error:
                 self.fail(str(error))
-        return await self._returned(outcome)
+        await self._leave(LegState.WAITING)
+        ended = outcome.result()
+        gone = self.closed and ended.status is not TransferStatus.SUCCEEDED
+        return TransferOutcome(TransferStatus.CALLER_GONE, ended.detail) if gone else ended
 
     async def send_digits(self, digits: str) -> None:
-        """As in-band tones; returns when they are sent. Raises `ValueError`, `LegGone`."""
+        """Send digits as tones in the audio; return when they are sent. Raises `ValueError`, `LegGone`."""
         if self.closed:
             raise LegGone("the call is over")
         await self._media.play_tones(tuple(dtmf_frames(digits)))
 
     def expect_media(self, expected: bool) -> None:
-        """Nothing: this wire carries media also of a silent peer."""
+        """Do nothing: this wire carries media also of a silent peer."""
 
-    # ---- for the server's HTTP side
+    # ---- for the carrier's webhooks and socket
 
     @property
     def closed(self) -> bool:
         return self.state is LegState.CLOSED
 
-    def attach(self, link: CarrierLink, dialect: TwilioDialect) -> None:
-        """A media stream for this call has started and proved who it is. Raises `LegGone`."""
+    def attach(self, link: CarrierLink, dialect: CarrierDialect) -> None:
+        """Use a media stream of this call that has started and proved whose it is. Raises `LegGone`."""
         if (self.state, LegInput.ATTACHED) not in TRANSITIONS:
             raise LegGone(f"the leg is {self.state.value}")
         self._link = link
         self._media.attach(dialect, link.send)
-        self.heard_from()
+        self.note_life()
         self._advance(LegInput.ATTACHED)
 
     def listens_to(self, link: CarrierLink) -> bool:
         return link is self._link
 
-    def heard_from(self) -> None:
-        """Anything came through the socket: it is alive."""
+    def note_life(self) -> None:
+        """Put the deadline of a silent socket off: something came through it."""
         self._heard_at = self._pinged_at = self._clock.now()
 
     def receive(self, event: StreamEvent, link: CarrierLink) -> None:
-        """What the stream says; a stream that was given up is not listened to."""
+        """Take an event of a stream; one of a stream that was given up counts nothing."""
         if link is not self._link:
             return
         match event:
             case MediaReceived(payload):
                 self._media.receive(payload, self._clock.now())
             case MarkReached(name):
-                self._media.mark_reached(name, self._clock.now())
+                self._media.reach_mark(name, self._clock.now())
+            case PlaybackReported(seconds):
+                self._media.report_position(seconds, self._clock.now())
             case DigitReceived(digit):
                 self._listeners.tell(DigitPressed(digit))
+            case ReplyDue(message):
+                link.send(message)
             case StreamStopped():
                 self._detach()
                 self._advance(LegInput.STOPPED)
@@ -235,7 +242,7 @@ class CarrierLeg:
                     self._listeners.tell(CallerHungUp(EndReason.CALLER_HANGUP))
 
     def cut(self, link: CarrierLink) -> None:
-        """The socket ended without a stop."""
+        """Note that the socket has ended without a stop."""
         if link is not self._link:
             return
         self._detach()
@@ -243,10 +250,10 @@ class CarrierLeg:
         self._advance(LegInput.CUT)
 
     async def expect_return(self) -> bool:
-        """The carrier asks what to do with a caller whose stream was cut; True: bring it back."""
+        """Return whether to bring a caller back whose stream was cut, as the carrier asks what to do next."""
         try:
             # The question may come in before the end of the socket does.
-            async with asyncio.timeout(1.0):
+            async with asyncio.timeout(ASK_SECONDS):
                 await self._leave(LegState.STREAMING)
         except TimeoutError:
             return False
@@ -255,25 +262,25 @@ class CarrierLeg:
         self._deadline = self._clock.now() + RETURN_SECONDS
         return True
 
-    def greeting(self, key: str | None, url: str) -> str:
-        """What the dialled person hears, as TwiML; `key` is what they pressed, None before they were asked."""
+    def answer_target(self, key: str | None) -> Answer:
+        """Return what the dialled person hears; `key` is what they pressed, None before they were asked."""
         target = self._target
         if target is None or self.state is not LegState.TRANSFERRING:
-            return HANG_UP
+            return Verdict.HANG_UP
         if key is None:
-            return greet(target.whisper, target.confirm, url)
+            return Greet(target.whisper, target.confirm)
         if key != target.confirm:
-            return HANG_UP
-        self.transfer_ended(TransferOutcome(TransferStatus.SUCCEEDED, "confirmed"))
-        return NOTHING
+            return Verdict.HANG_UP
+        self.end_transfer(TransferOutcome(TransferStatus.SUCCEEDED, "confirmed"))
+        return Verdict.CARRY_ON
 
-    def dial_ended(self, outcome: TransferOutcome) -> None:
-        """The carrier's dial is over; without the key that was asked for, an answer was none."""
+    def end_dial(self, outcome: TransferOutcome) -> None:
+        """Take the carrier's report that its dial is over; without the key that was asked for, an answer was none."""
         untaken = self._target is not None and self._target.confirm and outcome.status is TransferStatus.SUCCEEDED
-        self.transfer_ended(TransferOutcome(TransferStatus.NO_ANSWER, "not confirmed") if untaken else outcome)
+        self.end_transfer(TransferOutcome(TransferStatus.NO_ANSWER, "not confirmed") if untaken else outcome)
 
-    def transfer_ended(self, outcome: TransferOutcome) -> None:
-        """The carrier reports how the transfer went."""
+    def end_transfer(self, outcome: TransferOutcome) -> None:
+        """Take the outcome of the transfer that is under way; the first one counts."""
         if self.state is not LegState.TRANSFERRING or self._outcome is None or self._outcome.done():
             return
         self._outcome.set_result(outcome)
@@ -299,7 +306,7 @@ class CarrierLeg:
             self._watch(now)
 
     def fail(self, detail: str, reason: EndReason = EndReason.ERROR) -> None:
-        """The leg cannot go on."""
+        """Close a leg that cannot go on."""
         if self.closed:
             return
         link = self._link
@@ -315,7 +322,8 @@ class CarrierLeg:
             self._pinged_at = now
             self._link.ping()
 
-    def _redirect_failed(self, detail: str) -> TransferOutcome:
+    def _keep_caller(self, detail: str) -> TransferOutcome:
+        """Go on with the caller after a transfer that the carrier did not accept."""
         if self.state is LegState.TRANSFERRING:
             self._advance(LegInput.KEPT)
             if self._link is None:
@@ -324,13 +332,8 @@ class CarrierLeg:
                 self._advance(LegInput.CUT)
         return TransferOutcome(TransferStatus.FAILED, detail)
 
-    async def _returned(self, outcome: TransferOutcome) -> TransferOutcome:
-        """The outcome, once the caller is back with us or gone."""
-        await self._leave(LegState.WAITING)
-        gone = self.closed and outcome.status is not TransferStatus.SUCCEEDED
-        return TransferOutcome(TransferStatus.CALLER_GONE, outcome.detail) if gone else outcome
-
     async def _leave(self, state: LegState) -> None:
+        """Wait until the leg is in another state."""
         while self.state is state:
             self._changed.clear()
             await self._changed.wait()
@@ -352,3 +355,8 @@ class CarrierLeg:
         if self._outcome and not self._outcome.done():
             self._outcome.set_result(TransferOutcome(TransferStatus.CALLER_GONE, "the call is over"))
         self.on_closed()
+
+
+def report_seconds(target: TransferTarget) -> float:
+    """After so long without a report of the carrier, a transfer is taken as it was asked for."""
+    return target.ring_seconds + REPORT_SECONDS + (CONFIRM_SECONDS if target.confirm else 0.0)

@@ -1,0 +1,118 @@
+"""The live calls of one carrier account: what its webhooks and media streams have to do with each other."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Final
+
+from callagent.call_info import CallInfo, EndReason
+from callagent.carriers.control import CallControl
+from callagent.carriers.dialect import CarrierDialect, StreamStarted
+from callagent.carriers.frame_clock import HALF_FRAME, FrameClock
+from callagent.carriers.leg import CarrierLeg, CarrierLink
+from callagent.carriers.markup import Answer, ConnectStream, Verdict
+from callagent.carriers.tokens import TokenTable, TooManyTokens
+from callagent.errors import CallagentError
+from callagent.legs import LegGone
+from callagent.log import get_logger
+from callagent.web import ServerHooks
+
+MAX_ENDED: Final = 4096
+"""Ended calls that are remembered."""
+
+log = get_logger(__name__)
+
+
+class Refused(CallagentError):
+    """The webhook or the stream is not one that we take."""
+
+
+class Draining(CallagentError):
+    """No new calls are taken: the server is about to stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class _ExpectedStream:
+    """A call whose media stream is to come."""
+
+    info: CallInfo
+    control: CallControl
+
+
+class CarrierCalls:
+    """Calls by the carrier's identifier (`CallInfo.peer_call_id`), with the tokens of the streams still to come."""
+
+    def __init__(self, account_id: str, hooks: ServerHooks) -> None:
+        self._account_id = account_id
+        self._hooks = hooks
+        self._clock = FrameClock(HALF_FRAME)
+        self._tokens: TokenTable[_ExpectedStream] = TokenTable()
+        self._legs: dict[str, CarrierLeg] = {}
+        # A replayed webhook or token of a call that is over opens nothing.
+        self._ended: OrderedDict[str, None] = OrderedDict()
+
+    def leg(self, call_id: str) -> CarrierLeg | None:
+        """The live leg of the carrier's call; None before its stream has started, and after its end."""
+        return self._legs.get(call_id)
+
+    async def take_call(self, info: CallInfo, control: CallControl) -> Answer:
+        """Decide what to do with a caller: a new call, or one whose stream has ended. Raises `Draining`."""
+        call_id = info.peer_call_id or ""
+        leg = self._legs.get(call_id)
+        if leg is not None:
+            return self.expect_stream(leg.info, leg.control) if await leg.expect_return() else Verdict.HANG_UP
+        if call_id in self._ended:
+            return Verdict.HANG_UP
+        if self._hooks.draining():
+            raise Draining("the server is about to stop")
+        if not self._hooks.admit():
+            log.warning("carrier_call_rejected", reason="limit")
+            return Verdict.REJECT
+        if not self._hooks.accepts(info):
+            return Verdict.REJECT
+        return self.expect_stream(info, control)
+
+    def expect_stream(self, info: CallInfo, control: CallControl) -> Answer:
+        """Issue a token for a media stream of the call. It vouches for what we keep, not for what the stream says."""
+        try:
+            token = self._tokens.issue(info.peer_call_id or "", _ExpectedStream(info, control), self._clock.now())
+        except TooManyTokens as error:
+            log.warning("carrier_call_rejected", reason=str(error))
+            return Verdict.REJECT
+        return ConnectStream(token, info.caller or "", info.callee or "")
+
+    def attach_stream(self, started: StreamStarted, link: CarrierLink, dialect: CarrierDialect) -> CarrierLeg:
+        """Give the stream to its leg. Raises `Refused` before any audio is taken or sent."""
+        if started.account_id and started.account_id != self._account_id:
+            raise Refused("the stream is another account's")
+        token = started.parameters.get("token", "")
+        expected = self._tokens.redeem(token, started.call_id, self._clock.now())
+        if expected is None or started.call_id in self._ended:
+            raise Refused("the stream's token is not valid")
+        known = self._legs.get(started.call_id)
+        leg = known or self._new_leg(expected, started.call_id)
+        try:
+            leg.attach(link, dialect)
+        except LegGone as error:
+            raise Refused(str(error)) from None
+        if known is None:
+            self._hooks.on_carrier_call(leg)
+        return leg
+
+    def stop(self) -> None:
+        """End every leg that is still there."""
+        for leg in tuple(self._legs.values()):
+            leg.fail("the server stops", EndReason.DRAIN)
+
+    def _new_leg(self, expected: _ExpectedStream, call_id: str) -> CarrierLeg:
+        leg = CarrierLeg(expected.info, expected.control, self._clock)
+        leg.on_closed = lambda: self._forget(call_id)
+        self._legs[call_id] = leg
+        return leg
+
+    def _forget(self, call_id: str) -> None:
+        self._legs.pop(call_id, None)
+        self._ended[call_id] = None
+        if len(self._ended) > MAX_ENDED:
+            self._ended.popitem(last=False)
