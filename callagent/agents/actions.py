@@ -11,7 +11,7 @@ from callagent.call_info import NO_HEADERS, EndReason, RecordingWish
 
 @dataclass(frozen=True, slots=True)
 class DelayResponse:
-    """One filler of a slow function."""
+    """One filler of a slow function: its text and how long it lasts."""
 
     text: str
     duration: float
@@ -20,7 +20,7 @@ class DelayResponse:
 
 @dataclass(frozen=True, slots=True)
 class LatencyControl:
-    """What is said while a function runs (`@func_latency_control`)."""
+    """The fillers that are said while a function runs (`@func_latency_control`)."""
 
     delay_before_start: float
     """Seconds from the start of the function to the first response."""
@@ -37,18 +37,18 @@ class DigitSettings:
     end_key: str = ""
     """Empty: none. The key itself is not part of the digits."""
     end_key_alone: bool = False
-    """The end key before any digit is an answer of its own; otherwise it answers nothing."""
+    """Whether the end key before any digit is an answer; otherwise it is ignored."""
     first_digit_timeout: float = 5.0
     inter_digit_timeout: float = 2.0
     while_speaking: bool = False
     """Keys pressed while the agent speaks count (and stop it)."""
     is_pii: bool = False
-    """Digits are kept out of log, transcript and record."""
+    """Whether the digits are kept out of log, transcript and record."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListenSettings:
-    """How the caller's next turn is taken. None: the call's default."""
+    """How the caller's next turn is taken. A field that is None has the call's default."""
 
     no_input_timeout: float | None = None
     """Seconds of silence until an empty turn."""
@@ -59,13 +59,13 @@ class ListenSettings:
     endpointing: float | None = None
     """Seconds of silence that end the caller's turn."""
     unfinished: float | None = None
-    """The same where more seems to come: a trailing "and", fewer digits than asked for."""
+    """Seconds of silence that end it where more seems to come: a trailing "and", fewer digits than asked for."""
     turn_threshold: float | None = None
     """Probability from which a turn model's opinion is that the caller has finished."""
     eager_final: bool = False
-    """The turn is answered from the last partial transcript; the final one is not waited for."""
+    """Whether the turn is answered from the last partial transcript, without waiting for the final one."""
     longest_turn: float | None = None
-    """Seconds after which the caller's turn is taken, though the caller goes on."""
+    """Seconds after which the turn is taken although the caller goes on speaking."""
     expected: str = ""
     """An example of the expected answer, for recognisers that take one."""
     keywords: tuple[str, ...] = ()
@@ -73,7 +73,7 @@ class ListenSettings:
 
 @dataclass(frozen=True, slots=True)
 class Say:
-    """Words for the caller: a whole utterance or one sentence of a streamed answer."""
+    """Words for the caller: a whole utterance, or one sentence of a streamed answer."""
 
     text: str
     interruptible: bool = True
@@ -82,7 +82,7 @@ class Say:
     pcm: bytes | None = None
     """A recording that is played in the place of a voice: 16-bit mono samples at the call's rate."""
     cancellable: bool = False
-    """It covers a wait: what is said next takes its place, at the next one's first sound."""
+    """It covers a wait: the first sound of the next words replaces what is left of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +118,10 @@ class FunctionEnded:
 
 @dataclass(frozen=True, slots=True)
 class WaitStarted:
-    """The agent waits for its model; what is said meanwhile follows the rules of a slow function's fillers."""
+    """The agent waits for its model; fillers are said meanwhile as for a slow function."""
 
     number: int
-    """Counts down from -1, so that no function has it; WaitEnded has the same."""
+    """Counts down from -1, so that it differs from every function's; WaitEnded has the same."""
     latency: LatencyControl
 
 
@@ -144,7 +144,7 @@ class MetricWritten:
 
 @dataclass(frozen=True, slots=True)
 class ModelAnswered:
-    """One request to the language model is done; instants are the loop's monotonic seconds."""
+    """One request to the language model is over; its times are the event loop's monotonic seconds."""
 
     requested: float
     first_token: float | None
@@ -152,14 +152,14 @@ class ModelAnswered:
     input_tokens: int = 0
     output_tokens: int = 0
     error: str | None = None
-    """The provider failed: the class of the error and its text."""
+    """Class and text of the provider's error; None: the provider answered."""
     calls: Sequence[Mapping[str, Any]] = ()
-    """What the model asked for, `{"name", "arguments"}` each."""
+    """The model's tool calls, `{"name", "arguments"}` each."""
 
 
 @dataclass(frozen=True, slots=True)
 class LimitReached:
-    """Something that the agent wanted was refused because of a limit; the agent knows already."""
+    """A limit refused something that the agent wanted; the agent has been told."""
 
     limit: str
     """The setting below `limits`, such as `messages`."""
@@ -168,7 +168,7 @@ class LimitReached:
 
 @dataclass(frozen=True, slots=True)
 class Handoff:
-    """After the words said so far have been played, give the call to somebody else."""
+    """Give the call to somebody else once the words said so far have been played."""
 
     destination: str
     """Name of a handoff of the project."""
@@ -176,20 +176,20 @@ class Handoff:
     method: str = "bye"
     """`refer`, `invite` or `bye`."""
     number: str | None = None
-    """As the project's configuration or code gives it; the server decides whether it may be called."""
+    """The number in the project's configuration or code; the server decides whether it may be called."""
     headers: Mapping[str, str] = field(default_factory=lambda: NO_HEADERS)
 
 
 @dataclass(frozen=True, slots=True)
 class HangUp:
-    """After the words said so far have been played, end the call."""
+    """End the call once the words said so far have been played."""
 
     reason: EndReason = EndReason.AGENT_HANGUP
 
 
 @dataclass(frozen=True, slots=True)
 class ControlRecording:
-    """Of this call; it holds even if the caller has interrupted the reply."""
+    """Change the recording of this call. It takes effect even if the caller has interrupted the reply."""
 
     wish: RecordingWish
 
@@ -207,7 +207,7 @@ class SetLanguage:
 
 @dataclass(frozen=True, slots=True)
 class SetBackground:
-    """A sound under all that is said, from now on, also while the caller speaks."""
+    """Play a sound from now on, under the agent's words and while the caller speaks."""
 
     name: str
     """Empty: none."""
@@ -217,7 +217,7 @@ class SetBackground:
 
 @dataclass(frozen=True, slots=True)
 class SetThinkingSound:
-    """What the caller hears while the agent thinks and says nothing; it stops when the answer is ready."""
+    """Play a sound while the agent thinks and says nothing; it stops when the answer is ready."""
 
     name: str
     """Empty: silence."""
@@ -226,7 +226,7 @@ class SetThinkingSound:
 
 @dataclass(frozen=True, slots=True)
 class Attach:
-    """What goes with the turn's words where there is a screen; on the telephone nobody sees it."""
+    """Show something beside the turn's words where there is a screen; the telephone ignores it."""
 
     attachments: Sequence[Mapping[str, Any]] = ()
     suggestions: Sequence[str] = ()

@@ -25,16 +25,16 @@ class CallerTurn:
     digits: str = ""
     """Key presses; they are the text of the turn when `text` is empty."""
     reopens: bool = False
-    """The turn before was taken too early and nothing of its reply was heard: `text` is the whole of what was said."""
+    """The turn before was taken too early and nothing of its reply was heard: `text` holds both utterances."""
     secure: bool = False
-    """The digits are to reach functions only: no model, no text, no log."""
+    """Whether the digits may reach functions only, and no model, text or log."""
     counts_as_silence: bool = True
     """False for the empty turn that a `listen` of the start function asked for."""
 
 
 @dataclass(frozen=True, slots=True)
 class HandoffFailed:
-    """The transfer did not happen; the caller is still here."""
+    """The transfer failed and the caller is still on the line."""
 
     destination: str
     reason: str
@@ -55,63 +55,63 @@ class AgentRecord:
     handoff: dict[str, Any] | None = None
     entities: dict[str, Any] = field(default_factory=dict)
     recording: str = ""
-    """Where below the folder of recordings the project wants the call's, in safe characters; empty: anywhere."""
+    """Path below the folder of recordings that the project wants for this call's, in safe characters; empty: any."""
     messages: list[dict[str, Any]] = field(default_factory=list)
     """Text messages and e-mails: `{"kind", "to", "from", "text", "template", "status", "detail", …}`."""
     limits_reached: list[LimitReached] = field(default_factory=list)
-    """Those that no action told of, as of the end function."""
+    """Limits that no action reported, such as those reached in the end function."""
 
 
 class Agent(Protocol):
-    """One call's agent. `start`, `reply` and `end` are never run at the same time."""
+    """The agent of one call. `start`, `reply` and `end` never run at the same time."""
 
     def start(self) -> AsyncIterator[Action]:
-        """The start function, then greeting; ends with Listen, Handoff or HangUp."""
+        """Run the start function and greet the caller; the last action is Listen, Handoff or HangUp."""
 
     def reply(self, turn: CallerTurn | HandoffFailed) -> AsyncIterator[Action]:
-        """The agent's turn; ends with Listen, Handoff or HangUp.
+        """Run the agent's turn; the last action is Listen, Handoff or HangUp.
 
-        Closing the iterator is a barge-in: a model's stream is cut, a running function is let finish and its effects
-        are kept, nothing more is said.
+        Closing the iterator is a barge-in: the model's stream is cut and nothing more is said. A running function
+        finishes, and its effects are kept.
         """
 
     def heard(self, text: str, *, cut: bool) -> None:
-        """What the caller heard of the last turn's words; `cut`: the caller interrupted. History is corrected."""
+        """Note the heard text of the last turn; with `cut`, the history is shortened to it."""
 
     def filler_spoken(self, text: str) -> None:
-        """A filler was played; it is kept for the record, the model never sees it."""
+        """Note that a filler was played: it is for the record, the model never sees it."""
 
     async def end(self, reason: EndReason, attempt: int, headers: Mapping[str, str] = NO_HEADERS) -> bool:
-        """The end function, for the `attempt`-th time (from 1). Whether it ran to its end; never raises.
+        """Run the end function, for the `attempt`-th time (from 1). Return whether it finished; never raises.
 
         `headers` came with the peer's hang-up.
         """
 
     async def close(self) -> None:
-        """Give back what the agent holds (its worker). Idempotent; never raises."""
+        """Release the agent's worker. Idempotent; never raises."""
 
     def record(self) -> AgentRecord: ...
 
 
 MetricWriter = Callable[[str, Any], Awaitable[None]]
-"""Takes name and value; the metric is durable when the awaitable ends. The agent calls it in the order written."""
+"""Writes a metric, given its name and value: it is durable when the awaitable ends. Called in the order written."""
 
 
 class AgentProject(Protocol):
-    """A loaded project: makes one agent per call. Shared by all calls."""
+    """A loaded project, shared by all calls: makes one agent per call."""
 
     name: str
 
     def phrases(self) -> Sequence[str]:
-        """Fixed texts worth synthesising before they are needed: greeting, delay responses."""
+        """Return fixed texts that are worth synthesising before a call: greeting, delay responses."""
 
     def pronounce(self, text: str, language: str | None) -> str:
-        """The text as a voice should read it; transcript and history keep it as it is."""
+        """Return the text as a voice should read it; transcript and history keep the original."""
 
     async def prompt_positions(
         self, at: datetime | None = None, state: Mapping[str, Any] | None = None
     ) -> list[PromptPosition]:
-        """The positions at which the project asks its model, as in a call at the time `at` with this state."""
+        """Return the positions at which the project asks its model, as in a call at the time `at` with this state."""
 
     async def open(self, info: CallInfo, write_metric: MetricWriter) -> Agent: ...
 
@@ -120,7 +120,7 @@ class AgentProject(Protocol):
 
 @runtime_checkable
 class ResumableProject(Protocol):
-    """A project whose calls have an end function that can run after the call's server was killed."""
+    """A project with an end function that can run after the call's server was killed."""
 
     async def resume(self, info: CallInfo, write_metric: MetricWriter, known: AgentRecord) -> Agent:
-        """The agent of a call that is over, with what is known of it, for its end function."""
+        """Return the agent of a call that is over, for its end function; `known` is what the record has of it."""

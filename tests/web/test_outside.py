@@ -50,7 +50,7 @@ async def test_an_event_comes_in_through_a_tunnel_for_who_knows_its_identifier()
 
 async def test_the_data_of_a_handoff_is_for_who_may_see_it() -> None:
     outside = Outside()
-    outside.leave("call-1", "abc", {"name": "Ada"})
+    outside.store_handoff("call-1", "abc", {"name": "Ada"})
     async with served(outside) as url:
         for query in ("id=call-1", "shared_id=abc"):
             status, text = await ask("GET", f"{url}/api/handoffs?{query}", headers=HEADERS)

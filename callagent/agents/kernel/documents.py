@@ -1,4 +1,4 @@
-"""YAML files of a project with the line of every key, and typed reading of them."""
+"""YAML documents of a project with the line of every key, and typed access to their values."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from callagent.agents.kernel.findings import Findings
 
 DocumentPath = tuple[str | int, ...]
 TEXT = "\0text"
-_DEEPEST = 20
-"""Levels of a document; an alias may point at what holds it."""
+_MAX_DEPTH = 20
+"""Levels of a document whose lines are noted: an alias may point at a map that contains it."""
 _CONFLICT = re.compile(r"^(<{7} |={7}$|>{7} )", re.MULTILINE)
 _TYPE_NAMES = {str: "str", bool: "bool", int: "int", float: "float", list: "list", dict: "dict", type(None): "None"}
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One parsed file."""
+    """One parsed file and where its keys and texts stand."""
 
     file: str
     data: Any
     lines: Mapping[DocumentPath, int]
-    """Of each key; under `(*path, TEXT)` the line on which a text begins."""
+    """The line of each key; under `(*path, TEXT)` the line on which a text begins."""
     findings: Findings
 
     def line(self, path: DocumentPath = ()) -> int:
-        """The line of `path`, or of the nearest part of it that exists."""
+        """Return the line of `path`, or of its nearest ancestor that exists."""
         while path and path not in self.lines:
             path = path[:-1]
         return self.lines.get(path, 1)
 
     def root(self) -> Reader:
-        """The file's top-level map; an empty one, with an error, when it is something else."""
+        """Return the top-level map; an empty one, with an error, when the file holds something else."""
         return Reader(self, ()) if isinstance(self.data, dict) else Reader(self._not_a_map(), ())
 
     def _not_a_map(self) -> Document:
@@ -50,7 +50,7 @@ def type_name(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Typed access to one map of a document; what has the wrong type is reported and read as its default."""
+    """Typed access to one map of a document. A value of the wrong type is reported and read as its default."""
 
     document: Document
     path: DocumentPath
@@ -75,7 +75,7 @@ class Reader:
         return self.document.line(self.path if key is None else (*self.path, key))
 
     def text_line(self, key: str) -> int:
-        """The line on which the text under `key` begins."""
+        """Return the line on which the text under `key` begins."""
         return self.document.line((*self.path, key, TEXT))
 
     def error(self, message: str, key: str | None = None) -> None:
@@ -105,14 +105,14 @@ class Reader:
         return None if value is None else float(value)
 
     def map(self, key: str) -> Reader:
-        """The map under `key`; an empty one where there is none."""
+        """Return the map under `key`; an empty one where there is none."""
         value = self._typed(key, (dict,), "dict", None)
         if value is None:
             return Reader(Document(self.document.file, {}, {(): self.line(key)}, self.document.findings), ())
         return Reader(self.document, (*self.path, key))
 
     def maps(self, key: str) -> list[Reader]:
-        """The list of maps under `key`."""
+        """Return the list of maps under `key`."""
         found = []
         for index, item in enumerate(self._list(key)):
             if isinstance(item, dict):
@@ -122,7 +122,7 @@ class Reader:
         return found
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """The list of strings under `key`; numbers are taken as text."""
+        """Return the list of strings under `key`; numbers are taken as text."""
         found = []
         for index, item in enumerate(self._list(key)):
             if isinstance(item, (dict, list)) or item is None:
@@ -153,7 +153,7 @@ class Reader:
 
 
 def read_text(root: Path, file: str, findings: Findings) -> str | None:
-    """A file's text, without byte order mark and with plain line ends; None where there is no such file."""
+    """Return a file's text without byte order mark and with plain line ends; None where there is no such file."""
     try:
         text = (root / file).read_text(encoding="utf-8-sig")
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
@@ -171,7 +171,7 @@ def read_text(root: Path, file: str, findings: Findings) -> str | None:
 
 
 def read_yaml(root: Path, file: str, findings: Findings) -> Document | None:
-    """A YAML 1.2 file read with the safe loader; None where it does not exist or is not valid."""
+    """Read a YAML 1.2 file with the safe loader; None where it does not exist or is not valid."""
     text = read_text(root, file, findings)
     return None if text is None else parse_yaml(text, file, findings)
 
@@ -194,7 +194,7 @@ def parse_yaml(text: str, file: str, findings: Findings) -> Document | None:
 
 
 def yaml_problem(error: Any) -> tuple[int, str]:
-    """The line, and what is wrong there."""
+    """Return the line of a YAML error, and what is wrong there."""
     if not hasattr(error, "problem_mark"):
         return 1, f"Not valid YAML: {error}."
     mark = error.problem_mark or error.context_mark
@@ -207,7 +207,7 @@ def _note_lines(node: Any, path: DocumentPath, lines: dict[DocumentPath, int]) -
         is_block = getattr(node, "style", None) in ("|", ">")
         lines[(*path, TEXT)] = node.start_mark.line + (2 if is_block else 1)
         return
-    if len(path) > _DEEPEST:
+    if len(path) > _MAX_DEPTH:
         return
     for index, item in enumerate(node.value):
         key, value = item if isinstance(item, tuple) else (None, item)

@@ -1,4 +1,4 @@
-"""What is wrong with a project, as data: where, what, and what to do."""
+"""Findings of a project check as data: file and line, the problem, the remedy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Finding:
     """From 1."""
     message: str
     rule: str = ""
-    """What kind of finding it is, by an identifier that stays the same; empty: the kind of project has none."""
+    """Stable identifier of the kind of finding; empty: this project format has none."""
 
     def __str__(self) -> str:
         rule = f"[{self.rule}] " if self.rule else ""
@@ -28,7 +28,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """The answer of `callagent check`."""
+    """The result of `callagent check`."""
 
     errors: Sequence[Finding]
     warnings: Sequence[Finding]
@@ -46,14 +46,14 @@ class CheckReport:
 
 @dataclass(slots=True)
 class Findings:
-    """Collects while a project is read; nothing is raised, so that one run tells everything."""
+    """Collects findings while a project is read. Nothing is raised, so that one run reports everything."""
 
     errors: list[Finding] = field(default_factory=list)
     warnings: list[Finding] = field(default_factory=list)
     _unreadable: set[str] = field(default_factory=set)
 
     def unreadable(self, file: str, line: int, message: str) -> None:
-        """The error that makes a file's every other one a mere consequence."""
+        """Report that a file cannot be read; its other errors follow from that and are dropped."""
         self._unreadable.add(file)
         self.errors = [each for each in self.errors if each.file != file]
         self.errors.append(Finding(file, line, message))

@@ -1,4 +1,4 @@
-"""Regular expressions of a project: run on the media loop, so each search is bounded in time."""
+"""Regular expressions of a project. They are searched on the event loop, so each search is bounded in time."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from callagent.log import get_logger
 
 log = get_logger(__name__)
 SEARCH_SECONDS = 0.02
-"""One search may hold up the loop for so long; the pump thread goes on meanwhile."""
+"""Deadline of one search. It holds up the event loop meanwhile; the thread that paces RTP goes on."""
 MAX_LATE = 3
-"""Searches that ran out of time after which an expression is not tried any more."""
+"""Searches that may run out of time before an expression is given up."""
 Found = TypeVar("Found")
 _REPEAT = re.compile(r"[*+]|\{\d*,\d*\}")
 
 
 class Pattern:
-    """A compiled expression. A search that takes too long finds nothing and is logged; after three, none is made."""
+    """A compiled expression. A search past its deadline finds nothing and is logged; after three, none is made."""
 
     def __init__(self, text: str, *, ignore_case: bool = False) -> None:
-        """Raises ValueError where the text is no expression of Python's `re`."""
+        """Compile `text`. Raises ValueError where it is not an expression of Python's `re`."""
         flags = regex.IGNORECASE if ignore_case else 0
         try:
             with warnings.catch_warnings():
@@ -44,7 +44,7 @@ class Pattern:
         return self._bounded(lambda: self._compiled.fullmatch(text, timeout=SEARCH_SECONDS), None)
 
     def substitute(self, replacement: str, text: str) -> str:
-        """Every match replaced; `\\1` and `$1` are groups."""
+        """Replace every match; `\\1` and `$1` are groups."""
         return self._bounded(
             lambda: self._compiled.sub(lambda match: expand(match, replacement), text, timeout=SEARCH_SECONDS), text
         )
@@ -62,7 +62,7 @@ class Pattern:
 
 
 def expand(match: regex.Match[str], replacement: str) -> str:
-    """`\\1` and `$1` are groups; everything else is literal."""
+    """Return a replacement with its groups `\\1` and `$1` filled in; everything else is literal."""
 
     def group(reference: re.Match[str]) -> str:
         number = int(reference.group(1))
@@ -72,7 +72,7 @@ def expand(match: regex.Match[str], replacement: str) -> str:
 
 
 def repeats_a_repeat(pattern: str) -> bool:
-    """Whether a group that ends or consists of open repetitions is itself repeated, as in `(\\w+)*` or `(a*b*)+`.
+    """Return whether a group of open repetitions is itself repeated, as in `(\\w+)*` or `(a*b*)+`.
 
     Such an expression can take exponential time on a text it does not match. A separator at the end of the group
     (`(\\w+,)*`) makes it harmless.
@@ -91,6 +91,6 @@ def repeats_a_repeat(pattern: str) -> bool:
 
 
 def _ends_open(branch: str) -> bool:
-    """Whether the branch ends with an open repetition, perhaps with optional parts behind it."""
+    """Return whether the branch ends with an open repetition, perhaps with optional parts behind it."""
     branch = re.sub(r"(?:.\?)+$", "", branch) if branch.endswith("?") and not branch.endswith(("*?", "+?")) else branch
     return re.search(r"(?:[*+]|\{\d*,\d*\})\??$", branch) is not None and _REPEAT.search(branch) is not None

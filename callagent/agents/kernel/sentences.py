@@ -1,4 +1,4 @@
-"""Cutting a streamed answer into sentences, so that the first can be spoken while the rest is written."""
+"""Cut a streamed answer into sentences, so that the first is spoken while the model writes the rest."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ _NOT_AN_END = re.compile(
     re.IGNORECASE,
 )
 MAX_SENTENCE = 400
-"""Characters after which text without a sentence end is cut at a space."""
+"""Characters after which text without a sentence end is cut at a space: a voice must not wait for the whole answer."""
 
 
 class SentenceSplitter:
-    """Fed with text as it comes; returns the sentences that are complete."""
+    """Collects streamed text and returns each sentence as soon as it is complete."""
 
     def __init__(self) -> None:
         self._buffer = ""
 
     def feed(self, text: str) -> list[str]:
+        """Add text and return the sentences that are complete with it."""
         self._buffer += text
         found = []
         while (sentence := self._next()) is not None:
@@ -28,7 +29,7 @@ class SentenceSplitter:
         return found
 
     def finish(self) -> list[str]:
-        """What is left when the answer is over."""
+        """Return what is left when the answer is over."""
         rest, self._buffer = self._buffer.strip(), ""
         return [rest] if rest else []
 

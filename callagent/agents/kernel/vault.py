@@ -1,7 +1,7 @@
-"""Digits that a caller keyed in secret: the model, the history and the record see a name for them.
+"""Secure digits: the model, the history, the log and the record see a placeholder for what the caller keyed in.
 
-A function whose argument holds the name is given the digits; whatever comes back from project code has the name again
-where it held the digits.
+A function whose argument holds the placeholder is given the digits. Whatever comes back from project code is searched
+for the digits, and has the placeholder again in their place.
 """
 
 from __future__ import annotations
@@ -9,33 +9,34 @@ from __future__ import annotations
 import re
 from typing import Any
 
-SHORTEST = 3
-"""Digits; fewer are found in every other number."""
+MIN_DIGITS = 3
+"""Shorter sequences are not searched for: they stand in every other number."""
 
 
 class Vault:
-    """One call's."""
+    """The secure digits of one call, by placeholder."""
 
     def __init__(self) -> None:
         self._digits: dict[str, str] = {}
-        """By the name that stands for them."""
+        """Placeholder -> digits."""
 
     def put(self, digits: str) -> str:
-        """The name that stands for the digits from now on."""
+        """Keep the digits and return the placeholder that stands for them from now on."""
         name = f"[secure digits {len(self._digits) + 1}]"
         self._digits[name] = digits
         return name
 
     def reveal(self, value: Any) -> Any:
-        """JSON data with the digits in place of their names."""
+        """Return JSON data with the digits in place of their placeholders."""
         for name, digits in self._digits.items():
             value = _replaced(value, re.compile(re.escape(name)), digits)
         return value
 
     def conceal(self, value: Any) -> Any:
-        """JSON data with names in place of the digits, also where these stand in groups or as a number."""
+        """Return JSON data with placeholders in place of the digits, also where these are grouped or a number."""
         for name, digits in self._digits.items():
-            if len(digits) >= SHORTEST:
+            if len(digits) >= MIN_DIGITS:
+                # Project code may have formatted them: "5550 1234" and "555-0123" are the same digits.
                 spaced = r"[ -]?".join(map(re.escape, digits))
                 value = _replaced(value, re.compile(rf"(?<!\d){spaced}(?!\d)"), name)
         return value

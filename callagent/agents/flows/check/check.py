@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from callagent.agents.flows.check.ignored_settings import unknown_sections, without_effect
+from callagent.agents.flows.check.ignored_settings import ignored_settings, unknown_sections
 from callagent.agents.flows.engine import find_references
 from callagent.agents.flows.format import (
     Flow,
@@ -27,7 +27,7 @@ from callagent.workers.protocol import WorkerPool
 
 _EVERYWHERE = ("fn", "twilio_sms", "ho", "attr", "vrbl", "tn")
 _IMPORT_TIMEOUT = 60.0
-SHORTEST_FILLER_WAIT = 1.0
+MIN_FILLER_WAIT = 1.0
 """Seconds."""
 
 
@@ -209,9 +209,9 @@ class _Checker:
         fillers = filler_phrases(project.voice.fillers, project.experimental, project.languages.default)
         if not project.voice.fillers.phrases:
             file = "agent_settings/experimental_config.json"
-        if fillers.phrases and fillers.initial_interval < SHORTEST_FILLER_WAIT:
+        if fillers.phrases and fillers.initial_interval < MIN_FILLER_WAIT:
             message = f"Filler phrases after {fillers.initial_interval:g} s are heard in nearly every turn."
-            self._findings.warning(file, 1, f"{message} Wait {SHORTEST_FILLER_WAIT:g} s or longer.")
+            self._findings.warning(file, 1, f"{message} Wait {MIN_FILLER_WAIT:g} s or longer.")
 
     def _experimental(self) -> None:
         file, experimental = "agent_settings/experimental_config.json", self._project.experimental
@@ -222,7 +222,7 @@ class _Checker:
             self._findings.warning(steps[0].file, 1, message)
         if unknown := unknown_sections(experimental):
             self._findings.warning(file, 1, f"Unknown sections: {', '.join(unknown)}.")
-        if idle := without_effect(experimental):
+        if idle := ignored_settings(experimental):
             self._findings.warning(file, 1, f"These settings have no effect on this server: {', '.join(idle)}.")
 
     def _patterns(self) -> None:

@@ -60,7 +60,7 @@ KNOWN_SECTIONS = frozenset(_HONOURED) | {
 }  # fmt: skip
 
 
-def without_effect(experimental: ExperimentalSettings) -> list[str]:
+def ignored_settings(experimental: ExperimentalSettings) -> list[str]:
     """Dotted names, sorted; a section without any effect is named alone."""
     return sorted(set(_names(experimental)))
 

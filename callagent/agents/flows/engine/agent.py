@@ -11,7 +11,7 @@ from typing import Any
 from callagent.agents.actions import Action, HangUp, LimitReached, Say
 from callagent.agents.flows.engine.decision import Decision, Position
 from callagent.agents.flows.engine.dialogue import Dialogue
-from callagent.agents.flows.engine.listening import interruptible, leaves_no_trace
+from callagent.agents.flows.engine.listening import interruptible, is_hidden_when_reopened
 from callagent.agents.flows.engine.memory import WRITE_SECONDS, CallerMemory
 from callagent.agents.flows.engine.prompt import Prompt
 from callagent.agents.flows.engine.retrieval import retrieve
@@ -35,9 +35,9 @@ class FlowAgent:
         self._dialogue = dialogue
         self._conversation = dialogue.conversation
         self._start_listens = False
-        """The start function asked for an early turn: the silence that makes it is not the caller's."""
+        """The start function returned `listen`: the first silent turn does not count as the caller's silence."""
         self._ended = False
-        """The end function ran to its end: it is not run again, however long the messages took."""
+        """The end function has finished: it is not run again, even if delivering messages took too long."""
         self._closed = False
 
     async def start(self) -> AsyncIterator[Action]:
@@ -46,14 +46,14 @@ class FlowAgent:
         decision = Decision()
         function = conversation.project.start_function
         if function is not None:
-            running = dialogue.begin(function, {}, timeout=conversation.settings.start_timeout)
+            running = dialogue.begin_function(function, {}, timeout=conversation.settings.start_timeout)
             yield running.started
             decision = await asyncio.shield(running.done)
         project = conversation.project
         sound = opening_background(project.voice.background, project.experimental)
         if sound is not None and conversation.channel == "voice":
             conversation.events.insert(0, sound)
-        while (event := conversation.take_events()) is not None:
+        while (event := conversation.next_event()) is not None:
             yield event
         if decision.utterance is None and not decision.ends_call:
             for text in self._opening():
@@ -68,10 +68,10 @@ class FlowAgent:
     async def reply(self, turn: CallerTurn | HandoffFailed) -> AsyncIterator[Action]:
         conversation, dialogue = self._conversation, self._dialogue
         conversation.turns += 1
-        # Before anything that may wait: an interruption must not lose what the caller said.
-        await self._take(turn)
+        # Noted before anything that may wait: an interruption must not lose the caller's words.
+        await self._note_turn(turn)
         await dialogue.settle()
-        while (event := conversation.take_events()) is not None:
+        while (event := conversation.next_event()) is not None:
             yield event
         unfinished = conversation.unfinished
         if unfinished is not None:
@@ -88,7 +88,7 @@ class FlowAgent:
             conversation.send_messages()
 
     async def restore(self, known: AgentRecord) -> None:
-        """Put back what is known of a call that is over, for its end function."""
+        """Restore what the record has of a call that is over, for its end function."""
         conversation = self._conversation
         conversation.position = Position(known.flow, known.step)
         conversation.metrics = [dict(metric) for metric in known.metrics]
@@ -101,7 +101,7 @@ class FlowAgent:
 
     def heard(self, text: str, *, cut: bool) -> None:
         if cut:
-            # A turn that is taken up again before a word was heard is no interruption.
+            # Nothing was heard: the caller went on with the same turn and interrupted nothing.
             self._conversation.interruptions += bool(text)
             self._conversation.history.correct(text)
 
@@ -118,7 +118,7 @@ class FlowAgent:
             if done:
                 await self._remember()
         except Exception:
-            # The edge of the call: whatever happened, closing goes on.
+            # The outermost handler of a call's end: whatever project code did, the messages go out.
             log.exception("end_function_failed", call_id=self._conversation.info.call_id, reason=reason.value)
         await self._deliver()
         return done
@@ -145,7 +145,7 @@ class FlowAgent:
         return answer.error is None
 
     async def _remember(self) -> None:
-        """The caller's next call finds what this one left."""
+        """Store what `conv.memory` shows in the caller's next call."""
         conversation = self._conversation
         async with asyncio.timeout(WRITE_SECONDS):
             await self._memory.close(
@@ -157,7 +157,7 @@ class FlowAgent:
             )
 
     async def _deliver(self) -> None:
-        """Whatever is still queued goes out; the record is to say how it went."""
+        """Send the queued messages and wait for their outcome, which the record shows."""
         self._conversation.send_messages()
         await self._conversation.outbox.close(self._conversation.settings.delivery_timeout)
 
@@ -178,7 +178,7 @@ class FlowAgent:
         )
 
     def _initial_state(self) -> dict[str, Any]:
-        """The keys the platform fills in before the start function."""
+        """Return the state keys that the platform fills in before the start function."""
         conversation = self._conversation
         info = conversation.info
         return {
@@ -189,15 +189,15 @@ class FlowAgent:
             "tts_lang_code": conversation.language,
         }
 
-    async def _take(self, turn: CallerTurn | HandoffFailed) -> None:
-        """Note what the caller did: history, silence count, topics."""
+    async def _note_turn(self, turn: CallerTurn | HandoffFailed) -> None:
+        """Note the caller's turn in the history, count silent turns, and look up topics."""
         conversation = self._conversation
         if isinstance(turn, HandoffFailed):
             conversation.handoff = None
             conversation.history.note(f"The transfer to {turn.destination} did not happen: {turn.reason}.")
             return
         if turn.reopens:
-            conversation.history.reopen(lambda function: leaves_no_trace(conversation, function))
+            conversation.history.reopen(lambda function: is_hidden_when_reopened(conversation, function))
         digits = conversation.vault.put(turn.digits) if turn.secure and turn.digits else turn.digits
         text = correct(conversation.project.voice.corrections, turn.text) if turn.text else digits
         silent = not text
@@ -220,7 +220,7 @@ class FlowAgent:
         yield HangUp(EndReason.SILENCE)
 
     def _opening(self) -> list[str]:
-        """Disclaimer and greeting."""
+        """Return disclaimer and greeting, without those that are empty."""
         conversation = self._conversation
         project = conversation.project
         greeting = project.voice.greeting

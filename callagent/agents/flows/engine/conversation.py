@@ -15,7 +15,7 @@ from callagent.agents.flows.engine.history import History
 from callagent.agents.flows.engine.references import Scope, resolve_text
 from callagent.agents.flows.engine.settings import FlowSettings
 from callagent.agents.flows.format import PositionSettings, Project, Step
-from callagent.agents.flows.senders import MAX_OF_A_CALL, Outbox, plain_list, queued_email, queued_message
+from callagent.agents.flows.senders import MAX_PER_CALL, Outbox, plain_list, queued_email, queued_message
 from callagent.agents.kernel import Vault
 from callagent.agents.protocol import MetricWriter
 from callagent.call_info import NO_HEADERS, CallInfo
@@ -23,13 +23,15 @@ from callagent.log import get_logger
 
 log = get_logger(__name__)
 MAX_EVENT_TEXT = 4000
-"""Characters of an outside event that the model is shown."""
+"""Characters of an external event that the model is shown."""
 CHANNELS = {"voice": "sip.polyai", "webchat": "webchat.polyai", "sms": "sms.polyai", "whatsapp": "whatsapp.polyai"}
 TEXT_CHANNEL = "chat.polyai"
 
 
 @dataclass(slots=True)
 class Conversation:
+    """All that changes during one call, and the project and settings that it is interpreted with."""
+
     info: CallInfo
     project: Project
     settings: FlowSettings
@@ -63,17 +65,17 @@ class Conversation:
     end_headers: Mapping[str, str] = field(default_factory=lambda: NO_HEADERS)
     """Of the peer's hang-up."""
     events: list[Action] = field(default_factory=list)
-    """What happened and has not been told yet; a function that outlives an interrupted turn leaves its events here."""
+    """Actions not yet emitted; a function that outlives an interrupted turn leaves its own here."""
     outbox: Outbox = field(default_factory=Outbox)
     external_events: list[dict[str, Any]] = field(default_factory=list)
-    """What outside programs sent to this call, oldest first."""
+    """Events that other programs sent to this call, oldest first."""
     queued: list[Mapping[str, Any]] = field(default_factory=list)
-    """What functions sent in this turn, `{"kind": "text"|"template"|"content"|"email", …}`; sent after it."""
+    """Messages that functions queued in this turn, `{"kind": "text"|"template"|"content"|"email", …}`."""
     vault: Vault = field(default_factory=Vault)
     model_failures: int = 0
     """Turns in a row that ended because the model failed."""
     unfinished: Decision | None = None
-    """A handoff or hang-up decided by a function whose turn was interrupted."""
+    """A handoff or hang-up that a function decided in a turn that was interrupted; the next turn carries it out."""
 
     @classmethod
     def begin(
@@ -118,11 +120,11 @@ class Conversation:
         return self.project.experimental.at(self.position.flow, self.position.step, self.language)
 
     def now(self) -> datetime:
-        """The time for the project: pinned, or the clock's."""
+        """Return the time as the project sees it: pinned, or the clock's."""
         return self.settings.pinned or datetime.now(UTC).astimezone()
 
     async def write_metric(self, name: str, value: Any, *, write_once: bool = False) -> bool:
-        """Keep a metric and make it durable. False: it was written before and is written once only."""
+        """Keep a metric and make it durable. Return False for a `write_once` metric that was written before."""
         if write_once and any(metric["name"] == name for metric in self.metrics):
             return False
         self.metrics.append({"name": name, "value": value})
@@ -131,12 +133,12 @@ class Conversation:
         return True
 
     def expect_event(self, *, send_to_llm: bool) -> str:
-        """The identifier with which an outside program reaches this call. Raises `TooMany`."""
+        """Return an identifier with which another program can send an event to this call. Raises `TooManyEvents`."""
         return self.settings.outside.expect(self.info.call_id, self._take_event, send_to_llm=send_to_llm)
 
     def _take_event(self, event: Mapping[str, Any]) -> None:
-        if len(self.external_events) >= MAX_OF_A_CALL:
-            log.warning("external_event_dropped", reason=f"more than {MAX_OF_A_CALL} in one call")
+        if len(self.external_events) >= MAX_PER_CALL:
+            log.warning("external_event_dropped", reason=f"more than {MAX_PER_CALL} in one call")
             return
         self.external_events.append(dict(event))
         if event["send_to_llm"]:
@@ -144,16 +146,16 @@ class Conversation:
             self.history.note(f"An event from outside arrived: {text[:MAX_EVENT_TEXT]}")
 
     def queue_messages(self, effects: Mapping[str, Any]) -> list[str]:
-        """Keep what a function sent until the turn is over; what was refused, as the model is told of it."""
+        """Queue a function's messages until the turn is over; return the refusals that the model is told."""
         entries = [*plain_list(effects.get("sms"))]
         entries += [{**entry, "kind": "email"} for entry in plain_list(effects.get("emails"))]
         refused = [error for entry in entries if (error := self.queue_message(entry))]
         return list(dict.fromkeys(refused))
 
     def queue_message(self, entry: Mapping[str, Any]) -> str:
-        """Keep a message until the turn is over; empty, or why it is refused."""
+        """Queue a message until the turn is over; return why it is refused, or an empty text."""
         kind = "email" if entry.get("kind") == "email" else "whatsapp" if entry.get("whatsapp") else "sms"
-        refused = self.outbox.expect(kind, str(entry.get("to" if kind == "email" else "to_number") or ""))
+        refused = self.outbox.admit(kind, str(entry.get("to" if kind == "email" else "to_number") or ""))
         if refused is None:
             self.queued.append(entry)
             return ""
@@ -162,7 +164,7 @@ class Conversation:
         return f"Error: {refused.detail}."
 
     def send_messages(self) -> None:
-        """Send what is queued; templates are rendered with the state as it is now."""
+        """Send the queued messages; templates are rendered with the present state."""
         scope = self.scope()
         for entry in self.queued:
             template = str(entry.get("template") or "")
@@ -177,6 +179,7 @@ class Conversation:
         self.queued = []
 
     def scope(self) -> Scope:
+        """Return the values that references resolve to now."""
         return Scope(
             state=self.state,
             variants=self.project.variants,
@@ -188,6 +191,6 @@ class Conversation:
             channel=self.channel,
         )
 
-    def take_events(self) -> Action | None:
-        """The next untold event; each is told once."""
+    def next_event(self) -> Action | None:
+        """Take the oldest action that has not been emitted; None: there is none."""
         return self.events.pop(0) if self.events else None

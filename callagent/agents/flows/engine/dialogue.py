@@ -38,12 +38,14 @@ SURVEY_FLOWS = ("csat", "csat_flow", "csat_survey")
 
 @dataclass(frozen=True, slots=True)
 class RunningFunction:
+    """A function in the worker: the action that tells of it, and the task that ends with its decision."""
+
     started: FunctionStarted
     done: asyncio.Task[Decision]
 
 
 class Dialogue:
-    """Owns the conversation and the function that runs now; turns come and go and may be interrupted."""
+    """Owns the conversation and the function that runs now, which may outlive the turn that started it."""
 
     def __init__(
         self, conversation: Conversation, runner: FunctionRunner, model: LanguageModel, index: TopicIndex
@@ -56,7 +58,7 @@ class Dialogue:
         self._waits = 0
         self._random = random.Random(conversation.info.call_id)
 
-    def begin(
+    def begin_function(
         self,
         function: ProjectFunction,
         arguments: Mapping[str, Any],
@@ -64,20 +66,20 @@ class Dialogue:
         *,
         timeout: float | None = None,
     ) -> RunningFunction:
-        """Start a function. It runs to its end and its effects are applied, whoever stops waiting for it.
+        """Start a function. It runs to its end and its effects are applied even if its turn is interrupted.
 
-        `call_id` is the model's tool call that the result answers; None: nobody asked for it.
+        `call_id` is the model's tool call that the result answers; None: the model did not call it.
         """
         conversation = self.conversation
         conversation.functions += 1
         number = conversation.functions
-        # Owned here and awaited by settle(): a turn that is interrupted must not take its function with it.
+        # Owned here and awaited by settle(): an interrupted turn must not cancel its function.
         self._running = asyncio.create_task(self._run(function, arguments, number, call_id, timeout))
         started = FunctionStarted(number, function.name, dict(arguments), self._latency(function))
         return RunningFunction(started, self._running)
 
     def begin_wait(self) -> WaitStarted | None:
-        """What is said while the model is waited for; None: nothing."""
+        """Return the action that starts the fillers for a wait for the model; None where there are no fillers."""
         conversation = self.conversation
         project = conversation.project
         fillers = filler_phrases(project.voice.fillers, project.experimental, conversation.language)
@@ -88,11 +90,11 @@ class Dialogue:
         return WaitStarted(-self._waits, control)
 
     async def settle(self) -> None:
-        """Wait for a function that an interrupted turn left running; bounded by the function's deadline."""
+        """Wait for a function that an interrupted turn left running, at most until the function's deadline."""
         running = self._running
         if running is None:
             return
-        # wait() leaves the function alone when the waiting turn is interrupted in its turn.
+        # Unlike `await running`, wait() does not cancel the function when the waiting turn is interrupted too.
         await asyncio.wait({running})
         self._running = None
         if (error := running.exception()) is not None:
@@ -127,7 +129,7 @@ class Dialogue:
         answer: FunctionAnswer,
         call_id: str | None,
     ) -> Decision:
-        """Everything a function's answer changes, at once and in the order of the return protocol."""
+        """Apply a function's answer in the order of the return protocol, without giving up control in between."""
         conversation = self.conversation
         if answer.error is not None:
             decision = Decision(content=f"Error: the function {function.name} failed: {answer.error}")
@@ -156,7 +158,7 @@ class Dialogue:
         return decision
 
     def apply_decision(self, decision: Decision) -> None:
-        """Variant, language, voice and position; what is said and done to the call is the turn's."""
+        """Apply variant, language, voice and position; words, handoff and hang-up are left to the turn."""
         conversation = self.conversation
         if decision.variant in conversation.project.variants.attributes:
             conversation.variant = decision.variant
@@ -171,7 +173,7 @@ class Dialogue:
         conversation.unfinished = decision if decision.ends_call else None
 
     def follow(self, transition: Transition) -> None:
-        """Move to where a transition leads; one that leads nowhere is logged and the call stays."""
+        """Move to where a transition leads. One that leads nowhere is logged, and the call stays where it is."""
         conversation = self.conversation
         result = move(conversation.project, conversation.position, transition)
         if result.problem:
@@ -182,7 +184,7 @@ class Dialogue:
             conversation.events.append(StepEntered(result.position.flow, result.position.step))
 
     async def handoff(self, request: HandoffRequest) -> Handoff:
-        """The action of a handoff whose destination is known; the record and the automatic metrics with it."""
+        """Return the action of a handoff whose destination is known; note it in record and automatic metrics."""
         conversation = self.conversation
         target = find_handoff(conversation.project.handoffs, request.destination)
         destination = target.name if target else str(request.destination or "")
@@ -193,7 +195,7 @@ class Dialogue:
         conversation.handoff = {"destination": destination, "reason": reason}
         shared = handoff_data(conversation.project.experimental.section("handoff_api"), conversation.state)
         if shared is not None:
-            conversation.settings.outside.leave(conversation.info.call_id, *shared)
+            conversation.settings.outside.store_handoff(conversation.info.call_id, *shared)
         await conversation.write_metric("HANDOFF_TO", destination)
         await conversation.write_metric("HANDOFF_REASON", reason)
         return Handoff(
@@ -205,6 +207,7 @@ class Dialogue:
         )
 
     def model_settings(self) -> ModelSettings:
+        """Return model, temperature and length: the step's model wins over variant, channel, step and flow settings."""
         conversation = self.conversation
         settings, step = conversation.position_settings, conversation.step
         name, parameters = settings.model_name, settings.inference_parameters
@@ -222,7 +225,7 @@ class Dialogue:
         )
 
     def _with_survey(self, decision: Decision, effects: Mapping[str, Any]) -> Decision:
-        """`conv.goto_csat_flow()`: the survey is the project's flow of that name; the platform's own is not here."""
+        """Follow `conv.goto_csat_flow()` to the project's own survey flow; the platform's is not available here."""
         if not effects.get("goto_csat_flow") or decision.transition:
             return decision
         flows = self.conversation.project.flows.values()
@@ -233,7 +236,7 @@ class Dialogue:
         return replace(decision, transition=Transition(goto_flow=survey))
 
     def _known_handoff(self, decision: Decision) -> Decision:
-        """A handoff to nowhere is an error for the model, not the end of the call."""
+        """Turn a handoff to an unknown destination into an error for the model, so that the call goes on."""
         request = decision.handoff
         if request is None or request.number or request.method == "bye":
             return decision
@@ -243,7 +246,7 @@ class Dialogue:
         return replace(decision, handoff=None, content=f"Error: there is no handoff '{request.destination}'.")
 
     def _apply_queued(self, effects: Mapping[str, Any]) -> list[str]:
-        """What a function asked for beside its answer; the parts that were refused, as the model is told of them."""
+        """Apply what a function queued beside its answer; return the refusals that the model is told."""
         conversation = self.conversation
         disabled, bias = effects.get("disabled_topics"), effects.get("asr_biasing")
         if disabled is not None:

@@ -175,7 +175,7 @@ class FunctionRunner:
         return None
 
     async def _expect_event(self, send_to_llm: bool) -> str:
-        """Raises `TooMany`."""
+        """Raises `TooManyEvents`."""
         return self._conversation.expect_event(send_to_llm=send_to_llm)
 
     async def _prompt_llm(self, message: Plain) -> Any:

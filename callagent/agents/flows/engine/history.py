@@ -90,7 +90,7 @@ class History:
             left -= min(left, len(spoken))
         self.entries[start:] = kept
 
-    def reopen(self, leaves_no_trace: Callable[[str], bool] = lambda function: False) -> None:
+    def reopen(self, is_hidden_when_reopened: Callable[[str], bool] = lambda function: False) -> None:
         """The caller goes on with the last turn, and its words come again, whole.
 
         One with functions stays, unless all of them are to leave no trace.
@@ -99,7 +99,7 @@ class History:
         if start is None:
             return
         called = [call.name for each in self.entries[start:] if isinstance(each, ToolsCalled) for call in each.calls]
-        if all(leaves_no_trace(name) for name in called):
+        if all(is_hidden_when_reopened(name) for name in called):
             del self.entries[start:]
 
     def plain(self) -> list[dict[str, str]]:

@@ -136,11 +136,11 @@ def _keywords(conversation: Conversation, step: Step | None, asr: Mapping[str, A
 
 
 DEFAULT_WAIT, GATED_WAIT = 0.8, 1.0
-LONGEST_WAIT = 5.0
+MAX_WAIT = 5.0
 _LISTENS = ("voice",)
 
 
-def function_wait(conversation: Conversation, function: ProjectFunction) -> float:
+def seconds_before_function(conversation: Conversation, function: ProjectFunction) -> float:
     """Seconds between the model's call and the function's start; 0 as text, where nobody goes on speaking."""
     if not conversation.position_settings.waits_before_functions:
         return 0.0
@@ -154,7 +154,7 @@ def function_wait(conversation: Conversation, function: ProjectFunction) -> floa
     return _seconds(section.get("default_function_wait"), DEFAULT_WAIT)
 
 
-def leaves_no_trace(conversation: Conversation, function: str) -> bool:
+def is_hidden_when_reopened(conversation: Conversation, function: str) -> bool:
     """It ran at once; when the caller goes on speaking, the model is to know nothing of it. What it did stands."""
     table = conversation.project.experimental.section("smart_vad").get("nongated_functions")
     # The function may have led elsewhere: the flow it ran in is not where the call is now.
@@ -175,4 +175,4 @@ def _seconds(value: Any, default: float) -> float:
         seconds = float(str(value).removesuffix("s"))
     except ValueError:
         return default
-    return min(LONGEST_WAIT, seconds) if seconds >= 0 else default
+    return min(MAX_WAIT, seconds) if seconds >= 0 else default

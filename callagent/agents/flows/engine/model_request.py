@@ -73,14 +73,16 @@ async def stream_sentences(dialogue: Dialogue, answer: Answer, request: ModelReq
 
 @dataclass(slots=True)
 class Answer:
+    """One streamed answer of the model, and what was found in it."""
+
     requested: float
     """The loop's monotonic seconds."""
     filter: StreamFilter
     utterance: int
-    """Its number in the history."""
+    """Number of the utterance in the history."""
     checks: OutputChecks
-    refused: list[Finding] = field(default_factory=list)
-    """Sentences that were not said as the model wrote them."""
+    refused: list[Violation] = field(default_factory=list)
+    """Violations: sentences that were replaced or dropped."""
     calls: list[ToolCall] = field(default_factory=list)
     hit: FilterHit | None = None
     spoke: bool = False
@@ -90,7 +92,7 @@ class Answer:
     _splitter: SentenceSplitter = field(default_factory=SentenceSplitter)
 
     def feed(self, delta: Delta, now: float) -> list[str]:
-        """The sentences that may be spoken now."""
+        """Add a piece of the answer and return the sentences that may be spoken now."""
         if self._first_token is None and (delta.text or delta.tool_call):
             self._first_token = now
         if delta.usage is not None:
@@ -100,7 +102,7 @@ class Answer:
         return self._filtered(self._splitter.feed(delta.text)) if delta.text else []
 
     def finish(self) -> list[str]:
-        """The last sentence; nothing when a filter has cut the answer."""
+        """Return the last sentence; nothing where a filter has cut the answer."""
         return [] if self.hit else self._filtered(self._splitter.finish())
 
     def answered(self, now: float) -> ModelAnswered:
@@ -116,10 +118,10 @@ class Answer:
         )
 
     def _checked(self, sentence: str) -> str:
-        finding = self.checks.look(sentence) if sentence else None
+        finding = self.checks.check(sentence) if sentence else None
         if finding is None:
             return sentence
-        # What replaces a sentence is said once, however long the model goes on in that way.
+        # The replacement is said once, however many sentences of the answer it replaces.
         again = any(finding.instead == each.instead for each in self.refused)
         self.refused.append(finding)
         return "" if again else finding.instead
@@ -144,24 +146,25 @@ _LOOK_BACK = 200
 class FilterHit:
     filter: PhraseFilter
     spoken: str
-    """What of the sentence is still said."""
+    """The part of the sentence that is still said."""
 
 
 class StreamFilter:
-    """Looks at one answer of the model, sentence by sentence, before each is spoken."""
+    """Searches one answer of the model for filtered phrases, sentence by sentence, before each is spoken."""
 
     def __init__(self, filters: Sequence[PhraseFilter], language: str | None) -> None:
         self._filters = [each for each in filters if same_language(each.language, language)]
         self._spoken = ""
 
     def check(self, sentence: str) -> FilterHit | None:
-        """The first filter that matches the text so far with this sentence; None: say it."""
+        """Return the filter whose match in the text up to this sentence begins first; None: say the sentence."""
         text = f"{self._spoken} {sentence}" if self._spoken else sentence
         start = len(text) - len(sentence)
         best: tuple[int, FilterHit] | None = None
         for rule in self._filters:
             for pattern in rule.patterns:
                 match = pattern.search(text, max(0, start - _LOOK_BACK))
+                # A match that ends before this sentence was judged with the sentence before.
                 if match is None or match.end() <= start:
                     continue
                 cut = match.end() if rule.say_phrase else match.start()
@@ -175,7 +178,7 @@ class StreamFilter:
 REFUSAL = "I am sorry, I cannot talk about that."
 ASSISTANT = "I am a virtual assistant."
 LEAK_WORDS = 20
-"""So many words of the instructions in a row are no coincidence."""
+"""Words in a row that an answer shares with the instructions only if it reads them out."""
 
 _TOOL_SYNTAX = re.compile(
     r"\{\{\s*(?:fn|ft|ho|twilio_sms|sms)\s*:|</?(?:tool_call|function_call|function)\b|<\|[\w ]+\|>"
@@ -206,7 +209,7 @@ _CATEGORIES: Mapping[str, tuple[str, str]] = {
         r"\b(?:lethal dose|painless way to die|ways? to end (?:your|my) life)\b",
     ),
 }
-"""Category -> what is out of place at every level, and what is from `medium` on."""
+"""Category -> expressions that are refused at every level, and those that are refused from `medium` on."""
 _COMPILED = {
     name: (re.compile(always, re.IGNORECASE), re.compile(more, re.IGNORECASE))
     for name, (always, more) in _CATEGORIES.items()
@@ -214,34 +217,34 @@ _COMPILED = {
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Violation:
     rule: str
     """`safety.<category>`, or the guardrail's name."""
     instead: str
-    """Said in place of the sentence; empty: nothing."""
+    """Text said in place of the sentence; empty: nothing."""
 
 
 class OutputChecks:
-    """For one request: which rules hold, and the instructions that must not be read out."""
+    """The checks of one request: which rules hold, and the instructions that must not be read out."""
 
     def __init__(self, guardrails: Iterable[str], safety: SafetyFilters | None, instructions: str) -> None:
         self._guardrails = frozenset(guardrails)
         self._safety = safety
         self._instructions = instructions
 
-    def look(self, sentence: str) -> Finding | None:
-        """What is wrong with a sentence of the model; None: it may be said."""
-        # Whatever the project asks for: nobody wants to hear the syntax of a call.
+    def check(self, sentence: str) -> Violation | None:
+        """Return the violation in a sentence of the model; None: it may be said."""
+        # No guardrail asks for this one: the syntax of a tool call must never be spoken.
         if _TOOL_SYNTAX.search(sentence):
-            return Finding("tool_call_integrity", "")
+            return Violation("tool_call_integrity", "")
         if "ai_identity" in self._guardrails and _HUMAN.search(sentence):
-            return Finding("ai_identity", ASSISTANT)
+            return Violation("ai_identity", ASSISTANT)
         for name, level in (self._safety.levels if self._safety else {}).items():
             always, more = _COMPILED[name]
             if always.search(sentence) or (level != "lenient" and more.search(sentence)):
-                return Finding(f"safety.{name}", REFUSAL)
+                return Violation(f"safety.{name}", REFUSAL)
         if "jailbreak_defence" in self._guardrails and self._leaks(sentence):
-            return Finding("jailbreak_defence", REFUSAL)
+            return Violation("jailbreak_defence", REFUSAL)
         return None
 
     def _leaks(self, sentence: str) -> bool:
@@ -251,7 +254,7 @@ class OutputChecks:
 
 @lru_cache(maxsize=32)
 def _runs_in(instructions: str) -> frozenset[tuple[str, ...]]:
-    """Of a project's rules: the same in every call."""
+    """Return the word runs of a project's rules; cached, because they are the same in every call."""
     return frozenset(_runs_of(instructions))
 
 

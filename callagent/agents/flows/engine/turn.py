@@ -12,7 +12,7 @@ from typing import Any
 from callagent.agents.actions import Action, HangUp, Listen, Say, WaitEnded
 from callagent.agents.flows.engine.decision import Decision, Position
 from callagent.agents.flows.engine.dialogue import Dialogue
-from callagent.agents.flows.engine.listening import function_wait, interruptible, listen_settings
+from callagent.agents.flows.engine.listening import interruptible, listen_settings, seconds_before_function
 from callagent.agents.flows.engine.model_request import (
     Answer,
     ModelRequest,
@@ -35,7 +35,7 @@ DEFAULT_FUNCTION_NOT_FOUND = "There is no function of that name. Use only the fu
 
 
 class Turn:
-    """Runs one turn. Closing its generator interrupts it: nothing more is said, a running function ends by itself."""
+    """One turn of the agent. Closing its generator interrupts it: nothing more is said, a running function finishes."""
 
     def __init__(self, dialogue: Dialogue) -> None:
         self._dialogue = dialogue
@@ -43,17 +43,18 @@ class Turn:
         self._settings = dialogue.conversation.settings
         self._over = False
         self._stopped = False
-        """What was decided last leads somewhere: the model's other tool calls are not executed."""
+        """The last decision ended the turn or moved the call: the model's other tool calls are not executed."""
         self._said = False
         self._failures = 0
         self._hits = 0
         self._ending = False
-        """The last words are said; what is still to run comes before listening."""
+        """Function steps that follow the last words are running; listening comes after them."""
         self._listen: Mapping[str, Any] | None = None
         self._stuck: Position | None = None
-        """A function step that led nowhere in this turn; it is not run again before the caller has spoken."""
+        """A function step that led nowhere in this turn. It is not run again before the caller has spoken."""
 
     async def run(self) -> Actions:
+        """Ask the model and execute what it calls, round after round, until the turn is over."""
         for _ in range(self._settings.max_rounds):
             async with aclosing(self._round()) as actions:
                 async for action in actions:
@@ -66,10 +67,10 @@ class Turn:
                 yield action
 
     async def carry_out(self, decision: Decision) -> Actions:
-        """Say and do what a function decided; afterwards the turn is over or the model goes on."""
+        """Say and do what a decision asks for. Afterwards the turn is over, or the model is asked again."""
         conversation = self._conversation
         self._stopped = decision.stops_other_calls
-        while (event := conversation.take_events()) is not None:
+        while (event := conversation.next_event()) is not None:
             yield event
         if decision.utterance:
             yield self._say(decision.utterance, channel=decision.channel)
@@ -77,7 +78,7 @@ class Turn:
             self._over = True
             conversation.unfinished = None
             ending = await self._dialogue.handoff(decision.handoff) if decision.handoff else HangUp()
-            while (event := conversation.take_events()) is not None:
+            while (event := conversation.next_event()) is not None:
                 yield event
             yield ending
         elif decision.asks_model:
@@ -89,7 +90,7 @@ class Turn:
                     yield action
 
     async def _end(self) -> Actions:
-        """Listen. A function step that was entered with the last words runs first: it cannot listen itself."""
+        """Give the caller the floor. A function step that was entered with the last words runs first."""
         if self._ending:
             return
         self._ending = True
@@ -103,15 +104,17 @@ class Turn:
     async def call_function(
         self, function: ProjectFunction, arguments: Mapping[str, Any], call_id: str | None = None
     ) -> Actions:
-        running = self._dialogue.begin(function, arguments, call_id)
+        """Run a function and carry out its decision; `call_id` is the model's tool call that it answers."""
+        running = self._dialogue.begin_function(function, arguments, call_id)
         yield running.started
+        # shield(): closing this generator must not cancel the function, whose effects stand (see begin_function).
         decision = await asyncio.shield(running.done)
         async with aclosing(self.carry_out(decision)) as actions:
             async for action in actions:
                 yield action
 
     async def _round(self) -> Actions:
-        """Function steps, one request to the model, and what it asked for."""
+        """Run the function steps, then one request to the model and the tools that it calls."""
         async with aclosing(self._function_steps()) as actions:
             async for action in actions:
                 yield action
@@ -124,7 +127,7 @@ class Turn:
                 yield action
 
     async def _function_steps(self) -> Actions:
-        """Run the function steps the call stands on, one leading to the next."""
+        """Run the function step that the call stands on, and those that it leads to."""
         conversation, project = self._conversation, self._conversation.project
         for _ in range(self._settings.max_function_steps):
             here = conversation.position
@@ -145,6 +148,7 @@ class Turn:
 
     async def _model_round(self) -> Actions:
         conversation = self._conversation
+        # A filter's function may provoke the same phrase again: after max_filter_hits the answer is spoken unfiltered.
         answer = new_answer(conversation, filtered=self._hits < self._settings.max_filter_hits)
         request = build_request(conversation, retrieved_topics(conversation.project, conversation.topics))
         async with aclosing(self._ask(answer, request)) as actions:
@@ -166,7 +170,7 @@ class Turn:
                 yield action
 
     async def _ask(self, answer: Answer, request: ModelRequest) -> Actions:
-        """One request; its sentences are said as they come. A provider's failure is left in `answer.error`."""
+        """Send the request and say the sentences as they come. A provider's failure is left in `answer.error`."""
         loop = asyncio.get_running_loop()
         wait = self._dialogue.begin_wait()
         if wait is not None:
@@ -184,20 +188,20 @@ class Turn:
         for finding in answer.refused:
             log.warning("sentence_refused", rule=finding.rule)
             await self._conversation.write_metric(REFUSED_METRIC, finding.rule)
-        while (event := self._conversation.take_events()) is not None:
+        while (event := self._conversation.next_event()) is not None:
             yield event
         if wait is not None:
             yield WaitEnded(wait.number)
         yield answer.answered(loop.time())
 
     def _say(self, text: str, utterance: int | None = None, channel: str = "speech") -> Say:
-        # Into the history before it is said: an interrupted turn is corrected by what was heard.
+        # The history has the words before they are played; `FlowAgent.heard` shortens it after an interruption.
         self._conversation.history.agent(text, utterance)
         self._said = True
         return Say(text, interruptible(self._conversation), channel)
 
     async def _give_up(self) -> Actions:
-        """The model failed or does not come to an end: say so and listen; if it fails again and again, end the call."""
+        """Say that something went wrong and listen; after too many failed turns in a row, end the call."""
         if self._conversation.model_failures >= self._settings.max_model_failures:
             self._over = True
             log.error("call_given_up", failures=self._conversation.model_failures)
@@ -210,7 +214,7 @@ class Turn:
                 yield action
 
     async def _filtered(self, answer: Answer) -> Actions:
-        """A phrase filter cut the answer; its function takes over."""
+        """Run the function of the phrase filter that cut the answer; without one, the turn ends."""
         assert answer.hit is not None
         self._hits += 1
         rule = answer.hit.filter
@@ -230,12 +234,14 @@ class Turn:
                 yield action
 
     def _new_call(self, call: ToolCall) -> ToolCall:
-        """With an identifier that is unique in this call; providers count from the start with each answer."""
+        """Give a tool call an identifier that is unique in this call: providers number each answer from the start."""
         self._conversation.calls += 1
         return replace(call, id=f"call_{self._conversation.calls}")
 
     async def _call_tools(self, calls: list[ToolCall], toolset: Toolset) -> Actions:
-        """In order; the first that leads somewhere ends the row, the rest is not executed."""
+        """Execute tool calls in order, until one ends the turn or moves the call; the history says of the others that
+        they were not executed.
+        """
         numbered = tuple(self._new_call(call) for call in calls)
         self._conversation.history.called(numbered)
         self._stopped = False
@@ -255,8 +261,8 @@ class Turn:
             experimental = self._conversation.project.experimental
             history.answered(call.id, experimental.prompt("function_not_found", DEFAULT_FUNCTION_NOT_FOUND))
         elif isinstance(target, ProjectFunction):
-            # A caller who goes on speaking closes this generator: the function has not run.
-            await asyncio.sleep(function_wait(self._conversation, target))
+            # smart_vad: a caller who goes on speaking closes this generator here, before the function has run.
+            await asyncio.sleep(seconds_before_function(self._conversation, target))
             async with aclosing(self.call_function(target, arguments, call.id)) as actions:
                 async for action in actions:
                     yield action
@@ -270,7 +276,7 @@ class Turn:
 
 
 def _arguments(call: ToolCall) -> dict[str, Any] | None:
-    """None: what the model wrote is not a JSON object."""
+    """Return a tool call's arguments; None where the model did not write a JSON object."""
     try:
         value = json.loads(call.arguments or "{}")
     except json.JSONDecodeError:

@@ -262,7 +262,7 @@ def _compiled(reader: Reader, key: str, *, ignore_case: bool) -> Pattern | None:
 
 
 PRESET_LOUDNESS, TRACK_LOUDNESS = -50.0, -40.0
-QUIETEST, LOUDEST = -70.0, -20.0
+MIN_LOUDNESS, MAX_LOUDNESS = -70.0, -20.0
 
 
 def background(track: Mapping[str, Any]) -> SetBackground:
@@ -270,7 +270,7 @@ def background(track: Mapping[str, Any]) -> SetBackground:
     loudness = track.get("loudness")
     is_number = isinstance(loudness, int | float) and not isinstance(loudness, bool)
     wanted = float(loudness) if is_number and loudness is not None else TRACK_LOUDNESS
-    return SetBackground(str(track.get("name") or ""), min(LOUDEST, max(QUIETEST, wanted)))
+    return SetBackground(str(track.get("name") or ""), min(MAX_LOUDNESS, max(MIN_LOUDNESS, wanted)))
 
 
 def load_background(root: Reader) -> SetBackground | None:

@@ -8,7 +8,7 @@ from callagent import lazy_exports
 
 if TYPE_CHECKING:
     from callagent.agents.flows.senders.external import (
-        MAX_OF_A_CALL,
+        MAX_PER_CALL,
         Outside,
         handoff_data,
     )
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     )
 
 _MODULES = {
-    "MAX_OF_A_CALL": "external",
+    "MAX_PER_CALL": "external",
     "MessageRules": "outbox",
     "MessageSender": "outbox",
     "OptOuts": "opt_outs",
@@ -48,7 +48,7 @@ _MODULES = {
 }
 
 __all__ = [
-    "MAX_OF_A_CALL",
+    "MAX_PER_CALL",
     "MessageRules",
     "MessageSender",
     "OptOuts",

@@ -1,4 +1,4 @@
-"""What other programs and calls exchange: events for a running call, data of a handoff for its target."""
+"""What other programs exchange with calls: events for a running call, data of a handoff for its target."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from callagent.agents.flows.senders.opt_outs import OptOuts
 from callagent.errors import CallagentError
 
 LIFETIME = 3600.0
-"""Seconds that an event's identifier and a handoff's data are good for."""
-MAX_KEPT = 10_000
-MAX_OF_A_CALL = 100
-"""Identifiers, and events, of one call."""
+"""Seconds for which an event's identifier and a handoff's data are valid."""
+MAX_ENTRIES = 10_000
+"""Identifiers, and handoffs, of all calls: beyond it the oldest are dropped."""
+MAX_PER_CALL = 100
+"""Identifiers, and events received, of one call."""
 
 Take = Callable[[Mapping[str, Any]], None]
 
 
-class TooMany(CallagentError):
-    """The call has as many identifiers as it may have."""
+class TooManyEvents(CallagentError):
+    """The call has `MAX_PER_CALL` identifiers already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class _Expected:
 
 @dataclass(slots=True)
 class Outside:
-    """Of one server, for all its calls; used on the event loop only."""
+    """The exchange of one server, for all its calls. Used on the event loop only."""
 
     clock: Callable[[], float] = time.time
     opt_outs: OptOuts = field(default_factory=OptOuts)
@@ -47,16 +48,19 @@ class Outside:
     # Events ---------------------------------------------------------------------------------------------------------
 
     def expect(self, call_id: str, take: Take, *, send_to_llm: bool) -> str:
-        """An identifier nobody can guess: whoever has it may send events to the call. Raises `TooMany`."""
-        self._forget_old()
-        if sum(each.call_id == call_id for each in self._expected.values()) >= MAX_OF_A_CALL:
-            raise TooMany(f"more than {MAX_OF_A_CALL} external events in one call")
+        """Return an identifier that cannot be guessed: whoever has it may send events to the call.
+
+        Raises `TooManyEvents`.
+        """
+        self._drop_expired()
+        if sum(each.call_id == call_id for each in self._expected.values()) >= MAX_PER_CALL:
+            raise TooManyEvents(f"more than {MAX_PER_CALL} external events in one call")
         identifier = secrets.token_urlsafe(24)
         self._expected[identifier] = _Expected(call_id, take, send_to_llm, self.clock() + LIFETIME)
         return identifier
 
     def deliver(self, identifier: str, data: Any, content_type: str) -> bool:
-        """False: no call waits for it, or not any more."""
+        """Give an event to the call that waits for it; return False where none does, or not any more."""
         expected = self._expected.get(identifier)
         if expected is None or expected.until < self.clock():
             return False
@@ -71,14 +75,15 @@ class Outside:
         return True
 
     def call_over(self, call_id: str) -> None:
+        """Forget the identifiers of a call that has ended; its handoff data stay."""
         for identifier in [key for key, each in self._expected.items() if each.call_id == call_id]:
             del self._expected[identifier]
 
     # Handoffs -------------------------------------------------------------------------------------------------------
 
-    def leave(self, call_id: str, shared_id: str | None, data: Mapping[str, Any]) -> None:
-        """For who takes the call over; the last handoff of a call stands."""
-        self._forget_old()
+    def store_handoff(self, call_id: str, shared_id: str | None, data: Mapping[str, Any]) -> None:
+        """Store data for whoever takes the call over; the last handoff of a call wins."""
+        self._drop_expired()
         entry = {"id": call_id, "shared_id": shared_id, "data": dict(data)}
         self._handoffs[call_id] = (self.clock() + LIFETIME, entry)
         self._handoffs.move_to_end(call_id)
@@ -86,23 +91,26 @@ class Outside:
             self._shared[shared_id] = call_id
 
     def handoff(self, *, call_id: str = "", shared_id: str = "") -> dict[str, Any] | None:
-        """`{"id", "shared_id", "data"}`; None: there was none, or it was too long ago."""
-        self._forget_old()
+        """Return `{"id", "shared_id", "data"}`; None: no handoff, or longer ago than `LIFETIME`."""
+        self._drop_expired()
         found = self._handoffs.get(call_id or self._shared.get(shared_id, ""))
         return found[1] if found else None
 
-    def _forget_old(self) -> None:
+    def _drop_expired(self) -> None:
+        # Both maps are ordered by insertion, so the oldest entry comes first; dropping stops at the first valid one.
         now = self.clock()
-        while self._expected and (next(iter(self._expected.values())).until < now or len(self._expected) >= MAX_KEPT):
+        while self._expected and (
+            next(iter(self._expected.values())).until < now or len(self._expected) >= MAX_ENTRIES
+        ):
             self._expected.popitem(last=False)
-        while self._handoffs and (next(iter(self._handoffs.values()))[0] < now or len(self._handoffs) >= MAX_KEPT):
+        while self._handoffs and (next(iter(self._handoffs.values()))[0] < now or len(self._handoffs) >= MAX_ENTRIES):
             _, (_, entry) = self._handoffs.popitem(last=False)
             if self._shared.get(entry["shared_id"]) == entry["id"]:
                 del self._shared[entry["shared_id"]]
 
 
 def handoff_data(section: Mapping[str, Any], state: Mapping[str, Any]) -> tuple[str | None, dict[str, Any]] | None:
-    """Shared identifier and data, by the section `handoff_api`; None: the project shares nothing."""
+    """Return shared identifier and data as the section `handoff_api` names them; None: the project shares nothing."""
     keys = section.get("state_keys")
     if not isinstance(keys, list):
         return None

@@ -17,7 +17,7 @@ START = frozenset({"start", "unstop", "yes"})
 
 @dataclass(slots=True)
 class OptOuts:
-    """Kept in a file of hashes, one a line, the last of a number stands; no file: until the server ends."""
+    """Opt-outs in a file of hashed numbers; the last line of a number counts. No file: until the server ends."""
 
     path: Path | None = None
     _out: set[str] = field(default_factory=set)
@@ -33,7 +33,7 @@ class OptOuts:
         return _hashed(str(number)) in self._out
 
     def take(self, number: str, text: str) -> bool:
-        """A text message that came in; whether it asked for an end or a new beginning. Blocks: for a thread."""
+        """Note an incoming text message; return whether it was STOP or START. Blocks: run it in a thread."""
         word = re.sub(r"\W", "", text).lower()
         if word not in STOP | START:
             return False
@@ -59,5 +59,5 @@ class OptOuts:
 
 
 def _hashed(number: str) -> str:
-    """The file names nobody."""
+    """Return the hash that stands for a number: the file must not tell whose numbers they are."""
     return hashlib.sha256(re.sub(r"[^\d+]", "", number).encode()).hexdigest()[:40]

@@ -20,12 +20,12 @@ MAX_REFUSED = 20
 """Refused messages that the record of a call shows."""
 MAX_RETRIES = 5
 _ADDRESS = re.compile(r"[^\s@,;:<>\"()]+@[^\s@,;:<>\"()]+")
-"""One e-mail address; a list of them is none."""
+"""Exactly one e-mail address: a list must not pass as one recipient."""
 DEFAULT_RETRIES = 3
 
 
 class MessageFailed(CallagentError):
-    """The message was not taken by its provider; `temporary`: trying again may help."""
+    """The provider did not accept the message; `temporary`: another attempt may succeed."""
 
     def __init__(self, text: str, *, temporary: bool = False) -> None:
         super().__init__(text)
@@ -42,7 +42,7 @@ class OutgoingMessage:
     text: str
     subject: str = ""
     content_id: str = ""
-    """Of a content template kept at the provider."""
+    """Identifier of a content template that is stored at the provider."""
     content_variables: Mapping[str, Any] = field(default_factory=dict)
     service: str = ""
     """The provider's messaging service, instead of a sender."""
@@ -68,27 +68,27 @@ class MessageRules:
 
 class MessageSender(Protocol):
     async def send(self, message: OutgoingMessage) -> str:
-        """The provider's identifier of the message. Raises `MessageFailed`; bounded in time."""
+        """Send a message and return the provider's identifier. Raises `MessageFailed`; bounded in time."""
 
 
 @dataclass(slots=True)
 class Outbox:
-    """The messages of one call. Delivery never holds a turn up and never fails it."""
+    """The messages of one call. Delivery never delays a turn and never fails it."""
 
     senders: Mapping[str, MessageSender] = field(default_factory=dict)
-    """Kind of message -> who sends it; a kind that is not listed is kept in the record only."""
+    """Kind of message -> its sender; a kind that is not listed is kept in the record only."""
     opted_out: Container[str] = ()
-    """Numbers that want no text messages: what is for them counts as done and is not sent."""
+    """Numbers that want no text messages: a message to one is recorded as `opted_out` and not sent."""
     rules: MessageRules = MessageRules()
     own_number: str | None = None
-    """Of the person on the line; None: withheld."""
+    """Number of the person on the line; None: withheld."""
     sent: list[dict[str, Any]] = field(default_factory=list)
-    """As the record shows them, refused ones too."""
+    """Messages as the record shows them, including refused ones."""
     _accepted: int = 0
     _deliveries: set[asyncio.Task[None]] = field(default_factory=set)
 
-    def expect(self, kind: str, to: str) -> LimitReached | None:
-        """Count a message that is to be sent; or what keeps it from being sent, which the record shows."""
+    def admit(self, kind: str, to: str) -> LimitReached | None:
+        """Count a message against the limits. Return the limit that refuses it, which the record shows, or None."""
         named = f"the {'e-mail' if kind == 'email' else 'text message'} to {to}"
         refused: LimitReached | None = None
         if to and not self.rules.allow(to, self.own_number):
@@ -104,7 +104,7 @@ class Outbox:
         return refused
 
     def post(self, message: OutgoingMessage, *, template: str = "", retries: int | None = None) -> None:
-        """Begin to send a message; how it went is in `sent` later."""
+        """Begin to send a message; its entry in `sent` is updated with the outcome."""
         entry: dict[str, Any] = {
             "kind": message.kind,
             "to": message.to,
@@ -133,7 +133,7 @@ class Outbox:
             task.add_done_callback(self._deliveries.discard)
 
     async def close(self, timeout: float) -> None:
-        """Wait for what is being sent, `timeout` seconds at most."""
+        """Wait at most `timeout` seconds for messages being sent; those still unanswered count as failed."""
         if self._deliveries:
             _, late = await asyncio.wait(self._deliveries, timeout=timeout)
             for task in late:
@@ -144,7 +144,7 @@ class Outbox:
 
 
 async def _deliver(sender: MessageSender, message: OutgoingMessage, entry: dict[str, Any], tries: int) -> None:
-    """Try, wait 1, 1, 2, 3, 5 … seconds, try again."""
+    """Send a message, with pauses of 1, 1, 2, 3, 5 … seconds between attempts."""
     pause, following = 1, 1
     for left in range(tries - 1, -1, -1):
         try:
@@ -163,7 +163,7 @@ async def _deliver(sender: MessageSender, message: OutgoingMessage, entry: dict[
 
 
 def queued_message(entry: Mapping[str, Any], text: str) -> OutgoingMessage:
-    """From what `conv.send_…` queued; `text` is rendered."""
+    """Build a text message from an entry of the queue; `text` is already rendered."""
     variables = entry.get("content_variables")
     return OutgoingMessage(
         kind="whatsapp" if entry.get("whatsapp") else "sms",

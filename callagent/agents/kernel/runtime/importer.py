@@ -25,7 +25,7 @@ _numbers = itertools.count(1)
 
 
 class _ProjectLoader(SourceFileLoader):
-    """Leaves no bytecode in the project and gives its modules the project's `__import__`."""
+    """Loads a module of the project with the project's `__import__` and leaves no bytecode in its folder."""
 
     def __init__(self, name: str, path: str, names: dict[str, Any]) -> None:
         super().__init__(name, path)
@@ -53,7 +53,7 @@ class ModuleSpace(MetaPathFinder, ABC):
         sys.meta_path.insert(0, self)
 
     def module(self, name: str) -> ModuleType:
-        """The module `functions.x` or `flows.<folder>.functions.x`, imported once."""
+        """Import a module of the project by its name below the project folder; later calls return the same module."""
         return importlib.import_module(f"{self._prefix}.{name}")
 
     def find_spec(

@@ -1,4 +1,4 @@
-"""JSON views of live Python values, bounded: what prompts, records and the core see."""
+"""Bounded JSON views of live Python values, as prompts, records and the core see them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _DEPTH = 24
 
 
 class TooLarge(ValueError):
-    """The value does not fit."""
+    """The value does not fit into the limit, or is nested too deeply."""
 
 
 class _Projector:
@@ -61,7 +61,7 @@ class _Projector:
 
 
 def _members(value: Any) -> Any:
-    """The dict or the elements of a container; None when it is not one."""
+    """Return the dict or the elements of a container; None when the value is none."""
     if isinstance(value, (Mapping, list, tuple)):
         return value
     if isinstance(value, Set):
@@ -83,12 +83,12 @@ def _described(value: Any) -> str:
 
 
 def project(value: Any, limit: int) -> Any:
-    """`value` as JSON data of about `limit` bytes at most; raises `TooLarge`. Runs the value's own `__str__`."""
+    """Return `value` as JSON data of at most about `limit` bytes. Raises `TooLarge`. Runs the value's own `__str__`."""
     return _Projector(limit).project(value)
 
 
 def project_or_note(value: Any, limit: int) -> Any:
-    """As `project`, but what cannot be shown becomes a note that says why."""
+    """Return `value` as `project` does; a value that cannot be shown becomes a note that says why."""
     try:
         return project(value, limit)
     except Exception as error:  # the value's own code runs, and it must not take the other values with it

@@ -1,4 +1,4 @@
-"""What went wrong in project code, as text."""
+"""Errors of project code as text: without the frames of this package, with the remedy where the sandbox refused."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ _REMEDY = (
 
 
 def error_message(error: BaseException) -> str:
+    """Return the error's text, cut to 2,000 characters."""
     try:
         return str(error)[:2000]
     except Exception:  # the exception's own __str__ is project code
@@ -27,7 +28,7 @@ def error_message(error: BaseException) -> str:
 
 
 def error_report(error: BaseException) -> dict[str, Any]:
-    """`{"type", "message", "traceback"}`, without our own frames."""
+    """Return `{"type", "message", "traceback"}` without this package's own frames at the top."""
     inside = error.__traceback__
     while inside is not None and inside.tb_next is not None and _is_ours(inside):
         inside = inside.tb_next
@@ -41,7 +42,7 @@ def error_report(error: BaseException) -> dict[str, Any]:
 
 
 def import_report(error: BaseException, root: Path, source: Path) -> dict[str, Any]:
-    """`{"type", "message", "file", "line"}`: the last place in the project that led to the error."""
+    """Return `{"type", "message", "file", "line"}`: the last place in the project that led to the error."""
     file, line = source, None
     if isinstance(error, SyntaxError) and error.filename and Path(error.filename).is_relative_to(root):
         file, line = Path(error.filename), error.lineno
@@ -57,9 +58,9 @@ def import_report(error: BaseException, root: Path, source: Path) -> dict[str, A
 
 
 def remedy_of(error: BaseException, form: str = " ({})") -> str:
-    """What to set where the kernel has refused something to project code; empty: it has not.
+    """Return which setting to change where the kernel refused something to project code; empty: it did not.
 
-    For who reads logs and messages of the start; a model is told the error alone.
+    It is meant for readers of logs and start messages; a model is told the error alone.
     """
     cause: BaseException | None = error
     for _ in range(_CHAIN):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from callagent.agents.flows import check_project
-from callagent.agents.flows.check.ignored_settings import unknown_sections, without_effect
+from callagent.agents.flows.check.ignored_settings import ignored_settings, unknown_sections
 from callagent.agents.flows.format.experimental import ExperimentalSettings
 from callagent.agents.kernel.patterns import repeats_a_repeat
 from tests.agents.flows.support import write_project
@@ -29,14 +29,14 @@ FILTER = "phrase_filtering: [{name: a, regular_expressions: ['(a+)+$']}]\n"
 
 def test_settings_without_effect_are_named_and_the_others_are_not():
     experimental = ExperimentalSettings(DATA)
-    assert without_effect(experimental) == [
+    assert ignored_settings(experimental) == [
         "asr.provider",
         "asr.use_asr_lib",
         "audio_enhancement",
         "ragdoll.soft_threshold",
     ]
     assert unknown_sections(experimental) == ["newer"]
-    assert without_effect(ExperimentalSettings()) == unknown_sections(ExperimentalSettings()) == []
+    assert ignored_settings(ExperimentalSettings()) == unknown_sections(ExperimentalSettings()) == []
 
 
 def test_check_says_it_once(tmp_path: Path):

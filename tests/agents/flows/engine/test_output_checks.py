@@ -18,7 +18,7 @@ GUARDRAILS = ("ai_identity", "jailbreak_defence")
 
 
 def rule(sentence: str, *guardrails: str, **levels: str) -> str | None:
-    found = OutputChecks(guardrails, SafetyFilters(levels), RULES).look(sentence)
+    found = OutputChecks(guardrails, SafetyFilters(levels), RULES).check(sentence)
     return found.rule if found else None
 
 

@@ -13,7 +13,7 @@ from callagent.agents import CallerTurn, FunctionStarted
 from callagent.agents.flows import FlowSettings, load_project
 from callagent.agents.flows.engine.conversation import Conversation
 from callagent.agents.flows.engine.decision import Position
-from callagent.agents.flows.engine.listening import function_wait
+from callagent.agents.flows.engine.listening import seconds_before_function
 from tests.agents.flows.support import call_info, driven, flow_config, function, step, write_project
 
 VAD: dict[str, Any] = {
@@ -60,15 +60,15 @@ def test_which_function_waits_how_long(tmp_path: Path, flow: str | None, name: s
     project, _ = load_project(write_project(tmp_path, files()))
     conversation = Conversation.begin(call_info(wire=wire), project, FlowSettings(), write)
     conversation.position = Position(flow, "s" if flow else None)
-    assert function_wait(conversation, project.functions[name]) == wait
+    assert seconds_before_function(conversation, project.functions[name]) == wait
     conversation.settings = FlowSettings(channel="webchat")
-    assert function_wait(conversation, project.functions[name]) == 0
+    assert seconds_before_function(conversation, project.functions[name]) == 0
 
 
 def test_where_it_is_not_enabled_nothing_waits(tmp_path: Path):
     project, _ = load_project(write_project(tmp_path, files(is_enabled=False)))
     conversation = Conversation.begin(call_info(), project, FlowSettings(), write)
-    assert function_wait(conversation, project.functions["pay"]) == 0
+    assert seconds_before_function(conversation, project.functions["pay"]) == 0
 
 
 async def test_an_ungated_function_is_forgotten_by_the_model_when_the_caller_goes_on(tmp_path: Path):

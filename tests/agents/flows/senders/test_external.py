@@ -10,7 +10,7 @@ import pytest
 
 from callagent.agents import Handoff
 from callagent.agents.flows import FlowSettings, Outside
-from callagent.agents.flows.senders.external import LIFETIME, MAX_KEPT, MAX_OF_A_CALL, TooMany
+from callagent.agents.flows.senders.external import LIFETIME, MAX_ENTRIES, MAX_PER_CALL, TooManyEvents
 from tests.agents.flows.support import driven, function, functions, of, words, write_project
 
 
@@ -49,13 +49,13 @@ def test_an_event_reaches_its_call_for_an_hour():
 def test_identifiers_are_bounded():
     outside = Outside(Clock())
     first = outside.expect("call-0", lambda event: None, send_to_llm=False)
-    for _ in range(MAX_OF_A_CALL):
+    for _ in range(MAX_PER_CALL):
         outside.expect("call-1", lambda event: None, send_to_llm=False)
-    with pytest.raises(TooMany):
+    with pytest.raises(TooManyEvents):
         outside.expect("call-1", lambda event: None, send_to_llm=False)
-    for number in range(MAX_KEPT + 10):
-        outside.leave(f"call-{number}", f"s{number}", {})
-    assert len(outside._handoffs) <= MAX_KEPT
+    for number in range(MAX_ENTRIES + 10):
+        outside.store_handoff(f"call-{number}", f"s{number}", {})
+    assert len(outside._handoffs) <= MAX_ENTRIES
     assert len(outside._shared) == len(outside._handoffs)
     assert outside.deliver(first, None, "")
 
@@ -63,7 +63,7 @@ def test_identifiers_are_bounded():
 def test_the_data_of_a_handoff_is_found_by_either_identifier_for_an_hour():
     clock = Clock()
     outside = Outside(clock)
-    outside.leave("call-1", "abc", {"name": "Ada"})
+    outside.store_handoff("call-1", "abc", {"name": "Ada"})
     entry = {"id": "call-1", "shared_id": "abc", "data": {"name": "Ada"}}
     assert outside.handoff(call_id="call-1") == outside.handoff(shared_id="abc") == entry
     assert outside.handoff(call_id="call-2") is outside.handoff(shared_id="") is None
@@ -107,11 +107,11 @@ async def test_a_function_waits_for_an_event_that_the_model_hears_of(tmp_path: P
         actions = await agent.says("I want to pay")
         assert functions(actions) == ["pay"]
         identifier = agent.agent.record().state["event"]
-        for _ in range(MAX_OF_A_CALL + 5):
+        for _ in range(MAX_PER_CALL + 5):
             assert outside.deliver(identifier, {"paid": 12}, "application/json")
         actions = await agent.says("done")
         assert (
-            sum("event from outside" in str(message["content"]) for message in agent.model.messages()) == MAX_OF_A_CALL
+            sum("event from outside" in str(message["content"]) for message in agent.model.messages()) == MAX_PER_CALL
         )
         assert words(actions) == ["One moment."]
         # The number of the target is the server's to know.
