@@ -77,6 +77,30 @@ def _base(node: ast.ImportFrom, module: Module) -> str:
     return ".".join([*kept, node.module] if node.module else kept)
 
 
+def definitions(module: Module, modules: dict[str, Module]) -> set[str]:
+    """The modules of the package that define what `module` imports, also where it imports from a front door."""
+    found = set()
+    for name in module.imports:
+        asked = _names_from(module, name) if modules[name].is_front else set()
+        for node in ast.walk(modules[name].tree) if asked else ():
+            if isinstance(node, ast.ImportFrom) and node.module in modules and asked & _names_of(node):
+                asked -= _names_of(node)
+                found.add(node.module)
+        if asked or not modules[name].is_front:
+            found.add(name)
+    return found
+
+
+def _names_from(module: Module, front: str) -> set[str]:
+    """The names that `module` imports from the package `front`."""
+    nodes = [node for node in ast.walk(module.tree) if isinstance(node, ast.ImportFrom)]
+    return {name for node in nodes if _base(node, module) == front for name in _names_of(node)}
+
+
+def _names_of(node: ast.ImportFrom) -> set[str]:
+    return {alias.name for alias in node.names}
+
+
 def past_front_doors(modules: dict[str, Module]) -> set[tuple[str, str]]:
     """(importer, imported): the imported module lies in a package that the importer is not in, and is no `__init__`."""
     return {

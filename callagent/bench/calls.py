@@ -28,7 +28,7 @@ from callagent.bench.bench_server import AGENT, BenchServer, bench_server
 from callagent.bench.measurement import ProcessTree, percentiles
 from callagent.bench.rtp_load import LoadStream, RtpLoad, reference_figures
 from callagent.errors import UserError
-from callagent.phone.mouth import wav_file
+from callagent.phone import read_wav
 from callagent.records import read_records
 from callagent.sip import CallAnswered, CallEnded, Endpoint, EndpointCall, Event, Negotiation, UserAgentSettings
 
@@ -210,7 +210,7 @@ class LoadCall:
 def _speaking(speech: Path | None, number: int) -> Iterator[bytes | None]:
     """Frames without end: the words, then silence for the rest of the interval."""
     assert speech is not None
-    words = wav_file(speech)
+    words = read_wav(speech)
     frames: list[bytes | None] = [
         words[at : at + FRAME_BYTES] for at in range(0, len(words) - FRAME_BYTES + 1, FRAME_BYTES)
     ]

@@ -25,10 +25,7 @@ from callagent.bench.bench_server import AGENT, BenchServer, bench_server
 from callagent.bench.caller import Plan, Trial, Utterance, Wire, ask, exchange, longest_pause
 from callagent.bench.measurement import percentiles
 from callagent.errors import UserError
-from callagent.phone.line import Line
-from callagent.phone.mouth import wav_file
-from callagent.phone.sip import dial_sip
-from callagent.phone.stream import StreamPhone
+from callagent.phone import Line, StreamPhone, dial_sip, read_wav
 from callagent.records import read_records
 
 CALLS_AT_ONCE = 8
@@ -273,7 +270,7 @@ def speech_of(folder: Path, trials: int) -> Speech:
     without a sound above -58 dBFS. The question is always the same. Raises `UserError` where nothing is left.
     """
     recordings = sorted(folder.rglob("*.wav"))
-    found = [said for path in recordings if (said := _one_turn(wav_file(path), str(path.relative_to(folder))))]
+    found = [said for path in recordings if (said := _one_turn(read_wav(path), str(path.relative_to(folder))))]
     if not found:
         raise UserError(f"{folder} holds no WAV files of speech without pauses")
     question = min(_utterances_of(AGENT / "callers"), key=lambda utterance: utterance.ends - utterance.begins)
@@ -290,7 +287,7 @@ def _one_turn(pcm: bytes, name: str) -> Utterance | None:
 
 
 def _utterances_of(folder: Path) -> list[Utterance]:
-    return [Utterance.of(wav_file(path)) for path in sorted(folder.glob("*.wav"))]
+    return [Utterance.of(read_wav(path)) for path in sorted(folder.glob("*.wav"))]
 
 
 def bench_conversation(options: argparse.Namespace) -> int:

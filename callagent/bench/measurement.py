@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-
-def nearest_rank(ordered: Sequence[float], share: float) -> float:
-    """The smallest of the sorted values that `share` of them, 0 to 1, do not exceed."""
-    # 0.95 * 20 is a little more than 19.
-    return ordered[max(0, math.ceil(share * len(ordered) - 1e-9) - 1)]
+from callagent.phone import nearest_rank
 
 
 def percentiles(values: Sequence[float]) -> dict[str, float]:

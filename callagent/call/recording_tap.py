@@ -13,8 +13,7 @@ from callagent.call.recorder import Recorder
 from callagent.call_info import MediaStatistics, RecordingWish
 from callagent.legs import FrameSink, FrameSource, Media
 from callagent.log import Logger
-from callagent.records import StereoRecording
-from callagent.records.recording import CLOSE_SECONDS
+from callagent.records import RECORDING_CLOSE_SECONDS, StereoRecording
 
 _SILENCE = bytes(FRAME_BYTES)
 MAX_LISTENER_DELAY = 0.5
@@ -140,7 +139,7 @@ class RecordingTap:
             return
         # The recording ends on its own thread: a disk that stalls holds up nothing else.
         ending = asyncio.wrap_future(recording.end())
-        _, late = await asyncio.wait({ending}, timeout=CLOSE_SECONDS)
+        _, late = await asyncio.wait({ending}, timeout=RECORDING_CLOSE_SECONDS)
         error = recording.error or ("the disk has not taken all of it yet" if late else None)
         if error is not None:
             self._recorder.error("recording", error, asyncio.get_running_loop().time())

@@ -156,7 +156,7 @@ def add_test(commands: Commands) -> None:
 
 
 def _test(options: argparse.Namespace) -> int:
-    from callagent.testing.command import run_tests
+    from callagent.commands.project_tests import run_tests
 
     log_to_stderr()
     return run_tests(config_of(options), options)
@@ -182,7 +182,7 @@ def add_functions(commands: Commands) -> None:
 
 
 def _functions_execute(options: argparse.Namespace) -> int:
-    from callagent.testing.command import execute_function
+    from callagent.commands.project_tests import execute_function
 
     log_to_stderr()
     return execute_function(config_of(options), options)

@@ -77,7 +77,7 @@ def _add_bench_signalling(benches: Commands) -> None:
 
 
 def _bench_signalling(options: argparse.Namespace) -> int:
-    from callagent.bench.signalling import bench_signalling
+    from callagent.bench import bench_signalling
 
     return bench_signalling(options)
 
@@ -112,38 +112,38 @@ def _add_bench_models(benches: Commands) -> None:
 
 
 def _bench_calls(options: argparse.Namespace) -> int:
-    from callagent.bench.calls import bench_calls
+    from callagent.bench import bench_calls
 
     return bench_calls(options)
 
 
 def _bench_engine(options: argparse.Namespace) -> int:
-    from callagent.bench.engine import bench_engine
+    from callagent.bench import bench_engine
 
     log_to_stderr()
     return bench_engine(options)
 
 
 def _bench_media(options: argparse.Namespace) -> int:
-    from callagent.bench.media import bench_media
+    from callagent.bench import bench_media
 
     return bench_media(options)
 
 
 def _bench_conversation(options: argparse.Namespace) -> int:
-    from callagent.bench.conversation import bench_conversation
+    from callagent.bench import bench_conversation
 
     return bench_conversation(options)
 
 
 def _bench_models(options: argparse.Namespace) -> int:
-    from callagent.bench.models import bench_models
+    from callagent.bench import bench_models
 
     log_to_stderr()
     return bench_models(config_of(options), options)
 
 
 def _bench_speech(options: argparse.Namespace) -> int:
-    from callagent.bench.speech import bench_speech
+    from callagent.bench import bench_speech
 
     return bench_speech(options)

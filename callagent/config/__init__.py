@@ -26,7 +26,7 @@ from callagent.config.sections import (
     User,
     Webhook,
 )
-from callagent.config.values import Address
+from callagent.config.values import Address, plain_address
 
 __all__ = [
     "Address",
@@ -48,4 +48,5 @@ __all__ = [
     "function_environment",
     "load_config",
     "override",
+    "plain_address",
 ]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from callagent.failover import BreakerState, Lineup
-from callagent.records import CallRecord, TurnEntry, between
+from callagent.records import CallRecord, TurnEntry, seconds_between
 
 _SECONDS: Final = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0)
 _CALL_SECONDS: Final = (5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
@@ -164,7 +164,7 @@ class Metrics:
         self._false_interruptions.add(by=sum(bool(pause["resumed"]) for pause in turn.pauses))
         self._fillers.add(by=sum(one.kind == "filler" for one in turn.spoken))
         for request in turn.requests:
-            _observe(self._first_tokens, between(request.requested_at, request.first_token_at))
+            _observe(self._first_tokens, seconds_between(request.requested_at, request.first_token_at))
             self._tokens.add("input", by=request.input_tokens)
             self._tokens.add("output", by=request.output_tokens)
         for function in turn.functions:

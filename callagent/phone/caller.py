@@ -31,7 +31,7 @@ from callagent.errors import UserError
 from callagent.phone.ear import Ear, Heard
 from callagent.phone.figures import Deed, Figures, measure
 from callagent.phone.line import Line
-from callagent.phone.mouth import Mouth, mumbled, synthesised, wav_file
+from callagent.phone.mouth import Mouth, mumble, read_wav, synthesise
 from callagent.speech.protocol import Voice
 
 _VERBS = (
@@ -246,12 +246,12 @@ class Caller:
 
     async def _sound(self, step: Step) -> bytes:
         if step.verb == "mumble":
-            return mumbled(float(step.value))
-        return wav_file(Path(step.value)) if step.verb == "play" else await self._words(step.value)
+            return mumble(float(step.value))
+        return read_wav(Path(step.value)) if step.verb == "play" else await self._words(step.value)
 
     async def _words(self, text: str) -> bytes:
         assert self._voice is not None, "checked when the phone was set up"
-        return await synthesised(self._voice, text)
+        return await synthesise(self._voice, text)
 
     async def _agent_pauses(self) -> None:
         """Until the agent has said something since we last did, and has been silent long enough."""

@@ -16,7 +16,7 @@ from callagent.errors import MissingExtra, UserError
 from callagent.phone.caller import Caller, Report, Step, load_script, steps_from
 from callagent.phone.ear import Ear
 from callagent.phone.line import Line
-from callagent.phone.mouth import Mouth, wav_file
+from callagent.phone.mouth import Mouth, read_wav
 from callagent.records import StereoRecording
 
 _STREAMS = ("http://", "https://", "ws://", "wss://")
@@ -31,7 +31,7 @@ def run_phone(config: Config, options: argparse.Namespace) -> int:
     steps = load_script(options.script) if options.script else steps_from(options.say, options.play, options.dtmf)
     for step in steps:
         if step.verb == "play":
-            wav_file(Path(step.value))
+            read_wav(Path(step.value))
     if not options.target.startswith((*_STREAMS, "sip:")):
         raise UserError(
             f"'{options.target}' cannot be called; use sip:USER@HOST:PORT or the URL of a server's voice webhook"

@@ -5,11 +5,10 @@ All times are seconds since the answer; a span is when one was heard.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
-
-from callagent.bench.measurement import nearest_rank
 
 Span = tuple[float, float]
 TURNS = ("say", "play", "press", "interrupt")
@@ -116,3 +115,9 @@ def _summary(values: Sequence[float]) -> dict[str, float | int]:
     ordered = sorted(values)
     middle, high = nearest_rank(ordered, 0.5), nearest_rank(ordered, 0.95)
     return {"count": len(ordered), "p50": round(middle, 3), "p95": round(high, 3), "max": round(ordered[-1], 3)}
+
+
+def nearest_rank(ordered: Sequence[float], share: float) -> float:
+    """The smallest of the sorted values that `share` of them, 0 to 1, do not exceed."""
+    # 0.95 * 20 is a little more than 19.
+    return ordered[max(0, math.ceil(share * len(ordered) - 1e-9) - 1)]

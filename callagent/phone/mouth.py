@@ -75,7 +75,7 @@ class Mouth:
         await self._silent.wait()
 
 
-def mumbled(seconds: float) -> bytes:
+def mumble(seconds: float) -> bytes:
     """Something like a voice, in syllables, without a word in it."""
     wave = array("h", bytes(2 * round(seconds * SAMPLE_RATE)))
     for index in range(len(wave)):
@@ -91,12 +91,12 @@ def _clipped(samples: Iterable[float]) -> bytes:
     return array("h", (round(max(-32768, min(32767, sample))) for sample in samples)).tobytes()
 
 
-async def synthesised(voice: Voice, text: str) -> bytes:
+async def synthesise(voice: Voice, text: str) -> bytes:
     """`text` as PCM."""
     return b"".join([chunk.pcm async for chunk in voice.speak(text, VoiceSettings())])
 
 
-def wav_file(path: Path) -> bytes:
+def read_wav(path: Path) -> bytes:
     """A WAV file (mono or stereo, any rate and width) as 8 kHz mono PCM. Raises `UserError`."""
     import audioop
     import wave

@@ -54,7 +54,7 @@ def convert(source: Path, target: Path) -> None:
     partial.replace(target)
 
 
-class Conversion:
+class RecordingConversion:
     """Converts one recording after the other; those that a killed server left come first."""
 
     def __init__(self, store: Store, form: RecordingFormat) -> None:

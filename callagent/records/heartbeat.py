@@ -13,12 +13,12 @@ BEAT_SECONDS: Final = 1.0
 _MARK: Final = "-alive-"
 
 
-def beat(store: Path, owner: str) -> None:
+def leave_heartbeat(store: Path, owner: str) -> None:
     """Leave a sign of life of the process `owner`. Blocks. Raises `OSError`."""
     _file(store, owner).touch(mode=0o600)
 
 
-def seen(store: Path, owner: str) -> datetime | None:
+def last_heartbeat(store: Path, owner: str) -> datetime | None:
     """When that process was alive for certain; None: it has left no sign. Blocks."""
     try:
         return datetime.fromtimestamp(_file(store, owner).stat().st_mtime, UTC)
@@ -26,12 +26,12 @@ def seen(store: Path, owner: str) -> datetime | None:
         return None
 
 
-def forget(store: Path, owner: str) -> None:
+def remove_heartbeat(store: Path, owner: str) -> None:
     """Remove the signs of a process that has ended its calls. Blocks. Raises `OSError`."""
     _file(store, owner).unlink(missing_ok=True)
 
 
-def owners(store: Path) -> list[str]:
+def heartbeat_owners(store: Path) -> list[str]:
     """The processes that have left signs. Blocks."""
     names = (path.name.rpartition(_MARK)[2] for path in store.parent.glob(f"{store.name}{_MARK}*"))
     return [":".join(name.split("-", 1)) for name in names if name.partition("-")[0].isdigit()]

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from callagent.records.tables import STAGES
 
-PAGE_BOUND: Final = 500
+MAX_PAGE_CALLS: Final = 500
 _SEARCHED: Final = 10_000
 """Of a common word without other conditions, so many of the newest matches are looked at."""
 _LISTED = (
@@ -64,7 +64,7 @@ def calls(dialect: Dialect, asked: CallFilter, *, limit: int = 50, cursor: str =
         conditions.append("(started_at, id) < (?, ?)")
         values += _parse_cursor(cursor)
     where = f"WHERE {' AND '.join(conditions)} " if conditions else ""
-    bound = min(max(limit, 1), PAGE_BOUND) + 1
+    bound = min(max(limit, 1), MAX_PAGE_CALLS) + 1
     order = "ORDER BY started_at DESC, id DESC"
     if by := _by_index(dialect, asked):
         found = f"SELECT number FROM calls{by} {where}{order} LIMIT ?"

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from callagent.errors import UserError
 from callagent.records import query
 from callagent.records.query import CallFilter, Dialect, Statement
-from callagent.records.reading_process import ReadingProcess, Row, call_json, fetch, hide, waveform
+from callagent.records.reading_process import ReadingProcess, Row, call_json, fetch, hide_personal_data, waveform
 
 
 def read_calls(path: Path, *, limit: int = 50) -> list[dict[str, Any]]:
@@ -114,7 +114,7 @@ class Reader:
             row["in_progress"] = row["ended_at"] is None
             row["recording"] = bool(row["recording"])
         if not personal:
-            rows = hide(rows)
+            rows = hide_personal_data(rows)
         return Page(rows, totals[0]["calls"], query.cursor_of(rows[-1]) if more else "")
 
     async def call(self, call_id: str, *, personal: bool = True) -> str | None:

@@ -118,15 +118,15 @@ def call_json(record: str, end_attempts: int, metrics: Sequence[Row], personal: 
     ]
     data["end_attempts"] = end_attempts
     data["recording"] = bool(data["recording"])
-    return json.dumps(data if personal else hide(data), ensure_ascii=False)
+    return json.dumps(data if personal else hide_personal_data(data), ensure_ascii=False)
 
 
-def hide(data: Any) -> Any:
+def hide_personal_data(data: Any) -> Any:
     """The data with everything in it hidden that tells who called or what was said."""
     if isinstance(data, str):
         return _HIDDEN if data else data
     if isinstance(data, list):
-        return [hide(one) for one in data]
+        return [hide_personal_data(one) for one in data]
     if not isinstance(data, Mapping):
         return data
     outbound = data.get("direction") == "outbound"
@@ -137,13 +137,13 @@ def _shown(name: str, value: Any, *, outbound: bool) -> Any:
     if name in _HIDDEN_DATA or (name == "state" and isinstance(value, Mapping)):
         return _HIDDEN if isinstance(value, str) and value else type(value)() if value else value
     if not isinstance(value, str):
-        return hide(value)
+        return hide_personal_data(value)
     if name == "to_number":
         # Ours, unless we called.
         return mask(value) if outbound else value
     if name == "from_number" or (name in _PLACES and _NUMBER.fullmatch(value)):
         return mask(value)
-    return value if name in _SHOWN_TEXTS or name in _PLACES else hide(value)
+    return value if name in _SHOWN_TEXTS or name in _PLACES else hide_personal_data(value)
 
 
 def mask(number: str | None) -> str | None:

@@ -25,7 +25,7 @@ _AHEAD_FRAMES = _HOLD_FRAMES // 2
 """So far a side may run ahead of the clock when a stall ends and its frames come all at once; those beyond are left
 out. Further ahead it would push everything that the other side says from then on out of what is held."""
 _QUEUE_BOUND = 500
-CLOSE_SECONDS = 5.0
+RECORDING_CLOSE_SECONDS = 5.0
 """For the disk to take the rest."""
 _LONGEST_GAP_FRAMES = 50 * 60
 
@@ -73,7 +73,7 @@ class StereoRecording:
     def close(self) -> None:
         """The same, and wait for it, for some seconds at most."""
         with contextlib.suppress(TimeoutError):
-            self.end().result(CLOSE_SECONDS)
+            self.end().result(RECORDING_CLOSE_SECONDS)
 
     def control(self, wish: RecordingWish) -> None:
         """While it pauses, the time passes as silence; what is discarded stays so."""

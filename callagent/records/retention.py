@@ -51,7 +51,7 @@ async def delete_recordings_older(store: Store, days: int) -> int:
     return len(files)
 
 
-async def keep_to(store: Store, days: int, recording_days: int) -> None:
+async def delete_expired(store: Store, days: int, recording_days: int) -> None:
     """Delete what is too old, every hour; 0: such things are kept. Runs until it is cancelled."""
     while True:
         try:

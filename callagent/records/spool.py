@@ -31,7 +31,7 @@ from typing import Any, BinaryIO, Final
 
 from callagent.log import get_logger
 from callagent.records.store import owner_of
-from callagent.records.tables import dumps
+from callagent.records.tables import json_text
 
 VERSION: Final = 1
 _FORMAT: Final = "callagent-journal"
@@ -47,7 +47,7 @@ class UnknownFormat(ValueError):
 
 def frame(entry: Mapping[str, Any]) -> bytes:
     """One entry as a line."""
-    body = dumps(entry).encode()
+    body = json_text(entry).encode()
     return b"%08x %08x %b\n" % (len(body), zlib.crc32(body), body)
 
 

@@ -21,9 +21,10 @@ from typing import Any, Final
 
 from callagent.errors import UserError
 from callagent.log import get_logger
-from callagent.records import heartbeat, tables
+from callagent.records import tables
+from callagent.records.heartbeat import last_heartbeat
 from callagent.records.redaction import Redaction
-from callagent.records.tables import CALL_COLUMNS, METRIC_COLUMNS, TURN_COLUMNS, call_row, dumps, turn_rows
+from callagent.records.tables import CALL_COLUMNS, METRIC_COLUMNS, TURN_COLUMNS, call_row, json_text, turn_rows
 from callagent.records.types import CallRecord
 
 log = get_logger(__name__)
@@ -120,7 +121,7 @@ class Store:
 
         def write(connection: sqlite3.Connection) -> None:
             kept = self._redaction.value(value) if self._redaction else value
-            connection.execute(_METRIC, (call_id, sequence, name, dumps(kept), at or now_text()))
+            connection.execute(_METRIC, (call_id, sequence, name, json_text(kept), at or now_text()))
             self.note(connection, "metric", call_id, sequence)
 
         await self.write(write)
@@ -202,7 +203,7 @@ class Store:
             return
         rows = connection.execute("SELECT sequence, value FROM metrics WHERE call_id = ?", (data["id"],)).fetchall()
         for sequence, text in rows:
-            kept = dumps(known.value(json.loads(text)))
+            kept = json_text(known.value(json.loads(text)))
             if kept != text:
                 key = (data["id"], sequence)
                 connection.execute("UPDATE metrics SET value = ? WHERE call_id = ? AND sequence = ?", (kept, *key))
@@ -366,7 +367,7 @@ def now_text() -> str:
 
 
 def _seen(path: Path, owner: str) -> str:
-    moment = heartbeat.seen(path, owner) if owner else None
+    moment = last_heartbeat(path, owner) if owner else None
     return "" if moment is None else _iso(moment)
 
 

@@ -189,7 +189,7 @@ def call_row(record: Mapping[str, Any], owner: str) -> tuple[Any, ...]:
         "handoff": int(record["handoff"]),
         "owner": owner if record["in_progress"] else None,
         "words": _words(record),
-        "record": dumps(record),
+        "record": json_text(record),
     }
     return tuple(_storable(values[column]) for column in CALL_COLUMNS)
 
@@ -206,7 +206,7 @@ def turn_rows(record: Mapping[str, Any]) -> list[tuple[Any, ...]]:
             (
                 *(record["id"], turn["number"], record["project_id"], record["started_at"][:10], previous, position),
                 *(_ms(latency.get(stage)) for stage in ("response", "endpointing", "transcription")),
-                _ms(between(instants.get("turn_ended"), instants.get("first_token"))),
+                _ms(seconds_between(instants.get("turn_ended"), instants.get("first_token"))),
                 round(functions) if turn["functions"] else None,
                 _ms(latency.get("barge_in")),
             )
@@ -215,12 +215,12 @@ def turn_rows(record: Mapping[str, Any]) -> list[tuple[Any, ...]]:
     return rows
 
 
-def between(start: float | None, end: float | None) -> float | None:
+def seconds_between(start: float | None, end: float | None) -> float | None:
     """Seconds from one instant to a later one; None where either did not happen."""
     return None if start is None or end is None or end < start else end - start
 
 
-def dumps(value: Any) -> str:
+def json_text(value: Any) -> str:
     """As JSON text that both databases take."""
     text = json.dumps(value, ensure_ascii=False, default=str).replace("\\u0000", "\\ufffd")
     return text.encode("utf-8", "replace").decode("utf-8")

@@ -31,7 +31,7 @@ _CLOSING_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Receiver:
+class WebhookReceiver:
     url: str
     secret: str = field(repr=False)
     events: Collection[str] = ("call.started", "call.ended")
@@ -46,7 +46,7 @@ def signature(secret: str, body: bytes, seconds: int) -> str:
 class Webhooks:
     """`send` never waits; a receiver that stays away loses the events beyond the queue's bound, with a log line."""
 
-    def __init__(self, receivers: Sequence[Receiver], waits: Sequence[float] = _WAITS) -> None:
+    def __init__(self, receivers: Sequence[WebhookReceiver], waits: Sequence[float] = _WAITS) -> None:
         self._queues = [(one, asyncio.Queue[bytes](_QUEUE_BOUND)) for one in receivers]
         self._waits = waits
         self._tasks: list[asyncio.Task[None]] = []
@@ -88,7 +88,7 @@ class Webhooks:
         if self._session:
             await self._session.close()
 
-    async def _deliver(self, receiver: Receiver, queue: asyncio.Queue[bytes]) -> None:
+    async def _deliver(self, receiver: WebhookReceiver, queue: asyncio.Queue[bytes]) -> None:
         while True:
             body = await queue.get()
             for wait in (*self._waits, None):
@@ -100,7 +100,7 @@ class Webhooks:
                 await asyncio.sleep(wait)
             queue.task_done()
 
-    async def _post(self, receiver: Receiver, body: bytes) -> bool:
+    async def _post(self, receiver: WebhookReceiver, body: bytes) -> bool:
         """Whether the receiver has taken it, or never will (a 4xx)."""
         import aiohttp
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from callagent.log import get_logger
-from callagent.records import heartbeat
+from callagent.records.heartbeat import BEAT_SECONDS, leave_heartbeat, remove_heartbeat
 from callagent.records.redaction import Redaction
 from callagent.records.spool import Spool, UnknownFormat
 from callagent.records.store import Store, now_text
@@ -456,8 +456,8 @@ class RecordWriter:
         while True:
             # Where it cannot be left, the calls' own instants are the last that is known.
             with suppress(OSError):
-                await self._heart.run(partial(heartbeat.beat, self.store.path, self.store.owner))
-            await asyncio.sleep(heartbeat.BEAT_SECONDS)
+                await self._heart.run(partial(leave_heartbeat, self.store.path, self.store.owner))
+            await asyncio.sleep(BEAT_SECONDS)
 
     # The end ----------------------------------------------------------------------------------------------------------
 
@@ -478,7 +478,7 @@ class RecordWriter:
             log.error("records_left_in_spool", spool=str(self._spool.path), entries=len(self.backlog))
         else:
             with suppress(OSError):
-                heartbeat.forget(self.store.path, self.store.owner)
+                remove_heartbeat(self.store.path, self.store.owner)
         for task in self._tasks:
             task.cancel()
         self._thread.close(self._spool.close)

@@ -15,18 +15,26 @@ from callagent.config import Config
 from callagent.errors import UserError
 from callagent.log import get_logger
 from callagent.observability import Metrics
-from callagent.records import CallRecord, RecordWriter, Redaction, Store
-from callagent.records.conversion import Conversion, expect_converter
-from callagent.records.json_lines import JsonLines
-from callagent.records.retention import delete_caller, keep_to
-from callagent.records.tables import dumps
-from callagent.records.webhooks import Receiver, Webhooks
-from callagent.workers import FIGURES
+from callagent.records import (
+    CallRecord,
+    JsonLines,
+    RecordingConversion,
+    RecordWriter,
+    Redaction,
+    Store,
+    WebhookReceiver,
+    Webhooks,
+    delete_caller,
+    delete_expired,
+    expect_converter,
+    json_text,
+)
+from callagent.workers import WORKER_FIGURES
 
 if TYPE_CHECKING:
     from callagent.call import Call
     from callagent.observability import Telemetry
-    from callagent.records.postgres import Outbox
+    from callagent.records import Outbox
     from callagent.web import Dashboard
 
 log = get_logger(__name__)
@@ -41,10 +49,10 @@ class Observation:
         self.store = writer.store
         self._redaction = redaction_of(config)
         self._outbox: Outbox | None = None
-        self._conversion: Conversion | None = None
+        self._conversion: RecordingConversion | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._webhooks = Webhooks(
-            [Receiver(one.url, one.secret.get_secret_value(), one.events) for one in config.webhooks]
+            [WebhookReceiver(one.url, one.secret.get_secret_value(), one.events) for one in config.webhooks]
         )
         self._telemetry: Telemetry | None = None
         self._json_lines: JsonLines | None = None
@@ -66,12 +74,12 @@ class Observation:
             observation._json_lines = JsonLines(Path(records.json_lines))
             stack.push_async_callback(observation._json_lines.close)
         if records.keep_days or records.keep_recording_days:
-            observation._run(keep_to(store, records.keep_days, records.keep_recording_days))
+            observation._run(delete_expired(store, records.keep_days, records.keep_recording_days))
         if url := records.database.get_secret_value():
             observation._outbox = open_outbox(store, url)
             observation._run(observation._outbox.run())
         if records.recordings and records.recording_format != "wav":
-            observation._conversion = Conversion(store, records.recording_format)
+            observation._conversion = RecordingConversion(store, records.recording_format)
             observation._run(observation._conversion.run())
         return observation
 
@@ -91,7 +99,7 @@ class Observation:
         if self._telemetry is not None:
             await self._telemetry.ended(data)
         if self._json_lines is not None:
-            self._json_lines.add(dumps(data))
+            self._json_lines.add(json_text(data))
 
     def text(self, gauges: Mapping[str, tuple[str, float]]) -> str:
         """Prometheus text."""
@@ -106,7 +114,7 @@ class Observation:
         if self._outbox:
             waiting = float(self._outbox.waiting)
             gauges = {**gauges, "callagent_outbox_lines": ("Rows that wait for the database.", waiting)}
-        return self.metrics.text(gauges) + "".join(f"{line}\n" for line in FIGURES.lines())
+        return self.metrics.text(gauges) + "".join(f"{line}\n" for line in WORKER_FIGURES.lines())
 
     def dashboard(
         self,
@@ -115,14 +123,13 @@ class Observation:
         stack: AsyncExitStack,
     ) -> Dashboard:
         """What the HTTP side shows; its reading process ends with the stack."""
-        from callagent.records.reader import Database, Reader, SqliteDatabase
-        from callagent.records.reading_process import ReadingProcess
+        from callagent.records import Database, Reader, ReadingProcess, SqliteDatabase
         from callagent.web import Dashboard
 
         records, process = self._config.records, ReadingProcess()
         database: Database = SqliteDatabase(self.store.path, process)
         if url := records.database.get_secret_value():
-            from callagent.records.postgres import PostgresDatabase
+            from callagent.records import PostgresDatabase
 
             database = PostgresDatabase(url)
         reader = Reader(database, process)
@@ -167,7 +174,7 @@ def open_outbox(store: Store, url: str) -> Outbox:
         import asyncpg  # noqa: F401
     except ImportError:
         raise UserError("setting 'records.database' needs the extra: pip install 'callagent[postgres]'") from None
-    from callagent.records.postgres import Outbox
+    from callagent.records import Outbox
 
     return Outbox(store, url)
 

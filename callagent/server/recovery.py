@@ -11,8 +11,7 @@ from callagent.agents import Agent, AgentProject, AgentRecord, ResumableProject
 from callagent.call.state import END_FUNCTION_ATTEMPTS
 from callagent.call_info import CallInfo, EndReason
 from callagent.log import get_logger
-from callagent.records import CallRecord, LostCall, RecordWriter, heartbeat
-from callagent.records.store import owner_of
+from callagent.records import CallRecord, LostCall, RecordWriter, heartbeat_owners, owner_of, remove_heartbeat
 
 log = get_logger(__name__)
 
@@ -154,9 +153,9 @@ def _take(record: CallRecord, agent: Agent) -> None:
 
 def _forget_dead(writer: RecordWriter) -> None:
     path = writer.store.path
-    for owner in heartbeat.owners(path):
+    for owner in heartbeat_owners(path):
         if owner != owner_of(int(owner.partition(":")[0])):
             try:
-                heartbeat.forget(path, owner)
+                remove_heartbeat(path, owner)
             except OSError as error:
                 log.warning("sign_of_life_not_removed", error=str(error))

@@ -7,14 +7,33 @@ from typing import TYPE_CHECKING
 from callagent import lazy_exports
 
 if TYPE_CHECKING:
+    from callagent.testing.simulated_caller import read_caller_file
+    from callagent.testing.suite import AppCast, Cast, TestResult, run_app_suite, run_suite
     from callagent.testing.text_chat import ChatOptions, TextCall, open_text_call, run_chat
 
 _MODULES = {
+    "AppCast": "suite",
+    "Cast": "suite",
     "ChatOptions": "text_chat",
+    "TestResult": "suite",
     "TextCall": "text_chat",
     "open_text_call": "text_chat",
+    "read_caller_file": "simulated_caller",
+    "run_app_suite": "suite",
     "run_chat": "text_chat",
+    "run_suite": "suite",
 }
 
-__all__ = ["ChatOptions", "TextCall", "open_text_call", "run_chat"]
+__all__ = [
+    "AppCast",
+    "Cast",
+    "ChatOptions",
+    "TestResult",
+    "TextCall",
+    "open_text_call",
+    "read_caller_file",
+    "run_app_suite",
+    "run_chat",
+    "run_suite",
+]
 __getattr__ = lazy_exports(__name__, _MODULES)

@@ -30,7 +30,7 @@ from callagent.agents import (
     WaitStarted,
 )
 from callagent.call_info import NO_HEADERS, CallInfo, EndReason
-from callagent.records.types import CallRecord, FunctionRecord, TurnEntry
+from callagent.records import CallRecord, FunctionRecord, TurnEntry
 
 END_ATTEMPTS = 2
 

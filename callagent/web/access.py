@@ -13,7 +13,7 @@ from urllib.parse import SplitResult, urlsplit
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from callagent.config.values import plain_address
+from callagent.config import plain_address
 from callagent.web.accounts import LOCAL, METRICS_READER, Accounts, Identity, LocalLogin, Right
 from callagent.web.connections import peer_is_known
 

@@ -16,9 +16,7 @@ from callagent.agents import AgentProject
 from callagent.agents.flows import FlowProject
 from callagent.call import Call
 from callagent.log import get_logger
-from callagent.records.query import PAGE_BOUND, CallFilter
-from callagent.records.reader import Reader
-from callagent.records.reading_process import StoreUnavailable
+from callagent.records import MAX_PAGE_CALLS, CallFilter, Reader, StoreUnavailable
 from callagent.web.access import identity_of, require
 from callagent.web.accounts import Right
 from callagent.web.control import Controls
@@ -111,7 +109,7 @@ class Api:
         )
         if (asked.search or asked.from_number) and not identity.may(Right.PERSONAL):
             raise web.HTTPForbidden(text="the right 'personal' is needed to search")
-        limit = _number(query, "limit", 50, 1, PAGE_BOUND)
+        limit = _number(query, "limit", 50, 1, MAX_PAGE_CALLS)
         cursor, personal = _text(query, "cursor"), identity.may(Right.PERSONAL)
         try:
             page = await self._reader.calls(asked, limit=limit, cursor=cursor, personal=personal)

@@ -12,7 +12,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from callagent.call import Call
-from callagent.records.reading_process import hide
+from callagent.records import hide_personal_data
 from callagent.web.access import identity_of
 from callagent.web.accounts import Right
 
@@ -123,7 +123,7 @@ def _details(call: Call) -> dict[str, Any]:
 
 
 def _shown(data: dict[str, Any], personal: bool) -> dict[str, Any]:
-    return data if personal else hide(data)
+    return data if personal else hide_personal_data(data)
 
 
 def captions_of(call: Call) -> dict[str, Any]:

@@ -55,7 +55,7 @@ def _family(name: str, kind: str, text: str, value: int) -> Iterable[str]:
     return f"# HELP {name} {text}", f"# TYPE {name} {kind}", f"{name} {value}"
 
 
-FIGURES: Final = WorkerFigures()
+WORKER_FIGURES: Final = WorkerFigures()
 """Of this process: a server has one set of workers."""
 
 
@@ -97,9 +97,9 @@ class ProcessLease:
         process = await self._fork(self._zygote, self._folder.path)
         self._zygote = process.zygote
         link = _Link(process, self._output_left)
-        FIGURES.live += 1
-        FIGURES.started += 1
-        FIGURES.replaced += self._lost
+        WORKER_FIGURES.live += 1
+        WORKER_FIGURES.started += 1
+        WORKER_FIGURES.replaced += self._lost
         self._lost = False
         try:
             await link.send("open", 0, {"context": self._context, "checkpoint": self._checkpoint})
@@ -157,7 +157,7 @@ class ProcessLease:
 
     async def _worker(self) -> None:
         if self._link is not None and self._link.ended:
-            FIGURES.died += 1
+            WORKER_FIGURES.died += 1
             log.warning("worker_ended_between_functions", status=await self._link.status())
             self._lost = True
             self._discard()
@@ -176,10 +176,10 @@ class ProcessLease:
                 self._discard()
                 raise
             failure = FunctionTimeout(f"no answer within {timeout:g} s")
-            FIGURES.killed += 1
+            WORKER_FIGURES.killed += 1
         except WorkerDied as died:
             failure = died
-            FIGURES.died += 1
+            WORKER_FIGURES.died += 1
         except BaseException:
             # Nobody knows what the process does now: the next run starts another one from the checkpoint.
             self._discard()
@@ -216,7 +216,7 @@ class ProcessLease:
             self._link = None
 
     def _drop(self, link: _Link) -> None:
-        FIGURES.live -= 1
+        WORKER_FIGURES.live -= 1
         self._ending = [ended for ended in self._ending if not ended.done()]
         self._ending.append(link.process.ended)
         self._output_left = max(link.output.left, 0)

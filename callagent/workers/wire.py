@@ -15,14 +15,14 @@ import msgspec
 from callagent.workers.landlock import Grant
 from callagent.workers.settings import WorkerSettings
 
-PROGRAM = (
+PROCESS_PROGRAM = (
     "import sys; sys.path.append(sys.argv[1]); "
     "from callagent.workers.zygote import main; main(sys.argv[2], sys.argv[3])"
 )
 """`python -P -c PROGRAM <folder of callagent> zygote|worker <Birth as JSON>`"""
 
 
-class Birth(msgspec.Struct, frozen=True):
+class ProcessArguments(msgspec.Struct, frozen=True):
     runtime: str
     project: str
     folder: str

@@ -34,7 +34,7 @@ from callagent.workers.confinement import (
     within_zygote,
 )
 from callagent.workers.protocol import ProjectRuntime, Runtime, find_runtime
-from callagent.workers.wire import PROGRAM, Birth
+from callagent.workers.wire import PROCESS_PROGRAM, ProcessArguments
 from callagent.workers.worker import CoreGone, serve
 
 _CONTROL_BYTES = 64 * 1024
@@ -43,7 +43,7 @@ _FAREWELL_SECONDS = 2.0
 
 
 def main(role: str, birth_text: str) -> NoReturn:
-    birth = msgspec.json.decode(birth_text, type=Birth)
+    birth = msgspec.json.decode(birth_text, type=ProcessArguments)
     die_with_parent(birth.parent, signal.SIGKILL)
     sock = socket.socket(fileno=birth.control)
     # The runtime is our code; what it imports when it is called is the project's.
@@ -70,7 +70,7 @@ def main(role: str, birth_text: str) -> NoReturn:
     Zygote(runtime, sock, birth, environment if threaded else None).run()
 
 
-def _work(make_runtime: Callable[[], Runtime], sock: socket.socket, output: int, birth: Birth) -> NoReturn:
+def _work(make_runtime: Callable[[], Runtime], sock: socket.socket, output: int, birth: ProcessArguments) -> NoReturn:
     """Be a worker until the core is gone; never returns into the caller's frames."""
     status = 1
     try:
@@ -95,7 +95,7 @@ class _Child:
 
 class Zygote:
     def __init__(
-        self, runtime: Runtime, control: socket.socket, birth: Birth, environment: Mapping[str, str] | None
+        self, runtime: Runtime, control: socket.socket, birth: ProcessArguments, environment: Mapping[str, str] | None
     ) -> None:
         """`environment`: of workers that are interpreters of their own, as threads keep this one from being forked."""
         self._runtime = runtime
@@ -176,7 +176,7 @@ class Zygote:
             os.close(output)
             os.close(output_end)
 
-    def _fork_here(self, birth: Birth, sock: socket.socket, output: int) -> int:
+    def _fork_here(self, birth: ProcessArguments, sock: socket.socket, output: int) -> int:
         parent = os.getpid()
         pid = os.fork()
         if pid == 0:
@@ -191,10 +191,10 @@ class Zygote:
             pass
         return pid
 
-    def _spawn(self, birth: Birth, sock: socket.socket, output: int) -> subprocess.Popen[bytes]:
+    def _spawn(self, birth: ProcessArguments, sock: socket.socket, output: int) -> subprocess.Popen[bytes]:
         birth = msgspec.structs.replace(birth, parent=os.getpid(), control=sock.fileno())
         return subprocess.Popen(
-            [sys.executable, "-P", "-c", PROGRAM, sys.argv[1], "worker", msgspec.json.encode(birth)],
+            [sys.executable, "-P", "-c", PROCESS_PROGRAM, sys.argv[1], "worker", msgspec.json.encode(birth)],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

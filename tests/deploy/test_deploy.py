@@ -20,7 +20,7 @@ from callagent.failover import Lineup, Member
 from callagent.observability import Metrics, provider_metrics
 from callagent.records import CallRecord
 from callagent.sip.trunk.trunks import TrunkState, trunk_metrics
-from callagent.workers import FIGURES
+from callagent.workers import WORKER_FIGURES
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 SERVER_GAUGES = {
@@ -36,7 +36,7 @@ def exported() -> str:
     lines = [
         *provider_metrics([Lineup("voice", [Member("deepgram", 1)])]),
         *trunk_metrics({"carrier": TrunkState(registered=True, reachable=True)}),
-        *FIGURES.lines(),
+        *WORKER_FIGURES.lines(),
         "# TYPE callagent_sip_certificate_end_seconds gauge",
     ]
     return metrics.text(dict.fromkeys(SERVER_GAUGES, ("A gauge.", 1.0))) + "".join(f"{line}\n" for line in lines)

@@ -12,7 +12,7 @@ from typing import Any
 
 from callagent.phone.ear import Ear
 from callagent.phone.line import Line
-from callagent.phone.mouth import Mouth, wav_file
+from callagent.phone.mouth import Mouth, read_wav
 from callagent.phone.sip import dial_sip
 from tests.own_time import OwnTime, own_time
 
@@ -62,7 +62,7 @@ class Talker:
 
     async def say(self, seconds: float = 60.0) -> None:
         """To the end. Fails where the call has ended: nobody takes the words any more."""
-        speaking = asyncio.ensure_future(self.mouth.speak(wav_file(WORDS)))
+        speaking = asyncio.ensure_future(self.mouth.speak(read_wav(WORDS)))
         await asyncio.wait((speaking, self.line.ended), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         said = speaking.done()
         speaking.cancel()

@@ -12,7 +12,7 @@ import pytest
 
 from callagent.audio import FRAME_BYTES, SAMPLE_RATE
 from callagent.errors import UserError
-from callagent.phone.mouth import Mouth, mumbled, synthesised, wav_file
+from callagent.phone.mouth import Mouth, mumble, read_wav, synthesise
 from callagent.speech.protocol import SpeechChunk, VoiceSettings
 
 LOUD = b"\x10\x20" * (FRAME_BYTES // 2)
@@ -56,7 +56,7 @@ def crossings(pcm: bytes) -> int:
 @pytest.mark.parametrize("width", [1, 2, 3, 4])
 @pytest.mark.parametrize("rate", [8000, 11025, 16000, 44100, 48000])
 def test_a_wav_file_of_any_kind_becomes_telephone_audio(rate: int, width: int, channels: int, tmp_path: Path) -> None:
-    pcm = wav_file(tone(tmp_path / "a.wav", rate, width, channels))
+    pcm = read_wav(tone(tmp_path / "a.wav", rate, width, channels))
     assert len(pcm) / 2 / SAMPLE_RATE == pytest.approx(0.5, abs=0.01)
     assert peak(pcm) == pytest.approx(16384, rel=0.1)
     assert crossings(pcm) == pytest.approx(220, abs=3)
@@ -64,16 +64,16 @@ def test_a_wav_file_of_any_kind_becomes_telephone_audio(rate: int, width: int, c
 
 def test_files_that_cannot_be_played(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"nowhere\.wav: cannot be played: No such file or directory"):
-        wav_file(tmp_path / "nowhere.wav")
+        read_wav(tmp_path / "nowhere.wav")
     with pytest.raises(UserError, match="cannot be played: Is a directory"):
-        wav_file(tmp_path)
+        read_wav(tmp_path)
     for number, content in enumerate((b"", b"ID3 and so on, but no WAV", b"RIFF\x04\0\0\0WAVE")):
         path = tmp_path / f"{number}.wav"
         path.write_bytes(content)
         with pytest.raises(UserError, match=r"cannot be played: .*; a PCM WAV file, mono or stereo, is needed"):
-            wav_file(path)
+            read_wav(path)
     with pytest.raises(UserError, match="it has 6 channels"):
-        wav_file(tone(tmp_path / "surround.wav", 8000, 2, 6, 0.1))
+        read_wav(tone(tmp_path / "surround.wav", 8000, 2, 6, 0.1))
 
 
 def test_formats_other_than_pcm_are_refused(tmp_path: Path) -> None:
@@ -82,13 +82,13 @@ def test_formats_other_than_pcm_are_refused(tmp_path: Path) -> None:
     data[20:22] = (7).to_bytes(2, "little")
     path.write_bytes(bytes(data))
     with pytest.raises(UserError, match="unknown format: 7"):
-        wav_file(path)
+        read_wav(path)
 
 
 def test_a_file_that_breaks_off_is_played_as_far_as_it_goes(tmp_path: Path) -> None:
     path = tone(tmp_path / "a.wav", 8000, 2, 2, 0.5)
     path.write_bytes(path.read_bytes()[:-1001])
-    assert len(wav_file(path)) / 2 / SAMPLE_RATE == pytest.approx(0.47, abs=0.03)
+    assert len(read_wav(path)) / 2 / SAMPLE_RATE == pytest.approx(0.47, abs=0.03)
 
 
 async def test_speaking_ends_when_the_last_frame_has_left() -> None:
@@ -121,7 +121,7 @@ async def test_nothing_to_say_is_said_at_once() -> None:
 
 
 async def test_a_voice_as_pcm() -> None:
-    assert await synthesised(Voice(), "one two") == b"onetwo"
+    assert await synthesise(Voice(), "one two") == b"onetwo"
 
 
 async def test_noise_lies_under_the_words_and_fills_the_silence() -> None:
@@ -147,6 +147,6 @@ async def test_noise_lies_under_the_words_and_fills_the_silence() -> None:
 def test_mumbling_sounds_like_speech_of_its_length() -> None:
     import audioop
 
-    pcm = mumbled(0.5)
+    pcm = mumble(0.5)
     assert len(pcm) == 8000
     assert audioop.rms(pcm, 2) > 500

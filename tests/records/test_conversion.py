@@ -13,7 +13,7 @@ import pytest
 
 from callagent.errors import UserError
 from callagent.records import CallRecord, Store, read_call
-from callagent.records.conversion import Conversion, RecordingFormat, convert, expect_converter
+from callagent.records.conversion import RecordingConversion, RecordingFormat, convert, expect_converter
 from callagent.records.reading_process import waveform
 
 needs_ffmpeg = pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="no ffmpeg here")
@@ -36,8 +36,8 @@ def ended(call_id: str, recording: Path) -> CallRecord:
 
 
 @asynccontextmanager
-async def converting(store: Store) -> AsyncIterator[Conversion]:
-    conversion = Conversion(store, "opus")
+async def converting(store: Store) -> AsyncIterator[RecordingConversion]:
+    conversion = RecordingConversion(store, "opus")
     task = asyncio.create_task(conversion.run())
     try:
         yield conversion

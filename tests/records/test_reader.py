@@ -13,7 +13,7 @@ import pytest
 from callagent.records import CallRecord, RequestRecord, Store, TurnEntry
 from callagent.records.query import CallFilter
 from callagent.records.reader import Reader, SqliteDatabase
-from callagent.records.reading_process import ReadingProcess, StoreUnavailable, hide
+from callagent.records.reading_process import ReadingProcess, StoreUnavailable, hide_personal_data
 from tests.records.synthetic import synthetic_records
 
 
@@ -122,7 +122,7 @@ def test_of_a_record_only_names_that_are_known_to_be_harmless_are_shown() -> Non
     record.signalling = [{"at": "", "sent": True, "peer": "SECRET", "line": "SECRET", "text": "SECRET"}]
     record.provider_failures = [{"role": "voice", "provider": "p", "error": "SECRET", "at": 1.0}]
     record.turns[1].requests = [RequestRecord("f", "s", 0.0, 1.0, calls=[{"name": "x", "arguments": {"SECRET": 1}}])]
-    shown = hide(every_text_secret(record.to_json()))
+    shown = hide_personal_data(every_text_secret(record.to_json()))
     revealing = {"turns", "metrics", "messages", "digits", "transfers", "errors", "provider_failures", "signalling"}
     for name in revealing:
         assert not {"user_input", "text", "to", "SECRETKEY", "heard", "error", "detail", "line", "peer", "value"} & {

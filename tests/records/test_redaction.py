@@ -9,7 +9,7 @@ import pytest
 
 from callagent.records import CallRecord, FunctionRecord, Redaction, Spoken, Store, TurnEntry, read_call
 from callagent.records.redaction import luhn
-from callagent.records.webhooks import Receiver
+from callagent.records.webhooks import WebhookReceiver
 from tests.processor_time import processor_seconds
 
 REDACTION = Redaction(("card", "email", "phone"))
@@ -169,7 +169,7 @@ def test_the_check_digit() -> None:
 
 
 def test_a_receivers_secret_is_not_in_its_text() -> None:
-    assert "hush" not in repr(Receiver("http://127.0.0.1", "hush"))
+    assert "hush" not in repr(WebhookReceiver("http://127.0.0.1", "hush"))
 
 
 def _card(chance: random.Random) -> str:

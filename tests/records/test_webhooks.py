@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
-from callagent.records.webhooks import SIGNATURE, Receiver, Webhooks
+from callagent.records.webhooks import SIGNATURE, WebhookReceiver, Webhooks
 
 
 @dataclass
@@ -48,7 +48,7 @@ async def listening(*statuses: int) -> AsyncIterator[Listener]:
 
 async def test_an_event_is_signed_so_that_the_receiver_can_tell() -> None:
     async with listening() as listener:
-        webhooks = Webhooks([Receiver(listener.url, "hush")])
+        webhooks = Webhooks([WebhookReceiver(listener.url, "hush")])
         await webhooks.start()
         webhooks.send("call.ended", {"id": "c1"})
         await listener.until(1)
@@ -62,7 +62,7 @@ async def test_an_event_is_signed_so_that_the_receiver_can_tell() -> None:
 
 async def test_a_receiver_that_fails_gets_the_same_event_again_and_then_the_next() -> None:
     async with listening(500, 503, 429) as listener:
-        webhooks = Webhooks([Receiver(listener.url, "hush")], waits=(0.01, 0.01, 0.01))
+        webhooks = Webhooks([WebhookReceiver(listener.url, "hush")], waits=(0.01, 0.01, 0.01))
         await webhooks.start()
         webhooks.send("call.started", {"id": "c1"})
         webhooks.send("call.ended", {"id": "c1"})
@@ -75,7 +75,7 @@ async def test_a_receiver_that_fails_gets_the_same_event_again_and_then_the_next
 
 async def test_a_receiver_that_refuses_is_not_asked_again() -> None:
     async with listening(400) as listener:
-        webhooks = Webhooks([Receiver(listener.url, "hush")], waits=(0.01,))
+        webhooks = Webhooks([WebhookReceiver(listener.url, "hush")], waits=(0.01,))
         await webhooks.start()
         webhooks.send("call.started", {})
         await webhooks.close()
@@ -84,7 +84,7 @@ async def test_a_receiver_that_refuses_is_not_asked_again() -> None:
 
 async def test_only_the_events_that_are_wanted_are_sent() -> None:
     async with listening() as listener:
-        webhooks = Webhooks([Receiver(listener.url, "hush", ("call.ended",))])
+        webhooks = Webhooks([WebhookReceiver(listener.url, "hush", ("call.ended",))])
         await webhooks.start()
         webhooks.send("call.started", {})
         webhooks.send("call.ended", {})
@@ -93,7 +93,7 @@ async def test_only_the_events_that_are_wanted_are_sent() -> None:
 
 
 async def test_a_receiver_that_is_away_holds_up_nobody() -> None:
-    webhooks = Webhooks([Receiver("http://127.0.0.1:1/", "hush")], waits=(0.01,))
+    webhooks = Webhooks([WebhookReceiver("http://127.0.0.1:1/", "hush")], waits=(0.01,))
     await webhooks.start()
     for _ in range(1100):
         webhooks.send("call.started", {})

@@ -16,7 +16,7 @@ import pytest
 
 from callagent.audio import FRAME_BYTES, FRAME_SECONDS, SAMPLE_RATE
 from callagent.bench.caller import spoken_span
-from callagent.phone.mouth import wav_file
+from callagent.phone.mouth import read_wav
 from callagent.speech.scripted import ScriptedRecognizer, ScriptedUtterance, ScriptedVoice, VoiceScript
 from callagent.testing.virtual_time import run
 from callagent.turns import CallerInput, CallerTurnEnded, TurnManager, TurnSettings
@@ -69,7 +69,7 @@ async def trial(path: Path, seed: int, *, speaking: bool) -> tuple[float, float]
     """Seconds from the caller's first sound to the agent's last before the answer, and from its last to the answer."""
     from callagent.speech.voice_activity import SileroVoiceActivity
 
-    line = Line(wav_file(path), random.Random(seed))
+    line = Line(read_wav(path), random.Random(seed))
     recognizer = ScriptedRecognizer([ScriptedUtterance("stop it please", TRANSCRIPTION, ("stop",))] * 4)
     loop = asyncio.get_running_loop()
     taker: TurnManager

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from callagent.errors import FunctionTimeout, ProviderError, WorkerDied
-from callagent.workers.lease import FIGURES
+from callagent.workers.lease import WORKER_FIGURES
 from callagent.workers.process_pool import ProcessPool
 from callagent.workers.protocol import Lease, Plain, ProjectRuntime
 from callagent.workers.settings import MIB, WorkerSettings
@@ -124,17 +124,17 @@ async def test_a_function_past_its_deadline_is_killed(make_pool: MakePool) -> No
 
 
 async def test_workers_are_counted(make_pool: MakePool) -> None:
-    before = replace(FIGURES)
+    before = replace(WORKER_FIGURES)
     lease = await make_pool().lease({})
     with pytest.raises(FunctionTimeout):
         await run(lease, "sleep", seconds=600, timeout=0.1)
-    assert FIGURES.live == before.live
+    assert WORKER_FIGURES.live == before.live
     with pytest.raises(WorkerDied):
         await run(lease, "exit")
     await run(lease, "echo", value=1)
-    assert FIGURES.live == before.live + 1
+    assert WORKER_FIGURES.live == before.live + 1
     await lease.close()
-    changes = {name: getattr(FIGURES, name) - getattr(before, name) for name in asdict(before)}
+    changes = {name: getattr(WORKER_FIGURES, name) - getattr(before, name) for name in asdict(before)}
     assert changes == {"live": 0, "started": 3, "killed": 1, "died": 1, "replaced": 2}
 
 

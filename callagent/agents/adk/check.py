@@ -16,7 +16,7 @@ from callagent.agents.adk.format import (
 )
 from callagent.agents.kernel import CheckReport, Findings
 from callagent.agents.tree import describe
-from callagent.workers.protocol import WorkerPool
+from callagent.workers import WorkerPool
 
 _GOOGLE_ONLY = (
     "google_search", "google_maps_grounding", "url_context", "enterprise_web_search", "VertexAiSearchTool",

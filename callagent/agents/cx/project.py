@@ -55,7 +55,7 @@ from callagent.agents.tree import (
 from callagent.call_info import CallInfo
 from callagent.errors import ProjectError, WorkerError
 from callagent.models.protocol import LanguageModel, for_call
-from callagent.workers.protocol import Lease, ProjectRuntime, WorkerPool
+from callagent.workers import Lease, ProjectRuntime, WorkerPool
 
 RUNTIME = "callagent.agents.cx.runtime:CxRuntime"
 Mocks = Mapping[str, Sequence[Mapping[str, Any]]]

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 from callagent.agents.kernel import Finding
 from callagent.errors import ProjectError, WorkerError
 from callagent.log import get_logger
-from callagent.workers.protocol import WorkerPool
+from callagent.workers import WorkerPool
 
 log = get_logger(__name__)
 T = TypeVar("T")

@@ -31,7 +31,7 @@ from callagent.agents.tree.worker_protocol import (
 )
 from callagent.errors import WorkerDied, WorkerError
 from callagent.log import get_logger
-from callagent.workers.protocol import Lease, Plain
+from callagent.workers import Lease, Plain
 
 log = get_logger(__name__)
 MAX_LOGS = 200

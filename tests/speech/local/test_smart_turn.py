@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from callagent.errors import ConfigError
-from callagent.phone.mouth import wav_file
+from callagent.phone.mouth import read_wav
 from callagent.speech import open_turn_model
 from callagent.speech.local import smart_turn
 
@@ -25,7 +25,7 @@ async def test_the_model_hears_what_it_hears_in_its_publishers_hands(monkeypatch
     model = await open_turn_model("smart-turn")
     assert model is not None
     try:
-        found = {name: await model.finished(wav_file(FOLDER / f"{name}.wav")) for name in REFERENCE}
+        found = {name: await model.finished(read_wav(FOLDER / f"{name}.wav")) for name in REFERENCE}
     finally:
         await model.close()
     assert found == {name: pytest.approx(probability, abs=0.02) for name, probability in REFERENCE.items()}

@@ -25,7 +25,7 @@ from callagent.agents.adk.runtime.contexts import (
 from callagent.agents.adk.runtime.genai_types import Content, FunctionDeclaration, GenerateContentConfig, Tool, plain
 from callagent.agents.adk.runtime.tools import BaseTool
 from callagent.agents.tree.runtime import LiveConversation, Subject, TreeSession, server_timeout
-from callagent.workers.protocol import Channel
+from callagent.workers import Channel
 
 _ORDER = (
     "tool",

@@ -28,7 +28,7 @@ from callagent.agents.cx.guardrails import MODEL_SAFETY, safety_problem, safety_
 from callagent.agents.cx.project import describe_app
 from callagent.agents.kernel import CheckReport, Findings
 from callagent.errors import ProjectError
-from callagent.workers.protocol import WorkerPool
+from callagent.workers import WorkerPool
 
 _VOICE = "has no effect here: the settings name the voice"
 _RECORDED = "is a place below records.recordings here, where the settings have one: the bucket is not written to"

@@ -10,7 +10,7 @@ from typing import Any
 
 from callagent.agents.cx.format import AppExport, Code, CxApp, read_export
 from callagent.agents.cx.runtime.session import CxSession
-from callagent.workers.protocol import Channel
+from callagent.workers import Channel
 
 
 @dataclass(frozen=True, slots=True)

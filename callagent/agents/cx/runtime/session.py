@@ -30,7 +30,7 @@ from callagent.agents.cx.runtime.tools import AsyncTools, Toolbox, Tools, with_c
 from callagent.agents.kernel.runtime import error_message, remedy_of
 from callagent.agents.tree import ToolCallMessage, WorkerRequest
 from callagent.agents.tree.runtime import LiveConversation, Subject, TreeSession, server_timeout
-from callagent.workers.protocol import Channel
+from callagent.workers import Channel
 
 IMPORT_SECONDS = 5.0
 """For one file's Python to run before the first call."""

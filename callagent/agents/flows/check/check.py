@@ -23,7 +23,7 @@ from callagent.agents.flows.format import (
 )
 from callagent.agents.kernel import CheckReport, Finding, Findings, clean_name, read_text, repeats_a_repeat
 from callagent.errors import WorkerError
-from callagent.workers.protocol import WorkerPool
+from callagent.workers import WorkerPool
 
 _EVERYWHERE = ("fn", "twilio_sms", "ho", "attr", "vrbl", "tn")
 _IMPORT_TIMEOUT = 60.0

@@ -16,7 +16,7 @@ from callagent.agents.flows.format import HandoffTarget, ProjectFunction, RealTi
 from callagent.errors import ProviderError, ProviderTimeout, WorkerError
 from callagent.log import get_logger
 from callagent.models.protocol import LanguageModel, Message, ModelSettings
-from callagent.workers.protocol import Lease, Plain
+from callagent.workers import Lease, Plain
 
 log = get_logger(__name__)
 _MAX_LOGS = 200

@@ -14,7 +14,7 @@ from callagent.agents.flows.format import MCP_FILE, ProjectFunction
 from callagent.agents.kernel import SECRET_NAME, tool_name
 from callagent.errors import WorkerError
 from callagent.log import get_logger
-from callagent.workers.protocol import Lease, Plain
+from callagent.workers import Lease, Plain
 
 log = get_logger(__name__)
 REMOTE = "remote"

@@ -9,7 +9,7 @@ from typing import Any
 from callagent.agents.flows.runtime.api_types import MetricEvent
 from callagent.agents.flows.runtime.logs import ConversationLogger
 from callagent.agents.kernel.runtime import project, project_or_note
-from callagent.workers.protocol import AskFailed, Channel
+from callagent.workers import AskFailed, Channel
 
 EFFECTS_LIMIT = 1024 * 1024
 

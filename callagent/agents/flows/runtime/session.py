@@ -24,7 +24,7 @@ from callagent.agents.flows.runtime.remote import RemoteFunctions
 from callagent.agents.flows.runtime.state import Memory, State, Variant, VerifiedContext
 from callagent.agents.flows.runtime.utils import Secrets, Utils
 from callagent.agents.kernel.runtime import TooLarge, error_report, project
-from callagent.workers.protocol import AskFailed, Channel
+from callagent.workers import AskFailed, Channel
 
 RETURN_LIMIT = 1024 * 1024
 """Bytes of a returned value; a language model reads far less."""

@@ -20,7 +20,7 @@ from callagent.agents.flows.runtime.failures import (
     SecretNotFound,
 )
 from callagent.agents.kernel import SECRET_NAME
-from callagent.workers.protocol import AskFailed, Channel
+from callagent.workers import AskFailed, Channel
 
 _HINTS = 200
 """Addresses, cities or states that the model is shown."""

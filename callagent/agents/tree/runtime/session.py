@@ -20,7 +20,7 @@ from callagent.agents.tree.worker_protocol import (
     ToolCallMessage,
     WorkerRequest,
 )
-from callagent.workers.protocol import Channel
+from callagent.workers import Channel
 
 RETURN_LIMIT = 1024 * 1024
 """Bytes of JSON of a result."""

@@ -20,8 +20,7 @@ from callagent.call_info import CallInfo
 from callagent.config import Config, override
 from callagent.errors import UserError
 from callagent.server import flow_settings, instant, open_language_model, open_project
-from callagent.testing.simulated_caller import read_caller_file
-from callagent.testing.suite import AppCast, Cast, TestResult, run_app_suite, run_suite
+from callagent.testing import AppCast, Cast, TestResult, read_caller_file, run_app_suite, run_suite
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -34,7 +33,7 @@ def run_tests(config: Config, options: argparse.Namespace) -> int:
     results = asyncio.run(_run_tests(config, options))
     if options.junit:
         write_junit(results, options.project.resolve().name, options.junit)
-    print(as_json(results) if options.json else summary(results))  # noqa: T201
+    print(as_json(results) if options.json else summary(results))
     return 0 if all(result.passed for result in results) else 1
 
 
@@ -46,7 +45,7 @@ async def _run_tests(config: Config, options: argparse.Namespace) -> list[TestRe
 
     def told(result: TestResult) -> None:
         if not options.json:
-            print(as_text(result), flush=True)  # noqa: T201
+            print(as_text(result), flush=True)
 
     if is_cx_app(options.project):
         async with _open_app(config, options.project, settings) as app, _simulator(config, options) as simulator:
@@ -126,7 +125,7 @@ def execute_function(config: Config, options: argparse.Namespace) -> int:
     settings = replace(flow_settings(config, options.env), at=instant(options.at), variant=options.variant, senders={})
     execution = Execution(options.name, options.flow, arguments, state, options.caller)
     answer = asyncio.run(_execute(config, options.project, settings, execution))
-    print(json.dumps(answer, ensure_ascii=False, indent=2, default=str))  # noqa: T201
+    print(json.dumps(answer, ensure_ascii=False, indent=2, default=str))
     return 1 if answer["error"] else 0
 
 
