@@ -1,13 +1,14 @@
-"""A client of Model Context Protocol servers: over HTTP, over server-sent events, and of programs.
+"""A blocking client of Model Context Protocol servers: over HTTP, over server-sent events, and of programs.
 
-Imported in workers only, and there when it is needed: it brings the library `requests`.
+It is imported only in workers, and only when a project uses it, because it imports `requests`. Why it is not the
+published `mcp` package: `docs/adr/mcp-client.md`.
 """
 
 from __future__ import annotations
 
 from callagent.agents.mcp.http_wires import HttpWire, SseWire
 from callagent.agents.mcp.program_wire import ProgramWire
-from callagent.agents.mcp.server import McpServer, McpTool, chosen, list_all
+from callagent.agents.mcp.server import McpServer, McpTool, list_all, select_tools
 from callagent.agents.mcp.wire import McpFailed, Wire
 
 __all__ = [
@@ -18,6 +19,6 @@ __all__ = [
     "ProgramWire",
     "SseWire",
     "Wire",
-    "chosen",
     "list_all",
+    "select_tools",
 ]

@@ -1,4 +1,4 @@
-"""Streamable HTTP (Model Context Protocol 2025-06-18, "Transports"): every message is a request of its own."""
+"""The two wires over HTTP of the Model Context Protocol: Streamable HTTP, and HTTP with server-sent events."""
 
 from __future__ import annotations
 
@@ -15,23 +15,25 @@ import requests
 from urllib3.exceptions import HTTPError, NewConnectionError, ReadTimeoutError
 
 from callagent.agents.mcp.wire import (
-    BODY_LIMIT,
-    Duplex,
-    Forgotten,
+    MAX_MESSAGE_BYTES,
+    DuplexWire,
     McpFailed,
     Message,
-    parsed,
-    reply_to,
-    request_of,
+    SessionExpired,
+    answer_request,
+    is_request,
+    parse_json,
     server_events,
 )
 
-TELL_SECONDS = 10.0
-"""For a notification, or an answer of ours, to be taken."""
+NOTIFY_SECONDS = 10.0
+"""Seconds for a server to accept a notification or an answer of ours."""
 _SESSION, _VERSION = "Mcp-Session-Id", "MCP-Protocol-Version"
 
 
 class HttpWire:
+    """Streamable HTTP (revision 2025-06-18, "Transports"): every message is an HTTP request of its own."""
+
     def __init__(self, url: str, headers: Mapping[str, str]) -> None:
         self.name = without_secrets(url)
         self._url = url
@@ -43,33 +45,33 @@ class HttpWire:
         for name in (_SESSION, _VERSION):
             self._http.headers.pop(name, None)
 
-    def agree(self, version: str) -> None:
+    def set_version(self, version: str) -> None:
         self._http.headers[_VERSION] = version
 
     def exchange(self, message: Message, seconds: float) -> Message:
         for answer in self._post(message, seconds):
             if isinstance(answer, dict) and answer.get("id") == message["id"] and "method" not in answer:
                 return answer
-            if request_of(answer):
-                self.tell(reply_to(answer))
+            if is_request(answer):
+                self.notify(answer_request(answer))
         raise McpFailed(f"{self.name}: no answer to {message['method']}")
 
-    def tell(self, message: Message) -> None:
-        for _ in self._post(message, TELL_SECONDS):
+    def notify(self, message: Message) -> None:
+        for _ in self._post(message, NOTIFY_SECONDS):
             pass
 
     def close(self) -> None:
         self._http.close()
 
     def _post(self, message: Message, seconds: float) -> Iterator[Any]:
-        """What comes back. Raises `McpFailed`."""
+        """Post a message and yield the server's messages. Raises `McpFailed`."""
         until = time.monotonic() + seconds
         try:
             with self._http.post(
                 self._url, json=message, timeout=seconds, stream=True, allow_redirects=False
             ) as response:
                 if response.status_code == 404 and _SESSION in self._http.headers:
-                    raise Forgotten(f"{self.name}: the session is gone")
+                    raise SessionExpired(f"{self.name}: the session is gone")
                 if response.status_code >= 300:
                     raise McpFailed(f"{self.name}: {response.status_code} {response.reason}")
                 if session := response.headers.get(_SESSION):
@@ -82,44 +84,44 @@ class HttpWire:
 
 def _messages(response: requests.Response, until: float) -> Iterator[Any]:
     if not response.headers.get("Content-Type", "").startswith("text/event-stream"):
-        yield parsed(b"".join(_limited_body(response.iter_content(65536), until)))
+        yield parse_json(b"".join(_limited_body(response.iter_content(65536), until)))
         return
     for _, data in server_events(lines_of(_limited_body(_pieces(response), until))):
-        yield parsed(data)
+        yield parse_json(data)
 
 
 def _limited_body(pieces: Iterator[bytes], until: float) -> Iterator[bytes]:
-    left = BODY_LIMIT
+    left = MAX_MESSAGE_BYTES
     for piece in pieces:
         left -= len(piece)
         if left < 0:
-            raise ValueError(f"the answer has more than {BODY_LIMIT} bytes")
+            raise ValueError(f"the answer has more than {MAX_MESSAGE_BYTES} bytes")
         if time.monotonic() > until:
             raise ValueError("the answer took too long")
         yield piece
 
 
 def stream_lines(response: requests.Response) -> Iterator[bytes]:
-    """Of a stream that has no end, as they come. Raises ValueError for a line without end."""
+    """Yield the lines of an endless stream as they come. Raises ValueError for a line without end."""
     return lines_of(_pieces(response))
 
 
 def _pieces(response: requests.Response) -> Iterator[bytes]:
-    """What has arrived, not blocks that must be full first."""
+    """Yield what has arrived, without waiting until a block is full."""
     read = getattr(response.raw, "read1", None)
     return response.iter_content(1) if read is None else iter(lambda: read(65536, decode_content=True), b"")
 
 
 def lines_of(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """Raises ValueError for a line that is longer than an answer may be."""
+    """Yield the lines of a stream of bytes. Raises ValueError for a line above `MAX_MESSAGE_BYTES`."""
     begun: list[bytes] = []
     size = 0
     for piece in pieces:
         head, *more = piece.split(b"\n")
         begun.append(head)
         size += len(head)
-        if size > BODY_LIMIT:
-            raise ValueError(f"a line has more than {BODY_LIMIT} bytes")
+        if size > MAX_MESSAGE_BYTES:
+            raise ValueError(f"a line has more than {MAX_MESSAGE_BYTES} bytes")
         for each in more:
             yield b"".join(begun).removesuffix(b"\r")
             begun, size = [each], len(each)
@@ -129,40 +131,43 @@ def lines_of(pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 def http_session(headers: Mapping[str, str]) -> requests.Session:
     session = requests.Session()
-    # Neither proxies nor passwords of the environment are the project's.
+    # Proxies and passwords in the worker's environment are not meant for the project.
     session.trust_env = False
     session.headers.update(headers)
     return session
 
 
 def check_scheme(url: str) -> None:
-    """Raises `McpFailed`."""
+    """Raise `McpFailed` unless the address is one of the web."""
     if urlsplit(url).scheme not in ("http", "https"):
         raise McpFailed(f"'{without_secrets(url)}' is no web address")
 
 
 def without_secrets(url: str) -> str:
-    """An address for messages: keys stand in queries, and before an @."""
+    """Return an address for messages: without its query and what stands before an @, where keys may be."""
     parts = urlsplit(url)
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
 def reason_of(error: Exception) -> str:
-    """Why a request failed; what the library says of it has the address, and keys may stand in that."""
+    """Return why a request failed. The library's own text is not used: it has the address, and with it keys."""
     if isinstance(error, (requests.Timeout, ReadTimeoutError)):
         return "no answer in time"
     if isinstance(error, requests.ConnectionError):
-        # The library gives the errno in its text only; it is the kernel's answer to a port that is not listed.
+        # Landlock answers EACCES for a port that limits.function_network does not list; `requests` has the number in
+        # its text only.
         refused = f"[Errno {errno.EACCES}]" in str(error)
         return "its port has to be listed in limits.function_network" if refused else "it cannot be reached"
     return str(error) if isinstance(error, ValueError) and not isinstance(error, OSError) else type(error).__name__
 
 
 QUIET_SECONDS = 300.0
-"""A stream on which nothing comes for so long is over; servers send comments while they live."""
+"""Seconds without a byte after which a stream counts as broken; servers send comments to keep it alive."""
 
 
-class SseWire(Duplex):
+class SseWire(DuplexWire):
+    """HTTP with server-sent events (revision 2024-11-05, "Transports"): one stream down, requests up."""
+
     def __init__(self, url: str, headers: Mapping[str, str]) -> None:
         super().__init__(without_secrets(url))
         self._url = url
@@ -175,7 +180,7 @@ class SseWire(Duplex):
         self.close()
         check_scheme(self._url)
         found: queue.SimpleQueue[str | McpFailed] = queue.SimpleQueue()
-        line = self.begin()
+        line = self.open_line()
         try:
             stream = http_session({**self._headers, "Accept": "text/event-stream"}).get(
                 self._url, stream=True, timeout=(seconds, QUIET_SECONDS), allow_redirects=False
@@ -200,17 +205,17 @@ class SseWire(Duplex):
     def close(self) -> None:
         stream, self._stream, self._line = self._stream, None, None
         if stream is not None:
-            # Reading is ended, and who reads closes: closing here would wait for that thread.
+            # Ends the reading thread, which then closes the stream; closing it here would wait for that thread.
             with suppress(RuntimeError, ValueError, OSError):
                 stream.raw.shutdown()
 
     def write(self, message: Message) -> None:
         try:
-            answer = self._up.post(self._endpoint, json=message, timeout=TELL_SECONDS, allow_redirects=False)
+            answer = self._up.post(self._endpoint, json=message, timeout=NOTIFY_SECONDS, allow_redirects=False)
         except requests.RequestException as error:
             if _was_never_sent(error):
                 raise OSError(reason_of(error)) from None
-            # The server may have done what it was asked: nobody asks it twice.
+            # The server may have received the request: it must not be sent a second time.
             raise McpFailed(f"{self.name}: {reason_of(error)}") from None
         if answer.status_code == 404:
             raise OSError("the session is gone")
@@ -224,17 +229,17 @@ class SseWire(Duplex):
                 if kind == "endpoint":
                     found.put(self._checked(data))
                 elif kind == "message":
-                    self.arrived(line, parsed(data))
+                    self.deliver(line, parse_json(data))
         except (requests.RequestException, HTTPError, ValueError, OSError, AttributeError) as error:
-            # A stream that is closed under its reader has no file any more: AttributeError.
+            # AttributeError: a stream that another thread has shut down has no file object any more.
             reason = f"the stream broke: {type(error).__name__}"
         finally:
             found.put(McpFailed(f"{self.name}: {reason}"))
-            self.ended(line, reason)
+            self.fail_pending(line, reason)
             stream.close()
 
     def _checked(self, endpoint: str) -> str | McpFailed:
-        """Messages, and the keys in their headers, go to the server that was named, and to no other."""
+        """Return the address for messages. Their headers have keys, so it must be on the server that was configured."""
         url = urljoin(self._url, endpoint.strip())
         if urlsplit(url)[:2] != urlsplit(self._url)[:2]:
             return McpFailed(f"{self.name}: it sends messages to another server")
@@ -247,9 +252,9 @@ def _was_never_sent(error: requests.RequestException) -> bool:
 
 
 def _limited_messages(lines: Iterator[bytes]) -> Iterator[bytes]:
-    left = BODY_LIMIT
+    left = MAX_MESSAGE_BYTES
     for line in lines:
-        left = BODY_LIMIT if not line else left - len(line)
+        left = MAX_MESSAGE_BYTES if not line else left - len(line)
         if left < 0:
-            raise ValueError(f"a message has more than {BODY_LIMIT} bytes")
+            raise ValueError(f"a message has more than {MAX_MESSAGE_BYTES} bytes")
         yield line

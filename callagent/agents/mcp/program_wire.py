@@ -1,6 +1,7 @@
-"""A server that is a program, on its standard input and output (Model Context Protocol, "Transports": stdio).
+"""The wire to a server that is a program, over its standard input and output (revision 2025-06-18, "stdio").
 
-It is a child of the worker: under its limits, in its Landlock domain and its process group, so it ends with the call.
+The program is a child of the worker: it is under the worker's limits, in its Landlock domain and its process group, so
+that it ends with the call.
 """
 
 from __future__ import annotations
@@ -13,18 +14,22 @@ import weakref
 from collections.abc import Mapping, Sequence
 from typing import IO
 
-from callagent.agents.mcp.wire import BODY_LIMIT, Duplex, McpFailed, Message, parsed
+from callagent.agents.mcp.wire import MAX_MESSAGE_BYTES, DuplexWire, McpFailed, Message, parse_json
 
 MAX_PROGRAMS = 8
-"""In one worker at a time."""
-PASSED_ON = ("PATH", "HOME", "LANG", "TZ", "TMPDIR")
-"""Variables that every program has; the others, the project's secrets among them, only where they are named."""
-_FAREWELL_SECONDS = 1.0
-_LAST_WORDS = 500
+"""Programs that run in one worker at a time."""
+INHERITED_VARIABLES = ("PATH", "HOME", "LANG", "TZ", "TMPDIR")
+"""Environment variables that every program gets; others, such as the project's secrets, only when they are named."""
+_EXIT_SECONDS = 1.0
+"""Time for a program that has closed its output to end by itself."""
+_LAST_OUTPUT = 500
+"""Bytes of a program's standard error that a message quotes."""
 _running: weakref.WeakSet[ProgramWire] = weakref.WeakSet()
 
 
-class ProgramWire(Duplex):
+class ProgramWire(DuplexWire):
+    """A program that is started when the wire opens and ends when the wire closes or nobody refers to it any more."""
+
     def __init__(
         self, command: str, arguments: Sequence[str], environment: Mapping[str, str], folder: str | None = None
     ) -> None:
@@ -39,7 +44,7 @@ class ProgramWire(Duplex):
         self.close()
         if len(_running) >= MAX_PROGRAMS:
             raise McpFailed(f"{self.name}: {MAX_PROGRAMS} programs run already")
-        given = {name: os.environ[name] for name in PASSED_ON if name in os.environ} | self._environment
+        given = {name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ} | self._environment
         try:
             process = subprocess.Popen(
                 self._command,
@@ -57,7 +62,7 @@ class ProgramWire(Duplex):
         self._process = process
         self._finalizer = weakref.finalize(self, _end, process)
         _running.add(self)
-        line = self.begin()
+        line = self.open_line()
         assert process.stdout is not None
         assert process.stderr is not None
         said: list[bytes] = []
@@ -88,41 +93,44 @@ def _read(
     listening: threading.Thread,
     said: list[bytes],
 ) -> None:
-    """Until the program ends; a wire that nobody holds any more ends it."""
+    """Read the program's messages until it ends.
+
+    Only a weak reference is held meanwhile: a wire that nobody uses any more is collected, which ends the program.
+    """
     assert process.stdout is not None
     reason = ""
     while text := _next_line(process.stdout):
-        if len(text) > BODY_LIMIT:
-            reason = f"a message has more than {BODY_LIMIT} bytes"
+        if len(text) > MAX_MESSAGE_BYTES:
+            reason = f"a message has more than {MAX_MESSAGE_BYTES} bytes"
             process.kill()
             break
         try:
-            message = parsed(text)
+            message = parse_json(text)
         except ValueError:
-            continue  # what a program prints beside the protocol
+            continue  # programs print other lines beside the protocol
         if (open_wire := wire()) is None:
             return
-        open_wire.arrived(line, message)
+        open_wire.deliver(line, message)
         del open_wire
     status = process.wait() if reason else _status(process)
-    listening.join(_FAREWELL_SECONDS)
-    last = b"".join(said)[-_LAST_WORDS:].decode("utf-8", "replace").strip()
+    listening.join(_EXIT_SECONDS)
+    last = b"".join(said)[-_LAST_OUTPUT:].decode("utf-8", "replace").strip()
     if (open_wire := wire()) is not None:
-        open_wire.ended(line, reason or f"the program ended ({status}){': ' + last if last else ''}")
+        open_wire.fail_pending(line, reason or f"the program ended ({status}){': ' + last if last else ''}")
         _running.discard(open_wire)
 
 
 def _next_line(stream: IO[bytes]) -> bytes:
     try:
-        return stream.readline(BODY_LIMIT + 1)
+        return stream.readline(MAX_MESSAGE_BYTES + 1)
     except (OSError, ValueError):
         return b""
 
 
 def _status(process: subprocess.Popen[bytes]) -> int | str:
-    """Of a program that has closed its output; it has a moment to end."""
+    """Return the exit status of a program that has closed its output; kill it if it does not end soon."""
     try:
-        return process.wait(_FAREWELL_SECONDS)
+        return process.wait(_EXIT_SECONDS)
     except subprocess.TimeoutExpired:
         process.kill()
         return "killed: it closed its output"
@@ -132,8 +140,8 @@ def _keep_last(stream: IO[bytes], said: list[bytes]) -> None:
     """What a program says of itself, of which only the end is kept: a full pipe would stop it."""
     while text := _next_chunk(stream):
         said.append(text)
-        if sum(map(len, said)) > 2 * _LAST_WORDS:
-            said[:] = [b"".join(said)[-_LAST_WORDS:]]
+        if sum(map(len, said)) > 2 * _LAST_OUTPUT:
+            said[:] = [b"".join(said)[-_LAST_OUTPUT:]]
 
 
 def _next_chunk(stream: IO[bytes]) -> bytes:
@@ -144,14 +152,14 @@ def _next_chunk(stream: IO[bytes]) -> bytes:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Its input is closed, which asks it to go; who stays is killed."""
+    """End a program: closing its input asks it to leave; one that stays is killed."""
     try:
         if process.stdin is not None:
             process.stdin.close()
     except OSError:
         pass
     try:
-        process.wait(_FAREWELL_SECONDS / 10)
+        process.wait(_EXIT_SECONDS / 10)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

@@ -1,7 +1,7 @@
-"""A client of Model Context Protocol servers, for worker processes: it blocks.
+"""A session with one Model Context Protocol server (revision 2025-06-18).
 
-As much of the protocol (2025-06-18) as tools need: initialize, tools/list, tools/call. The official package would bring
-a web server and seconds of importing into every worker.
+It has as much of the protocol as tools need: `initialize`, `tools/list` and `tools/call`. Calls block the thread that
+makes them; several threads may use one session.
 """
 
 from __future__ import annotations
@@ -13,18 +13,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from callagent.agents.mcp.wire import Forgotten, McpFailed, Wire, parsed
+from callagent.agents.mcp.wire import McpFailed, SessionExpired, Wire, parse_json
 
 VERSION = "2025-06-18"
 TIMEOUT = 30.0
+"""Seconds for the answer to one request."""
 LIST_SECONDS = 20.0
-"""For a server to say which tools it has, however long its calls may take."""
+"""Seconds for a server to begin a session and to list its tools, however long its tools may take."""
 MAX_PAGES = 50
+"""Pages of a tool list that are read."""
 MAX_TOOLS = 1000
+"""Tools of one server that are used."""
 
 
 @dataclass(frozen=True, slots=True)
 class McpTool:
+    """A tool as its server declares it."""
+
     name: str
     description: str
     parameters: Mapping[str, Any]
@@ -32,24 +37,25 @@ class McpTool:
 
 
 class McpServer:
-    """One server. The session is begun with the first request, and anew where the server has forgotten it."""
+    """A session with one server; it begins with the first request, and again when the server has forgotten it."""
 
     def __init__(self, wire: Wire, timeout: float = TIMEOUT, begin_timeout: float = LIST_SECONDS) -> None:
-        """`timeout`: seconds for one answer; `begin_timeout`: to be there, and to say which tools it has."""
+        """`timeout`: seconds for one answer; `begin_timeout`: seconds to begin a session and to list the tools."""
         self._wire = wire
         self._timeout = timeout
         self._begin_timeout = min(begin_timeout, timeout, LIST_SECONDS)
         self._numbers = itertools.count(1)
         self._beginning = threading.Lock()
         self._session = 0
-        """Counts the sessions; 0: none was begun."""
+        """The number of the session that runs; 0: none does."""
 
     @property
     def name(self) -> str:
+        """The server's name in messages."""
         return self._wire.name
 
     def tools(self) -> list[McpTool]:
-        """Raises `McpFailed`."""
+        """List the server's tools. Raises `McpFailed`."""
         found: list[McpTool] = []
         cursor: str | None = None
         for _ in range(MAX_PAGES):
@@ -61,7 +67,10 @@ class McpServer:
         return found[:MAX_TOOLS]
 
     def call(self, name: str, arguments: Mapping[str, Any], seconds: float | None = None) -> dict[str, Any]:
-        """The result as an object; `{"error": …}` when the tool says that it failed. Raises `McpFailed`."""
+        """Call a tool and return its result as an object. Raises `McpFailed`.
+
+        A tool that reports an error of its own gives `{"error": …}`, which the model sees.
+        """
         parameters = {"name": name, "arguments": dict(arguments)}
         result = self._ask("tools/call", parameters, min(seconds or self._timeout, self._timeout))
         texts = [str(each.get("text")) for each in result.get("content") or () if each.get("type") == "text"]
@@ -73,6 +82,7 @@ class McpServer:
         return _as_object("\n".join(texts))
 
     def close(self) -> None:
+        """End the session; the next request begins a new one."""
         with self._beginning:
             self._session = 0
             self._wire.close()
@@ -81,12 +91,14 @@ class McpServer:
         session = self._begin(0)
         try:
             return self._request(method, parameters, seconds)
-        except Forgotten:
+        except SessionExpired:
+            # The server has done nothing of the request, so it is safe to send it again. Another thread may have
+            # begun the new session already: then this one uses it.
             self._begin(session)
             return self._request(method, parameters, seconds)
 
     def _begin(self, over: int) -> int:
-        """A session that is not the one numbered `over`; its number."""
+        """Make sure that a session runs which is not the one numbered `over`; return its number."""
         with self._beginning:
             if self._session == over:
                 self._session = 0
@@ -99,8 +111,8 @@ class McpServer:
         client = {"name": "callagent", "version": "1"}
         parameters = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": client}
         found = self._request("initialize", parameters, self._begin_timeout)
-        self._wire.agree(str(found.get("protocolVersion") or VERSION))
-        self._wire.tell({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        self._wire.set_version(str(found.get("protocolVersion") or VERSION))
+        self._wire.notify({"jsonrpc": "2.0", "method": "notifications/initialized"})
 
     def _request(self, method: str, parameters: Mapping[str, Any], seconds: float) -> dict[str, Any]:
         number = next(self._numbers)
@@ -115,13 +127,13 @@ class McpServer:
 
 
 def list_all(servers: Sequence[Callable[[], McpServer]]) -> list[list[McpTool] | Exception]:
-    """The tools of all servers, asked at the same time; why one could not say, in its place."""
+    """Ask all servers at the same time for their tools; return the tools or the error of each, in order."""
     found: list[list[McpTool] | Exception] = [McpFailed("it did not say in time which tools it has")] * len(servers)
 
     def ask(index: int) -> None:
         try:
             found[index] = servers[index]().tools()
-        except Exception as error:  # told in the server's place: secrets that are missing, addresses that are none
+        except Exception as error:  # making a server runs project settings: a missing secret, a malformed address
             found[index] = error
 
     threads = [threading.Thread(target=ask, args=(index,), daemon=True) for index in range(len(servers))]
@@ -133,8 +145,8 @@ def list_all(servers: Sequence[Callable[[], McpServer]]) -> list[list[McpTool] |
     return list(found)
 
 
-def chosen(tools: Sequence[McpTool], names: Sequence[str] | None) -> list[McpTool]:
-    """Those of the names; None: all."""
+def select_tools(tools: Sequence[McpTool], names: Sequence[str] | None) -> list[McpTool]:
+    """Return the tools with these names; None: all."""
     return [tool for tool in tools if names is None or tool.name in names]
 
 
@@ -146,7 +158,7 @@ def _tool(given: Mapping[str, Any]) -> McpTool:
 
 def _as_object(text: str) -> dict[str, Any]:
     try:
-        value = parsed(text)
+        value = parse_json(text)
     except ValueError:
         return {"result": text}
     return value if isinstance(value, dict) else {"result": value}

@@ -1,4 +1,4 @@
-"""What carries messages to a Model Context Protocol server and back."""
+"""The contract of a wire to a Model Context Protocol server, JSON-RPC messages, and wires that a thread reads."""
 
 from __future__ import annotations
 
@@ -11,57 +11,61 @@ from typing import Any, Protocol
 
 from callagent.errors import CallagentError
 
-BODY_LIMIT = 16 * 1024 * 1024
-"""Bytes of one answer."""
-NO_METHOD = -32601
-"""JSON-RPC 2.0 §5.1."""
+MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+"""Bytes of one message."""
+METHOD_NOT_FOUND = -32601
+"""Error code of JSON-RPC 2.0, section 5.1."""
 Message = Mapping[str, Any]
 
 
 class McpFailed(CallagentError):
-    """The server cannot be reached, does not speak the protocol, or refused."""
+    """The server cannot be reached, does not speak the protocol, or refused the request."""
 
 
-class Forgotten(McpFailed):
-    """The server knows the session no more, and has done nothing of what was asked: it may be begun anew."""
+class SessionExpired(McpFailed):
+    """The session is over and the server has done nothing of the request, so it may be sent in a new session."""
 
 
 class Wire(Protocol):
-    """One line to one server. It blocks, and several threads may use it."""
+    """A connection to one server. Its methods block, and several threads may use it."""
 
     name: str
-    """Of the server, for messages; nothing secret is in it."""
+    """The server's name for messages, without secrets."""
 
     def open(self, seconds: float) -> None:
-        """Begin from nothing. Raises `McpFailed`."""
+        """Connect, closing what was open before. Raises `McpFailed`."""
 
     def exchange(self, message: Message, seconds: float) -> Message:
-        """A request's answer. Raises `McpFailed`, and `Forgotten` where nothing was asked yet."""
+        """Send a request and return its answer.
 
-    def tell(self, message: Message) -> None:
-        """A notification. Raises `McpFailed`."""
+        Raises `SessionExpired` when the server has done nothing of the request, and `McpFailed` for other failures.
+        """
 
-    def agree(self, version: str) -> None:
-        """The version of the protocol that both speak from now on."""
+    def notify(self, message: Message) -> None:
+        """Send a notification. Raises `McpFailed`."""
 
-    def close(self) -> None: ...
+    def set_version(self, version: str) -> None:
+        """Note the protocol version that both sides have agreed on."""
+
+    def close(self) -> None:
+        """Disconnect."""
 
 
-def request_of(message: Any) -> bool:
-    """Whether the server asks something of us."""
+def is_request(message: Any) -> bool:
+    """Return whether a message of the server is a request to us."""
     return isinstance(message, dict) and "method" in message and message.get("id") is not None
 
 
-def reply_to(message: Message) -> Message:
-    """We are there, and offer a server nothing else."""
+def answer_request(message: Message) -> Message:
+    """Return the answer to a server's request: we answer pings and offer no other method."""
     answer: dict[str, Any] = {"jsonrpc": "2.0", "id": message["id"]}
     if message["method"] == "ping":
         return {**answer, "result": {}}
-    return {**answer, "error": {"code": NO_METHOD, "message": f"there is no {message['method']} here"}}
+    return {**answer, "error": {"code": METHOD_NOT_FOUND, "message": f"there is no {message['method']} here"}}
 
 
 def server_events(lines: Iterator[bytes]) -> Iterator[tuple[str, str]]:
-    """Kind and data of server-sent events (WHATWG HTML §9.2). Raises ValueError for what is no UTF-8."""
+    """Yield kind and data of server-sent events (WHATWG HTML section 9.2). Raises ValueError for invalid UTF-8."""
     kind, data = "message", list[str]()
     for raw in lines:
         line = raw.decode("utf-8")
@@ -77,41 +81,48 @@ def server_events(lines: Iterator[bytes]) -> Iterator[tuple[str, str]]:
             data.append(value)
 
 
-def parsed(text: str | bytes) -> Any:
-    """Raises ValueError, for what is nested too deeply as well."""
+def parse_json(text: str | bytes) -> Any:
+    """Parse JSON. Raises ValueError, also for a document that is nested too deeply."""
     try:
         return json.loads(text)
     except RecursionError:
         raise ValueError("the message is nested too deeply") from None
 
 
-_WHY_SECONDS = 1.5
+_REASON_SECONDS = 1.5
+"""Time for the reading thread to learn why the line ended, once writing has failed."""
 
 
-class Duplex(ABC):
-    """Implements `wire.Wire` but for `open` and `close`."""
+class DuplexWire(ABC):
+    """A wire that stays open: a thread reads it and gives every answer to the caller that waits for it.
+
+    Implements `Wire` except for `open` and `close`, which subclasses add.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self._waiting: dict[Any, queue.SimpleQueue[Any]] = {}
         self._writing = threading.Lock()
         self._line: object | None = None
-        """The line that is open now: what an older one's thread still reads is nobody's."""
+        """The line that is open now; what the thread of an older line still reads is ignored."""
         self._over = threading.Event()
         self._reason = "the line is closed"
 
-    def begin(self) -> object:
-        """A new line; whoever reads it says which one it is."""
+    def open_line(self) -> object:
+        """Begin a new line; its reading thread passes the returned object to `deliver` and `fail_pending`."""
         line = self._line = object()
         self._over = threading.Event()
         return line
 
     @abstractmethod
     def write(self, message: Message) -> None:
-        """Raises OSError when the line is closed and nothing went over it, and `McpFailed` when something may have."""
+        """Write a message.
 
-    def agree(self, version: str) -> None:  # noqa: B027
-        """The line knows it from the session's beginning."""
+        Raises OSError when certainly nothing was sent, and `McpFailed` when the server may have received it.
+        """
+
+    def set_version(self, version: str) -> None:  # noqa: B027
+        """Do nothing: only HTTP repeats the version with every message."""
 
     def exchange(self, message: Message, seconds: float) -> Message:
         number = message["id"]
@@ -129,41 +140,41 @@ class Duplex(ABC):
         found: Message = answer
         return found
 
-    def tell(self, message: Message) -> None:
+    def notify(self, message: Message) -> None:
         self._send(message)
 
     def _send(self, message: Message) -> None:
         if self._line is None:
-            raise Forgotten(f"{self.name}: {self._reason}")
+            raise SessionExpired(f"{self.name}: {self._reason}")
         try:
             with self._writing:
                 self.write(message)
         except (OSError, ValueError):
-            # Who reads knows better why it ended.
-            self._over.wait(_WHY_SECONDS)
-            raise Forgotten(f"{self.name}: {self._reason}") from None
+            # The reading thread knows better why the line ended, a program's last words for example.
+            self._over.wait(_REASON_SECONDS)
+            raise SessionExpired(f"{self.name}: {self._reason}") from None
 
     def _give_up(self, number: Any) -> None:
         parameters = {"requestId": number, "reason": "it took too long"}
         try:
             self._send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": parameters})
         except McpFailed:
-            pass  # whoever does not listen has nothing to give up
+            pass  # a server that cannot be reached has nothing to cancel
 
-    def arrived(self, line: object, message: Any) -> None:
-        """A message of the server, from the reading thread."""
+    def deliver(self, line: object, message: Any) -> None:
+        """Take a message of the server from the reading thread."""
         if line is not self._line or not isinstance(message, dict):
             return
-        if request_of(message):
+        if is_request(message):
             try:
-                self._send(reply_to(message))
+                self._send(answer_request(message))
             except McpFailed:
                 pass  # the reading thread learns of the end by itself
         elif (waiting := self._waiting.get(message.get("id"))) is not None:
             waiting.put(message)
 
-    def ended(self, line: object, reason: str) -> None:
-        """The line is over: nobody waits in vain."""
+    def fail_pending(self, line: object, reason: str) -> None:
+        """Fail the requests that wait for an answer, because the line has ended."""
         if line is not self._line:
             return
         self._line, self._reason = None, reason

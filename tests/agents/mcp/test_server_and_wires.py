@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from callagent.agents.mcp import HttpWire, McpFailed, McpServer, ProgramWire, SseWire, Wire, chosen, list_all
+from callagent.agents.mcp import HttpWire, McpFailed, McpServer, ProgramWire, SseWire, Wire, list_all, select_tools
 from tests.agents.mcp_server import PROGRAM, mcp_server
 
 
@@ -35,7 +35,7 @@ def test_tools_are_listed_and_called(url: str) -> None:
     assert server.call("add", {"a": 2, "b": 3}) == {"result": 5}
     assert server.call("describe", {"town": "Bonn"}) == {"town": "Bonn", "sky": "blue"}
     assert "fail" in server.call("fail", {})["error"]
-    assert [tool.name for tool in chosen(list(tools.values()), ["add"])] == ["add"]
+    assert [tool.name for tool in select_tools(list(tools.values()), ["add"])] == ["add"]
 
 
 class _Odd(BaseHTTPRequestHandler):
