@@ -1,6 +1,6 @@
-"""Agent-config YAML trees: load, check, and run them as agents.
+"""Agent-config projects of the Agent Development Kit (ADK): load them, check them, run them as agents.
 
-The front is light: what it names is imported when it is asked for.
+Names are imported when they are first used.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is wrong with an agent-config project: by its files alone, and with its Python imported in a worker."""
+"""Checks of an agent-config project: of its files alone, and with its Python imported in a worker."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from callagent.agents.adk.format import (
-    EFFECTIVE,
-    HEEDED_BY,
+    EFFECTIVE_GENERATION_KEYS,
+    IGNORED_MCP_ARGUMENTS,
     MCP_TOOLSETS,
-    MCP_WITHOUT_EFFECT,
+    PROVIDER_SPECIFIC_KEYS,
     AgentConfig,
     load_config,
     snake_case,
@@ -25,7 +25,7 @@ _GOOGLE_ONLY = (
 
 
 def check_adk_project(path: Path) -> CheckReport:
-    """Everything that the files show; no code of the project is run."""
+    """Check the project's files without running its code."""
     findings = Findings()
     config = load_config(path, findings)
     if config is not None:
@@ -35,7 +35,7 @@ def check_adk_project(path: Path) -> CheckReport:
 
 
 async def check_adk_imports(pool: WorkerPool) -> CheckReport:
-    """What shows when the project's Python is imported: references that lead nowhere, servers that are away.
+    """Import the project's Python in a worker and report broken references and unreachable tool servers.
 
     Raises `WorkerError`.
     """
@@ -56,7 +56,7 @@ def _walk(config: AgentConfig) -> Iterator[AgentConfig]:
 def _warn(config: AgentConfig, findings: Findings) -> None:
     for tool in config.tools:
         name = tool.name.rpartition(".")[2]
-        for key in MCP_WITHOUT_EFFECT if name in MCP_TOOLSETS else ():
+        for key in IGNORED_MCP_ARGUMENTS if name in MCP_TOOLSETS else ():
             if (tool.args or {}).get(key) is not None:
                 findings.warning(config.file, tool.line, f"The tool '{tool.name}': '{key}' has no effect here.")
         if name in _GOOGLE_ONLY:
@@ -65,8 +65,8 @@ def _warn(config: AgentConfig, findings: Findings) -> None:
     for key in generation if isinstance(generation, dict) else ():
         name = snake_case(str(key))
         line = config.line("generate_content_config", str(key))
-        if name in HEEDED_BY:
-            whose = " and ".join(f"{each}/…" for each in HEEDED_BY[name])
+        if name in PROVIDER_SPECIFIC_KEYS:
+            whose = " and ".join(f"{each}/…" for each in PROVIDER_SPECIFIC_KEYS[name])
             findings.warning(config.file, line, f"'generate_content_config.{key}' is heeded by models {whose} only.")
-        if name not in EFFECTIVE:
+        if name not in EFFECTIVE_GENERATION_KEYS:
             findings.warning(config.file, line, f"'generate_content_config.{key}' has no effect here.")

@@ -1,4 +1,4 @@
-"""A loaded agent-config project: makes one agent per call."""
+"""A loaded agent-config project, which makes the agent of each call from the tree that a worker described."""
 
 from __future__ import annotations
 
@@ -58,7 +58,10 @@ class AdkProject:
         self._description = DescribedProject(name, partial(describe, pool), build)
 
     async def prepare(self) -> Node:
-        """The tree, with the project's Python imported once. Raises `ProjectError` and `WorkerError`."""
+        """Return the tree of agents, importing the project's Python the first time.
+
+        Raises `ProjectError` and `WorkerError`.
+        """
         return await self._description.get()
 
     def phrases(self) -> Sequence[str]:
@@ -67,7 +70,7 @@ class AdkProject:
         return [text for text in texts if text]
 
     def pronounce(self, text: str, language: str | None) -> str:
-        """The format has no rules of pronunciation."""
+        """Return the text unchanged: the format has no rules of pronunciation."""
         return text
 
     async def prompt_positions(
@@ -79,7 +82,7 @@ class AdkProject:
         return await self.open_observed(info, None)
 
     async def open_observed(self, info: CallInfo, observe: Callable[[ModelRequest], None] | None) -> TreeAgent:
-        """As `open`; `observe` is told of every request to the model."""
+        """Open as `open` does; `observe` is called with every request to the model."""
         root = await self.prepare()
         user = info.caller or ""
         lease = await self._pool.lease({"id": info.call_id, "user_id": user, "app_name": self.name})
@@ -95,14 +98,14 @@ class AdkProject:
 
 
 def adk_runtime(path: Path) -> ProjectRuntime:
-    """What a worker pool for the project in `path` loads."""
+    """Return the runtime that a worker pool loads for the project in `path`."""
     return ProjectRuntime(RUNTIME, path)
 
 
 def load_adk_project(
     path: Path, model: LanguageModel, pool: WorkerPool, settings: TreeSettings | None = None
 ) -> AdkProject:
-    """Raises `ProjectError` listing everything that is wrong with the project's files."""
+    """Load a project. Raises `ProjectError`, which lists everything that is wrong with the project's files."""
     findings = Findings()
     config = load_config(path, findings)
     errors = findings.report().errors
@@ -120,6 +123,7 @@ _LLM_KEYS = (
 
 
 def build_tree(described: Mapping[str, Any]) -> Node:
+    """Build the tree of agents from the description of its root (`runtime.description`)."""
     common: dict[str, Any] = {
         "name": described["name"],
         "description": described["description"],

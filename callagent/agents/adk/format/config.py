@@ -1,4 +1,4 @@
-"""The YAML files of an agent-config project: what is in them, and everything that is wrong with them."""
+"""Reading the YAML files of an agent-config project, with everything that is wrong in them and where."""
 
 from __future__ import annotations
 
@@ -24,41 +24,46 @@ from callagent.agents.kernel import Document, DocumentPath, Findings, type_name,
 ROOT_FILE = "root_agent.yaml"
 _AGENT_TOOL = ("agent", "skip_summarization", "include_plugins")
 MAX_AGENT_DEPTH = 30
-"""Agents between the root and a leaf."""
+"""Agents between the root and a leaf; deeper trees are reported as a circle."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolConfig:
+    """One item of an agent's `tools`."""
+
     name: str
-    args: Mapping[str, Any] | None
+    args: Mapping[str, object] | None
     agent: AgentConfig | str | None
-    """Of `AgentTool`: a file's agent, or a dotted path."""
+    """`AgentTool`: the agent of a file, or a dotted path to one."""
     line: int
 
 
 @dataclass(frozen=True, slots=True)
 class CodeReference:
-    """A dotted path; with arguments, what it names is called with them and its value is meant."""
+    """A dotted path into the project. With arguments, it names a function whose result is meant."""
 
     path: str
-    arguments: tuple[tuple[str | None, Any], ...] = ()
-    """Names (None: by position) and values."""
+    arguments: tuple[tuple[str | None, object], ...] = ()
+    """Names and values; a name of None means by position."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentConfig:
+    """One agent as its YAML file declares it."""
+
     file: str
     """Relative to the project folder."""
     kind: str
     """`llm`, `sequential`, `loop`, `parallel`, or `code`: a class of the project."""
     agent_class: str
-    data: Mapping[str, Any]
-    """The file's keys, as read."""
+    data: Mapping[str, object]
+    """The file's keys as they were read."""
     lines: Mapping[DocumentPath, int]
+    """The line of each key."""
     children: tuple[AgentConfig | str, ...] = ()
-    """Agents of files, and dotted paths."""
+    """`sub_agents`: agents of files, and dotted paths."""
     code: Mapping[str, tuple[CodeReference, ...]] = field(default_factory=dict)
-    """By key: callbacks, `model_code`, schemas."""
+    """The references to project code by key: callbacks, `model_code`, schemas."""
     tools: tuple[ToolConfig, ...] = ()
 
     @property
@@ -66,18 +71,19 @@ class AgentConfig:
         return str(self.data.get("name") or "")
 
     def line(self, *path: str | int) -> int:
+        """Return the line of a key, or of the nearest key around it that has one."""
         while path and path not in self.lines:
             path = path[:-1]
         return self.lines.get(path, 1)
 
 
 def is_adk_project(path: Path) -> bool:
-    """Whether a folder looks like an agent-config project at all."""
+    """Return whether a folder looks like an agent-config project."""
     return (path / ROOT_FILE).is_file()
 
 
 def load_config(project: Path, findings: Findings) -> AgentConfig | None:
-    """The root agent and all it refers to by file; nothing of the project's Python is run."""
+    """Read the root agent and every agent that it refers to by file; none of the project's Python is run."""
     root = _Loader(project.resolve(), findings).agent(ROOT_FILE, ())
     if root is not None:
         _check_names(root, findings, {})
@@ -85,6 +91,8 @@ def load_config(project: Path, findings: Findings) -> AgentConfig | None:
 
 
 class _Loader:
+    """Reads the files of a project, following references from one to the next."""
+
     def __init__(self, project: Path, findings: Findings) -> None:
         self._project = project
         self._findings = findings
@@ -97,7 +105,7 @@ class _Loader:
         return None if document is None else _AgentReader(self, document, (*above, file)).read()
 
     def resolve(self, file: str, reference: str) -> tuple[str, str]:
-        """The file that a `config_path` names, and why it may not be used."""
+        """Return the file that a `config_path` names, or why it may not be used."""
         path = reference.replace("\\", "/")
         if PurePosixPath(path).is_absolute() or PureWindowsPath(reference).is_absolute():
             return "", f"'{reference}' is an absolute path; a path relative to this file is needed"
@@ -132,13 +140,13 @@ class _Loader:
 
 
 class _AgentReader:
-    """Reads one file."""
+    """Reads the agent of one file and notes every error in it."""
 
     def __init__(self, loader: _Loader, document: Document, files: tuple[str, ...]) -> None:
         self._loader = loader
         self._document = document
         self._files = files
-        self._data: Mapping[str, Any] = document.data
+        self._data: Mapping[str, object] = document.data
         self._agent_class = str(self._data.get("agent_class") or "LlmAgent")
         self._kind = agent_kind(self._agent_class)
 
@@ -199,7 +207,7 @@ class _AgentReader:
                 found.append(reference)
         return found
 
-    def _reference(self, item: Any, path: DocumentPath) -> AgentConfig | str | None:
+    def _reference(self, item: object, path: DocumentPath) -> AgentConfig | str | None:
         if not isinstance(item, dict):
             self._error(path, f"a map with 'config_path' or 'code' is needed but got {type_name(item)}")
             return None
@@ -214,7 +222,7 @@ class _AgentReader:
             return self._dotted(code, (*path, "code"))
         return self._file(file, (*path, "config_path"))
 
-    def _file(self, reference: Any, path: DocumentPath) -> AgentConfig | None:
+    def _file(self, reference: object, path: DocumentPath) -> AgentConfig | None:
         if not isinstance(reference, str):
             self._error(path, f"a path is needed but got {type_name(reference)}")
             return None
@@ -227,13 +235,13 @@ class _AgentReader:
     def _codes(self, key: str) -> list[CodeReference]:
         value = self._data.get(key)
         if isinstance(value, dict):
-            items: list[tuple[Any, DocumentPath]] = [(value, (key,))]
+            items: list[tuple[object, DocumentPath]] = [(value, (key,))]
         else:
             items = [(item, (key, index)) for index, item in enumerate(_list(value))]
         return [found for item, path in items if (found := self._code(item, path))]
 
-    def _code(self, item: Any, path: DocumentPath) -> CodeReference | None:
-        """`{name}`, in older files with `args`: a list of `{name, value}`, the name may be missing."""
+    def _code(self, item: object, path: DocumentPath) -> CodeReference | None:
+        """Read `{name}`; older files have `args` beside it: a list of `{name, value}` whose names may be missing."""
         if not isinstance(item, dict):
             self._error(path, f"a map with 'name' is needed but got {type_name(item)}")
             return None
@@ -247,7 +255,7 @@ class _AgentReader:
         name = self._dotted(item.get("name"), (*path, "name"))
         return None if name is None else CodeReference(name, tuple((each.get("name"), each["value"]) for each in args))
 
-    def _dotted(self, name: Any, path: DocumentPath) -> str | None:
+    def _dotted(self, name: object, path: DocumentPath) -> str | None:
         if not isinstance(name, str):
             self._error(path, f"a dotted path is needed but got {type_name(name)}")
             return None
@@ -258,7 +266,7 @@ class _AgentReader:
         return name
 
     def _has_tools(self) -> bool:
-        """Whether a class of the project's own, which may be an LlmAgent, has what looks like tools."""
+        """Return whether an agent of the project's own class, which may derive from LlmAgent, has a list of tools."""
         tools = _list(self._data.get("tools"))
         return all(isinstance(each, dict) and {"name"} <= each.keys() <= {"name", "args"} for each in tools)
 
@@ -270,7 +278,7 @@ class _AgentReader:
                 found.append(tool)
         return found
 
-    def _tool(self, item: Any, path: DocumentPath) -> ToolConfig | None:
+    def _tool(self, item: object, path: DocumentPath) -> ToolConfig | None:
         if not isinstance(item, dict):
             self._error(path, f"a map with 'name' is needed but got {type_name(item)}")
             return None
@@ -293,8 +301,8 @@ class _AgentReader:
             self._dotted((args or {}).get("func"), (*path, "args", "func"))
         return ToolConfig(name, args, agent, self._document.line(path))
 
-    def _arguments(self, args: Any, path: DocumentPath) -> Mapping[str, Any] | None:
-        """A map, or as in older files a list of `{name, value}`."""
+    def _arguments(self, args: object, path: DocumentPath) -> Mapping[str, object] | None:
+        """Read `args`: a map, or in older files a list of `{name, value}`."""
         if args is None or isinstance(args, dict):
             return args
         if isinstance(args, list) and all(isinstance(each, dict) and "name" in each for each in args):
@@ -302,7 +310,7 @@ class _AgentReader:
         self._error(path, "a map is needed, or a list of maps with 'name' and 'value'")
         return None
 
-    def _tool_agent(self, args: Mapping[str, Any] | None, path: DocumentPath) -> AgentConfig | str | None:
+    def _tool_agent(self, args: Mapping[str, object] | None, path: DocumentPath) -> AgentConfig | str | None:
         agent = (args or {}).get("agent")
         place = (*path, "args", "agent")
         for key in args or ():
@@ -317,7 +325,7 @@ class _AgentReader:
 
 
 def _check_names(config: AgentConfig, findings: Findings, seen: dict[str, str]) -> None:
-    """Every agent of a tree has a name of its own."""
+    """Note agents of a tree that have the same name; the agent of an `AgentTool` begins a tree of its own."""
     if config.name and config.name in seen:
         findings.error(
             config.file, config.line("name"), f"'name': '{config.name}' is also the agent of {seen[config.name]}."
@@ -331,7 +339,7 @@ def _check_names(config: AgentConfig, findings: Findings, seen: dict[str, str]) 
             _check_names(tool.agent, findings, {})
 
 
-def _list(value: Any) -> list[Any]:
+def _list(value: object) -> list[object]:
     return value if isinstance(value, list) else []
 
 
@@ -340,7 +348,10 @@ MAX_YAML_DEPTH = 50
 
 
 def parse_yaml(text: str, file: str, findings: Findings) -> Document | None:
-    """None, with an error, when it is not valid."""
+    """Parse YAML 1.1 and note the line of every key; None, with an error, when it is not valid.
+
+    Texts keep every space: they are a model's instructions.
+    """
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 
@@ -360,7 +371,7 @@ def parse_yaml(text: str, file: str, findings: Findings) -> Document | None:
 
 
 def _keep_letters(node: Any, depth: int) -> None:
-    """`y` and `n` alone are texts to the format's own reader, though YAML 1.1 has them as true and false."""
+    """Read a bare `y` or `n` as text, as the ADK's own reader does; YAML 1.1 has them as true and false."""
     if node is None or depth > MAX_YAML_DEPTH:
         return
     if isinstance(node.value, list):

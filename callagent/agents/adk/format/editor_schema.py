@@ -1,11 +1,18 @@
-"""The JSON schema of agent-config YAML, for editors: strict where the loader is, open where it passes things over."""
+"""The JSON schema of agent-config YAML for editors: strict where the loader is, open where the loader ignores keys."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from callagent.agents.adk.format.fields import CODE_KEYS, COMMON_KEYS, GENERATION_KEYS, KEYS, PASSED_OVER, class_names
+from callagent.agents.adk.format.fields import (
+    CODE_KEYS,
+    COMMON_KEYS,
+    GENERATION_KEYS,
+    IGNORED_GENERATION_KEYS,
+    KEYS,
+    class_names,
+)
 
 _TEXT, _FLAG, _NUMBER = {"type": "string"}, {"type": "boolean"}, {"type": "number"}
 _WHOLE = {"type": ["integer", "string"], "pattern": r"^\s*-?\d+\s*$"}
@@ -55,7 +62,7 @@ _GENERATION: Mapping[str, Mapping[str, Any]] = {
 
 
 def agent_config_schema() -> dict[str, Any]:
-    """Draft 2020-12. A class of the project's own may have any keys."""
+    """Return the schema (draft 2020-12). An agent of the project's own class may have any keys."""
     own_class = {"required": ["agent_class"], "properties": {"agent_class": {"not": {"enum": ["", *_built_in()]}}}}
     cases: list[dict[str, Any]] = [
         {"if": _is_kind(kind), "then": _agent(kind)} for kind in KEYS if kind != "code"
@@ -63,7 +70,7 @@ def agent_config_schema() -> dict[str, Any]:
     cases.append(
         {"if": own_class, "then": {"type": "object", "required": ["name"], "properties": _values(COMMON_KEYS)}}
     )
-    generation: dict[str, Any] = {**{key: {} for key in PASSED_OVER}, **_GENERATION}
+    generation: dict[str, Any] = {**{key: {} for key in IGNORED_GENERATION_KEYS}, **_GENERATION}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "An agent of an agent-config tree",

@@ -1,4 +1,4 @@
-"""The keys of agent-config YAML, and what may stand under them."""
+"""The keys of agent-config YAML and the checks of their values, dotted paths into a project among them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import difflib
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
 
 from callagent.agents.kernel import type_name
 from callagent.agents.tree import HAND_OFF, HANDOFF_METHODS, PHONE_TOOL_OPTIONS
 
-Check = Callable[[Any], str]
+Check = Callable[[object], str]
+"""Says what is wrong with a value; empty: nothing."""
 _CLASSES = {
     "llm": ("LlmAgent", "Agent"),
     "sequential": ("SequentialAgent",),
@@ -21,7 +21,7 @@ _CLASSES = {
 
 
 def agent_kind(agent_class: str) -> str:
-    """`code` when the class is none of the built-in ones."""
+    """Return the kind of an agent class: `code` when it is not one of the built-in ones."""
     head, dot, name = agent_class.rpartition(".")
     if dot and not re.fullmatch(r"google\.adk(\.agents(\.\w+)?)?", head):
         return "code"
@@ -29,14 +29,14 @@ def agent_kind(agent_class: str) -> str:
 
 
 def class_names(kind: str) -> list[str]:
-    """How a built-in class may be written: alone, or with the module that has it."""
+    """Return the ways to write a built-in class: its name alone, or with a module that has it."""
     names = _CLASSES.get(kind, ())
     modules = [f"google.adk.agents.{re.sub('(?<!^)(?=[A-Z])', '_', name).lower()}" for name in names[:1]]
     return [*names, *(f"{place}.{name}" for place in ("google.adk.agents", *modules) for name in names)]
 
 
 def _wanted(kind: str, *types: type) -> Check:
-    def check(value: Any) -> str:
+    def check(value: object) -> str:
         is_flag = isinstance(value, bool) and bool not in types
         if value is None or (isinstance(value, types) and not is_flag):
             return ""
@@ -45,7 +45,7 @@ def _wanted(kind: str, *types: type) -> Check:
     return check
 
 
-def _name(value: Any) -> str:
+def _name(value: object) -> str:
     if not isinstance(value, str) or not value.isidentifier():
         return f"{value!r} is no name for an agent: letters, digits and underscores are, not beginning with a digit"
     return "'user' is the caller; another name is needed" if value == "user" else ""
@@ -55,19 +55,20 @@ def _one_of(*known: str) -> Check:
     return lambda value: "" if value in known else f"one of {', '.join(known)} is needed but got {value!r}"
 
 
-def whole_number(value: Any) -> int | None:
-    """Also of digits in quotes, and of 3.0. None: it is none."""
+def whole_number(value: object) -> int | None:
+    """Return a whole number, also from digits in quotes or from 3.0; None when the value is not one."""
     if isinstance(value, str) and re.fullmatch(r"\s*-?\d+\s*", value):
         return int(value)
-    is_whole = isinstance(value, int | float) and not isinstance(value, bool) and value % 1 == 0
-    return int(value) if is_whole else None
+    if isinstance(value, int | float) and not isinstance(value, bool) and value % 1 == 0:
+        return int(value)
+    return None
 
 
-def _whole_number(value: Any) -> str:
+def _whole_number(value: object) -> str:
     return "" if value is None or whole_number(value) is not None else "a whole number is needed"
 
 
-def _number(value: Any) -> str:
+def _number(value: object) -> str:
     if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
         return ""
     if isinstance(value, str) and re.fullmatch(r"\s*-?\d+(\.\d*)?\s*", value):
@@ -79,37 +80,37 @@ _FLAGS = {"1": True, "on": True, "t": True, "true": True, "y": True, "yes": True
           "0": False, "off": False, "f": False, "false": False, "n": False, "no": False}  # fmt: skip
 
 
-def flag(value: Any) -> bool | None:
-    """As the format reads it, also from words in quotes. None: it is none."""
+def flag(value: object) -> bool | None:
+    """Return a truth value as the format reads it, also from words in quotes; None when the value is not one."""
     return _FLAGS.get(str(value).lower()) if isinstance(value, bool | int | str) else None
 
 
-def _flag(value: Any) -> str:
+def _flag(value: object) -> str:
     return "" if value is None or flag(value) is not None else f"true or false is needed but got {type_name(value)}"
 
 
-def _texts(value: Any) -> str:
+def _texts(value: list[object]) -> str:
     return "" if all(_is_text_part(each) for each in value) else "a text, or maps with 'text', are needed"
 
 
-def _is_text_part(value: Any) -> bool:
+def _is_text_part(value: object) -> bool:
     return isinstance(value, str) or (isinstance(value, dict) and "text" in value)
 
 
-def _static(value: Any) -> str:
+def _static(value: object) -> str:
     if value is None or _is_text_part(value):
         return ""
     parts = value.get("parts") if isinstance(value, dict) else value
     return _texts(parts) if isinstance(parts, list) else "text is needed, a list of texts, or a map with 'parts'"
 
 
-def _strings(value: Any) -> str:
+def _strings(value: object) -> str:
     is_right = value is None or (isinstance(value, list) and all(isinstance(each, str) for each in value))
     return "" if is_right else "a list of texts is needed"
 
 
 def _present(check: Check) -> Check:
-    """For keys that may be missing but not be empty."""
+    """Return a check for a key that may be left out but not be empty."""
     return lambda value: "a value is needed; without one leave the key out" if value is None else check(value)
 
 
@@ -152,7 +153,7 @@ CODE_KEYS = (
     *(key for key in (*COMMON_KEYS, *LLM_KEYS) if key.endswith("_callbacks")),
     *("model_code", "input_schema", "output_schema"),
 )
-"""Those whose values name code."""
+"""Keys whose values refer to project code."""
 
 GENERATION_KEYS: dict[str, Check] = {
     "temperature": _number,
@@ -167,8 +168,8 @@ GENERATION_KEYS: dict[str, Check] = {
     "response_mime_type": _text,
     "safety_settings": _items,
 }
-"""Those whose values are checked."""
-PASSED_OVER = (
+"""Keys of `generate_content_config` whose values are checked."""
+IGNORED_GENERATION_KEYS = (
     "audio_timestamp", "audio_transcription_config", "automatic_continuation", "automatic_function_calling",
     "cached_content", "continuation_token", "enable_enhanced_civic_answers", "generation_output_config", "http_options",
     "image_config", "labels", "logprobs", "media_resolution", "model_armor_config", "model_selection_config",
@@ -176,7 +177,7 @@ PASSED_OVER = (
     "service_tier", "should_return_http_response", "speech_config", "store", "thinking_config",
     "tool_config",
 )  # fmt: skip
-"""The format's other keys: for Google's own models."""
+"""Other keys of `generate_content_config`, which only Google's own service knows; they are accepted and ignored."""
 SAMPLING = {
     "top_p": "top_p",
     "top_k": "top_k",
@@ -185,25 +186,25 @@ SAMPLING = {
     "presence_penalty": "presence_penalty",
     "frequency_penalty": "frequency_penalty",
 }
-"""The format's names -> ours."""
-EFFECTIVE = ("temperature", "max_output_tokens", "response_mime_type", "safety_settings", *SAMPLING)
-"""Those that our models take; some of them not those of every provider."""
-HEEDED_BY = {
+"""Sampling parameters: the format's names -> those of `models.ModelSettings`."""
+EFFECTIVE_GENERATION_KEYS = ("temperature", "max_output_tokens", "response_mime_type", "safety_settings", *SAMPLING)
+"""Keys of `generate_content_config` that have an effect, some only with certain providers."""
+PROVIDER_SPECIFIC_KEYS = {
     "top_k": ("anthropic", "gemini"),
     "seed": ("gemini", "openai"),
     "presence_penalty": ("gemini", "openai"),
     "frequency_penalty": ("gemini", "openai"),
     "safety_settings": ("gemini",),
 }
-"""Those that only some providers' models take -> theirs."""
+"""Keys that only the models of some providers take -> those providers."""
 
 
 def snake_case(key: str) -> str:
     return re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", key).lower()
 
 
-def check_generation(value: Any) -> Iterator[tuple[tuple[str, ...], str]]:
-    """What is wrong in `generate_content_config`, whose keys may be written in both manners."""
+def check_generation(value: object) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield key and problem for each error in `generate_content_config`; keys may be in snake_case or camelCase."""
     if not isinstance(value, dict):
         return
     names: set[str] = set()
@@ -218,8 +219,8 @@ def check_generation(value: Any) -> Iterator[tuple[tuple[str, ...], str]]:
             yield (str(key),), "it is set by the agent and may not stand here"
         elif name in GENERATION_KEYS and (problem := GENERATION_KEYS[name](item)):
             yield (str(key),), problem
-        elif name not in GENERATION_KEYS and name not in PASSED_OVER:
-            yield (str(key),), f"there is no such key{suggest(name, (*GENERATION_KEYS, *PASSED_OVER))}"
+        elif name not in GENERATION_KEYS and name not in IGNORED_GENERATION_KEYS:
+            yield (str(key),), f"there is no such key{suggest(name, (*GENERATION_KEYS, *IGNORED_GENERATION_KEYS))}"
 
 
 def suggest(key: str, known: Iterable[str]) -> str:
@@ -231,14 +232,17 @@ BUILT_IN = "google.adk"
 PHONE = "callagent"
 MCP_TOOLSETS = ("McpToolset", "MCPToolset")
 ALLOW_PROGRAMS = "ADK_ALLOW_CONFIG_STDIO_MCP_SERVERS"
-"""The variable that lets YAML name programs to be started; the format's own."""
-MCP_WITHOUT_EFFECT = ("credential_key", "tool_list_cache_ttl_seconds", "use_mcp_resources")
-"""Arguments of such a set that do nothing here."""
+"""The ADK's environment variable that allows YAML to name MCP servers that are programs."""
+IGNORED_MCP_ARGUMENTS = ("credential_key", "tool_list_cache_ttl_seconds", "use_mcp_resources")
+"""Arguments of an MCP toolset that have no effect here."""
 _REFUSED = {"yaml", "ruamel", "distutils", "pip", "setuptools", "pkg_resources"}
 
 
 def reference_problem(path: str, package: str) -> str:
-    """Why a path may not be used; empty: it may. Only the project's own package and built-in names may be."""
+    """Return why a dotted path may not be used, or an empty text.
+
+    Only the project's own package, `google.adk` and `callagent.NAME` may be referred to.
+    """
     parts = path.removeprefix(".").split(".")
     if not all(part.isidentifier() for part in parts) or (len(parts) < 2 and not path.startswith(".")):
         return f"'{path}' is no dotted path such as {package}.module.name"
@@ -252,8 +256,8 @@ def reference_problem(path: str, package: str) -> str:
     return f"'{path}' is not in the project: a path that begins with '{package}.' is needed"
 
 
-def phone_problems(name: str, options: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
-    """What is wrong with a `callagent.…` tool, with the keys that lead there."""
+def phone_problems(name: str, options: Mapping[str, object]) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield the keys and the problem for each error in a `callagent.…` tool."""
     known = PHONE_TOOL_OPTIONS.get(name)
     if known is None:
         yield (
@@ -272,6 +276,6 @@ def phone_problems(name: str, options: Mapping[str, Any]) -> Iterator[tuple[tupl
         yield ("args",), "the key 'destination' is missing"
 
 
-def absolute(path: str, package: str) -> str:
-    """With the package in front where the path begins with a dot."""
+def absolute_reference(path: str, package: str) -> str:
+    """Return a dotted path with the package's name in front when it begins with a dot."""
     return f"{package}{path}" if path.startswith(".") else path

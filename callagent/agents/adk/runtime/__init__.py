@@ -1,8 +1,8 @@
-"""The child side of an agent-config project.
+"""An agent-config project in a worker: its Python is imported and called here.
 
-Runs in a worker as `ProjectRuntime("callagent.agents.adk.runtime:AdkRuntime", project)`. `WorkerPool.lease(context)`
-takes `{"id", "user_id", "app_name"}`. `{"op": "describe"}` → `{"root": agent | None, "errors": [{"file", "line",
-"message"}]}`; all else is the protocol of `callagent.agents.tree.worker_protocol`.
+A worker loads `ProjectRuntime("callagent.agents.adk.runtime:AdkRuntime", project)`; `WorkerPool.lease(context)` takes
+`{"id", "user_id", "app_name"}`. The request `{"op": "describe"}` is answered by `{"root": agent | None, "errors":
+[{"file", "line", "message"}], "unreachable": […]}`; all others are those of `callagent.agents.tree.worker_protocol`.
 """
 
 from __future__ import annotations

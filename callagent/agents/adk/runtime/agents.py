@@ -1,4 +1,7 @@
-"""Stand-ins for the agents of `google.adk.agents`: what a project's YAML and Python describe."""
+"""Stand-ins for the agents of `google.adk.agents` and the models of `google.adk.models`.
+
+A project's Python makes them and its YAML is turned into them. They only describe: the core runs the agents.
+"""
 
 from __future__ import annotations
 
@@ -43,12 +46,12 @@ class BaseAgent(BaseModel):
 
     @classmethod
     def _parse_config(cls, config: BaseAgentConfig, config_abs_path: str, kwargs: dict[str, Any]) -> dict[str, Any]:
-        """For agent classes to override: the arguments of the class from the keys of the file."""
+        """Return the arguments of the class from the keys of its file; agent classes override it."""
         own = {key: value for key, value in config.model_dump(exclude_unset=True).items() if key in cls.model_fields}
         return {**own, **kwargs}
 
     def run_async(self, parent_context: InvocationContext) -> AsyncIterator[Event]:
-        """For agent classes that run the agents below them; the events come when the agent is done."""
+        """Run this agent from the code of another one; its events come all at once, when it has ended."""
         return parent_context.run_child(self)
 
     def _run_async_impl(self, ctx: InvocationContext) -> AsyncIterator[Event]:
@@ -94,19 +97,24 @@ KINDS: dict[type[BaseAgent], str] = {
 
 
 def kind_of(agent: BaseAgent) -> str:
-    """`code` for classes whose run is the project's own."""
+    """Return an agent's kind: `code` for classes with a `_run_async_impl` of the project's own."""
     if type(agent)._run_async_impl is not BaseAgent._run_async_impl:
         return "code"
     return next((kind for known, kind in KINDS.items() if isinstance(agent, known)), "code")
 
 
 class BaseLlm(BaseModel):
+    """A model that a project's Python names.
+
+    Only the name counts: the settings say which configured model it means, and nothing is asked through this object.
+    """
+
     model_config = ConfigDict(extra="allow", arbitrary_types_allowed=True)
     model: str
 
 
 class LiteLlm(BaseLlm):
-    """Its names are `provider/model`."""
+    """A model whose name is `provider/model`."""
 
 
 class Gemini(BaseLlm):

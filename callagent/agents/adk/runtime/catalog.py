@@ -1,4 +1,4 @@
-"""A project's agents as objects: YAML and Python brought together, numbered, and described to the core."""
+"""A project's agents as objects: its YAML files and its Python brought together, numbered and described to the core."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 from pydantic.errors import PydanticUserError
 
 from callagent.agents.adk.format import (
-    EFFECTIVE,
+    EFFECTIVE_GENERATION_KEYS,
     MCP_TOOLSETS,
     PHONE,
     ROOT_FILE,
     AgentConfig,
     ToolConfig,
-    absolute,
+    absolute_reference,
     flag,
     load_config,
     snake_case,
@@ -25,7 +25,7 @@ from callagent.agents.adk.format import (
 )
 from callagent.agents.adk.runtime import agents, google_modules
 from callagent.agents.adk.runtime.declarations import schema_of
-from callagent.agents.adk.runtime.description import Describer, SetFailed, with_sets
+from callagent.agents.adk.runtime.description import Describer, ToolsetFailed, with_sets
 from callagent.agents.adk.runtime.genai_types import GenerateContentConfig
 from callagent.agents.adk.runtime.mcp_toolset import McpToolset, is_mcp_set
 from callagent.agents.adk.runtime.tools import (
@@ -50,7 +50,7 @@ _PLAIN_KEYS = (
 
 
 class ReferenceFailed(Exception):
-    """A reference in a file leads to nothing usable."""
+    """A reference in a file leads to nothing that can be used there."""
 
     def __init__(self, file: str, line: int, text: str) -> None:
         super().__init__(text)
@@ -58,7 +58,7 @@ class ReferenceFailed(Exception):
 
 
 class Catalog:
-    """One project, imported once per process."""
+    """The agents of one project, which is imported once per process."""
 
     def __init__(self, project: Path) -> None:
         self._project = project
@@ -67,23 +67,25 @@ class Catalog:
         self.described: dict[str, Any] | None = None
         self._sets: list[McpToolset] = []
         self.agents: list[agents.BaseAgent] = []
-        """By the numbers that requests use."""
+        """The agents; requests name them by their index."""
         self._load()
 
     def number(self, agent: Any) -> int:
-        """Raises `LookupError` for an agent that is not in the tree."""
+        """Return an agent's number. Raises `LookupError` for an agent that is not in the tree."""
         for number, each in enumerate(self.agents):
             if each is agent:
                 return number
         raise LookupError(f"agent '{agent.name}' is not in the tree; it must be one of the sub_agents")
 
     def functions(self, number: int, point: str) -> Sequence[Callable[..., Any]]:
+        """Return an agent's callbacks of a point, in order."""
         callbacks = getattr(self.agents[number], f"{point}_callback", None)
         if callbacks is None:
             return ()
         return callbacks if isinstance(callbacks, list) else (callbacks,)
 
     def tool(self, number: int, name: str) -> BaseTool:
+        """Return an agent's tool. Raises `LookupError`, and `McpFailed` when a server has to be asked and is away."""
         own = getattr(self.agents[number], "tools", ())
         for each in own:
             if not is_mcp_set(each) and (tool := as_tool(each)).name == name:
@@ -95,7 +97,7 @@ class Catalog:
         raise LookupError(f"agent '{self.agents[number].name}' has no tool '{name}'")
 
     def describe(self) -> dict[str, Any]:
-        """`{"root", "errors", "unreachable"}`, with the tools that servers have now."""
+        """Return `{"root", "errors", "unreachable"}`, with the tools that servers have now."""
         if self.described is None:
             return {"root": None, "errors": self.errors, "unreachable": []}
         root, unreachable = with_sets(self.described, self._sets)
@@ -112,7 +114,7 @@ class Catalog:
             describer = Describer(self.agents)
             self.described = describer.agent(root)
             self._sets = describer.sets
-        except (ReferenceFailed, SetFailed) as error:
+        except (ReferenceFailed, ToolsetFailed) as error:
             self._note(*error.place, str(error))
         except (ValueError, TypeError, LookupError) as error:
             self._note(ROOT_FILE, 1, f"{type(error).__name__}: {error_message(error)}")
@@ -150,7 +152,7 @@ class Catalog:
         return agents.LlmAgent(**known, **self._of_llm(config))
 
     def _of_llm(self, config: AgentConfig) -> dict[str, Any]:
-        """What only agents with a model have."""
+        """Return the arguments that only agents with a model take."""
         data = config.data
         known: dict[str, Any] = {key: data[key] for key in _PLAIN_KEYS if data.get(key) is not None}
         for key in ("input_schema", "output_schema"):
@@ -211,7 +213,7 @@ class Catalog:
         raise ReferenceFailed(config.file, config.line(*place), f"'{path}' is {kind}; an agent object is needed")
 
     def _placed(self, config: AgentConfig, tool: ToolConfig) -> Any:
-        """A tool, or a set of them that knows where it is named."""
+        """Make a tool, or a toolset that knows the file and line that name it."""
         found = self._tool(config, tool)
         if isinstance(found, BaseToolset):
             found.place = (config.file, tool.line)
@@ -231,7 +233,7 @@ class Catalog:
             return self._from_reference(self._tool_object(config, tool), config, tool)
         except ReferenceFailed:
             raise
-        except Exception as error:  # the project's own classes and functions make tools here
+        except Exception as error:  # making a tool runs the project's own classes and functions
             raise ReferenceFailed(config.file, tool.line, f"tool '{tool.name}': {error_message(error)}") from error
 
     def _function(self, config: AgentConfig, tool: ToolConfig) -> Any:
@@ -257,15 +259,19 @@ class Catalog:
         return found
 
     def _from_reference(self, found: Any, config: AgentConfig, tool: ToolConfig) -> Any:
-        """What a tool's reference means: a tool, a class of them, a function that makes one, or the function itself."""
+        """Make the tool that a reference means.
+
+        The reference may name a tool, a class of tools, a function that makes one from `args`, or, without `args`, a
+        function that is the tool itself.
+        """
         if isinstance(found, BaseTool):
             return found
         if isinstance(found, BaseToolset):
             return found
         if inspect.isclass(found) and issubclass(found, BaseTool | BaseToolset):
             given = dict(tool.args or {})
-            if found is ExampleTool and isinstance(given.get("examples"), str):
-                given["examples"] = self._find(config, given["examples"], tool.line)
+            if found is ExampleTool and isinstance(examples := given.get("examples"), str):
+                given["examples"] = self._find(config, examples, tool.line)
             return found.from_config(ToolArgsConfig(**given), str(self._project / config.file))
         if not callable(found):
             raise ReferenceFailed(config.file, tool.line, f"tool '{tool.name}' is neither a tool nor a function")
@@ -289,7 +295,7 @@ class Catalog:
         line = place if isinstance(place, int) else config.line(*place)
         try:
             return self._space.find(path)
-        except BaseException as error:  # the project's modules run while they are imported
+        except BaseException as error:  # importing runs the project's modules, which may even call sys.exit()
             text = f"'{path}' cannot be imported: {type(error).__name__}: {error_message(error)}{remedy_of(error)}"
             raise ReferenceFailed(config.file, line, text) from None
 
@@ -298,19 +304,25 @@ def _generation(data: Any) -> GenerateContentConfig | None:
     if not isinstance(data, dict):
         return None
     named = {snake_case(str(key)): value for key, value in data.items()}
-    return GenerateContentConfig(**{key: named[key] for key in EFFECTIVE if named.get(key) is not None})
+    return GenerateContentConfig(**{key: named[key] for key in EFFECTIVE_GENERATION_KEYS if named.get(key) is not None})
 
 
 class PackageSpace(ModuleSpace):
-    """The modules of one project: its folder is a package, as if the folder above were on the path."""
+    """The modules of one project, apart from those of other projects in the same process.
+
+    The project's folder is a package, as if the folder above it were on Python's path.
+    """
 
     def __init__(self, project: Path) -> None:
         super().__init__(project.parent)
         self._package = project.name
 
     def find(self, path: str) -> Any:
-        """What a dotted path names: the longest module, then attributes. Raises what the import raises."""
-        parts = absolute(path, self._package).split(".")
+        """Return what a dotted path names: an attribute of the longest part that is a module.
+
+        Raises whatever the import raises, and `AttributeError`.
+        """
+        parts = absolute_reference(path, self._package).split(".")
         for length in range(len(parts) - 1, 0, -1):
             name = ".".join(parts[:length])
             if length > 1 and not self._is_module(parts[:length]):
@@ -319,7 +331,7 @@ class PackageSpace(ModuleSpace):
             for part in parts[length:]:
                 found = getattr(found, part)
                 if isinstance(found, ModuleType) and not found.__name__.startswith(f"{self._prefix}."):
-                    # What a module of the project imports is not the project's.
+                    # A module of the project has imported it: `agent.os` must not give YAML the module `os`.
                     raise AttributeError(f"'{path}' leads out of the project")
             return found
         raise AttributeError(f"'{path}' names nothing")

@@ -1,4 +1,4 @@
-"""Stand-ins for the contexts, events and model requests that functions of agent trees get."""
+"""Stand-ins for the contexts, events and model requests that the ADK passes to project code."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class LlmRequest(_Open):
 
 @dataclass(slots=True)
 class Session:
-    """The call, as functions know it."""
+    """The call as project code sees it."""
 
     id: str
     user_id: str
@@ -124,10 +124,10 @@ class CallbackContext(ReadonlyContext):
         super().__init__(session, agent_name, invocation)
         self.actions = EventActions()
         self.ask: Callable[[dict[str, Any]], Any] = _nobody
-        """Asks the core; set by whoever makes the context."""
+        """Asks the core; `AdkSession` sets it."""
 
     async def save_artifact(self, filename: str, artifact: Any, custom_metadata: Any = None) -> int:
-        """The version's number. Raises `AskFailed` when the call keeps no more."""
+        """Keep an artifact and return the number of its version. Raises `AskFailed` when the call keeps no more."""
         part = artifact if isinstance(artifact, dict) else plain(artifact)
         version = int(self._kept("save", name=filename, part=plain(Part.model_validate(part))))
         self.actions.artifact_delta[filename] = version
@@ -152,7 +152,7 @@ class CallbackContext(ReadonlyContext):
 
 class ToolContext(CallbackContext):
     seconds: float | None = None
-    """That the tool may take; None: nobody says."""
+    """Seconds that the tool may wait for a server; None: no limit."""
 
     def __init__(
         self, session: Session, agent_name: str, invocation: Mapping[str, Any], function_call_id: str | None = None
@@ -162,15 +162,15 @@ class ToolContext(CallbackContext):
 
 
 def _nobody(message: dict[str, Any]) -> Any:
-    raise RuntimeError("there is no call: nothing is kept")
+    raise RuntimeError("artifacts and memories are only available while a call runs")
 
 
 class InvocationContext(ToolContext):
-    """What an agent class of the project gets."""
+    """The context of an agent class of the project."""
 
     def __init__(self, session: Session, agent: Any, invocation: Mapping[str, Any]) -> None:
         super().__init__(session, agent.name, invocation)
         self.agent = agent
         self.end_invocation = False
         self.run_child: Callable[[Any], AsyncIterator[Event]]
-        """Runs another agent; set by whoever makes the context."""
+        """Runs another agent; `AdkSession` sets it."""

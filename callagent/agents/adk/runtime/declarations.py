@@ -1,4 +1,4 @@
-"""A Python function as a tool: its JSON schema, and its arguments from a model's."""
+"""Python functions as tools: the JSON schema that a model is shown, and the arguments that the function gets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONL
 
 
 def context_parameter(function: Callable[..., Any]) -> str:
-    """The parameter that takes the context: by its type, else by its name."""
+    """Return the name of the parameter that takes the context: found by its type, else `tool_context`."""
     from callagent.agents.adk.runtime.contexts import ReadonlyContext
 
     for name, hint in _hints(function).items():
@@ -25,7 +25,7 @@ def context_parameter(function: Callable[..., Any]) -> str:
 
 
 def declare(function: Callable[..., Any], name: str) -> dict[str, Any] | None:
-    """The JSON schema of its parameters; None when there is nothing for a model to give."""
+    """Return the JSON schema of a function's parameters; None when it takes none from a model."""
     hints = _hints(function)
     context = context_parameter(function)
     fields: dict[str, Any] = {}
@@ -39,7 +39,7 @@ def declare(function: Callable[..., Any], name: str) -> dict[str, Any] | None:
     try:
         return _schema(name, fields)
     except PydanticUserError:
-        # An annotation that has no schema: the model sees the names.
+        # An annotation has no JSON schema: the model is shown the names without types.
         return _schema(name, {key: (Any, default) for key, (_, default) in fields.items()})
 
 
@@ -49,7 +49,7 @@ def _schema(name: str, fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def schema_of(value: Any) -> dict[str, Any] | None:
-    """The JSON schema of a pydantic class, of any other type, or a schema as it is."""
+    """Return the JSON schema of a pydantic class or of any other type; a schema is returned as it is."""
     if value is None or isinstance(value, dict):
         return value
     if inspect.isclass(value) and issubclass(value, BaseModel):
@@ -60,7 +60,7 @@ def schema_of(value: Any) -> dict[str, Any] | None:
 def prepare_arguments(
     function: Callable[..., Any], name: str, arguments: dict[str, Any], context: Any
 ) -> tuple[dict[str, Any], dict[str, str] | None]:
-    """What to call the function with, and what to tell the model when that is not enough."""
+    """Return the arguments for a function, and the error for the model when mandatory ones are missing."""
     signature, hints = inspect.signature(function), _hints(function)
     takes_all = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in signature.parameters.values())
     given = {
@@ -86,7 +86,7 @@ def prepare_arguments(
 
 
 def _as_declared(value: Any, hint: Any) -> Any:
-    """Objects for parameters that are pydantic classes; everything else as the model wrote it."""
+    """Return an object for a parameter that is a pydantic class, and every other value as the model wrote it."""
     options = [hint, *typing.get_args(hint)]
     if not any(inspect.isclass(each) and issubclass(each, BaseModel) for each in options):
         return value

@@ -1,4 +1,4 @@
-"""What the core needs to know of a project's agents, as plain data."""
+"""The description of a project's agents and tools that the core builds its tree from, as plain data."""
 
 from __future__ import annotations
 
@@ -30,14 +30,15 @@ _POINTS = ("before_agent", "after_agent", "before_model", "after_model", "before
 
 
 class Describer:
-    """Numbers the agents in the order it meets them."""
+    """Describes agents and numbers them in the order in which it meets them."""
 
     def __init__(self, numbered: list[agents.BaseAgent]) -> None:
         self._numbered = numbered
         self.sets: list[McpToolset] = []
-        """Those of servers; a description names them by their index."""
+        """The toolsets of MCP servers; a description has their index in the place of their tools."""
 
     def agent(self, agent: agents.BaseAgent) -> dict[str, Any]:
+        """Describe an agent and all below it. Raises ValueError for an agent with two places in the tree."""
         if any(agent is each for each in self._numbered):
             raise ValueError(f"agent '{agent.name}' has two places; it can only have one")
         number = len(self._numbered)
@@ -111,12 +112,15 @@ class Describer:
 
 
 def _taken_apart(tool: Any) -> list[Any]:
-    """A server's set stays whole: its tools are known when the project is opened."""
+    """Return the tools of a toolset; that of an MCP server stays whole, as its tools are asked for later."""
     return tools_of(tool) if isinstance(tool, BaseToolset) and not is_mcp_set(tool) else [tool]
 
 
 def with_sets(described: dict[str, Any], sets: list[McpToolset]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The description with the tools of servers in the places of their sets, and the sets whose server is away."""
+    """Ask the MCP servers for their tools.
+
+    Returns the description with those tools in the places of their toolsets, and a finding for each unreachable server.
+    """
     offered: list[list[dict[str, Any]]] = []
     unreachable: list[dict[str, Any]] = []
     for toolset, found in zip(sets, list_all([each.server for each in sets]), strict=True):
@@ -157,7 +161,7 @@ def _declared(tool: BaseTool) -> dict[str, Any]:
 
 
 def _lower_types(schema: Any) -> Any:
-    """The API's own schemas name types in capitals."""
+    """Return a schema with the type names in lowercase: the Gemini API writes them in capitals."""
     if isinstance(schema, dict):
         return {
             key: value.lower() if key == "type" and isinstance(value, str) else _lower_types(value)
@@ -179,7 +183,7 @@ def _sampling(generation: GenerateContentConfig | None) -> dict[str, Any]:
 
 
 def _safety(generation: GenerateContentConfig | None) -> dict[str, str]:
-    """Kinds of harm and thresholds; in Python they may be members of the API's enumerations."""
+    """Return the threshold of each category of harm; in Python both may be members of the API's enumerations."""
     found = {}
     for each in (generation.safety_settings if generation else None) or ():
         given = each if isinstance(each, dict) else each.model_dump()
@@ -197,7 +201,7 @@ def _count(agent: agents.BaseAgent, point: str) -> int:
 
 
 def _text(value: Any) -> str:
-    """Of a static instruction: a text, or a content with text parts."""
+    """Return the text of a static instruction: a text, or a content with text parts."""
     if value is None or isinstance(value, str):
         return value or ""
     if isinstance(value, dict):
@@ -215,11 +219,11 @@ def _text_of(part: Any) -> str:
 
 
 TOOLSET_TIMEOUT = 60.0
-"""For a set to say what is in it."""
+"""Seconds for a toolset of the project's own class to list its tools."""
 
 
-class SetFailed(Exception):
-    """A set did not say what is in it."""
+class ToolsetFailed(Exception):
+    """A toolset of the project's own class could not list its tools."""
 
     def __init__(self, toolset: BaseToolset, text: str) -> None:
         super().__init__(f"'{type(toolset).__name__}': its tools are not known: {text}")
@@ -227,24 +231,24 @@ class SetFailed(Exception):
 
 
 def tools_of(toolset: BaseToolset) -> list[BaseTool]:
-    """What is in a set now. Raises `SetFailed`."""
+    """Ask a toolset for its tools. Raises `ToolsetFailed`."""
     found: list[list[BaseTool]] = []
     errors: list[BaseException] = []
 
     def ask() -> None:
         try:
             found.append([as_tool(each) for each in asyncio.run(_asked(toolset))])
-        except BaseException as error:  # the project's own sets run here
+        except BaseException as error:  # listing the tools runs the project's own code
             errors.append(error)
 
-    # A thread: whoever imports the project may run an event loop.
+    # In a thread, because `asyncio.run` refuses to run where the importing thread has an event loop already.
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
     thread.join(TOOLSET_TIMEOUT)
     if errors:
-        raise SetFailed(toolset, f"{type(errors[0]).__name__}: {error_message(errors[0])}") from errors[0]
+        raise ToolsetFailed(toolset, f"{type(errors[0]).__name__}: {error_message(errors[0])}") from errors[0]
     if not found:
-        raise SetFailed(toolset, f"it did not say within {TOOLSET_TIMEOUT:g} s")
+        raise ToolsetFailed(toolset, f"it did not say within {TOOLSET_TIMEOUT:g} s")
     return found[0]
 
 

@@ -1,4 +1,4 @@
-"""Stand-ins for `google.genai.types`: what callbacks and tools of agent trees read and return."""
+"""Stand-ins for `google.genai.types`, which callbacks and tools of agent trees read and return."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic.alias_generators import to_camel
 
 
 class _Type(BaseModel):
-    """Takes snake_case and camelCase, keeps fields that are not named here."""
+    """A type of the API: it takes fields in snake_case and camelCase and keeps fields that are not declared here."""
 
     model_config = ConfigDict(
         extra="allow", alias_generator=to_camel, populate_by_name=True, arbitrary_types_allowed=True
@@ -103,7 +103,7 @@ class SafetySetting(_Type):
 
 
 class _Names(type):
-    """An enumeration of the API: its members are their own names."""
+    """The metaclass of an enumeration of the API whose members are their own names."""
 
     def __getattr__(cls, name: str) -> str:
         if name.startswith("_"):
@@ -175,13 +175,13 @@ class Type:
 
 
 def plain(value: BaseModel) -> dict[str, Any]:
-    """As the tree carries it: snake_case, without what is not set."""
+    """Return a value as the tree engine carries it: in snake_case, without fields that are not set."""
     dumped: dict[str, Any] = value.model_dump(exclude_none=True)
     return dumped
 
 
 def _parts(parts: Any) -> list[Any] | None:
-    """A text, a part, or a list of either."""
+    """Return a text, a part, or a list of either as parts."""
     if parts is None:
         return None
     items = parts if isinstance(parts, list) else [parts]

@@ -1,4 +1,4 @@
-"""Puts the stand-ins where project code imports them from: `google.adk` and `google.genai`."""
+"""The modules `google.adk` and `google.genai` that project code imports, made of our stand-ins."""
 
 from __future__ import annotations
 
@@ -116,9 +116,12 @@ _MODULES: Mapping[str, Mapping[str, Any]] = {
 
 
 def install() -> None:
-    """Once per process. The engine gives code these objects, so they also stand before an installed google-adk."""
+    """Put the modules into `sys.modules`, once per process.
+
+    They take the place of an installed google-adk as well, because project code is given objects of these classes.
+    """
     try:
-        # Other packages live under this name too.
+        # `google` is a namespace that other packages share: an installed one is kept and only added to.
         import_module("google")
     except ImportError:
         pass
@@ -134,6 +137,6 @@ def install() -> None:
 
 
 def built_in(path: str) -> Any:
-    """What a reference into `google.adk` names; None when there is nothing of that name here."""
+    """Return what a dotted path into `google.adk` names, or None when there is no such stand-in."""
     module, _, name = path.rpartition(".")
     return _MODULES.get(module, {}).get(name)

@@ -1,6 +1,6 @@
-"""Sets of tools that a Model Context Protocol server has: over HTTP, over server-sent events, or a program.
+"""Toolsets of Model Context Protocol servers, and the headers by which they authenticate.
 
-Nobody is asked while the project is imported: a server that is away must not keep the project from being opened.
+No server is asked while the project is imported, because an unreachable one must not keep the project from opening.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _Parameters(BaseModel):
 
 
 class StdioServerParameters(_Parameters):
-    """A program, as projects write it in Python."""
+    """A server that is a program."""
 
     command: str
     args: list[str] = Field(default_factory=list)
@@ -64,7 +64,7 @@ KINDS: Mapping[str, type[_Parameters]] = {
     "sse_connection_params": SseConnectionParams,
     "streamable_http_connection_params": StreamableHTTPConnectionParams,
 }
-"""The keys of YAML."""
+"""The keys in YAML that name a server, and the parameters that each takes."""
 
 
 class McpTool(BaseTool):
@@ -83,7 +83,7 @@ class McpTool(BaseTool):
         )
 
     async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
-        """A server that is away, or too late, is told to the model; the turn goes on."""
+        """Call the tool. That its server is unreachable or too slow is told to the model, and the turn goes on."""
         try:
             headers = await self._toolset.own_headers(tool_context)
             server = self._toolset.server(headers)
@@ -93,7 +93,7 @@ class McpTool(BaseTool):
 
 
 class McpToolset(BaseToolset):
-    """As `google.adk.tools.mcp_tool.McpToolset`."""
+    """Stand-in for `google.adk.tools.mcp_tool.McpToolset`."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class McpToolset(BaseToolset):
         self._servers: dict[tuple[tuple[str, str], ...], McpServer] = {}
         self._listed: list[McpTool] | None = None
         self.refusal = ""
-        """Why it may not be asked; empty: it may."""
+        """Why the server may not be used; empty: it may."""
         self._auth: Mapping[str, str] = {}
         try:
             self._auth = auth_headers(auth_scheme, auth_credential)
@@ -122,7 +122,7 @@ class McpToolset(BaseToolset):
 
     @classmethod
     def from_config(cls, config: ToolArgsConfig, config_abs_path: str) -> McpToolset:
-        """Of YAML: a program is started only where whoever runs the server has allowed it."""
+        """Make the toolset from YAML, which may start programs only where the operator has allowed it."""
         given = config.model_dump()
         named = {key: value for key, value in given.items() if key in KINDS and value is not None}
         if len(named) != 1:
@@ -139,18 +139,18 @@ class McpToolset(BaseToolset):
 
     @property
     def timeout(self) -> float | None:
-        """Seconds that the project gives one call; None: it does not say."""
+        """Seconds for one call, as the project sets them; None: it sets none."""
         return getattr(self._parameters, "sse_read_timeout", None)
 
     def shown_name(self, name: str) -> str:
         return f"{self._prefix}_{name}" if self._prefix else name
 
     async def get_tools(self, readonly_context: Any = None) -> list[BaseTool]:
-        """Raises `McpFailed`."""
+        """List the server's tools. Raises `McpFailed`."""
         return list(self.take(await asyncio.to_thread(self.server().tools)))
 
     def take(self, declared: list[Declared]) -> list[McpTool]:
-        """What of a server's tools is in the set."""
+        """Keep those of the server's tools that the filter lets through, and return them."""
         self._listed = [tool for each in declared if self._is_wanted(tool := McpTool(self, each), each.name)]
         return self._listed
 
@@ -159,7 +159,10 @@ class McpToolset(BaseToolset):
         return own is not None and (not isinstance(self._wanted, list) or own in self._wanted)
 
     def tool(self, name: str, *, surely: bool) -> McpTool | None:
-        """The tool that models call so; `surely`: there is no other set that may have it. Raises `McpFailed`."""
+        """Return the tool that models call by this name. Raises `McpFailed`.
+
+        With `surely` no other toolset may have it, so that the server need not be asked for its list first.
+        """
         if self._listed is None and not surely:
             self.take(self.server().tools())
         if self._listed is not None:
@@ -174,7 +177,7 @@ class McpToolset(BaseToolset):
         return {str(name): str(value) for name, value in (found or {}).items()}
 
     def server(self, headers: Mapping[str, str] | None = None) -> McpServer:
-        """One for each set of headers. Raises `McpFailed`."""
+        """Return the session for a set of headers, one for each. Raises `McpFailed`."""
         if self.refusal:
             raise McpFailed(self.refusal)
         key = tuple(sorted((headers or {}).items()))
@@ -202,7 +205,7 @@ class McpToolset(BaseToolset):
         return kind(given.url, {**kept, **self._auth})
 
     def _own_name(self, name: str) -> str | None:
-        """The server's name of a tool; None: it is none of this set's."""
+        """Return the server's own name of a tool, or None when the tool is not of this set."""
         start = f"{self._prefix}_" if self._prefix else ""
         return name.removeprefix(start) if name.startswith(start) else None
 
@@ -213,7 +216,7 @@ class McpToolset(BaseToolset):
 
 
 def _parameters(given: Any) -> Parameters:
-    """Also of the official package's own classes. Raises ValueError."""
+    """Return connection parameters, also from the classes of the `mcp` package. Raises ValueError."""
     if isinstance(given, Parameters):
         return given
     plain = given.model_dump() if isinstance(given, BaseModel) else given
@@ -225,12 +228,16 @@ def _parameters(given: Any) -> Parameters:
 
 
 def is_mcp_set(value: Any) -> TypeGuard[McpToolset]:
-    """A project's own class may make its list in another manner: that one is asked as every set is."""
+    """Return whether a toolset only asks its server. A subclass with a `get_tools` of its own is asked at import."""
     return isinstance(value, McpToolset) and type(value).get_tools is McpToolset.get_tools
 
 
 def auth_headers(scheme: Any, credential: Any) -> dict[str, str]:
-    """Of maps, or of objects with the same fields. Raises ValueError, without what is secret."""
+    """Return the headers for `auth_scheme` and `auth_credential`: maps, or objects with the same fields.
+
+    Nobody is asked for a token: a credential that has none, or that would have to be exchanged, raises ValueError. The
+    error's text has nothing secret.
+    """
     given = _plain(credential)
     if not given:
         if scheme is None:
@@ -246,7 +253,7 @@ def auth_headers(scheme: Any, credential: Any) -> dict[str, str]:
 
 
 def _of_http(http: Mapping[str, Any]) -> dict[str, str]:
-    """RFC 7617 §2 for `basic`, RFC 6750 §2.1 for `bearer`."""
+    """Return the headers of an HTTP scheme: `basic` by RFC 7617, section 2, `bearer` by RFC 6750, section 2.1."""
     scheme, secrets = str(http.get("scheme") or ""), _plain(http.get("credentials"))
     more = {str(name): str(value) for name, value in (http.get("additional_headers") or {}).items()}
     if scheme.lower() == "basic" and secrets.get("username") and secrets.get("password"):
@@ -267,6 +274,6 @@ def _of_key(scheme: Mapping[str, Any], key: str) -> dict[str, str]:
 
 
 def _plain(value: Any) -> dict[str, Any]:
-    """The keys in one manner of the two; what is nothing of this kind is empty."""
+    """Return a map or object with its keys in snake_case; empty for anything else."""
     data = value.model_dump(exclude_none=True) if isinstance(value, BaseModel) else value
     return {snake_case(str(key)): each for key, each in data.items()} if isinstance(data, Mapping) else {}

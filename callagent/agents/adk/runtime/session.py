@@ -1,4 +1,4 @@
-"""One call of an agent-config project in a worker."""
+"""One call of an agent-config project in a worker, and the runtime that opens it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _ORDER = (
     "llm_request",
     "llm_response",
 )
-"""For functions that name their parameters otherwise: the arguments by position."""
+"""The order of the arguments for callbacks whose parameters have other names: they are called by position."""
 
 
 class _Subject(Subject):
@@ -131,7 +131,7 @@ class AdkSession(TreeSession):
         stream = cast("AsyncIterator[Any]", found._run_async_impl(context))
         async with aclosing(cast("Any", stream)) as events:
             async for event in events:
-                # Events of agents that this one let run are in the history.
+                # Events of the agents that this one ran are in the history already.
                 if event.id in told:
                     continue
                 actions = self._actions(event.actions, live.state)
@@ -155,7 +155,7 @@ class AdkSession(TreeSession):
             return BaseTool(name=described["name"], description=str(described.get("description") or ""))
 
     def _actions(self, actions: EventActions, state: Any) -> dict[str, Any]:
-        """What code wrote into the delta by hand is a write to the state."""
+        """Return the actions that code set. What it wrote into `state_delta` itself is written to the state."""
         if actions.state_delta:
             state.update(actions.state_delta)
         asked = actions.model_dump(exclude_none=True, exclude={"state_delta"})
@@ -206,5 +206,5 @@ class AdkRuntime:
         self._catalog = Catalog(Path(project).resolve())
 
     def open(self, context: dict[str, Any], checkpoint: Mapping[str, bytes], channel: Channel) -> AdkSession:
-        """A call's session; with a checkpoint it goes on where another worker stopped."""
+        """Open a call's session; with a checkpoint it goes on where another worker stopped."""
         return AdkSession(self._catalog, context, checkpoint, channel)

@@ -1,4 +1,4 @@
-"""Stand-ins for `google.adk.tools`."""
+"""Stand-ins for `google.adk.tools`, and the tools that the engine carries out itself."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ class BaseTool:
 
     @classmethod
     def from_config(cls, config: ToolArgsConfig, config_abs_path: str) -> BaseTool:
-        """For tool classes to override."""
+        """Make the tool from `args` in YAML; tool classes override it."""
         return cls(**config.model_dump())
 
 
 class BaseToolset:
-    """A set of tools; it is asked once, when the project is imported."""
+    """A set of tools, which is asked for them once, when the project is imported."""
 
     place: tuple[str, int] = ("root_agent.yaml", 1)
-    """The file and the line that name it, where YAML does."""
+    """File and line of the YAML that names it."""
 
     async def get_tools(self, readonly_context: Any = None) -> list[Any]:
         raise NotImplementedError(f"{type(self).__name__} has no get_tools")
 
     async def close(self) -> None:
-        """For sets to override; ours end with their process."""
+        """Release what the toolset holds; toolsets override it. Ours end with their process."""
 
     @classmethod
     def from_config(cls, config: ToolArgsConfig, config_abs_path: str) -> BaseToolset:
@@ -111,7 +111,7 @@ class ExampleTool(BaseTool):
 
     @property
     def text(self) -> str:
-        """The examples as a part of the instruction, in the format's own form."""
+        """The examples as a part of the instruction, in the ADK's own form."""
         shown = "".join(_shown(number, example) for number, example in enumerate(self.examples, 1))
         return (
             "<EXAMPLES>\nBegin few-shot\nThe following are examples of user queries and model responses using the "
@@ -120,7 +120,7 @@ class ExampleTool(BaseTool):
 
 
 class BuiltInTool(BaseTool):
-    """Carried out by the engine, or by nobody here."""
+    """A tool that the engine carries out, or one that needs a service which is not available here."""
 
     def __init__(self, name: str, kind: str, description: str = "", is_long_running: bool = False) -> None:
         super().__init__(name=name, description=description, is_long_running=is_long_running)
@@ -128,7 +128,7 @@ class BuiltInTool(BaseTool):
 
 
 class PhoneTool(BaseTool):
-    """Carried out by the engine: `callagent.hang_up`, `callagent.hand_off`, `callagent.collect_digits`."""
+    """A tool of the telephone: `callagent.hang_up`, `callagent.hand_off` or `callagent.collect_digits`."""
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         super().__init__(name=name, description="")
@@ -153,7 +153,7 @@ BUILT_IN_SCHEMAS = {
     "transfer": declare(_transfer_to_agent, "transfer_to_agent"),
     "user_choice": declare(_get_user_choice, "get_user_choice"),
 }
-"""By kind; the others take no arguments."""
+"""The parameters of built-in tools by kind; the others take none."""
 
 _GOOGLE_ONLY = {
     "google_search": "Google search tool",
@@ -167,11 +167,11 @@ UNAVAILABLE = {
     name: BuiltInTool(name, "unavailable", f"{title} is not supported for model {{model}}")
     for name, title in _GOOGLE_ONLY.items()
 }
-"""Tools that need a service which is not here: an agent that has one says so when it is asked."""
+"""Tools of Google's own services, which are not available here: an agent with one fails when it asks its model."""
 
 
 def as_tool(value: Any) -> BaseTool:
-    """A plain function is a tool too."""
+    """Return a tool as it is and a plain function as a `FunctionTool`. Raises TypeError for anything else."""
     if isinstance(value, BaseTool):
         return value
     if callable(value):
@@ -198,7 +198,7 @@ def _shown(number: int, example: Example) -> str:
     return lines + "End example\n\n"
 
 
-# The format's own sentences: models were made with them.
+# The texts below are part of the ADK format, word for word: projects were tuned with them.
 _ARTIFACTS = """Loads artifacts into the session for this request.
 
 NOTE: Call when you need access to artifacts (for example, uploads saved by the
@@ -220,16 +220,16 @@ you to look up the memory, you should call load_memory function with a query.
 
 
 class StorageTool(BaseTool):
-    """One whose agent's requests change by it."""
+    """A tool for artifacts or memories, which also changes the requests of its agent."""
 
     adds = ""
-    """`artifacts` or `memories`."""
+    """What it adds to every request: `artifacts`, `memories` or nothing."""
     text = ""
-    """That stands in the instruction."""
+    """A text for the agent's instruction."""
     remembers = False
-    """The call is remembered when it ends."""
+    """Whether the call goes into the caller's memories when it ends."""
     is_seen = True
-    """Models are offered it."""
+    """Whether the model is offered the tool."""
 
 
 class LoadArtifactsTool(StorageTool):
@@ -244,7 +244,7 @@ class LoadArtifactsTool(StorageTool):
         return FunctionDeclaration(name=self.name, description=self.description, parameters_json_schema=schema)
 
     async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
-        """The files themselves go with the next request."""
+        """Name the artifacts; the core adds their contents to the next request."""
         names = args.get("artifact_names", [])
         if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
             return {"error": "'artifact_names' must be a list of strings.", "error_code": "INVALID_ARGUMENTS"}

@@ -6,7 +6,7 @@ import pytest
 
 from callagent.agents.adk import check_adk_project, is_adk_project
 from callagent.agents.adk.format.config import AgentConfig, load_config
-from callagent.agents.adk.format.fields import HEEDED_BY, SAMPLING
+from callagent.agents.adk.format.fields import PROVIDER_SPECIFIC_KEYS, SAMPLING
 from callagent.agents.kernel import Findings
 from callagent.models import anthropic, gemini, openai
 from tests.agents.adk.support import PROJECTS, driven, write_project
@@ -140,7 +140,9 @@ def test_what_has_no_effect_is_told(tmp_path: Path) -> None:
 def test_what_only_some_providers_take_is_told_as_they_take_it(tmp_path: Path) -> None:
     taken = {"anthropic": anthropic._SAMPLING, "gemini": gemini._SAMPLING, "openai": openai._SAMPLING}
     for key, ours in SAMPLING.items():
-        assert HEEDED_BY.get(key, tuple(taken)) == tuple(each for each, names in taken.items() if ours in names), key
+        assert PROVIDER_SPECIFIC_KEYS.get(key, tuple(taken)) == tuple(
+            each for each, names in taken.items() if ours in names
+        ), key
     project = write_project(tmp_path, {"root_agent.yaml": LLM + "generate_content_config:\n  topK: 3\n  seed: 4\n"})
     assert [str(each) for each in check_adk_project(project).warnings] == [
         "root_agent.yaml:4: 'generate_content_config.topK' is heeded by models anthropic/… and gemini/… only.",
