@@ -186,6 +186,7 @@ class Call:
                 timer.cancel()
         if self._over or not await self._answer(opening):
             return
+        # Providers may have failed while the phone rang.
         conversation.fall_back()
         for event in opening:
             self._handle(event)
@@ -341,10 +342,13 @@ class Call:
         self._machine.state = CallState.ENDED
         agent = self._conversation.agent
         persistence, closing = self._persistence, self._settings.closing
+        # Media statistics are gone with the leg. The leg goes first: no caller waits for our own affairs.
         persistence.contained("media", self._record_media)
         await persistence.bounded("hang_up", closing, self.leg.hang_up, self._end_reason)
+        # A reply that still ran could change the state that the end function is about to see.
         await persistence.bounded("tasks", 4 * closing, self._stop_tasks)
         persistence.contained("signalling", self._record_signalling)
+        # Before the end function, whose time is not part of the call.
         self._recorder.finish(self._end_reason, self._loop.time())
         if agent:
             await persistence.end_function(agent, self._end_reason)

@@ -81,6 +81,7 @@ class Conversation:
             case TurnReopened():
                 self._reopened = True
                 self._interrupt("")
+            # Also while the call is leaving: the agent's history has its last words.
             case FloorYielded(heard_text=heard_text):
                 self._the_agent.heard(heard_text, cut=False)
             case UtteranceStarted(utterance=utterance) if utterance.kind is UtteranceKind.FILLER:
@@ -152,6 +153,7 @@ class Conversation:
         """Have the agent reply, unless its part is over."""
         if self._machine.state is not CallState.TALKING:
             return
+        # A provider may have failed for the last time while no reply was under way.
         self.fall_back()
         if self.fallback.leaving is None:
             self.replies.start(self._the_agent.reply(turn))

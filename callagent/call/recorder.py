@@ -117,6 +117,7 @@ class Recorder:
             user_input_dtmf=_HIDDEN if digits and hidden else digits,
             user_input_datetime=self._datetime(now),
             is_silence=not text and not digits,
+            # The agent stays where it was until it reports another step.
             flow=self._turn.flow,
             step=self._turn.step,
         )

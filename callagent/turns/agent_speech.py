@@ -115,6 +115,8 @@ class AgentSpeech:
 
     def next_frame(self) -> bytes | None:
         """Return what the wire is to send now. Called on the pump thread."""
+        # Frames of background audio after the last words: a wire that drops its buffer drops them first, and they must
+        # not be counted as words that were not heard.
         words = self._playout.next_frame()
         frame = self._background.mix(words)
         if words is not None:
@@ -179,6 +181,7 @@ class AgentSpeech:
 
     def discard(self, dropped: float) -> str:
         """Fall silent within a frame and forget everything; return what the caller has heard in this turn."""
+        # `_check_idle` must not report a silence: the listener discards and knows.
         self._all_heard.set()
         self._cancel_tails()
         self._synthesizer.discard()
@@ -299,6 +302,7 @@ class AgentSpeech:
                 self.heard_in_turn = True
                 self._listener.utterance_started(utterance, at)
             return
+        # The last frame was taken; a wire with a buffer of its own has yet to play it.
         tail = self.unheard()
         if tail > 0:
             self._tails[utterance.number] = self._loop.call_later(tail, self._finish, utterance, at + tail)
@@ -317,6 +321,7 @@ class AgentSpeech:
             self._filler = None
             self._fillers.filler_ended(started, at)
         self._listener.utterance_finished(utterance, at)
+        # What is said next may be interruptible where this one was not.
         if not self.idle:
             self._listener.utterance_reached()
         self._check_idle()
@@ -455,9 +460,8 @@ class Synthesizer:
         source = voice.speak(utterance.text, settings)
         try:
             async with aclosing(source):  # type: ignore[type-var]
-                while chunk := await self._next_chunk(source):
-                    if not framer.put(chunk.pcm, chunk.words):
-                        return
+                while (chunk := await self._next_chunk(source)) and framer.put(chunk.pcm, chunk.words):
+                    """Until the voice has nothing more, or the utterance is no longer wanted."""
         except TimeoutError:
             self._failed(utterance, f"no audio within {self._voice_wait:g} s")
             framer.finish(cut=True)

@@ -241,6 +241,7 @@ class Transcription:
     @property
     def final_pending(self) -> bool:
         """Whether the recogniser has still to deliver the final transcript of an utterance that is finished."""
+        # The utterance that is under way, if there is one, is not finished.
         finished = range(self._first_utterance, self._latest_utterance + (not self._transcribing))
         return any(number not in self._transcripts or not self._transcripts[number].final for number in finished)
 
@@ -275,6 +276,7 @@ class Transcription:
             self.discard_text()
             self._reopened_text = ""
         text, added = self.text, self._new_text
+        # Alternatives are of one utterance; they say nothing about a text that is joined from several.
         alone = len(self._transcripts) == 1 and not self._reopened_text
         alternatives = next(iter(self._transcripts.values())).alternatives if alone else ()
         self.discard_text()

@@ -123,12 +123,14 @@ _ROWS: dict[FloorState, dict[FloorInput, Row]] = {
     _State.LISTENING: {
         **_WHEN_CALLER_HAS_THE_FLOOR,
         FloorInput.SPEECH: (_State.HEARING, (FloorEffect.BEGIN,)),
+        # Words of speech that is over: it was transcribed late, or was too soft for the voice activity gate.
         FloorInput.WORDS: (_State.PAUSED, ()),
         FloorInput.DEADLINE: (_State.THINKING, (FloorEffect.NO_INPUT,)),
     },
     _State.HEARING: {
         **_WHEN_CALLER_HAS_THE_FLOOR,
         FloorInput.SILENCE: (_State.PAUSED, ()),
+        # The caller has spoken for `longest_turn`: the turn is taken without a silence.
         FloorInput.DEADLINE: (_State.ENDING, (FloorEffect.FINISH,)),
     },
     _State.PAUSED: {
@@ -142,6 +144,7 @@ _ROWS: dict[FloorState, dict[FloorInput, Row]] = {
         FloorInput.FINAL: (_State.THINKING, (FloorEffect.END_TURN,)),
         FloorInput.UNFINISHED: (_State.PAUSED, ()),
         FloorInput.EMPTY: (_State.LISTENING, ()),
+        # GIVE_UP is followed by FINAL or EMPTY, which leads out of this state.
         FloorInput.DEADLINE: (_State.ENDING, (FloorEffect.GIVE_UP,)),
     },
     _State.KEYING: {
@@ -150,6 +153,8 @@ _ROWS: dict[FloorState, dict[FloorInput, Row]] = {
     },
     _State.THINKING: {
         **_WHEN_AGENT_HAS_THE_FLOOR,
+        # Speech is transcribed from its first frame, whoever has the floor. If it turns out to be a barge-in, or a
+        # caller who goes on with the last turn, no word of it is missing.
         FloorInput.SPEECH: (_State.THINKING, (FloorEffect.BEGIN,)),
         FloorInput.SILENCE: (_State.THINKING, (FloorEffect.FINISH,)),
         FloorInput.AUDIO: (_State.SPEAKING, ()),
@@ -165,12 +170,15 @@ _ROWS: dict[FloorState, dict[FloorInput, Row]] = {
         FloorInput.WORDS: (_State.HEARING, (FloorEffect.TAKE_FLOOR,)),
         FloorInput.KEY: (_State.KEYING, (FloorEffect.TAKE_FLOOR,)),
         FloorInput.KEYED: (_State.THINKING, (FloorEffect.TAKE_FLOOR, FloorEffect.END_TURN)),
+        # The agent had nothing left to say when it was paused: the speech belongs to the caller's turn.
         FloorInput.YIELD: (_State.HEARING, (FloorEffect.YIELD,)),
+        # A noise without words lasts for `noise_limit`: the agent goes on over it.
         FloorInput.DEADLINE: (_State.SPEAKING, (FloorEffect.RESUME,)),
     },
     _State.HALTED: {
         FloorInput.SPEECH: (_State.CUTTING_IN, (FloorEffect.BEGIN,)),
         FloorInput.WORDS: (_State.PAUSED, (FloorEffect.TAKE_FLOOR,)),
+        # The recogniser has found no words: the agent goes on without waiting for the deadline.
         FloorInput.EMPTY: (_State.SPEAKING, (FloorEffect.RESUME,)),
         FloorInput.KEY: (_State.KEYING, (FloorEffect.TAKE_FLOOR,)),
         FloorInput.KEYED: (_State.THINKING, (FloorEffect.TAKE_FLOOR, FloorEffect.END_TURN)),
@@ -249,6 +257,7 @@ class Floor:
         if row is None:
             return ()
         old, (self.state, effects) = self.state, row
+        # A key starts the inter-digit time anew; no other input without a change of state moves the deadline.
         if self.state is not old or given is FloorInput.KEY:
             self._set_deadline(old, given, now if since is None else since, now)
         elif given is FloorInput.DEADLINE:
@@ -261,6 +270,7 @@ class Floor:
             self.deadline = self.silent_since + seconds
 
     def _set_deadline(self, old: FloorState, given: FloorInput, since: float, now: float) -> None:
+        # A noise interrupts the no-input time, it does not prolong it.
         if old is FloorState.LISTENING and self.deadline is not None:
             self._no_input_left = self.deadline - since
         if given is FloorInput.YIELD:
@@ -269,6 +279,7 @@ class Floor:
             # The words that took the floor may turn out to be none in the final transcript. Then both are silent, and
             # the agent is to speak again soon.
             self._no_input_left = 0.0
+        # Pauses within a turn do not start `longest_turn` anew.
         if self.state is FloorState.HEARING and old not in _WITHIN_A_TURN:
             self._turn_started = since
         match self.state:

@@ -108,6 +108,7 @@ class FloorControl:
         self.agent.end_answer()
         self._take_keys_and_texts()
         if self.agent.idle:
+            # Nothing is being said, so no end of it will be reported.
             self._floor.apply(FloorInput.YIELD)
 
     def stop_waiting(self) -> None:
@@ -154,6 +155,8 @@ class FloorControl:
             self.timings.fillers.append(Span(utterance.text, at))
         elif self.timings.first_audio is None:
             self.timings.first_audio = at
+            # The caller hears the reply now and can no longer go on with the last turn: its settings end here. Where
+            # the agent has asked to listen, its own settings are in force already.
             if not self._agent_done:
                 self._set_listen(ListenSettings())
         self._emit(UtteranceStarted(utterance, at))
@@ -200,6 +203,7 @@ class FloorControl:
         if transcript.text:
             self._emit(PartialHeard(transcription.text))
         if self._words_count(now):
+            # The silence that follows the words may have begun before the recogniser delivered them.
             self._floor.apply(FloorInput.WORDS, self._caller.silent_since)
         self._update_endpointing()
         if transcript.final and not transcription.final_pending:
@@ -224,6 +228,8 @@ class FloorControl:
         transcription = self._caller.transcription
         if transcription.has_words or not transcription.has_text:
             return transcription.has_words
+        # There are only acknowledgements. In the middle of the agent's words "okay" says "go on"; at their end it is an
+        # answer, and the agent is not waiting for another one.
         if not self._agent_done:
             return False
         agent_ends = now + self.agent.remaining if self.agent_has_the_floor else self._yielded_at
@@ -231,6 +237,7 @@ class FloorControl:
 
     @property
     def _may_interrupt(self) -> bool:
+        # The playout is paused because the caller was allowed to interrupt: that is not asked again.
         if self._floor.state in (FloorState.CUTTING_IN, FloorState.HALTED):
             return True
         allowed = self._settings.allows_barge_in(self._caller.settings, first_turn=self._first_turn)
@@ -259,6 +266,8 @@ class FloorControl:
             case FloorState.LISTENING | FloorState.PAUSED if self._caller.speaking:
                 self._floor.apply(FloorInput.SPEECH, self._caller.last_started)
             case FloorState.LISTENING:
+                # Words spoken over the agent's end count now; a noise before the caller's turn must not become part
+                # of it.
                 if self._words_count(now):
                     self._floor.apply(FloorInput.WORDS, self._caller.silent_since)
                 else:
@@ -305,6 +314,7 @@ class FloorControl:
         self._paused_at = None
         self.agent.resume()
         self._emit(PlayoutResumed(now))
+        # A lull during the pause changed nothing: the floor is told of it now.
         if self.agent.idle:
             self.agent_fell_silent()
 
@@ -337,6 +347,7 @@ class FloorControl:
         written = self._pending_texts.popleft() if self._pending_texts else ""
         digits, is_pii = "" if written else self._caller.digits, self._caller.keys_are_pii
         self._begin_agent_turn(now)
+        # Digits and messages are complete; only of speech a silence does not prove the end.
         self._reopenable = not (digits or written)
         words = self._caller.transcription.end_turn(wanted=self._reopenable)
         text, added = (written, written) if written else (words.text, words.added)

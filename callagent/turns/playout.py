@@ -177,12 +177,14 @@ class Playout:
 
     def next_frame(self) -> bytes | None:
         """Return the frame to send now, or None if there is nothing to say."""
+        # Read once: the loop may put another tape in its place at any time.
         tape = self._live
         if tape is None:
             return None
         cues = tape.cues
         while tape.position < len(cues):
             cue = cues[tape.position]
+            # From here on the loop counts the frame as sent.
             tape.position += 1
             if isinstance(cue, bytes):
                 tape.starving = False
@@ -199,6 +201,7 @@ class Playout:
     def begin(self, utterance: Utterance) -> None:
         """Begin an utterance, whose frames follow those of the complete utterances before it."""
         tape = self._tape
+        # Nothing on this tape is of use any more: a new one keeps the list from growing throughout the call.
         if not self._tracks and not self.paused and tape.position >= len(tape.cues):
             self._replace(_Tape())
         self._tracks[utterance.number] = _Track(utterance)
@@ -212,6 +215,7 @@ class Playout:
         if not track.frames:
             self._cancel_before()
         self._place(track)
+        # Counted before it is on the tape: the pump may take it at once, and then it lies within its track.
         track.frames += 1
         self._tape.cues.append(frame)
         return True
@@ -275,6 +279,7 @@ class Playout:
         for track in self._tracks.values():
             if found and position <= track.start:
                 return
+            # One that is sent to its end still counts while the wire has some of it to play.
             if back <= track.start + 1 + track.frames or not track.complete:
                 found = True
                 yield track.utterance
@@ -307,6 +312,7 @@ class Playout:
         """Fall silent within one frame. `unheard`: seconds that were taken and that the wire has dropped."""
         if self.paused:
             return
+        # First nothing more is taken, then the position is read: otherwise a frame could be sent and not be counted.
         self._live = None
         tape = self._tape
         # A fade-out continues the last frame taken. If the wire has dropped that one, the caller has not heard it, and
@@ -319,6 +325,8 @@ class Playout:
         """Go on from the start of the word that the pause has cut."""
         if not self.paused:
             return
+        # The new tape shares the list of the old one, to which frames may have been added during the pause. Only its
+        # position is another: the old one is still the pump's until it has left `next_frame`.
         tape = _Tape()
         tape.cues, tape.open = self._tape.cues, self._tape.open
         tape.position = target = self._resume_position()
@@ -331,6 +339,7 @@ class Playout:
     def discard(self, unheard: float = 0.0) -> tuple[Heard, ...]:
         """Fall silent and forget everything; return what was heard of the utterances that had begun."""
         self.pause(unheard)
+        # Words that were being said a second time were heard before, even if they were cut earlier this time.
         position = max(self._position, self._farthest_heard)
         heard = tuple(
             Heard(track.utterance, track.heard(track.seconds(position)))
@@ -379,6 +388,8 @@ class Playout:
         position = old.position
         if not track.start < position < end:
             return
+        # The place of its last frame takes the fade-out of the frame that would have come next. The cue of its end
+        # follows, so that the utterance is finished in the usual way.
         tape = _Tape()
         tape.cues, tape.open = old.cues, old.open
         tape.position = end - 1
@@ -393,6 +404,7 @@ class Playout:
 
     def _remove(self, track: _Track) -> None:
         del self._tracks[track.utterance.number]
+        # Entries become None and are not deleted: the positions of the pump and of the other tracks stay true.
         cues = self._tape.cues
         last = track.start + 1 + track.frames
         for index in range(track.start, min(last + 1, len(cues))):
@@ -403,6 +415,7 @@ class Playout:
     def _fade_out(self, tape: _Tape) -> _Tape | None:
         position = tape.position
         cue = tape.cues[position] if 0 < position < len(tape.cues) else None
+        # Only between two frames of speech is there a sound to fade out.
         if not isinstance(cue, bytes) or not isinstance(tape.cues[position - 1], bytes):
             return None
         tail = _Tape()
@@ -424,6 +437,7 @@ def _ignore(cue: Cue, at: float) -> None:
 
 def _back(cues: list[bytes | Cue | None], position: int, frames: int) -> int:
     """Return the position `frames` frames before `position`."""
+    # Cues last no time, and what was released was heard: neither counts.
     while frames > 0 and position > 0:
         position -= 1
         frames -= isinstance(cues[position], bytes)

@@ -109,6 +109,7 @@ class VoiceActivityGate:
         probability, level = self._voice_activity.feed(frame), audioop.rms(frame, 2)
         if level < self._settings.energy_floor or self._is_key(frame, level, now):
             probability = 0.0
+        # Hysteresis: once the caller speaks, another threshold says what still is speech.
         threshold = self._settings.stop_threshold if self.speaking else self._settings.start_threshold
         if level >= self._settings.loud_level:
             threshold = min(threshold, self._settings.loud_threshold)
@@ -134,6 +135,7 @@ class VoiceActivityGate:
     def _note_level(self, level: int, now: float) -> None:
         """Note, from the level of a voiced frame, where the speech will have ended if this is the last of it."""
         self._loudest = max(self._loudest * LOUDNESS_DECAY, level)
+        # The detector stays sure for some frames after the last sound. Without this, every turn would end later.
         if level * 10 ** (self._settings.tail_drop / 20) < self._loudest:
             self._sound = 0.0
             return
@@ -153,6 +155,8 @@ class VoiceActivityGate:
         if not self.speaking and self._voiced >= settings.min_speech - FRAME_SECONDS / 2:
             self.speaking = True
             edges.append(VoiceEdge(Edge.STARTED, self._first))
+        # The sum of probabilities grows quickly with clear speech and slowly with doubtful sounds: a cough takes longer
+        # to interrupt than a word.
         if self.speaking and not self.barging and self._evidence >= settings.barge_evidence:
             self.barging = True
             edges.append(VoiceEdge(Edge.BARGED, self._first))
@@ -162,6 +166,7 @@ class VoiceActivityGate:
         self._sound = 0.0
         if self._first is None:
             return ()
+        # Before speech is certain, a gap of two frames is bridged; within speech, the closure of a stop.
         allowed = self._settings.hangover if self.speaking else 2 * FRAME_SECONDS
         if now - self._last < allowed - FRAME_SECONDS / 2:
             return ()
