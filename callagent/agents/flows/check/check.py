@@ -28,7 +28,7 @@ from callagent.workers import WorkerPool
 _EVERYWHERE = ("fn", "twilio_sms", "ho", "attr", "vrbl", "tn")
 _IMPORT_TIMEOUT = 60.0
 MIN_FILLER_WAIT = 1.0
-"""Seconds."""
+"""Seconds of a model's usual first word: earlier fillers are heard in nearly every turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +43,14 @@ class _Text:
 
 
 def check_project(path: Path) -> CheckReport:
-    """Everything that can be said without running the project's code."""
+    """Check a project without running its code."""
     project, findings = load_project(path)
     _Checker(project, findings).run()
     return findings.report()
 
 
 async def check_imports(pool: WorkerPool) -> CheckReport:
-    """Warnings for function files that cannot be imported; the rest of the project works without them."""
+    """Return warnings for function files that cannot be imported; the rest of the project works without them."""
     lease = await pool.lease({})
     try:
         answer = await lease.run({"op": "describe"}, timeout=_IMPORT_TIMEOUT, on_message=lambda message: None)
@@ -179,7 +179,7 @@ class _Checker:
             self._findings.warning(function.file, line, f"{problem} At run time the call stays where it is.")
 
     def _returned_transitions(self, function: ProjectFunction, flow: Flow | None) -> Iterator[tuple[int, str]]:
-        """Literal `"transition": {…}` of returned values that lead nowhere."""
+        """Report literal `"transition": {…}` in returned values that lead nowhere."""
         for returned in function.transitions:
             target = self._project.flows.get(returned.flow) if returned.flow else flow
             if returned.flow and target is None:
@@ -203,7 +203,7 @@ class _Checker:
                 self._findings.error("voice/response_control/phrase_filtering.yaml", 1, message)
 
     def _fillers(self) -> None:
-        """Models take about a second for the first word: phrases before that are heard in nearly every turn."""
+        """Warn of fillers so early that they are heard in nearly every turn."""
         file = "voice/configuration.yaml"
         project = self._project
         fillers = filler_phrases(project.voice.fillers, project.experimental, project.languages.default)
@@ -226,7 +226,7 @@ class _Checker:
             self._findings.warning(file, 1, f"These settings have no effect on this server: {', '.join(idle)}.")
 
     def _patterns(self) -> None:
-        """A search that takes too long finds nothing: better to know which can."""
+        """Warn of regular expressions whose search may exceed its deadline, and then finds nothing."""
         voice, entities = self._project.voice, self._project.entities.values()
         places = (
             ("voice/speech_recognition/transcript_corrections.yaml", [e.pattern.pattern for e in voice.corrections]),
@@ -262,7 +262,7 @@ class _Checker:
                 self._findings.warning(topic.file, 1, message)
 
     def _unused_functions(self) -> None:
-        """Functions that no prompt names and no code mentions: the model never sees them."""
+        """Warn of functions that no prompt names and no code mentions: the model never sees them."""
         sources = {
             f.file: read_text(self._project.path, f.file, Findings()) or "" for f in self._project.all_functions()
         }

@@ -61,7 +61,7 @@ KNOWN_SECTIONS = frozenset(_HONOURED) | {
 
 
 def ignored_settings(experimental: ExperimentalSettings) -> list[str]:
-    """Dotted names, sorted; a section without any effect is named alone."""
+    """Return the dotted names of ignored settings, sorted; a section that is ignored as a whole is named alone."""
     return sorted(set(_names(experimental)))
 
 
@@ -79,7 +79,7 @@ def _names(experimental: ExperimentalSettings) -> Iterator[str]:
 
 
 def _keys(section: Mapping[str, Any]) -> Iterator[str]:
-    """The keys of a section and of its overrides by flow and step."""
+    """Yield the keys of a section and of its overrides by flow and step."""
     for key, value in section.items():
         if key not in _OVERRIDES:
             yield str(key)

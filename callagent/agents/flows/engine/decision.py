@@ -42,7 +42,7 @@ class HandoffRequest:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What is to happen after a function, in the order of the fields."""
+    """What happens after a function, in the order of the fields."""
 
     variant: str | None = None
     language: str | None = None
@@ -58,7 +58,7 @@ class Decision:
     hangup: bool = False
     listen: Mapping[str, Any] | None = None
     unusable: bool = False
-    """The function returned something that is not part of the protocol."""
+    """The function returned a value of a type that is not part of the return protocol."""
 
     @property
     def ends_call(self) -> bool:
@@ -66,17 +66,17 @@ class Decision:
 
     @property
     def asks_model(self) -> bool:
-        """The model is asked again in the same turn."""
+        """Whether the model is asked again in the same turn."""
         return not self.ends_call and (self.utterance is None or not self.end_turn)
 
     @property
     def stops_other_calls(self) -> bool:
-        """Further tool calls of the same answer are not executed."""
+        """Whether further tool calls of the same answer are left out."""
         return self.ends_call or self.utterance is not None or bool(self.transition)
 
 
 def decide(answer: Mapping[str, Any]) -> Decision:
-    """The decision for a function that returned; `answer` is the worker's."""
+    """Read the worker's answer of a function that returned."""
     effects: Mapping[str, Any] = answer.get("effects") or {}
     kind, value = answer.get("returned_kind"), answer.get("returned")
     if kind == "dict" and isinstance(value, dict):
@@ -129,7 +129,7 @@ def _transition(value: Any) -> Transition:
 
 
 def _queued_transition(effects: Mapping[str, Any]) -> Transition:
-    """`goto_flow` wins over `goto_step`, and both over `exit_flow`."""
+    """Return the transition that a function queued: `goto_flow` wins over `goto_step`, and both over `exit_flow`."""
     flow, step = _name(effects.get("goto_flow")), _name(effects.get("goto_step"))
     if flow:
         return Transition(goto_flow=flow)
@@ -173,7 +173,7 @@ def _headers(value: Any) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Display names; both None outside flows."""
+    """Where the call is, by display names; both are None outside flows."""
 
     flow: str | None = None
     step: str | None = None
@@ -181,6 +181,8 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Move:
+    """Where a transition leads, and what is wrong with it."""
+
     position: Position
     entered: bool
     """A step was entered (perhaps the same again) or the flow was left."""

@@ -15,7 +15,7 @@ from callagent.agents.kernel import Pattern
 
 @dataclass(frozen=True, slots=True)
 class EntityResult:
-    """The outcome for one entity; `value` is the text kept, `native` what goes to the state."""
+    """The outcome for one entity: `value` is its text, `native` the value for `conv.state`."""
 
     name: str
     valid: bool
@@ -48,7 +48,7 @@ _POSTAL = {
 
 
 def validate(entity: Entity, value: Any, today: date) -> EntityResult:
-    """Check one value; an invalid one has an `error` to be told to the model."""
+    """Validate one value; the `error` of an invalid one is told to the model."""
     text = _as_text(value)
     if not text:
         return EntityResult(entity.name, False, "", entity.type, "The value is empty.")
@@ -69,7 +69,7 @@ def _as_text(value: Any) -> str:
 
 
 def spoken_digits(text: str) -> str | None:
-    """`five five double oh` as `5500`; None where something else is said."""
+    """Read `five five double oh` as `5500`; None where the text says anything else."""
     digits = ""
     times = 1
     for word in re.findall(r"[a-z]+|\d+", text.lower()):
@@ -84,7 +84,7 @@ def spoken_digits(text: str) -> str | None:
 
 
 def spoken_number(text: str) -> int | None:
-    """`twenty five` as 25, `three hundred and two` as 302; None where something else is said."""
+    """Read `twenty five` as 25, `three hundred and two` as 302; None where the text says anything else."""
     total, current, seen = 0, 0, False
     for word in re.findall(r"[a-z]+", text.lower()):
         if word in ("and", "a"):
@@ -126,7 +126,7 @@ def _numeric(text: str, config: Mapping[str, Any], today: date) -> int | float:
 
 @lru_cache(maxsize=256)
 def _expression(text: str) -> Pattern:
-    """Kept, so that an expression that is too slow is known as such from call to call."""
+    """Compile an expression once for all calls: a `Pattern` remembers that it is too slow."""
     return Pattern(text)
 
 
@@ -181,13 +181,13 @@ def _relative_day(text: str, today: date) -> date | None:
             return today + timedelta(days=count * (7 if match.group(2) == "week" else 1))
     for number, weekday in enumerate(_WEEKDAYS):
         if weekday in text:
-            # The next one after today; "next tuesday" said on a Monday is taken as the coming one too.
+            # The first such day after today. "Next Tuesday" said on a Monday means the coming one, too.
             return today + timedelta(days=(number - today.weekday() - 1) % 7 + 1)
     return None
 
 
 def _named_day(text: str, today: date) -> date | None:
-    """`March 5th 1990`, `5 March`; without a year the next such day."""
+    """Read `March 5th 1990` or `5 March`; without a year it is the next such day."""
     month = next(
         (number for number, name in enumerate(_MONTHS, 1) if re.search(rf"\b{name[:3]}(?:{name[3:]})?\b", text)), None
     )

@@ -24,7 +24,7 @@ _MAX_LOGS = 200
 
 @dataclass(slots=True)
 class FunctionAnswer:
-    """What came back; with `error` set the effects it had before still stand."""
+    """A function's answer. With `error` set, the effects that it had before still stand."""
 
     data: Mapping[str, Any]
     error: str | None
@@ -45,7 +45,7 @@ class FunctionAnswer:
 
 
 class FunctionRunner:
-    """One call's access to its worker."""
+    """Runs functions in the worker of one call and answers the requests that they make meanwhile."""
 
     def __init__(
         self, lease: Lease, conversation: Conversation, model: LanguageModel, real_time: RealTimeConfiguration
@@ -63,7 +63,7 @@ class FunctionRunner:
         timeout: float | None = None,
         attempt: int = 1,
     ) -> FunctionAnswer:
-        """Run it to its end or its deadline; never raises for what project code does."""
+        """Run a function to its end or its deadline. Never raises for what project code does."""
         logs: list[Mapping[str, Any]] = []
 
         def on_message(message: Plain) -> Awaitable[Any] | None:
@@ -91,16 +91,21 @@ class FunctionRunner:
             detail = self._conversation.vault.conceal(f"{type(error).__name__}: {error}")
             return FunctionAnswer({}, detail, milliseconds, logs)
         milliseconds = float(data.get("duration_ms") or (loop.time() - started) * 1000)
+        answer = FunctionAnswer(data, _error_text(data), milliseconds, logs or list(data.get("logs") or ()))
+        self._take_over(function, answer)
+        return answer
+
+    def _take_over(self, function: ProjectFunction, answer: FunctionAnswer) -> None:
+        """Keep the state that the function left, also where it raised; log its error."""
+        data = answer.data
         if isinstance(data.get("state"), dict):
             self._conversation.state = dict(data["state"])
-        answer = FunctionAnswer(data, _error_text(data), milliseconds, logs or list(data.get("logs") or ()))
         if answer.error:
             traceback = (data.get("error") or {}).get("traceback")
             log.warning("function_raised", function=function.name, error=answer.error, traceback=traceback)
-        return answer
 
     async def set_state(self, values: Mapping[str, Any]) -> None:
-        """Write to `conv.state` from outside a function. The worker's loss is not the caller's: failures are logged."""
+        """Write to `conv.state` from outside a function. A lost worker is logged and does not end the call."""
         self._conversation.state.update(values)
         request: Plain = {"op": "set_state", "values": dict(values)}
         try:
@@ -117,7 +122,7 @@ class FunctionRunner:
         await self._lease.close()
 
     def snapshot(self) -> Plain:
-        """The plain picture of the call that the worker's `conv` shows."""
+        """Return the call as plain data: what the worker's `conv` shows (see `runtime/__init__.py`)."""
         c, project, info = self._conversation, self._conversation.project, self._conversation.info
         environment = c.settings.environment
         return {
@@ -175,11 +180,11 @@ class FunctionRunner:
         return None
 
     async def _expect_event(self, send_to_llm: bool) -> str:
-        """Raises `TooManyEvents`."""
+        """Return an identifier for an external event. Raises `TooManyEvents`."""
         return self._conversation.expect_event(send_to_llm=send_to_llm)
 
     async def _prompt_llm(self, message: Plain) -> Any:
-        """One request of project code to the model. Raises `ProviderError`."""
+        """Answer a request of project code to the model. Raises `ProviderError`."""
         settings = self._conversation.settings
         wants_json = bool(message.get("return_json"))
         messages: list[Message] = []

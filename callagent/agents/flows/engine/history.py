@@ -1,4 +1,4 @@
-"""What was said and called in one call: for the model, for `conv.history` and for the record."""
+"""The words and tool calls of one call: for the model, for `conv.history` and for the record."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ToolsCalled:
 class ToolAnswered:
     call_id: str
     content: str
-    """As the function gave it: references are resolved with each request."""
+    """The function's result, unresolved: references in it are resolved with each request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,8 @@ Entry = UserSaid | AgentSaid | ToolsCalled | ToolAnswered | Note
 
 @dataclass(slots=True)
 class History:
+    """The entries of one call in order. What an interruption cut off is taken out again."""
+
     entries: list[Entry] = field(default_factory=list)
     _utterances: int = 0
 
@@ -56,6 +58,7 @@ class History:
         self.entries.append(UserSaid(text))
 
     def new_utterance(self) -> int:
+        """Return the number that the sentences of one utterance share."""
         self._utterances += 1
         return self._utterances
 
@@ -66,7 +69,7 @@ class History:
         self.entries.append(ToolsCalled(calls))
 
     def answered(self, call_id: str, content: str) -> None:
-        """The answer to a call that a reopened turn took away is nobody's."""
+        """Add the answer to a tool call; one whose call a reopened turn has removed is dropped."""
         if any(call.id == call_id for each in self.entries if isinstance(each, ToolsCalled) for call in each.calls):
             self.entries.append(ToolAnswered(call_id, content))
 
@@ -74,7 +77,8 @@ class History:
         self.entries.append(Note(text))
 
     def correct(self, heard: str) -> None:
-        """The caller interrupted: of the agent's last words only `heard` stays."""
+        """Shorten the agent's last words to the heard text, after an interruption."""
+        # Compared by the number of words, because the heard text may have other spaces.
         start = self._last_turn()
         left = len(heard.split())
         kept: list[Entry] = []
@@ -90,20 +94,20 @@ class History:
             left -= min(left, len(spoken))
         self.entries[start:] = kept
 
-    def reopen(self, is_hidden_when_reopened: Callable[[str], bool] = lambda function: False) -> None:
-        """The caller goes on with the last turn, and its words come again, whole.
+    def reopen(self, is_hidden: Callable[[str], bool] = lambda function: False) -> None:
+        """Remove the last turn: the caller goes on with it, and its words come again as a whole.
 
-        One with functions stays, unless all of them are to leave no trace.
+        A turn that called functions stays, unless `is_hidden` says of each that the model is to know nothing of it.
         """
         start = max((at for at, entry in enumerate(self.entries) if isinstance(entry, UserSaid)), default=None)
         if start is None:
             return
         called = [call.name for each in self.entries[start:] if isinstance(each, ToolsCalled) for call in each.calls]
-        if all(is_hidden_when_reopened(name) for name in called):
+        if all(is_hidden(name) for name in called):
             del self.entries[start:]
 
     def plain(self) -> list[dict[str, str]]:
-        """`[{"role": "user"|"agent", "text"}]`, one agent entry for each utterance."""
+        """Return `[{"role": "user"|"agent", "text"}]`, one agent entry for each utterance."""
         found: list[dict[str, str]] = []
         utterance: int | None = None
         for entry in self.entries:
@@ -118,7 +122,7 @@ class History:
         return found
 
     def recent_contents(self, turns: int) -> Iterator[str]:
-        """Function results of the last turns, as given; the turn that is being spoken is the first."""
+        """Yield the function results and notes of the last turns, newest first; the present turn counts as one."""
         seen = 0
         for entry in reversed(self.entries):
             seen += isinstance(entry, UserSaid)
@@ -128,7 +132,8 @@ class History:
                 yield entry.content if isinstance(entry, ToolAnswered) else entry.text
 
     def messages(self, resolve: Callable[[str], str], silence: str) -> list[Message]:
-        """The conversation as a model reads it; every tool call has exactly one answer, right behind it."""
+        """Return the conversation as a model reads it: every tool call is followed by exactly one answer."""
+        # Providers refuse a request with an unanswered tool call: those not executed are answered as such.
         answers = {e.call_id: e.content for e in self.entries if isinstance(e, ToolAnswered)}
         messages: list[dict[str, Any]] = []
         for entry in self.entries:
@@ -149,7 +154,7 @@ class History:
         return list(messages)
 
     def _last_turn(self) -> int:
-        """Index behind the caller's last words."""
+        """Return the index behind the caller's last words."""
         for index in range(len(self.entries) - 1, -1, -1):
             if isinstance(self.entries[index], UserSaid):
                 return index + 1

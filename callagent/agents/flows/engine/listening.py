@@ -24,7 +24,7 @@ _EXPECTED = {
     "yes_no": "Yes, please.",
     "address": "12 Main Street, Springfield.",
 }
-"""What is asked for -> an answer of that form."""
+"""Kind of expected answer -> an example, for recognisers that take one."""
 _ENTITY_KINDS = {
     "numeric": "numeric",
     "phone_number": "numeric",
@@ -36,7 +36,7 @@ _ENTITY_KINDS = {
 
 
 def listen_settings(conversation: Conversation, listen: Mapping[str, Any] | None = None) -> ListenSettings:
-    """`listen` is a function's, for this one turn; it wins over the step."""
+    """Return how the next turn is taken. `listen`, from a function, holds for this turn and wins over the step."""
     settings, step = conversation.position_settings, conversation.step
     given = listen or {}
     asr, dtmf = _section(given, "asr"), _section(given, "dtmf")
@@ -60,7 +60,7 @@ def listen_settings(conversation: Conversation, listen: Mapping[str, Any] | None
 
 
 def interruptible(conversation: Conversation) -> bool:
-    """Whether the caller may interrupt what is said now: step, then flow, then project."""
+    """Return whether the caller may interrupt the words said now: the step decides, else the flow, else the project."""
     asr, limits = conversation.project.voice.asr, conversation.project.experimental.barge_in
     maximum = asr.max_interruptions or limits.max_per_call
     if limits.disabled or (maximum and conversation.interruptions >= maximum):
@@ -136,15 +136,17 @@ def _keywords(conversation: Conversation, step: Step | None, asr: Mapping[str, A
 
 
 DEFAULT_WAIT, GATED_WAIT = 0.8, 1.0
+"""Seconds before a function starts, and before one that the project lists as gated."""
 MAX_WAIT = 5.0
-_LISTENS = ("voice",)
+_SPOKEN_CHANNELS = ("voice",)
+"""Channels on which a caller can go on speaking while a function waits."""
 
 
 def seconds_before_function(conversation: Conversation, function: ProjectFunction) -> float:
-    """Seconds between the model's call and the function's start; 0 as text, where nobody goes on speaking."""
+    """Return the seconds between the model's tool call and the function's start; 0 for text conversations."""
     if not conversation.position_settings.waits_before_functions:
         return 0.0
-    if conversation.channel not in _LISTENS or conversation.info.wire == "text":
+    if conversation.channel not in _SPOKEN_CHANNELS or conversation.info.wire == "text":
         return 0.0
     section, flow = conversation.project.experimental.section("smart_vad"), conversation.position.flow
     if _listed(section.get("nongated_functions"), flow, function.name):
@@ -155,22 +157,25 @@ def seconds_before_function(conversation: Conversation, function: ProjectFunctio
 
 
 def is_hidden_when_reopened(conversation: Conversation, function: str) -> bool:
-    """It ran at once; when the caller goes on speaking, the model is to know nothing of it. What it did stands."""
+    """Return whether the model is to know nothing of a function when the caller goes on with the turn.
+
+    Such a function ran without waiting; its effects stand.
+    """
     table = conversation.project.experimental.section("smart_vad").get("nongated_functions")
-    # The function may have led elsewhere: the flow it ran in is not where the call is now.
+    # The function may have moved the call, so the present flow need not be the one it ran in: all are looked at.
     flows = table if isinstance(table, dict) else ("",)
     return any(_listed(table, flow, function) for flow in flows)
 
 
 def _listed(table: Any, flow: str | None, name: str) -> bool:
-    """By flow, `""` outside of flows; a plain list holds everywhere."""
+    """Return whether a table lists a function: by flow (`""` outside of flows), or as a list that holds everywhere."""
     if isinstance(table, dict):
         table = table.get(flow or "")
     return isinstance(table, list) and name in table
 
 
 def _seconds(value: Any, default: float) -> float:
-    """A number, or a text such as `0.8s`."""
+    """Read a number, or a text such as `0.8s`."""
     try:
         seconds = float(str(value).removesuffix("s"))
     except ValueError:

@@ -19,25 +19,27 @@ from callagent.log import get_logger
 
 log = get_logger(__name__)
 MAX_BYTES = 64 * 1024
-"""Of one caller's memory."""
+"""Bytes of JSON that are stored for one caller."""
 READ_SECONDS = 1.0
-"""For the disk, before the call's start function; then the caller is one whom nobody remembers."""
+"""Deadline of the disk before the start function; after it the call goes on without a memory."""
 WRITE_SECONDS = 5.0
-"""For the disk, after the end function."""
+"""Deadline of the disk after the end function."""
 _LINE = "line"
 _FIELDS = "fields"
 
 
 class MemoryStore(Protocol):
+    """Where callers' memories are stored, by an owner: project and caller."""
+
     async def read(self, owner: str) -> dict[str, Any]:
-        """What was written for `owner` last; empty: nothing. Never raises for a lost or damaged entry."""
+        """Return what was written for `owner` last; empty: nothing. Never raises for a lost or damaged entry."""
 
     async def write(self, owner: str, memory: Mapping[str, Any]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class FileMemory:
-    """One JSON file per caller; its name says nothing of the number."""
+    """One JSON file per caller, named by a hash, so that a listing of the folder reveals no number."""
 
     folder: Path
 
@@ -65,7 +67,7 @@ class FileMemory:
         return found if isinstance(found, dict) else {}
 
     def _write(self, path: Path, text: str) -> None:
-        """The file is either the old one or the new one, whatever happens meanwhile."""
+        """Write a new file and rename it, so that a reader finds the old memory or the new one, never a part."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             handle, name = tempfile.mkstemp(dir=self.folder, suffix=".new")
@@ -78,7 +80,7 @@ class FileMemory:
 
 @dataclass(slots=True)
 class CallerMemory:
-    """One call's view of its caller's memory."""
+    """The memory of one call's caller: read before the start function, written after the end function."""
 
     store: MemoryStore | None
     project: str
@@ -87,7 +89,7 @@ class CallerMemory:
     kept: dict[str, Any] | None = None
 
     async def open(self, info: CallInfo, attributes: Mapping[str, Any]) -> dict[str, Any]:
-        """What a worker is told: `memory` and `line_memory`."""
+        """Read the memory and return it as the worker's context: `memory` and `line_memory`."""
         self.owner = self._identifier(info, attributes, {})
         if self.store is None or self.owner is None:
             return {}
@@ -108,7 +110,7 @@ class CallerMemory:
         language: str,
         handoff: Mapping[str, Any] | None,
     ) -> None:
-        """Keep the state keys that the project names, as a patch of what was kept before."""
+        """Store the state keys that the project names; keys stored by earlier calls stay."""
         owner = self.owner or self._identifier(info, {}, state)
         if self.store is None or owner is None:
             return
@@ -129,7 +131,7 @@ class CallerMemory:
         await self.store.write(owner, {_FIELDS: fields, _LINE: known})
 
     def _identifier(self, info: CallInfo, attributes: Mapping[str, Any], state: Mapping[str, Any]) -> str | None:
-        """Who the caller is, within this project; None: nobody that can be remembered."""
+        """Return who the caller is within this project; None where the caller cannot be told or is excluded."""
         if not self.experimental.repeat_caller:
             return None
         source = self.experimental.section("memory").get("identifier_source")

@@ -24,7 +24,7 @@ _LANGUAGE_NAMES = {
 
 
 class Prompt:
-    """Resolves the project's texts for one request and remembers which tools they name."""
+    """The project's texts for one request, resolved against the conversation as it stands."""
 
     def __init__(self, conversation: Conversation) -> None:
         self._conversation = conversation
@@ -43,7 +43,7 @@ class Prompt:
         return self.resolve(text).text
 
     def messages(self, topics: list[Topic]) -> list[Message]:
-        """Everything for the model: system, history, and in a flow the step's prompt last."""
+        """Return all messages for the model: the system message, the history, and in a flow the step's prompt last."""
         silence = self._project.experimental.prompt("silence", DEFAULT_SILENCE)
         history = self._conversation.history.messages(self.text, silence)
         messages: list[Message] = [{"role": "system", "content": self._system(topics)}, *history]
@@ -53,7 +53,7 @@ class Prompt:
         return messages
 
     def references(self, topics: list[Topic]) -> list[ToolReference]:
-        """Which tools the model may use now, in order of appearance, each once."""
+        """Return the tools that the texts name for the model, in order of appearance, each once."""
         step = self._conversation.step
         in_flow = self._conversation.position.flow is not None
         found: dict[ToolReference, None] = {}
@@ -124,7 +124,7 @@ class Prompt:
         return "\n\n".join(self.text(part) for part in parts if part)
 
     def _collecting(self, step: Step) -> str:
-        """What a default step collects and where it can lead."""
+        """Describe what a default step collects and where it can lead."""
         lines = [f"Today is {self._conversation.now():%A %Y-%m-%d}."]
         if step.entities:
             lines.append("Information to collect; pass what the caller gives to save_entities:")
@@ -146,7 +146,8 @@ def _language_name(code: str) -> str:
 
 
 def condition_tool(step: Step, condition: str) -> str:
-    """The name of the implicit tool of a condition; unique within the step."""
+    """Return the name of a condition's implicit tool, unique within the step."""
+    # Two conditions may become the same name, as tool names hold ASCII only: the later one gets a number.
     names: dict[str, str] = {}
     for each in step.conditions:
         name = tool_name("condition", each.name)

@@ -35,7 +35,7 @@ class ToolReference:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What references are resolved against; a view of the call at one instant."""
+    """The values that references resolve to: a view of the call at one instant."""
 
     state: Mapping[str, Any] = field(default_factory=dict)
     variants: Variants = field(default_factory=Variants)
@@ -56,7 +56,7 @@ class Resolved:
 
 
 def resolve(text: str, scope: Scope) -> Resolved:
-    """Substitute everything; values may hold references themselves, one level deep."""
+    """Substitute all references of a text; values may hold references themselves, one level deep."""
     if "<" in text:
         text = keep_conditional(text, scope)
     # Most texts hold none: looking is cheaper than substituting nothing, thirty times a request.
@@ -85,7 +85,7 @@ def resolve_text(text: str, scope: Scope) -> str:
 def resolve_header(text: str, scope: Scope) -> str | None:
     """Resolve the value of a SIP header; None where a variable or attribute in it has no value.
 
-    Such a header is left out: whoever receives it could not tell the variable's name from a value.
+    The caller leaves such a header out: its receiver could not tell the name of a variable from a value.
     """
     named = [(_SPELLINGS.get(prefix, prefix), name) for prefix, name, _ in find_references(text)]
     variables = _VARIABLE.findall(text) + [name for prefix, name in named if prefix == "vrbl"]
@@ -98,7 +98,7 @@ def resolve_header(text: str, scope: Scope) -> str | None:
 
 
 def find_references(text: str) -> list[tuple[str, str, int]]:
-    """Every reference as (prefix, name, line offset from 0), alternative spellings translated."""
+    """Return every reference as (prefix, name, line offset from 0), alternative spellings translated."""
     return [
         (_SPELLINGS.get(m.group(1), m.group(1)), m.group(2).strip(), text.count("\n", 0, m.start()))
         for m in REFERENCE.finditer(text)
@@ -106,7 +106,7 @@ def find_references(text: str) -> list[tuple[str, str, int]]:
 
 
 def keep_conditional(text: str, scope: Scope) -> str:
-    """Text with `<channel:…>` and `<language:…>` parts kept or dropped; tags nest, one left open ends with the text."""
+    """Keep the `<channel:…>` and `<language:…>` parts that apply. Tags nest; one left open ends with the text."""
     parts: list[str] = []
     open_tags: list[bool] = []
     position = 0

@@ -25,14 +25,14 @@ _MAX_CHARACTERS = 1024 * 1024
 
 
 async def read_secret(folder: str | None, name: str) -> str | None:
-    """The text of the file `name` in `folder`; None where there is none."""
+    """Return the text of the file `name` in `folder`; None where there is none."""
     if folder is None or not SECRET_NAME.fullmatch(name):
         return None
     return await asyncio.to_thread(_read, Path(folder, name))
 
 
 def answer_secrets(folder: str | None) -> Callable[[Plain], Awaitable[Any] | None]:
-    """Answers the requests for secrets of a worker that runs no function of a call."""
+    """Return a handler that answers requests for secrets of a worker outside a call."""
 
     def on_message(message: Plain) -> Awaitable[Any] | None:
         return read_secret(folder, str(message.get("name"))) if message.get("type") == "secret" else None
@@ -50,9 +50,9 @@ def _read(path: Path) -> str | None:
 async def fetch_remote_functions(
     lease: Lease, taken: Container[str], secrets_dir: str | None = None
 ) -> dict[str, ProjectFunction]:
-    """What the servers offer, by the name the model sees. A server that does not answer offers nothing, and is logged.
+    """Ask the MCP servers for their functions, by the name the model sees. One that does not answer is logged.
 
-    `taken`: names of the project's own functions, which win.
+    `taken` holds names of the project's own functions, which win over those of a server.
     """
     try:
         answer = await lease.run(

@@ -28,9 +28,9 @@ _STOP_WORDS = frozenset(_STOP_TEXT.split())
 _SATURATION = 1.2
 """BM25's k1: how fast a repeated word stops counting."""
 _CONTENT_WEIGHT = 0.75
-"""A word in the content says less than the same word in an example question."""
+"""Weight of a match in a topic's content beside one in its name or example questions."""
 _ALONE = 0.5
-"""One word that happens to stand in a long text is no sign that the text answers the question."""
+"""Factor for content that shares a single word with the query: in a long text that is chance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Match:
 
 
 def words(text: str) -> list[str]:
-    """The words that count, with plain endings removed."""
+    """Return the words of a text without stop words, with plain English endings removed."""
     return [_stem(word) for word in _WORD.findall(text.lower()) if word not in _STOP_WORDS]
 
 
@@ -53,17 +53,17 @@ def _stem(word: str) -> str:
 
 
 class TopicIndex(Protocol):
-    """The topics of a project, indexed once and shared by all calls. Scores are from 0 to 1."""
+    """The indexed topics of a project, shared by all calls. Scores are from 0 to 1."""
 
     async def prepare(self) -> None:
-        """Before the first call; what is slow."""
+        """Do the slow part of indexing, before the first call."""
 
     async def search(self, text: str, excluded: Iterable[str] = (), variant: str | None = None) -> list[Match]:
-        """Topics that have to do with `text`, best first."""
+        """Return the topics that match `text`, best first."""
 
 
 class MeaningIndex:
-    """A topic is as near as the nearest of its name, its example questions and the parts of its content."""
+    """Search by embeddings: a topic scores as its nearest name, example question or part of its content does."""
 
     def __init__(self, topics: Iterable[Topic], embedder: Embedder) -> None:
         self._topics = tuple(topics)
@@ -93,7 +93,7 @@ class MeaningIndex:
 
 
 def _texts_of(topic: Topic) -> list[str]:
-    """Long contents in parts: what a model reads at once is bounded, and one sentence may be the answer."""
+    """Return the texts of a topic. Long contents come in parts: an embedding model reads a bounded length."""
     name = topic.name.replace("_", " ").replace("/", " ")
     spoken = _REFERENCE.sub("", topic.content).split()
     parts = [" ".join(spoken[start : start + _PART_WORDS]) for start in range(0, len(spoken), _PART_WORDS)]
@@ -105,7 +105,7 @@ def _offered(topic: Topic, left_out: set[str], variant: str | None) -> bool:
 
 
 class WordIndex:
-    """BM25 and cosine over the words that count; no engine needed."""
+    """Search by words: cosine for names and example questions, BM25 for contents. It needs no engine."""
 
     def __init__(self, topics: Iterable[Topic]) -> None:
         self._topics = tuple(topics)
@@ -116,14 +116,14 @@ class WordIndex:
             documents.update(set(content).union(*short))
         total = len(self._topics)
         self._weights = {word: 1 + math.log((total + 1) / (count + 0.5)) for word, count in documents.items()}
-        # A word of no topic counts as much as any other: neither fillers nor foreign subjects decide alone.
+        # A word that no topic has gets the mean weight, so that it lowers the score of the words that do match.
         self._unknown = sum(self._weights.values()) / len(self._weights) if self._weights else 1.0
 
     async def prepare(self) -> None:
-        """Words are counted when the index is made."""
+        """Do nothing: words are counted when the index is made."""
 
     async def search(self, text: str, excluded: Iterable[str] = (), variant: str | None = None) -> list[Match]:
-        """All topics that share a word with `text`, best first."""
+        """Return all topics that share a word with `text`, best first."""
         query = Counter(words(text))
         if not query:
             return []
@@ -142,7 +142,7 @@ class WordIndex:
         return self._weights.get(word, self._unknown)
 
     def _likeness(self, query: Counter[str], document: Counter[str]) -> float:
-        """Cosine of the weighted words: a short question against a short question."""
+        """Return the cosine of the weighted words, which suits two short texts."""
         shared = sum(self._weight(word) ** 2 for word in query.keys() & document.keys())
         if not shared:
             return 0.0
@@ -150,7 +150,7 @@ class WordIndex:
         return shared / math.sqrt(math.prod(lengths))
 
     def _coverage(self, query: Counter[str], document: Counter[str]) -> float:
-        """BM25 of the query as a share of the best it could be."""
+        """Return the BM25 score of the query as a share of its highest possible score."""
         best = sum(self._weight(word) for word in query)
         reached = sum(
             self._weight(word) * document[word] * (_SATURATION + 1) / (document[word] + _SATURATION)
@@ -168,7 +168,7 @@ QA_METRIC = "QA"
 
 
 async def retrieve(conversation: Conversation, index: TopicIndex, text: str) -> None:
-    """Look up what the caller said; the topics found come before those of earlier turns."""
+    """Look up the caller's words; the topics found come before those of earlier turns."""
     settings = conversation.project.experimental.retrieval
     threshold = settings.threshold if conversation.position.flow is None else settings.in_flow_threshold
     limit = settings.max_matches

@@ -40,7 +40,7 @@ _FORMS = {
 
 @dataclass(frozen=True, slots=True)
 class SaveEntities:
-    """The implicit tool of a default step that takes what the caller said."""
+    """The implicit tool of a default step that saves the values that the caller gave."""
 
     entities: tuple[Entity, ...]
 
@@ -50,6 +50,8 @@ Target = ProjectFunction | HandoffTarget | SmsTemplate | SaveEntities | Conditio
 
 @dataclass(frozen=True, slots=True)
 class OfferedTool:
+    """A tool under the name the model sees, and what is executed when the model calls it."""
+
     name: str
     target: Target
     schema: Tool
@@ -61,7 +63,7 @@ class Toolset:
 
     tools: tuple[OfferedTool, ...]
     conditions: Mapping[str, Condition]
-    """All of the step, also those whose entities are not all there yet: one answer may save and choose."""
+    """All conditions of the step by tool name, even those not offered yet: one answer may save entities and choose."""
 
     @property
     def schemas(self) -> list[Tool]:
@@ -83,7 +85,7 @@ def build_tools(
     collected: Iterable[str],
     describe: Callable[[str], str],
 ) -> Toolset:
-    """`collected`: entities with a valid value; `describe`: resolves references in descriptions."""
+    """Build the tools of a request. `collected`: entities with a valid value; `describe` resolves descriptions."""
     found: dict[str, OfferedTool] = {}
     conditions: dict[str, Condition] = {}
     if step is not None and step.is_default:
@@ -169,7 +171,7 @@ def function_schema(name: str, description: str, properties: Mapping[str, Any], 
 
 
 async def implicit_decision(dialogue: Dialogue, target: Target, arguments: Mapping[str, Any]) -> Decision:
-    """What a call of the tool comes to; it is the caller's to apply."""
+    """Execute a tool that is no project function and return its decision, which the caller applies."""
     match target:
         case SaveEntities():
             return await save_entities(dialogue, target, arguments)
@@ -197,7 +199,7 @@ def text_message(conversation: Conversation, template: SmsTemplate) -> Decision:
 
 
 async def save_entities(dialogue: Dialogue, target: SaveEntities, arguments: Mapping[str, Any]) -> Decision:
-    """Check and keep what the model extracted; an invalid value is told to it, a former valid one stays."""
+    """Validate and store extracted values. The model is told of invalid ones; an earlier valid value stays."""
     conversation = dialogue.conversation
     saved: dict[str, Any] = {}
     errors: dict[str, str] = {}
@@ -219,7 +221,7 @@ async def save_entities(dialogue: Dialogue, target: SaveEntities, arguments: Map
 
 
 def choose_condition(conversation: Conversation, condition: Condition) -> Decision:
-    """Follow a condition of the step, when everything it needs is there."""
+    """Follow a condition of the step once all the entities that it needs are there."""
     missing = [name for name in condition.required_entities if name not in conversation.entities]
     if missing:
         return Decision(content=f"Error: still needed before '{condition.name}': {', '.join(missing)}.")

@@ -32,7 +32,7 @@ class Languages:
 class Guardrail:
     name: str
     prompt: str
-    """When it applies; for the platform's own, the whole rule."""
+    """When the guardrail applies; for one of the platform's own, the whole rule."""
     action: str
 
 
@@ -71,7 +71,7 @@ def load_guardrails(root: Reader) -> tuple[Guardrail, ...]:
 
 
 def legacy_identity(personality: Reader, role: Reader) -> str:
-    """The sentence of the older `personality.yaml` and `role.yaml`."""
+    """Return the identity that the older `personality.yaml` and `role.yaml` describe."""
     chosen = [
         name.lower() for name in personality.map("adjectives").names() if personality.map("adjectives").flag(name)
     ]
@@ -116,7 +116,7 @@ class SafetyFilters:
 
 
 def load_safety_filters(root: Reader, *, of_channel: bool) -> SafetyFilters:
-    """A channel's file has to say whether it holds."""
+    """Read safety filters; the file of a channel must say whether it is enabled."""
     if of_channel and "enabled" not in root:
         root.error("'enabled' is required.", "enabled")
     categories = root.map("categories")

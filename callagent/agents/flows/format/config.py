@@ -23,7 +23,7 @@ CONFIG_TYPES: Mapping[str, Mapping[str, tuple[type, ...]]] = {
     "free_text": {},
     "name_config": {},
 }
-"""Entity type -> config key -> its types."""
+"""Entity type -> key of its config -> permitted types."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class HandoffTarget:
     is_default: bool = False
     method: str = "bye"
     number: str | None = None
-    """As the file has it: E.164 or a SIP name-addr."""
+    """The number as written in the file: E.164 or a SIP name-addr."""
     headers: tuple[tuple[str, str], ...] = ()
     """Values may hold `$var`."""
 
@@ -125,7 +125,7 @@ def _phone_number(sip: Reader) -> str | None:
 
 
 def find_handoff(targets: Mapping[str, HandoffTarget], destination: str | None) -> HandoffTarget | None:
-    """By exact name, then ignoring case; `default` (or nothing) is the default handoff."""
+    """Find a handoff by exact name, then ignoring case; `default` or None is the default handoff."""
     if destination in targets:
         return targets[str(destination)]
     wanted = (destination or "default").lower()
@@ -142,7 +142,7 @@ class Variants:
     """Variant -> attribute -> value; every variant is a key."""
 
     def value(self, variant: str | None, attribute: str) -> Any:
-        """None: no such variant or attribute, or a typed attribute left blank."""
+        """Return an attribute's value; None: no such variant or attribute, or a typed attribute left blank."""
         return self.attributes.get(variant or "", {}).get(attribute)
 
 
@@ -226,7 +226,7 @@ def load_translations(root: Reader, languages: Sequence[str]) -> dict[str, dict[
 
 
 def translate(table: Translations, key: str, language: str | None) -> str | None:
-    """The text in `language`, in the same language of another region, or None."""
+    """Return the text in `language`, else in the same language of another region, else None."""
     texts = table.get(key, {})
     if not language or language in texts:
         return texts.get(language or "")
@@ -263,7 +263,7 @@ _NAME = re.compile(r"[a-z_][a-z0-9_]*")
 class Operation:
     method: str
     resource: str
-    """A path with `{variables}`, perhaps with a query."""
+    """Path with `{variables}`, optionally with a query."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +274,7 @@ class ApiIntegration:
     operations: Mapping[str, Operation]
 
     def plain(self, environment: str) -> dict[str, Any]:
-        """What a worker needs of it."""
+        """Return the part that a worker needs, as plain data."""
         base_url, auth_type = self.environments.get(environment, ("", "none"))
         operations = {name: {"method": one.method, "resource": one.resource} for name, one in self.operations.items()}
         return {"base_url": base_url, "auth_type": auth_type, "operations": operations}
@@ -327,7 +327,7 @@ class McpConfig:
     """None: all."""
 
     def plain(self) -> dict[str, Any]:
-        """What a worker needs of it."""
+        """Return the part that a worker needs, as plain data."""
         enabled = None if self.enabled is None else list(self.enabled)
         return {"url": self.url, "auth": dict(self.auth), "timeout": self.timeout, "enabled": enabled}
 

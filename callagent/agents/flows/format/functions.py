@@ -60,7 +60,7 @@ class ProjectFunction:
     gotos: tuple[Goto, ...] = ()
     transitions: tuple[ReturnedTransition, ...] = ()
     remarks: tuple[Remark, ...] = ()
-    """What will surprise its author."""
+    """Lines and warnings of what will surprise its author."""
     schema: Mapping[str, Any] | None = None
     """JSON schema of its arguments, in place of `parameters`; None: a file of the project."""
 
@@ -78,7 +78,7 @@ class _Source:
 
 
 def read_function(root: Path, file: str, kind: str, flow: str | None, findings: Findings) -> ProjectFunction | None:
-    """The main function of one file; None, with an error, when it has none."""
+    """Read the main function of one file; None, with an error, when it has none."""
     text = read_text(root, file, findings)
     if text is None:
         return None
@@ -130,7 +130,7 @@ def _decorator_name(node: ast.expr) -> str:
 
 
 def _arguments(source: _Source, node: ast.expr, names: Sequence[str]) -> dict[str, Any]:
-    """A decorator's literal arguments by name; one that is not literal is reported and left out."""
+    """Return a decorator's literal arguments by name; one that is not literal is reported and left out."""
     if not isinstance(node, ast.Call):
         return {}
     given = [*zip(names, node.args, strict=False), *((k.arg, k.value) for k in node.keywords)]
@@ -232,7 +232,7 @@ def _seconds(source: _Source, node: ast.expr, name: str, value: Any) -> float:
 
 
 def _unexpected_decorators(decorators: Sequence[ast.expr], kind: str) -> Iterator[Remark]:
-    """What has no effect on functions that the model never sees, or that nobody listens to yet."""
+    """Report decorators without effect: the model never sees the function, or the call has not begun."""
     idle = {
         "step": ("func_description", "func_parameter"),
         "start": ("func_latency_control",),
@@ -245,19 +245,20 @@ def _unexpected_decorators(decorators: Sequence[ast.expr], kind: str) -> Iterato
 
 
 def _returned_transitions(definition: ast.AST) -> Iterator[ReturnedTransition]:
-    for node in ast.walk(definition):
-        if not isinstance(node, ast.Dict):
+    maps = (node for node in ast.walk(definition) if isinstance(node, ast.Dict))
+    items = (item for each in maps for item in zip(each.keys, each.values, strict=True))
+    for key, value in items:
+        if not isinstance(key, ast.Constant) or key.value != "transition" or not isinstance(value, ast.Dict):
             continue
-        for key, value in zip(node.keys, node.values, strict=True):
-            if isinstance(key, ast.Constant) and key.value == "transition" and isinstance(value, ast.Dict):
-                literals = {
-                    str(k.value): v.value
-                    for k, v in zip(value.keys, value.values, strict=True)
-                    if isinstance(k, ast.Constant) and isinstance(v, ast.Constant)
-                }
-                flow, step = (literals.get(name) or "" for name in ("goto_flow", "goto_step"))
-                if "goto_flow" in literals or len(value.keys) == len(literals):
-                    yield ReturnedTransition(str(flow), str(step), value.lineno)
+        literals = {
+            str(k.value): v.value
+            for k, v in zip(value.keys, value.values, strict=True)
+            if isinstance(k, ast.Constant) and isinstance(v, ast.Constant)
+        }
+        flow, step = (literals.get(name) or "" for name in ("goto_flow", "goto_step"))
+        # A step without its flow can only be checked where no computed value stands beside it.
+        if "goto_flow" in literals or len(value.keys) == len(literals):
+            yield ReturnedTransition(str(flow), str(step), value.lineno)
 
 
 def _gotos(definition: ast.AST) -> list[Goto]:

@@ -50,7 +50,7 @@ _PARTS = ("project.yaml", "flows", "functions", "agent_settings", "topics")
 
 
 def is_flow_project(path: Path) -> bool:
-    """Whether a folder looks like a flow project at all."""
+    """Return whether a folder looks like a flow project."""
     return any((path / name).exists() for name in _PARTS)
 
 
@@ -105,7 +105,7 @@ class _Loader:
         )
 
     def _reader(self, file: str) -> Reader:
-        """The top-level map of a file; an empty one where there is none."""
+        """Return the top-level map of a file; an empty one where there is no such file."""
         document = read_yaml(self._path, file, self._findings)
         return (document or Document(file, None, {}, self._findings)).root()
 
@@ -138,7 +138,7 @@ class _Loader:
         return legacy_identity(readers["personality"], readers["role"]) if has_identity(readers) else ""
 
     def _safety(self) -> dict[str, SafetyFilters]:
-        """By channel; empty: the agent's own."""
+        """Return safety filters by channel; the key of the agent's own is empty."""
         places = {"": "agent_settings", "voice": "voice", "webchat": "chat"}
         return {
             channel: load_safety_filters(self._reader(f"{folder}/safety_filters.yaml"), of_channel=bool(channel))
@@ -258,7 +258,7 @@ PRESETS = ("office-ambiance", "restaurant-ambiance", "whitenoise-subtle")
 
 
 def check_voice_extras(root: Reader) -> None:
-    """Filler phrases and background sound of `voice/configuration.yaml`: here unknown keys are mistakes."""
+    """Check filler phrases and background sound of `voice/configuration.yaml`, where unknown keys are errors."""
     fillers, ambience = root.map("filler_phrases"), root.map("background_ambience")
     keys = ("enabled", "phrases", "randomize", "initial_interval_seconds", "interval_seconds")
     _known_keys(fillers, "filler_phrases", keys)

@@ -21,10 +21,10 @@ class FillerPhrases:
     initial_interval: float = INITIAL_INTERVAL
     """Seconds from the request to the first phrase."""
     interval: float = INTERVAL
-    """Seconds of silence after each."""
+    """Seconds of silence after each phrase."""
 
     def control(self, choice: random.Random) -> LatencyControl | None:
-        """For one wait; None: nothing is said."""
+        """Return the fillers of one wait; None: there are none."""
         if not self.phrases:
             return None
         phrases = list(self.phrases)
@@ -52,7 +52,7 @@ def load_filler_phrases(root: Reader) -> FillerPhrases:
 def filler_phrases(
     configured: FillerPhrases, experimental: ExperimentalSettings, language: str | None
 ) -> FillerPhrases:
-    """Those of the language; `voice/configuration.yaml` wins over the older form."""
+    """Return the filler phrases of a language; `voice/configuration.yaml` wins over the older form."""
     section = experimental.section("filler_utterances")
     if configured.phrases or section.get("is_enabled") is not True:
         return configured
@@ -231,14 +231,14 @@ def load_filters(root: Reader) -> tuple[PhraseFilter, ...]:
 
 
 def correct(corrections: Sequence[Correction], text: str) -> str:
-    """The recogniser's text as the agent should read it."""
+    """Apply the transcript corrections in order."""
     for correction in corrections:
         text = correction.apply(text)
     return text
 
 
 def pronounce(rules: Sequence[Pronunciation], text: str, language: str | None) -> str:
-    """The text as the voice should read it; only for the voice, never for transcript or history."""
+    """Return the text as the voice should read it; transcript and history keep the original."""
     for rule in rules:
         if same_language(rule.language, language):
             text = rule.pattern.substitute(rule.replacement, text)
@@ -246,7 +246,7 @@ def pronounce(rules: Sequence[Pronunciation], text: str, language: str | None) -
 
 
 def same_language(wanted: str, current: str | None) -> bool:
-    """Whether a rule for `wanted` (empty: all) holds for `current`; `en` covers every `en-…`."""
+    """Return whether a rule for the language `wanted` (empty: all) holds for `current`; `en` covers every `en-…`."""
     if not wanted or not current:
         return True
     wanted, current = wanted.lower(), current.lower()
@@ -266,7 +266,7 @@ MIN_LOUDNESS, MAX_LOUDNESS = -70.0, -20.0
 
 
 def background(track: Mapping[str, Any]) -> SetBackground:
-    """From `{"name", "loudness"}`."""
+    """Read `{"name", "loudness"}`; the loudness is brought into the permitted range."""
     loudness = track.get("loudness")
     is_number = isinstance(loudness, int | float) and not isinstance(loudness, bool)
     wanted = float(loudness) if is_number and loudness is not None else TRACK_LOUDNESS
@@ -274,7 +274,7 @@ def background(track: Mapping[str, Any]) -> SetBackground:
 
 
 def load_background(root: Reader) -> SetBackground | None:
-    """Of `voice/configuration.yaml`; None: there is none."""
+    """Read `background_ambience` of `voice/configuration.yaml`; None: not enabled."""
     section = root.map("background_ambience")
     if not section.flag("enabled") or not section.text("preset"):
         return None
@@ -282,6 +282,6 @@ def load_background(root: Reader) -> SetBackground | None:
 
 
 def opening_background(configured: SetBackground | None, experimental: ExperimentalSettings) -> SetBackground | None:
-    """What a call begins with."""
+    """Return the background sound that a call begins with; None: silence."""
     track = experimental.section("background_track")
     return configured or (background(track) if track.get("name") else None)

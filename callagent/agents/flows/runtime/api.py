@@ -23,7 +23,7 @@ Log = Callable[..., None]
 
 
 class Mocks:
-    """Prepared answers, used up in order."""
+    """Prepared answers of a test, used in order."""
 
     def __init__(self, rules: Mapping[str, Mapping[str, list[Mapping[str, Any]]]]) -> None:
         self._left = {
@@ -33,7 +33,7 @@ class Mocks:
         }
 
     def take(self, integration: str, operation: str) -> Mapping[str, Any] | None:
-        """The next answer; None: there is none (left), the real service is called."""
+        """Return the next answer; None: there is none left, and the real service is called."""
         rules = self._left.get((integration, operation)) or []
         if not rules:
             return None
@@ -46,7 +46,7 @@ class Mocks:
 
 
 class ApiIntegrations:
-    """`conv.api`; an integration that the project does not have is an AttributeError."""
+    """`conv.api`: integrations by name; an unknown one raises AttributeError."""
 
     def __init__(
         self, integrations: Mapping[str, Mapping[str, Any]], mocks: Mocks, secret: Callable[[str], Any], log: Log
@@ -88,7 +88,7 @@ class ApiExecutor:
         return call
 
     def _call(self, name: str, operation: Mapping[str, str], values: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        """Path variables in order or by name; the rest is for `requests`."""
+        """Call an operation: path variables in order or by name, all other arguments as `requests` takes them."""
         request = {key: options.pop(key) for key in _REQUEST_OPTIONS if key in options}
         url = f"{self._settings.get('base_url') or ''}/{_filled(operation['resource'], values, options)}"
         mock = self._mocks.take(self._name, name)
@@ -111,7 +111,7 @@ class ApiExecutor:
         return requests.request(method, url, auth=auth, **{"timeout": REQUEST_SECONDS, **request})
 
     def _credentials(self) -> tuple[dict[str, str], dict[str, str], tuple[str, str] | None]:
-        """Headers, query parameters and basic credentials."""
+        """Return headers, query parameters and basic credentials."""
         kind = self._settings.get("auth_type") or "none"
         if kind == "none":
             return {}, {}, None
@@ -133,7 +133,7 @@ class ApiExecutor:
 
 
 def _filled(resource: str, values: tuple[Any, ...], named: Mapping[str, Any]) -> str:
-    """Raises TypeError when a variable has no value, or a value no variable."""
+    """Fill in the variables of a path. Raises TypeError when a variable has no value, or a value no variable."""
     left = list(values)
     unknown = set(named) - set(_VARIABLE.findall(resource))
     if unknown:
@@ -153,7 +153,7 @@ def _filled(resource: str, values: tuple[Any, ...], named: Mapping[str, Any]) ->
 
 
 def fetched_token(secret: Mapping[str, Any]) -> str:
-    """The client credentials grant (RFC 6749 section 4.4)."""
+    """Fetch a token by the client credentials grant (RFC 6749, section 4.4)."""
     import requests
 
     form = {

@@ -1,4 +1,4 @@
-"""The functions of a project: which files there are, what they need, which cannot be imported."""
+"""The function files of a project: what each one needs, and which cannot be imported."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class FunctionNotImported(ImportError):
 
 
 class ImportTookTooLong(BaseException):
-    """Not an Exception: the module that hangs must not swallow it."""
+    """An import exceeded its limit. No `Exception`, so that the module that hangs cannot catch it by accident."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class FunctionFile:
     error: dict[str, Any] | None
 
     def main(self) -> Callable[..., Any]:
-        """The function named like the file. Raises `FunctionNotImported`."""
+        """Return the function that is named like the file. Raises `FunctionNotImported`."""
         if self.function is None:
             error = self.error or {}
             place = f"{error.get('file')}:{error.get('line')}" if error.get("line") else error.get("file")
@@ -73,7 +73,7 @@ class FunctionFile:
 
 
 class Catalog:
-    """Imports every function file once; a file that fails takes nothing else with it."""
+    """Imports every function file once; one that fails does not affect the others."""
 
     def __init__(self, root: Path, import_limit: float) -> None:
         self._root = root
@@ -85,14 +85,14 @@ class Catalog:
         }
 
     def pin(self, instant: datetime) -> None:
-        """The time of the project's code stands still."""
+        """Pin the time that the project's code reads."""
         self._space.pin(instant)
 
     def describe(self) -> list[dict[str, Any]]:
         return [file.describe(self._root) for file in self._files.values()]
 
     def find(self, kind: str, flow: str | None, name: str) -> FunctionFile:
-        """`flow` is a folder or a display name. Raises `LookupError`."""
+        """Find a function file; `flow` is a folder or a display name. Raises `LookupError`."""
         if kind not in ("flow", "step"):
             found = self._files.get(("global", None, name))
         else:
@@ -103,11 +103,11 @@ class Catalog:
         return found
 
     def global_function(self, name: str) -> Callable[..., Any]:
-        """For `conv.functions.name`."""
+        """Return the function behind `conv.functions.<name>`."""
         return self._attribute("global", None, name)
 
     def flow_function(self, flow: str | None) -> Callable[[str], Callable[..., Any]]:
-        """For `flow.functions.name`."""
+        """Return what finds the function behind `flow.functions.<name>`."""
         return lambda name: self._attribute("flow", flow, name)
 
     def _attribute(self, kind: str, flow: str | None, name: str) -> Callable[..., Any]:
@@ -145,7 +145,7 @@ def _sources(folder: Path) -> list[Path]:
 
 @contextmanager
 def _time_limit(seconds: float) -> Iterator[None]:
-    """Raises `ImportTookTooLong`; without the main thread and a free SIGALRM there is no limit."""
+    """Raise `ImportTookTooLong` after `seconds`. Without the main thread or a free SIGALRM there is no limit."""
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGALRM) != signal.SIG_DFL:
         yield
         return

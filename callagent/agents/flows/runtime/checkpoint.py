@@ -1,4 +1,4 @@
-"""State between functions: which keys changed, as pickles for a replacement and as JSON for the record."""
+"""Changes of `conv.state` between functions: as pickles for a replacement worker and as JSON for the record."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VIEW_TOTAL = 512 * 1024
 
 @dataclass(slots=True)
 class StateChange:
-    """What happened to the state since the last look."""
+    """The changes of the state since the last `StateKeeper.look`."""
 
     added: dict[str, Any] = field(default_factory=dict)
     updated: dict[str, Any] = field(default_factory=dict)
@@ -33,7 +33,7 @@ class StateChange:
 
 
 class StateKeeper:
-    """Compares a live state with what was last kept, key by key, nested changes included."""
+    """Compares the live state with the last one kept, key by key; nested changes are found by their pickles."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -46,7 +46,7 @@ class StateKeeper:
         return dict(self._views)
 
     def restore(self, checkpoint: Mapping[str, bytes]) -> list[str]:
-        """Fill the state from a checkpoint; returns what could not be restored."""
+        """Fill the state from a checkpoint; return the problems of keys that could not be restored."""
         problems = []
         for name, pickled in checkpoint.items():
             try:
@@ -60,7 +60,7 @@ class StateKeeper:
         return problems
 
     def look(self) -> StateChange:
-        """What has changed since the last look."""
+        """Return the changes since the last look."""
         change = StateChange()
         self._compare_views(change)
         self._compare_pickles(change)
@@ -95,7 +95,7 @@ class StateKeeper:
         self._pickles = kept
 
     def _tell(self, change: StateChange, name: str, why: str) -> None:
-        """Once per key: the value is likely to stay for the rest of the call."""
+        """Report a problem once for each key, because the value is likely to stay for the rest of the call."""
         if name not in self._told:
             self._told.add(name)
             change.problems.append(f"state key {name!r} cannot be kept: {why}")
@@ -111,5 +111,5 @@ class StateKeeper:
 
 
 def _name(key: Any) -> str:
-    """The text that stands for a key; the pickle holds the key itself."""
+    """Return the text that stands for a key; the pickle holds the key itself."""
     return key.encode("utf-8", "replace").decode() if isinstance(key, str) else repr(key)

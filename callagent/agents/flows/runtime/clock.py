@@ -38,19 +38,22 @@ class Clock:
         return self.now().date()
 
 
+class _StandIn(type):
+    """Makes a class pass for the one that it stands for in `isinstance` and `issubclass`."""
+
+    _stands_for: type
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, cls._stands_for)
+
+    def __subclasscheck__(cls, subclass: Any) -> bool:
+        return issubclass(subclass, cls._stands_for)
+
+
 def pinned_datetime(instant: datetime.datetime) -> ModuleType:
-    """`instant` has a zone. A stand-in for the module `datetime`."""
+    """Return a stand-in for the module `datetime` whose present is `instant`, which has a zone."""
 
-    class Meta(type):
-        _stands_for: type
-
-        def __instancecheck__(cls, instance: Any) -> bool:
-            return isinstance(instance, cls._stands_for)
-
-        def __subclasscheck__(cls, subclass: Any) -> bool:
-            return issubclass(subclass, cls._stands_for)
-
-    class Date(datetime.date, metaclass=Meta):
+    class Date(datetime.date, metaclass=_StandIn):
         _stands_for = datetime.date
 
         def __new__(cls, *given: Any, **named: Any) -> Any:
@@ -60,7 +63,7 @@ def pinned_datetime(instant: datetime.datetime) -> ModuleType:
         def today(cls) -> Any:
             return instant.astimezone().date()
 
-    class DateTime(datetime.datetime, metaclass=Meta):
+    class DateTime(datetime.datetime, metaclass=_StandIn):
         _stands_for = datetime.datetime
 
         def __new__(cls, *given: Any, **named: Any) -> Any:

@@ -54,9 +54,9 @@ class Parts:
     memory: Memory
     verified_context: VerifiedContext
     api: Callable[[Callable[..., None]], ApiIntegrations]
-    """Makes `conv.api`, given what logs a response."""
+    """Makes `conv.api`, given the function that logs a response."""
     expect_event: Callable[[bool], str]
-    """Asks for an identifier; True: what comes is for the model too."""
+    """Asks the core for the identifier of an external event; True: the model is shown the event."""
     account_id: str
     project_id: str
 
@@ -86,7 +86,7 @@ class Translations:
 
 
 def named(kind: Callable[..., Item], entries: Mapping[str, Mapping[str, Any]] | None) -> dict[str, Item]:
-    """Dataclasses by name; keys that the class does not have are left out."""
+    """Build dataclasses by name; keys that the class does not have are left out."""
     known = {item.name for item in fields(kind)} - {"name"}  # type: ignore[arg-type]
     return {
         name: kind(
@@ -107,7 +107,7 @@ def entities_of(entries: Mapping[str, Any]) -> Entities:
 
 
 def find_handoff(handoffs: Mapping[str, HandoffConfig], destination: str) -> str:
-    """The handoff's name: exact, else in another case, else `default` for the default one. Raises `MissingHandoff`."""
+    """Return a handoff's name: exact, else ignoring case; `default` is the default handoff. Raises `MissingHandoff`."""
     if destination in handoffs:
         return destination
     for name in handoffs:
@@ -120,7 +120,7 @@ def find_handoff(handoffs: Mapping[str, HandoffConfig], destination: str) -> str
 
 
 class Messaging:
-    """A part of `Conversation`."""
+    """The methods of `conv` that send messages, and those that show something on a screen."""
 
     sms_templates: dict[str, SMSTemplate]
     webchat: WebchatInterface
@@ -132,7 +132,7 @@ class Messaging:
         self._queue_sms("text", to_number, retry_count, from_number=from_number, content=content)
 
     def send_sms_template(self, to_number: str, template: str, retry_count: int | None = None) -> None:
-        """Raises `MissingTemplate`."""
+        """Queue a text message from a template. Raises `MissingTemplate`."""
         if template not in self.sms_templates:
             raise MissingTemplate(f"the project has no SMS template '{template}'")
         sender = self.sms_templates[template].phone_number
@@ -162,7 +162,7 @@ class Messaging:
         self.response_suggestions = list(suggestions)
 
     def _take_shown(self) -> dict[str, Any] | None:
-        """What is for a screen and was queued in this run."""
+        """Take what this run queued for a screen; None: nothing."""
         shown = {
             "attachments": self.attachments,
             "suggestions": self.response_suggestions,
@@ -206,7 +206,7 @@ class Conversation(Messaging):
         self._begin({}, Effects())
 
     def _begin(self, snapshot: Mapping[str, Any], effects: Effects) -> None:
-        """Start a run: keys that are absent keep their value of the run before."""
+        """Start a run with its snapshot; a key that is absent keeps its value of the run before."""
         self._snapshot = {**self._snapshot, **snapshot}
         self._effects = effects
         self.voice_change: TTSVoice | None = None
@@ -250,7 +250,7 @@ class Conversation(Messaging):
 
     @property
     def variant(self) -> Variant:
-        """Empty (and falsy) when the project has no variants."""
+        """The active variant; empty and falsy when the project has no variants."""
         return self._variant_values.get(self.variant_name or "", Variant())
 
     @property
@@ -318,11 +318,11 @@ class Conversation(Messaging):
         self._effects.voice = project_or_note(voice.to_dict(), 4096)
 
     def randomize_voice(self, voices: list[VoiceWeighting]) -> None:
-        """Raises ValueError unless the weights sum to 1."""
+        """Choose a voice at random by weight. Raises ValueError unless the weights sum to 1."""
         self.set_voice(random.choices([choice.voice for choice in voices], weights(voices))[0])
 
     def set_asr_biasing(self, keywords: list[str] | None = None, custom_biases: dict[str, float] | None = None) -> None:
-        """Raises ValueError for anything but a list and a dict."""
+        """Bias speech recognition. Raises ValueError unless the arguments are a list and a dict."""
         if not isinstance(keywords or [], list) or not isinstance(custom_biases or {}, dict):
             raise ValueError("keywords must be a list and custom_biases a dict")
         self._effects.asr_biasing = {"keywords": list(keywords or ()), "custom_biases": dict(custom_biases or {})}
@@ -345,11 +345,11 @@ class Conversation(Messaging):
     # Metrics and records ------------------------------------------------------------------------------------------
 
     def write_metric(self, name: str, value: Any = None, *, write_once: bool = False) -> None:
-        """The metric is durable when this returns."""
+        """Write a metric; it is durable when this returns."""
         self._metrics.write(name, value, write_once, self._effects)
 
     def log_api_response(self, response: Any, override_url: str | None = None) -> None:
-        """Log what a `requests.Response` says of itself."""
+        """Log address, status and duration of a `requests.Response`, and the text of a failure."""
         request = getattr(response, "request", None)
         status = getattr(response, "status_code", None)
         elapsed = getattr(response, "elapsed", None)
@@ -381,5 +381,5 @@ class Conversation(Messaging):
         self.write_metric("CSAT_SURVEY_ENTERED", True)
 
     def generate_external_event(self, *, send_to_llm: bool = False) -> str:
-        """An identifier: what is posted with it during the next hour is in `generic_external_events`."""
+        """Return an identifier: events posted with it during the next hour are in `generic_external_events`."""
         return self._expect_event(bool(send_to_llm))

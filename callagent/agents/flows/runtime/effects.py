@@ -16,7 +16,7 @@ EFFECTS_LIMIT = 1024 * 1024
 
 @dataclass(slots=True)
 class Effects:
-    """The last call of a kind wins; lists keep their order."""
+    """The effects of one function run. The last call of a kind wins; lists keep their order."""
 
     say: str | None = None
     goto_flow: str | None = None
@@ -38,7 +38,7 @@ class Effects:
     """`{"attachments", "suggestions", "call_actions"}`, when one of them changed."""
 
     def plain(self) -> dict[str, Any]:
-        """Raises `TooLarge` when project code queued absurd amounts."""
+        """Return the effects as plain data. Raises `TooLarge` when project code queued more than `EFFECTS_LIMIT`."""
         shown: dict[str, Any] = project(asdict(self), EFFECTS_LIMIT)
         return shown
 
@@ -52,7 +52,7 @@ class Metrics:
         self._channel = channel
         self._log = log
         self.events: list[MetricEvent] = []
-        """All that were written in this call, this run's included."""
+        """The metrics written in this call, including those of this run."""
 
     def begin(self, written: Iterable[Mapping[str, Any]]) -> None:
         self.events = [MetricEvent(str(entry.get("name")), entry.get("value")) for entry in written]

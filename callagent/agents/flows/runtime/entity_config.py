@@ -34,10 +34,10 @@ class NumericType(Enum):
 
 @dataclass
 class EntityConfig:
-    """Base of the configurations; it checks for any text."""
+    """Base of the configurations; by itself it accepts any text."""
 
     def check(self, text: str, today: date) -> Any:
-        """The native value; raises ValueError with a text for the model."""
+        """Return the native value. Raises ValueError with a text for the model."""
         del today
         return text
 
@@ -171,7 +171,7 @@ class EnumConfig(EntityConfig):
 
 @dataclass
 class EntityValidationResult:
-    """Of `conv.entities` and of `validate_entity`; `valid` and `is_valid` are the same."""
+    """A value in `conv.entities`, and the result of `validate_entity`; `valid` and `is_valid` are the same."""
 
     id: str = ""
     name: str = ""
@@ -194,7 +194,7 @@ class EntityValidationResult:
 
 
 def validate_entity(value: Any, config: Any, today: date) -> EntityValidationResult:
-    """Check a value against a configuration object (or class) of `conv.utils`."""
+    """Validate a value against a configuration object (or class) of `conv.utils`."""
     config = config() if isinstance(config, type) else config
     if not isinstance(config, EntityConfig):
         raise TypeError(f"{type(config).__name__} is not an entity configuration of conv.utils")

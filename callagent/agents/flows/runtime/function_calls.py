@@ -16,7 +16,7 @@ _ATTRIBUTE = "__function_notes__"
 
 @dataclass(slots=True)
 class FunctionNotes:
-    """What the decorators said of one function."""
+    """The values that decorators gave for one function."""
 
     description: str = ""
     parameters: dict[str, str] = field(default_factory=dict)
@@ -76,7 +76,7 @@ _INJECTED_TYPES = frozenset({"Conversation", "Flow"})
 
 
 def type_name(parameter: inspect.Parameter) -> str:
-    """The annotation as written: `str`, `Conversation`; empty when there is none."""
+    """Return the annotation as written, such as `str` or `Conversation`; empty when there is none."""
     annotation = parameter.annotation
     if annotation is inspect.Parameter.empty:
         return ""
@@ -84,13 +84,13 @@ def type_name(parameter: inspect.Parameter) -> str:
 
 
 def takes_flow(function: Callable[..., Any]) -> bool:
-    """Whether the second parameter is the flow."""
+    """Return whether the second parameter is the flow."""
     parameters = list(inspect.signature(function).parameters.values())
     return len(parameters) > 1 and (parameters[1].name == "flow" or type_name(parameters[1]) == "Flow")
 
 
 def model_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    """The parameters that the model fills: all but `conv` and `flow`."""
+    """Return the parameters that the model fills: all but `conv` and `flow`."""
     return [
         parameter
         for index, parameter in enumerate(inspect.signature(function).parameters.values())
@@ -100,7 +100,7 @@ def model_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
 
 
 def bind(function: Callable[..., Any], arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """The keyword arguments to call with, and what had to be put right, for the log."""
+    """Return the keyword arguments for a call, and remarks for the log on arguments that were corrected."""
     bound: dict[str, Any] = {}
     remarks: list[str] = []
     for parameter in model_parameters(function):
@@ -188,7 +188,7 @@ class FunctionExecutor:
         return call
 
     def _inject(self, function: Callable[..., Any], given: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
-        """Some projects pass `conv` and `flow` themselves; then nothing is injected."""
+        """Put `conv` and `flow` before the arguments, unless the project passes them itself."""
         given_conv, *rest = given if given and given[0] is self._conv else (self._conv, *given)
         if "conv" in named:
             return given
@@ -207,6 +207,6 @@ class Flow:
         self._effects = effects
 
     def goto_step(self, step_name: str, label: str | None = None) -> None:
-        """Queue going to a step; the last call wins."""
+        """Queue a move to a step; the last call wins."""
         del label  # decoration of the editor's graph
         self._effects.goto_step = str(step_name)

@@ -1,4 +1,4 @@
-"""`conv.log` and `plog`: entries for the record, sent to the core at once."""
+"""`conv.log` and what `plog` writes to: entries for the record, sent to the core at once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from callagent.agents.kernel.runtime import project_or_note
 
 LOG_LIMIT = 64 * 1024
-"""Bytes of log that one call may write; then one entry says that the rest is dropped."""
+"""Bytes of log that one call may write; after them one entry says that the rest is dropped."""
 _FIELD_LIMIT = 8 * 1024
 
 Send = Callable[[dict[str, Any]], None]
@@ -44,7 +44,7 @@ class ConversationLogger:
 
     @contextmanager
     def bound(self, fields: dict[str, Any]) -> Iterator[None]:
-        """Adds `fields` to every entry made inside."""
+        """Add `fields` to every entry made inside."""
         self._bound.append(fields)
         try:
             yield
@@ -52,7 +52,7 @@ class ConversationLogger:
             self._bound.remove(fields)
 
     def take(self) -> list[dict[str, Any]]:
-        """The entries since the last time."""
+        """Return the entries since the last call of this method."""
         entries, self._entries = self._entries, []
         return entries
 
@@ -86,7 +86,7 @@ _latest: list[ConversationLogger] = []
 
 
 def use(logger: ConversationLogger) -> None:
-    """From now on `plog` in this thread writes to `logger`; in threads that project code starts, to the latest one."""
+    """Have `plog` write to `logger` in this thread; in threads that project code starts, to the latest one used."""
     _current.set(logger)
     _latest[:] = [logger]
 

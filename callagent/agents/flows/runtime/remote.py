@@ -1,4 +1,4 @@
-"""Functions that MCP servers run, asked from a worker."""
+"""Functions of MCP servers, listed and called from a worker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Secret = Callable[[str], Any]
 
 
 class RemoteFunctions:
-    """Servers are begun with their first request."""
+    """The MCP servers of a project; a connection is opened with a server's first request."""
 
     def __init__(self, servers: Mapping[str, Mapping[str, Any]], secret: Secret) -> None:
         self._settings = servers
@@ -45,7 +45,7 @@ class RemoteFunctions:
         return {"functions": functions, "failures": failures}
 
     def call(self, provider: str, name: str, arguments: Mapping[str, Any]) -> str:
-        """What the function answered, as text for the model: nothing of it is part of the return protocol.
+        """Return a function's answer as text for the model: it cannot steer the call as a project function's can.
 
         Raises `McpFailed`, `SecretNotFound`, `NotAvailable` and OSError.
         """
@@ -64,7 +64,7 @@ class RemoteFunctions:
         return self._servers[provider]
 
     def _credentials(self, auth: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
-        """Headers and query parameters."""
+        """Return the headers and query parameters that authenticate a request."""
         for kind, default in (("header", "Authorization"), ("query_param", "api_key")):
             if isinstance(own := auth.get(kind), dict):
                 given = {_name(own, default): str(self._secret(str(own.get("secret_name"))))}

@@ -27,12 +27,14 @@ from callagent.agents.kernel.runtime import TooLarge, error_report, project
 from callagent.workers import AskFailed, Channel
 
 RETURN_LIMIT = 1024 * 1024
-"""Bytes of a returned value; a language model reads far less."""
+"""Bytes of a returned value. A language model reads far less of it."""
 _STATE = "state:"
 _SESSION = "session"
 
 
 class FlowSession:
+    """One call in a worker: its `conv` and the requests of the core."""
+
     def __init__(self, catalog: Catalog, context: Mapping[str, Any], checkpoint: Mapping[str, bytes],
                  channel: Channel) -> None:  # fmt: skip
         self._catalog = catalog
@@ -163,7 +165,7 @@ def _expect_event(channel: Channel, send_to_llm: bool) -> str:
 
 
 def _plain_variants(variants: Mapping[str, Variant]) -> dict[str, Any]:
-    """Only data: an attribute that project code set to something live is not worth a lost session."""
+    """Return the variants as data. Live objects that project code put there are left out: they may not pickle."""
     return {
         name: {key: value for key, value in values.items() if isinstance(value, (str, int, float, list, dict))}
         for name, values in variants.items()
@@ -200,9 +202,11 @@ IMPORT_LIMIT = 10.0
 
 
 class FlowRuntime:
+    """The functions of one project, imported once for each worker process."""
+
     def __init__(self, project: Path, *, import_limit: float = IMPORT_LIMIT) -> None:
         self._catalog = Catalog(Path(project).resolve(), import_limit)
 
     def open(self, context: dict[str, Any], checkpoint: Mapping[str, bytes], channel: Channel) -> FlowSession:
-        """A call's session; with a checkpoint it goes on where another worker stopped."""
+        """Open the session of a call; with a checkpoint it continues where another worker stopped."""
         return FlowSession(self._catalog, context, checkpoint, channel)

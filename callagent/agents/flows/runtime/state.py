@@ -27,11 +27,11 @@ class Variant(State):
 
 
 class Entities(State):
-    """What the caller has given, by entity name; a missing one is None."""
+    """`conv.entities`: collected values by entity name; a missing one is None."""
 
 
 class ReadOnlyDict(dict[Any, Any]):
-    """`conv.real_time_config`: reads like a dict, refuses to be changed."""
+    """`conv.real_time_config`: a dict that cannot be changed."""
 
     def _refuse(self, *_arguments: Any, **_more: Any) -> NoReturn:
         raise TypeError("this mapping is read-only")
@@ -43,7 +43,7 @@ RealtimeConfig = ReadOnlyDict
 
 
 class LineMemory:
-    """What is known of the caller's line; falsy when nothing is."""
+    """`conv.memory.line_memory`: statistics of the caller's earlier calls; falsy when there were none."""
 
     def __init__(self, fields: Mapping[str, Any] | None = None) -> None:
         self._fields = dict(fields or {})
@@ -63,6 +63,8 @@ class LineMemory:
 
 
 class Memory(Mapping[str, Any]):
+    """`conv.memory`: what earlier calls of the same caller left; read-only."""
+
     def __init__(self, fields: Mapping[str, Any] | None = None, line: Mapping[str, Any] | None = None) -> None:
         self._fields = dict(fields or {})
         self.line_memory = LineMemory(line)
@@ -81,11 +83,11 @@ class Memory(Mapping[str, Any]):
 
 
 class VerifiedContext(Memory):
-    """What an outside system vouches for; empty here."""
+    """`conv.verified_context`: data that another system vouches for; always empty on this server."""
 
 
 class KnowledgeBase:
-    """Lasts over turns."""
+    """`conv.knowledge_base`: topics that are left out of retrieval, for all later turns too."""
 
     def __init__(self) -> None:
         self.disabled_topics: list[str] = []

@@ -23,11 +23,11 @@ from callagent.agents.kernel import SECRET_NAME
 from callagent.workers import AskFailed, Channel
 
 _HINTS = 200
-"""Addresses, cities or states that the model is shown."""
+"""Maximum of addresses, cities or states that the model is shown."""
 
 
 def extract(ask: Callable[..., Any], what: str, hints: Mapping[str, Sequence[str]], country: str) -> Address:
-    """Raises `ExtractionError` when nothing was said or the model cannot be asked."""
+    """Have the model extract `what` from the caller's last words. Raises `ExtractionError` where that fails."""
     keys = [field.name for field in fields(Address)]
     prompt = (
         f"Extract {what} from what the user said last. The country is {country} unless something else was said. "
@@ -52,13 +52,13 @@ _FENCE = re.compile(r"^\s*```[a-z]*\s*(.*?)\s*```\s*$", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
-    """Where secrets come from: what the server declared, then the worker's own environment, then the core's folder."""
+    """The project's secrets: declared by the server, else in the worker's environment, else in the core's folder."""
 
     channel: Channel
     declared: Mapping[str, Any] = field(default_factory=dict)
 
     def get(self, name: str) -> Any:
-        """Raises `InvalidInput` or `SecretNotFound`; JSON objects come back as a dict."""
+        """Return a secret, a JSON object as a dict. Raises `InvalidInput` or `SecretNotFound`."""
         if not isinstance(name, str) or not SECRET_NAME.fullmatch(name):
             raise InvalidInput(f"{name!r} is not the name of a secret")
         value = self.declared.get(name, os.environ.get(name))
@@ -112,7 +112,7 @@ class Utils:
     def prompt_llm(
         self, prompt: str, *, show_history: bool = False, return_json: bool = False, model: str = "gpt-4o"
     ) -> Any:
-        """One request to the language model; raises `ChatCompletionError` or `PromptLLMCallLimitError`."""
+        """Ask the language model once. Raises `ChatCompletionError` or `PromptLLMCallLimitError`."""
         if self._prompts_left <= 0:
             raise PromptLLMCallLimitError(f"more than {PROMPTS_PER_RUN} prompts in one function")
         self._prompts_left -= 1
@@ -137,14 +137,14 @@ class Utils:
         return entity_config.validate_entity(value, config, self._clock.today())
 
     def extract_address(self, addresses: Iterable[Any] | None = None, country: str = "US") -> Address:
-        """From what the caller said last, one of `addresses` where they are given. Raises `ExtractionError`."""
+        """Extract an address from the caller's last words: one of `addresses` where given. Raises `ExtractionError`."""
         choices = [str(address) for address in addresses or ()]
         return extract(self.prompt_llm, "the postal address", {"one of these addresses": choices}, country)
 
     def extract_city(
         self, city_spellings: Iterable[str] | None = None, states: Iterable[str] | None = None, country: str = "US"
     ) -> Address:
-        """As `extract_address`; only city, state and country are asked for."""
+        """Extract city, state and country from the caller's last words. Raises `ExtractionError`."""
         hints = {"known cities": list(city_spellings or ()), "known states": list(states or ())}
         return extract(self.prompt_llm, "the city, and the state where it is said,", hints, country)
 
