@@ -29,8 +29,7 @@ from callagent.agents.flows import FlowProject, FlowSettings, load_flow_project,
 from callagent.bench.measurement import percentiles
 from callagent.call_info import CallInfo
 from callagent.errors import UserError
-from callagent.models import open_embedder
-from callagent.models.protocol import Delta, LanguageModel, Message, ModelSettings, Tool
+from callagent.models import Delta, LanguageModel, Message, ModelSettings, Tool, open_embedder
 from callagent.workers import ProcessPool
 
 TURNS_PER_CALL = 10

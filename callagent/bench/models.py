@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from callagent.bench.measurement import percentiles
 from callagent.errors import ProviderError, UserError
-from callagent.models.protocol import LanguageModel, Message, ModelSettings, Tool, Usage
+from callagent.models import LanguageModel, Message, ModelSettings, Tool, Usage
 
 if TYPE_CHECKING:
     from callagent.config import Config

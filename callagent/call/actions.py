@@ -29,7 +29,7 @@ from callagent.call.recording_tap import RecordingTap
 from callagent.errors import CallagentError
 from callagent.legs import CallLeg
 from callagent.log import get_logger
-from callagent.speech.protocol import VoiceSettings
+from callagent.speech import VoiceSettings
 from callagent.turns import TurnManager
 
 log = get_logger(__name__)

@@ -51,8 +51,8 @@ from callagent.legs import (
     WordsWritten,
 )
 from callagent.log import get_logger
+from callagent.models import TOKEN_BUDGET, TokenBudget
 from callagent.records import CallRecord
-from callagent.token_budget import TOKEN_BUDGET, TokenBudget
 from callagent.turns import CallerTurnEnded, FloorState, TurnEvent, TurnManager
 
 log = get_logger(__name__)

@@ -10,10 +10,22 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from callagent.errors import ProviderError
-from callagent.models.factory import ProviderSettings
 from callagent.models.model_server import Deadlines, ModelServer, Request, not_of, read_event
-from callagent.models.protocol import Delta, Message, ModelSettings, Tool, ToolCall, Usage
-from callagent.models.turns import OPENING, SILENCE, arguments_of, system_text, text_of, tool_names
+from callagent.models.protocol import (
+    OPENING,
+    SILENCE,
+    Delta,
+    Message,
+    ModelSettings,
+    Tool,
+    ToolCall,
+    Usage,
+    arguments_of,
+    system_text,
+    text_of,
+    tool_names,
+)
+from callagent.models.settings import ProviderSettings
 
 BASE_URL = "https://api.anthropic.com"
 _SAMPLING = {"top_p": "top_p", "top_k": "top_k", "stop": "stop_sequences"}

@@ -14,7 +14,7 @@ from typing import Any
 
 from callagent.errors import UserError
 from callagent.log import get_logger
-from callagent.models.eight_bit import computed_in_eight_bits
+from callagent.models.onnx_quantization import computed_in_eight_bits
 from callagent.models.protocol import Embedder, Vector
 
 log = get_logger(__name__)

@@ -3,31 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from callagent.errors import UserError
 from callagent.models.protocol import LanguageModel
-
-
-@dataclass(frozen=True, slots=True)
-class ProviderSettings:
-    """How a provider is reached; the embedded models need none of it."""
-
-    base_url: str = ""
-    """Empty: the provider's own."""
-    api_key: str = field(default="", repr=False)
-    temperature: float | None = None
-    """Used where a request does not set its own."""
-    reasoning_effort: str = ""
-    """`none`, `minimal`, `low`, `medium` or `high`, for models that reason; empty: the model's own."""
-    first_token_timeout: float = 6.0
-    """Seconds from the request to the first token."""
-    next_token_timeout: float = 2.0
-    """Seconds from one token to the next."""
-    total_timeout: float = 30.0
-    """Seconds from the request to the end of the answer."""
-    fallback: LanguageModel | None = None
-    """Of FunctionGemma: answers where it calls no function."""
+from callagent.models.settings import ProviderSettings
 
 
 def _open_rules(rest: str, settings: ProviderSettings) -> LanguageModel:

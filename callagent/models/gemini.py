@@ -12,10 +12,22 @@ from typing import Any
 from urllib.parse import quote
 
 from callagent.errors import AnswerWithheld, ProviderError
-from callagent.models.factory import ProviderSettings
 from callagent.models.model_server import Deadlines, ModelServer, Request, not_of, read_event
-from callagent.models.protocol import Delta, Message, ModelSettings, Tool, ToolCall, Usage
-from callagent.models.turns import OPENING, SILENCE, arguments_of, system_text, text_of, tool_names
+from callagent.models.protocol import (
+    OPENING,
+    SILENCE,
+    Delta,
+    Message,
+    ModelSettings,
+    Tool,
+    ToolCall,
+    Usage,
+    arguments_of,
+    system_text,
+    text_of,
+    tool_names,
+)
+from callagent.models.settings import ProviderSettings
 
 BASE_URL = "https://generativelanguage.googleapis.com"
 _SAMPLING = {

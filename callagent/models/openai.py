@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from callagent.errors import ProviderError
-from callagent.models.factory import ProviderSettings
 from callagent.models.model_server import Deadlines, ModelServer, Request, not_of, read_event
 from callagent.models.protocol import Delta, Message, ModelSettings, Tool, ToolCall, Usage
+from callagent.models.settings import ProviderSettings
 
 BASE_URL = "https://api.openai.com/v1"
 _SAMPLING = {each: each for each in ("top_p", "stop", "seed", "presence_penalty", "frequency_penalty")}

@@ -32,7 +32,7 @@ from callagent.phone.ear import Ear, Heard
 from callagent.phone.figures import Deed, Figures, measure
 from callagent.phone.line import Line
 from callagent.phone.mouth import Mouth, mumble, read_wav, synthesise
-from callagent.speech.protocol import Voice
+from callagent.speech import Voice
 
 _VERBS = (
     *("say", "play", "mumble", "press", "stay_silent", "wait_for", "interrupt", "backchannel", "noise"),

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from callagent.speech.protocol import RecognizerSettings, RecognizerStream, Transcript
+from callagent.speech import RecognizerSettings, RecognizerStream, Transcript
 
 _SPEECH_LEVEL = 120
 """RMS of 16-bit samples above which a frame holds speech."""

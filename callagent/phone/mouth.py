@@ -13,7 +13,7 @@ from time import monotonic
 
 from callagent.audio import FRAME_BYTES, FRAME_SAMPLES, SAMPLE_RATE
 from callagent.errors import UserError
-from callagent.speech.protocol import Voice, VoiceSettings
+from callagent.speech import Voice, VoiceSettings
 
 _LONGEST_SECONDS = 120
 _NOISE_FRAMES = 50

@@ -21,11 +21,13 @@ from callagent.speech import (
     FailoverRecognizer,
     FailoverVoice,
     Recognizer,
+    RecognizerSettings,
     Sounds,
     SpeechChunk,
     SpeechOptions,
     SpeechProvider,
     TimedVoice,
+    Transcript,
     VoiceNames,
     VoiceSettings,
     WatchedRecognizer,
@@ -39,7 +41,6 @@ from callagent.speech import (
     speaks,
     voice_languages,
 )
-from callagent.speech.protocol import RecognizerSettings, Transcript
 from callagent.turns import CallerInput, TurnEvent, TurnManager, TurnModel, TurnSettings
 
 log = get_logger(__name__)

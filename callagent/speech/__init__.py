@@ -1,53 +1,92 @@
 """Recognisers and voices, by name; several names are a line-up in which the next takes over where one fails.
 
-recognizer, voice = await asyncio.gather(open_recognizer("local"), open_voice("local"))   # seconds: loads models
-stream = await recognizer.open(on_transcript)
-async for chunk in voice.speak("Hello.", VoiceSettings()): ...
+    recognizer, voice = await asyncio.gather(open_recognizer("local"), open_voice("local"))   # seconds: loads models
+    stream = await recognizer.open(on_transcript)
+    async for chunk in voice.speak("Hello.", VoiceSettings()): ...
+
+The front door is light: each name is imported when it is first used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from callagent.errors import ConfigError
-from callagent.failover import Member
-from callagent.speech.apology import ApologisingVoice
-from callagent.speech.cached_voice import CachedVoice
-from callagent.speech.failover_recognizer import FailoverRecognizer, WatchedRecognizer
-from callagent.speech.failover_voice import FailoverVoice
-from callagent.speech.languages import is_known, recognizer_languages, speaks, voice_languages
-from callagent.speech.protocol import (
-    Recognizer,
-    RecognizerSettings,
-    RecognizerStream,
-    SpeechChunk,
-    Transcript,
-    Voice,
-    VoiceSettings,
-    WordTime,
-)
-from callagent.speech.providers import (
-    KEYLESS,
-    KEYS,
-    RECOGNIZERS,
-    VOICES,
-    SpeechProvider,
-    open_provider_recognizer,
-    open_provider_voice,
-    settings_name,
-)
-from callagent.speech.sounds import Sounds
-from callagent.speech.spoken import speakable
-from callagent.speech.timed_voice import TimedVoice
-from callagent.speech.voice_names import VoiceNames
-from callagent.speech.voice_store import VoiceStore
+from callagent import lazy_exports
 
 if TYPE_CHECKING:
-    from callagent.speech.local import LocalTurnModel
-    from callagent.speech.voice_activity import VoiceActivity
+    from callagent.speech.call_voice import (
+        ApologisingVoice,
+        TimedVoice,
+    )
+    from callagent.speech.factory import (
+        SpeechOptions,
+        open_recognizer,
+        open_turn_model,
+        open_voice,
+    )
+    from callagent.speech.failover_recognizer import (
+        FailoverRecognizer,
+        WatchedRecognizer,
+    )
+    from callagent.speech.failover_voice import (
+        FailoverVoice,
+        VoiceNames,
+    )
+    from callagent.speech.languages import (
+        is_known,
+        recognizer_languages,
+        speaks,
+        voice_languages,
+    )
+    from callagent.speech.protocol import (
+        Recognizer,
+        RecognizerSettings,
+        RecognizerStream,
+        SpeechChunk,
+        Transcript,
+        Voice,
+        VoiceSettings,
+        WordTime,
+    )
+    from callagent.speech.providers import SpeechProvider
+    from callagent.speech.sounds import Sounds
+    from callagent.speech.text_normalization import speakable
+    from callagent.speech.voice_activity import (
+        VoiceActivity,
+        open_voice_activity,
+    )
+    from callagent.speech.voice_cache import CachedVoice
+
+_MODULES = {
+    "ApologisingVoice": "call_voice",
+    "CachedVoice": "voice_cache",
+    "FailoverRecognizer": "failover_recognizer",
+    "FailoverVoice": "failover_voice",
+    "Recognizer": "protocol",
+    "RecognizerSettings": "protocol",
+    "RecognizerStream": "protocol",
+    "Sounds": "sounds",
+    "SpeechChunk": "protocol",
+    "SpeechOptions": "factory",
+    "SpeechProvider": "providers",
+    "TimedVoice": "call_voice",
+    "Transcript": "protocol",
+    "Voice": "protocol",
+    "VoiceActivity": "voice_activity",
+    "VoiceNames": "failover_voice",
+    "VoiceSettings": "protocol",
+    "WatchedRecognizer": "failover_recognizer",
+    "WordTime": "protocol",
+    "is_known": "languages",
+    "open_recognizer": "factory",
+    "open_turn_model": "factory",
+    "open_voice": "factory",
+    "open_voice_activity": "voice_activity",
+    "recognizer_languages": "languages",
+    "speakable": "text_normalization",
+    "speaks": "languages",
+    "voice_languages": "languages",
+}
 
 __all__ = [
     "ApologisingVoice",
@@ -64,6 +103,7 @@ __all__ = [
     "TimedVoice",
     "Transcript",
     "Voice",
+    "VoiceActivity",
     "VoiceNames",
     "VoiceSettings",
     "WatchedRecognizer",
@@ -79,140 +119,4 @@ __all__ = [
     "voice_languages",
 ]
 
-EMBEDDED = "'local', 'none' or 'script:FILE'"
-STORE_BYTES = 1 << 30
-"""Of the utterances on disk."""
-
-
-@dataclass(frozen=True, slots=True)
-class SpeechOptions:
-    """How engines run and providers are reached; each takes what it needs of it."""
-
-    whisper_dir: str = ""
-    """A CTranslate2 Whisper model directory for final transcripts; empty: the packaged Whisper base."""
-    threads: int = 1
-    """Transcriptions at a time; each takes a processor."""
-    cache: Path | None = None
-    """Where the packaged model is put together; None: `~/.cache/callagent`."""
-    voice_cache_bytes: int = 64 << 20
-    """Audio of utterances kept to be said again; 0: none."""
-    voice_cache: Path | None = None
-    """A folder for what was said, for the next start of the server; None: it is kept in memory only."""
-    providers: Mapping[str, SpeechProvider] = field(default_factory=dict)
-    voice_names: VoiceNames = field(default_factory=VoiceNames)
-
-
-async def open_recognizer(names: str | Sequence[str], options: SpeechOptions | None = None) -> Recognizer:
-    """The recogniser, or the line-up, of `names`, ready for the first call. Raises `UserError` or `ProviderError`."""
-    options = options or SpeechOptions()
-    names = [names] if isinstance(names, str) else names
-    members = [await _recognizer_member(name, options) for name in names]
-    alone = len(members) == 1 and members[0].embedded
-    return members[0].provider if alone else FailoverRecognizer(members)
-
-
-async def open_voice(names: str | Sequence[str], options: SpeechOptions | None = None) -> FailoverVoice:
-    """The voice, or the line-up, of `names`, ready for the first call. Raises `UserError` or `ProviderError`.
-
-    What it said is kept, and said again without asking an engine.
-    """
-    options = options or SpeechOptions()
-    store = VoiceStore(options.voice_cache, STORE_BYTES) if options.voice_cache else None
-    names = [names] if isinstance(names, str) else names
-    return FailoverVoice([await _voice_member(name, options, store) for name in names], options.voice_names)
-
-
-async def _recognizer_member(name: str, options: SpeechOptions) -> Member[Recognizer]:
-    provider, _, model = name.partition("/")
-    if provider not in RECOGNIZERS:
-        return Member(name, await _open_embedded_recognizer(name, options), embedded=True)
-    return Member(provider, open_provider_recognizer(provider, _settings(provider, model, options)))
-
-
-async def _voice_member(name: str, options: SpeechOptions, store: VoiceStore | None) -> Member[CachedVoice]:
-    provider, _, model = name.partition("/")
-    size = options.voice_cache_bytes
-    if provider not in VOICES:
-        # A script says the same text in another way when it is changed: it is not kept on disk.
-        kept = store if name == "local" else None
-        voice = CachedVoice(await _open_embedded_voice(name), size, kept, name)
-        return Member(name, voice, embedded=True)
-    settings = _settings(provider, model, options)
-    identity = "/".join((provider, settings.base_url, settings.model, settings.voice))
-    return Member(provider, CachedVoice(open_provider_voice(provider, settings), size, store, identity))
-
-
-def _settings(provider: str, model: str, options: SpeechOptions) -> SpeechProvider:
-    section = settings_name(provider)
-    settings = options.providers.get(section, SpeechProvider())
-    if provider in KEYLESS and not settings.base_url:
-        raise ConfigError(f"'{provider}' needs the address of its server: speech.providers.{section}.base_url")
-    if not settings.api_key and not settings.base_url:
-        raise ConfigError(
-            f"'{provider}' needs a key: set {KEYS[section]}, or speech.providers.{section}.base_url to a server "
-            "that needs none"
-        )
-    return replace(settings, model=model) if model else settings
-
-
-async def _open_embedded_recognizer(name: str, options: SpeechOptions) -> Recognizer:
-    match name.partition(":"):
-        case "local", "", "":
-            from callagent.speech.local import LocalRecognizer, RecognizerOptions
-
-            settings = RecognizerOptions(options.whisper_dir, options.threads, cache=options.cache)
-            recognizer = LocalRecognizer(settings)
-            await recognizer.start()
-            return recognizer
-        case "none", "", "":
-            from callagent.speech.absent import NoRecognizer
-
-            return NoRecognizer()
-        case "script", ":", file if file:
-            from callagent.speech.scripted import ScriptedRecognizer
-
-            return ScriptedRecognizer.read(Path(file))
-    raise ConfigError(f"the recogniser '{name}' is not known: {_known(RECOGNIZERS)}")
-
-
-async def _open_embedded_voice(name: str) -> Voice:
-    match name.partition(":"):
-        case "local", "", "":
-            from callagent.speech.local import LocalVoice
-
-            voice = LocalVoice()
-            await voice.start()
-            return voice
-        case "none", "", "":
-            from callagent.speech.absent import NoVoice
-
-            return NoVoice()
-        case "script", ":", file if file:
-            from callagent.speech.scripted import ScriptedVoice
-
-            return ScriptedVoice.read(Path(file))
-    raise ConfigError(f"the voice '{name}' is not known: {_known(VOICES)}")
-
-
-def _known(providers: Iterable[str]) -> str:
-    return f"{EMBEDDED}, or of a provider, with or without a model: {', '.join(sorted(providers))}"
-
-
-async def open_turn_model(name: str) -> LocalTurnModel | None:
-    """The turn model, ready for the first call; None for `none`. Raises `UserError` or `ProviderError`."""
-    if name == "none":
-        return None
-    if name != "smart-turn":
-        raise ConfigError(f"the turn model '{name}' is not known: 'smart-turn' or 'none'")
-    from callagent.speech.local import LocalTurnModel
-
-    model = LocalTurnModel()
-    await model.start()
-    return model
-
-
-def open_voice_activity() -> VoiceActivity:
-    """A voice-activity detector for one call, the best that is installed. The first takes 0.1 s: open one at start."""
-    from callagent.speech import voice_activity
-
-    return voice_activity.open_voice_activity()
+__getattr__ = lazy_exports(__name__, _MODULES)

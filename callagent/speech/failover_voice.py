@@ -1,19 +1,45 @@
-"""Voices in order of preference: where one fails, the next says what was not said yet."""
+"""Voices in order of preference: where one fails, the next speaks the rest of the utterance."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from callagent.audio import SAMPLE_RATE
 from callagent.errors import ProviderError, ProviderRefused, ProviderTimeout
 from callagent.failover import Lineup, Member, is_alarm
 from callagent.log import get_logger
-from callagent.speech.cached_voice import CachedVoice
 from callagent.speech.protocol import SpeechChunk, VoiceSettings, WordTime
 from callagent.speech.ssml import plain
-from callagent.speech.voice_names import VoiceNames
+from callagent.speech.voice_cache import CachedVoice
+
+Wanted = tuple[str, str]
+"""Provider and that provider's name of the voice."""
+
+
+@dataclass(frozen=True, slots=True)
+class VoiceNames:
+    """A wish travels as `provider/name` in `VoiceSettings.name`; a name without provider is the engine's own."""
+
+    table: Mapping[Wanted, tuple[Wanted, ...]] = field(default_factory=dict)
+    """What is asked for -> its likes of other providers."""
+
+    def own(self, provider: str, name: str) -> str:
+        """The name of the voice at `provider`; empty: its default."""
+        wanted = split_voice_name(name)
+        if not wanted[0]:
+            return wanted[1]
+        if wanted[0] == provider:
+            return wanted[1]
+        return next((own for other, own in self.table.get(wanted, ()) if other == provider), "")
+
+
+def split_voice_name(name: str) -> Wanted:
+    """`provider/name` in two; provider empty where there is none."""
+    provider, slash, rest = name.partition("/")
+    return (provider.lower(), rest) if slash else ("", name)
+
 
 log = get_logger(__name__)
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-from callagent.speech.providers import VOICES, SpeechProvider
-from callagent.speech.providers.settings import primary_language
+from callagent.speech.providers import VOICES, SpeechProvider, primary_language
 
 ENGLISH = frozenset({"en"})
 _FLUX_MULTI = frozenset({"de", "en", "es", "fr", "hi", "it", "ja", "nl", "pt", "ru"})

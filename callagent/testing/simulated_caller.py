@@ -13,7 +13,7 @@ from typing import Any, Protocol, cast
 
 from callagent.agents.flows import TestCase
 from callagent.errors import ProviderError, ProviderTimeout, UserError
-from callagent.models.protocol import LanguageModel, Message, ModelSettings
+from callagent.models import LanguageModel, Message, ModelSettings
 
 MODEL_SECONDS = 60.0
 HANG_UP = "[HANG UP]"

@@ -24,8 +24,7 @@ from callagent.agents.cx import (
 )
 from callagent.agents.flows import FlowProject, FlowSettings, TestCase
 from callagent.errors import CallagentError, UserError
-from callagent.models import LanguageModel
-from callagent.models.scripted import ScriptedModel
+from callagent.models import LanguageModel, ScriptedModel
 from callagent.testing.simulated_caller import (
     Caller,
     Lines,

@@ -13,7 +13,7 @@ from callagent.agents import DelayResponse, LatencyControl
 from callagent.audio import FRAME_BYTES, FRAME_SECONDS
 from callagent.errors import ProviderError
 from callagent.log import get_logger
-from callagent.speech.protocol import SpeechChunk, Voice, VoiceSettings, WordTime
+from callagent.speech import SpeechChunk, Voice, VoiceSettings, WordTime
 from callagent.turns.background_audio import BackgroundAudio, render
 from callagent.turns.fillers import TURN_WAIT, FillerEffect, FillerSchedule, is_sound
 from callagent.turns.playout import Cue, Playout, Utterance, UtteranceKind

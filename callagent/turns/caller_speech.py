@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from callagent.agents import DigitSettings, ListenSettings
-from callagent.speech.protocol import Recognizer, RecognizerSettings, RecognizerStream, Transcript
+from callagent.speech import Recognizer, RecognizerSettings, RecognizerStream, Transcript
 from callagent.turns.endpointing import TurnModel
 from callagent.turns.settings import ACKNOWLEDGEMENTS
 from callagent.turns.turn_timings import TurnTimings

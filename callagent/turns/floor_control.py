@@ -14,7 +14,7 @@ from dataclasses import replace
 from callagent.agents import ListenSettings
 from callagent.audio import FRAME_SECONDS
 from callagent.log import get_logger
-from callagent.speech.protocol import Transcript, Voice
+from callagent.speech import Transcript, Voice
 from callagent.turns.agent_speech import AgentSpeech, Sounds
 from callagent.turns.caller_speech import CallerSpeech
 from callagent.turns.endpointing import Endpointing

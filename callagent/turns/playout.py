@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from callagent.audio import FRAME_BYTES, FRAME_SAMPLES, FRAME_SECONDS
-from callagent.speech.protocol import WordTime
+from callagent.speech import WordTime
 
 CHARACTERS_PER_SECOND = 15.0
 """Usual pace of a telephone voice, for audio whose length is not known yet."""

@@ -8,7 +8,7 @@ from typing import Protocol, Self
 
 from callagent.agents import LatencyControl, ListenSettings
 from callagent.log import get_logger
-from callagent.speech.protocol import Voice, VoiceSettings
+from callagent.speech import Voice, VoiceSettings
 from callagent.turns.agent_speech import Sounds
 from callagent.turns.caller_speech import CallerInput, CallerSpeech
 from callagent.turns.events import TurnEvent

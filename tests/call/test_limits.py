@@ -14,9 +14,9 @@ from callagent.errors import ProviderError
 from callagent.legs.leg import TransferOutcome, TransferStatus
 from callagent.models import Delta, MeteredModel, ModelSettings, ToolCall, Usage
 from callagent.models.protocol import Message, Tool
+from callagent.models.token_budget import TOKEN_BUDGET, TokenBudget, TokensSpent
 from callagent.observability import Metrics
 from callagent.records import CallRecord, format_call
-from callagent.token_budget import TOKEN_BUDGET, TokenBudget, TokensSpent
 from tests.call.test_call import Scene
 from tests.fakes import FakeAgent, FakeLeg, Reply, says
 

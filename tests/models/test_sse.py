@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callagent.models.sse import EventParser, EventTooLong
+from callagent.models.model_server import EventParser, EventTooLong
 
 STREAM = (
     b': hello\n\nevent: x\ndata: {"a": 1}\n\ndata:one\r\ndata: two\r\n\r\ndata: \xc3\xa9\r\rid: 4\n\ndata: [DONE]\n\n'

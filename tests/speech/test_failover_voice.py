@@ -11,9 +11,8 @@ import pytest
 from callagent.errors import ProviderError, ProviderRefused, ProviderTimeout
 from callagent.failover import BreakerState, Member
 from callagent.speech import CachedVoice, SpeechChunk, VoiceSettings, WordTime
-from callagent.speech.failover_voice import FailoverVoice
+from callagent.speech.failover_voice import FailoverVoice, VoiceNames
 from callagent.speech.scripted import ScriptedVoice
-from callagent.speech.voice_names import VoiceNames
 from callagent.testing.virtual_time import run
 
 TEXT = "one two three four five six"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callagent.speech.sentences import LONGEST, sentences
+from callagent.speech.sentences import MAX_SENTENCE, sentences
 
 
 @pytest.mark.parametrize(
@@ -33,11 +33,11 @@ def test_a_sentence_too_long_is_cut_at_its_last_clause() -> None:
     clause = "and another thing that goes on, "
     parts = sentences(clause * 12)
     assert len(parts) > 1
-    assert all(len(part) <= LONGEST and part.endswith(",") for part in parts)
+    assert all(len(part) <= MAX_SENTENCE and part.endswith(",") for part in parts)
 
 
 @given(st.text(max_size=900))
 def test_no_word_is_lost(text: str) -> None:
     parts = sentences(text)
     assert "".join("".join(parts).split()) == "".join(text.split())
-    assert all(0 < len(part) <= LONGEST for part in parts)
+    assert all(0 < len(part) <= MAX_SENTENCE for part in parts)

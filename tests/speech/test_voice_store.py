@@ -10,7 +10,7 @@ import pytest
 from callagent.errors import UserError
 from callagent.speech import CachedVoice, SpeechChunk, VoiceSettings, WordTime
 from callagent.speech.scripted import ScriptedVoice
-from callagent.speech.voice_store import VoiceStore
+from callagent.speech.voice_cache import VoiceStore
 
 CHUNKS = (SpeechChunk(b"\1\2" * 100, (WordTime("Grüße", 0.0, 0.5),)), SpeechChunk(b"\3\4" * 50))
 SETTINGS = VoiceSettings()

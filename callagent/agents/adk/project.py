@@ -36,7 +36,7 @@ from callagent.agents.tree import (
 )
 from callagent.call_info import CallInfo
 from callagent.errors import ProjectError
-from callagent.models.protocol import LanguageModel, for_call
+from callagent.models import LanguageModel, for_call
 from callagent.workers import ProjectRuntime, WorkerPool
 
 RUNTIME = "callagent.agents.adk.runtime:AdkRuntime"

@@ -54,7 +54,7 @@ from callagent.agents.tree import (
 )
 from callagent.call_info import CallInfo
 from callagent.errors import ProjectError, WorkerError
-from callagent.models.protocol import LanguageModel, for_call
+from callagent.models import LanguageModel, for_call
 from callagent.workers import Lease, ProjectRuntime, WorkerPool
 
 RUNTIME = "callagent.agents.cx.runtime:CxRuntime"

@@ -40,7 +40,7 @@ from callagent.agents.kernel import PromptPosition
 from callagent.agents.protocol import Agent, AgentRecord, MetricWriter
 from callagent.call_info import CallInfo
 from callagent.errors import ProjectError
-from callagent.models.protocol import LanguageModel, for_call
+from callagent.models import LanguageModel, for_call
 from callagent.workers import Plain, ProjectRuntime, WorkerPool
 
 RUNTIME = "callagent.agents.flows.runtime:FlowRuntime"

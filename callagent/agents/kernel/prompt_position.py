@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from callagent.models.protocol import Tool
+from callagent.models import Tool
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from callagent.agents.tree.nodes import Node
-from callagent.models.protocol import Message
+from callagent.models import Message
 
 USER = "user"
 """The author of what the caller says; no agent may be called so."""

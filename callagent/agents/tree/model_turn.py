@@ -18,7 +18,7 @@ from callagent.agents.tree.structured_output import SavedOutput
 from callagent.agents.tree.tool_calls import call_tools, parse_arguments
 from callagent.agents.tree.transfer import transfer_target
 from callagent.errors import AnswerWithheld, ProviderError
-from callagent.models.protocol import Delta, Usage
+from callagent.models import Delta, Usage
 
 _NO_USAGE = Usage(0, 0)
 

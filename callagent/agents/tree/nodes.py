@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from callagent.models.protocol import Tool as ModelTool
+from callagent.models import Tool as ModelTool
 
 _NO_CALLBACKS: Mapping[CallbackPoint, int] = {}
 

@@ -14,7 +14,7 @@ from callagent.agents.tree.events import Content, Event, RunFailed, as_messages,
 from callagent.agents.tree.history import contents_for, current_contents
 from callagent.agents.tree.nodes import AddedContent, LlmNode, Node, Tool, ToolKind
 from callagent.agents.tree.transfer import transfer_instruction, transfer_targets, transfer_tool
-from callagent.models.protocol import Message, ModelSettings
+from callagent.models import Message, ModelSettings
 
 _JSON = "The text of your answer is JSON and nothing else."
 _NOT_OFFERED = (ToolKind.EXAMPLES, ToolKind.UNSEEN)

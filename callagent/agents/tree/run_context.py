@@ -14,7 +14,7 @@ from callagent.agents.tree.nodes import Node
 from callagent.agents.tree.project_code import CodeAnswer, Invocation, ProjectCode
 from callagent.agents.tree.request import ModelRequest
 from callagent.agents.tree.settings import TreeSettings
-from callagent.models.protocol import LanguageModel
+from callagent.models import LanguageModel
 
 T = TypeVar("T")
 Emit = Callable[[Action], Awaitable[None]]

@@ -19,7 +19,7 @@ from callagent.agents.tree.run_context import Ending, Run
 from callagent.agents.tree.settings import TreeSettings
 from callagent.call_info import NO_HEADERS, EndReason
 from callagent.log import get_logger
-from callagent.models.protocol import LanguageModel
+from callagent.models import LanguageModel
 
 log = get_logger(__name__)
 Actions = AsyncGenerator[Action, None]

@@ -7,7 +7,6 @@ functions that the position offers, and where it is not sure the caller is asked
 from __future__ import annotations
 
 from callagent.models.embedded.model import EmbeddedModel
-from callagent.models.embedded.pool import NeedlePool
-from callagent.models.embedded.weights import find_weights
+from callagent.models.embedded.pool import NeedlePool, find_weights
 
 __all__ = ["EmbeddedModel", "NeedlePool", "find_weights"]

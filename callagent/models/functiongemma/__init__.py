@@ -11,19 +11,24 @@ One line starts each engine:
 
 from __future__ import annotations
 
-from callagent.models.functiongemma.declarations import render_declaration
-from callagent.models.functiongemma.docstring import declaration_from_function
+from callagent.models.functiongemma.declarations import declaration_from_function, render_declaration
 from callagent.models.functiongemma.engine import CompletionEngine, CompletionRequest, Piece
-from callagent.models.functiongemma.expression import ExpressionError, FunctionCall, parse_expression
+from callagent.models.functiongemma.format import FUNCTIONGEMMA, GEMMA4, TokenSet, format_value, neutralise
 from callagent.models.functiongemma.gbnf import grammar
-from callagent.models.functiongemma.model import FunctionGemmaModel
-from callagent.models.functiongemma.opening import EngineSettings, open_functiongemma
-from callagent.models.functiongemma.output import Delta, ParsedOutput, Problem, StreamParser, parse_output
+from callagent.models.functiongemma.model import EngineSettings, FunctionGemmaModel, open_functiongemma
+from callagent.models.functiongemma.parsing import (
+    Delta,
+    ExpressionError,
+    FunctionCall,
+    ParsedOutput,
+    Problem,
+    StreamParser,
+    parse_expression,
+    parse_output,
+)
 from callagent.models.functiongemma.prompt import render_prompt
 from callagent.models.functiongemma.schema import coerce_arguments
-from callagent.models.functiongemma.tokens import FUNCTIONGEMMA, GEMMA4, TokenSet, neutralise
 from callagent.models.functiongemma.training import TrainingRow, split_rows, training_row
-from callagent.models.functiongemma.values import format_value
 
 __all__ = [
     "FUNCTIONGEMMA",

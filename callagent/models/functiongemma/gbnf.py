@@ -7,9 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from callagent.models.functiongemma.declarations import function_of
-from callagent.models.functiongemma.tidy import tidy
-from callagent.models.functiongemma.tokens import FUNCTIONGEMMA, TokenSet
-from callagent.models.functiongemma.values import format_key, format_value
+from callagent.models.functiongemma.format import FUNCTIONGEMMA, TokenSet, format_key, format_value
+from callagent.models.functiongemma.schema import tidy
 from callagent.models.protocol import Tool
 
 Mode = Literal["calls", "text", "both"]

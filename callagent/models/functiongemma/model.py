@@ -14,16 +14,16 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-from callagent.errors import ProviderError
+from callagent.errors import ProviderError, UserError
 from callagent.log import get_logger
 from callagent.models.functiongemma.declarations import function_of
 from callagent.models.functiongemma.engine import CompletionEngine, CompletionRequest
-from callagent.models.functiongemma.expression import FunctionCall
+from callagent.models.functiongemma.format import FUNCTIONGEMMA, TokenSet
 from callagent.models.functiongemma.gbnf import grammar
-from callagent.models.functiongemma.output import Delta as ParsedDelta
-from callagent.models.functiongemma.output import Problem, StreamParser
+from callagent.models.functiongemma.http_engine import WIRES
+from callagent.models.functiongemma.parsing import Delta as ParsedDelta
+from callagent.models.functiongemma.parsing import FunctionCall, Problem, StreamParser
 from callagent.models.functiongemma.prompt import render_prompt
-from callagent.models.functiongemma.tokens import FUNCTIONGEMMA, TokenSet
 from callagent.models.protocol import (
     Delta,
     LanguageModel,
@@ -233,3 +233,60 @@ def one_utterance(messages: Sequence[Message]) -> list[Message]:
     talk = [message for message in messages if message["role"] not in _INSTRUCTIONS]
     last = max((index for index, message in enumerate(talk) if message["role"] == "user"), default=0)
     return [*instructions[-1:], *talk[last:]]
+
+
+LOCAL = ("gguf", "transformers")
+ENGINES = (*sorted(WIRES), *LOCAL)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    base_url: str = ""
+    """Of the server; empty: where it listens by default on this machine."""
+    api_key: str = ""
+    temperature: float | None = None
+    """None: the likeliest token always."""
+    first_token_timeout: float = 6.0
+    next_token_timeout: float = 2.0
+    total_timeout: float = 30.0
+
+
+def open_functiongemma(
+    name: str, settings: EngineSettings, fallback: LanguageModel | None = None
+) -> FunctionGemmaModel:
+    """`llamacpp`, `ollama:MODEL`, `vllm:MODEL`, `gguf:FILE` or `transformers:DIRECTORY`; a server's model is optional.
+
+    Raises `UserError` for other names and for weights that are not there.
+    """
+    kind, _, rest = name.partition(":")
+    if kind in WIRES:
+        engine = _open_server(kind, rest, settings)
+    elif kind in LOCAL and rest:
+        engine = _open_local(kind, rest, settings)
+    else:
+        raise UserError(
+            f"unknown engine 'functiongemma/{name}'; known: llamacpp, ollama[:MODEL], vllm[:MODEL], gguf:FILE, "
+            "transformers:DIRECTORY"
+        )
+    return FunctionGemmaModel(engine, fallback=fallback, temperature=settings.temperature or 0.0)
+
+
+def _open_server(kind: str, model: str, settings: EngineSettings) -> CompletionEngine:
+    from callagent.models.functiongemma.http_engine import HttpEngine, ServerSettings
+
+    wire = WIRES[kind]
+    server = ServerSettings(
+        settings.base_url or wire.default_url,
+        model or wire.default_model,
+        settings.api_key,
+        settings.first_token_timeout,
+        settings.next_token_timeout,
+        settings.total_timeout,
+    )
+    return HttpEngine(wire, server)
+
+
+def _open_local(kind: str, path: str, settings: EngineSettings) -> CompletionEngine:
+    from callagent.models.functiongemma.local_engine import LocalEngine
+
+    return LocalEngine.open(kind, path, settings.first_token_timeout, settings.total_timeout)

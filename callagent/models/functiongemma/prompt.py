@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from callagent.models.functiongemma.declarations import render_declaration
-from callagent.models.functiongemma.tokens import FUNCTIONGEMMA, TokenSet, neutralise
-from callagent.models.functiongemma.values import format_value, is_identifier
+from callagent.models.functiongemma.format import FUNCTIONGEMMA, TokenSet, format_value, is_identifier, neutralise
 from callagent.models.protocol import Message, Tool
 
 _INSTRUCTIONS = ("system", "developer")

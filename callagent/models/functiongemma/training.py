@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from callagent.models.functiongemma.declarations import function_of
+from callagent.models.functiongemma.format import FUNCTIONGEMMA, TokenSet, format_value
 from callagent.models.functiongemma.model import one_utterance
 from callagent.models.functiongemma.prompt import render_prompt
 from callagent.models.functiongemma.schema import coerce_arguments
-from callagent.models.functiongemma.tokens import FUNCTIONGEMMA, TokenSet
-from callagent.models.functiongemma.values import format_value
 from callagent.models.protocol import Message, Tool
 
 _HELD_OUT = 10

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from callagent.speech.local import weights, wire
-from callagent.speech.local.engine import Engine
-from callagent.speech.local.jobs import Job, Urgency
+from callagent.speech.local.engine import Engine, Job, Urgency
 from callagent.speech.local.utterance import BYTES_PER_SECOND, Utterance, Wanted
 from callagent.speech.protocol import RecognizerSettings, Transcript
 

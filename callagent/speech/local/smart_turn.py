@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from callagent.speech.local import weights, wire
-from callagent.speech.local.engine import Engine
-from callagent.speech.local.jobs import Job, Urgency
+from callagent.speech.local.engine import Engine, Job, Urgency
 
 LATEST = 0.5
 """Seconds: an opinion that comes later than the end of the silence is none."""

@@ -8,8 +8,7 @@ from collections.abc import AsyncIterator
 from callagent.audio import SAMPLE_RATE
 from callagent.errors import ProviderError, ProviderRefused, ProviderTimeout
 from callagent.speech.local import weights, wire
-from callagent.speech.local.engine import Engine
-from callagent.speech.local.jobs import Job, Urgency
+from callagent.speech.local.engine import Engine, Job, Urgency
 from callagent.speech.protocol import SpeechChunk, VoiceSettings, WordTime
 from callagent.speech.sentences import sentences
 

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
-from callagent.speech.providers.settings import SpeechProvider
+from callagent.speech.providers.settings import SpeechProvider, primary_language
+from callagent.speech.sentences import LongTextVoice
 
 if TYPE_CHECKING:
     from callagent.speech.protocol import Recognizer, Voice
@@ -19,21 +20,22 @@ __all__ = [
     "SpeechProvider",
     "open_provider_recognizer",
     "open_provider_voice",
+    "primary_language",
     "settings_name",
 ]
 
 RECOGNIZERS = {
     "assemblyai": "assemblyai",
-    "azure": "azure_recognizer",
+    "azure": "azure",
     "cartesia": "cartesia",
     "deepgram": "deepgram",
     "elevenlabs": "elevenlabs",
     "faster_whisper": "wyoming",
-    "google": "google_recognizer",
+    "google": "google",
     "openai": "openai",
-    "openai-realtime": "openai_realtime",
+    "openai-realtime": "openai.open_realtime_recognizer",
 }
-"""Name -> the file with its `open_recognizer`."""
+"""Name -> the file, and its function where that is not `open_recognizer`."""
 KEYS = {
     "assemblyai": "ASSEMBLYAI_API_KEY",
     "azure": "AZURE_SPEECH_KEY",
@@ -67,7 +69,8 @@ def settings_name(name: str) -> str:
 
 def open_provider_recognizer(name: str, settings: SpeechProvider) -> Recognizer:
     """`name` is one of `RECOGNIZERS`. Nothing is sent before the first utterance."""
-    opener = import_module(f"callagent.speech.providers.{RECOGNIZERS[name]}").open_recognizer
+    file, _, function = RECOGNIZERS[name].partition(".")
+    opener = getattr(import_module(f"callagent.speech.providers.{file}"), function or "open_recognizer")
     return cast("Callable[[SpeechProvider], Recognizer]", opener)(settings)
 
 
@@ -76,8 +79,5 @@ def open_provider_voice(name: str, settings: SpeechProvider) -> Voice:
     file, _, maker = VOICES[name].partition(".")
     module = import_module(f"callagent.speech.providers.{file}")
     voice = cast("Callable[[SpeechProvider], Voice]", getattr(module, maker))(settings)
-    if most := getattr(voice, "most_text", 0):
-        from callagent.speech.providers.long_text import LongTextVoice
-
-        return LongTextVoice(voice, most)
-    return voice
+    limit = getattr(voice, "max_text_bytes", 0)
+    return LongTextVoice(voice, limit) if limit else voice

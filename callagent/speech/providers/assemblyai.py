@@ -8,9 +8,9 @@ from urllib.parse import urlencode
 
 from callagent.errors import ProviderError
 from callagent.speech.protocol import RecognizerSettings
-from callagent.speech.providers.refusal import parse_object
+from callagent.speech.providers.connections import parse_object
 from callagent.speech.providers.settings import SpeechProvider, primary_language
-from callagent.speech.providers.stream import Heard, HeardKind, Message, SocketRecognizer
+from callagent.speech.providers.socket_recognizer import Heard, HeardKind, Message, SocketRecognizer
 
 WHO = "AssemblyAI"
 BASE_URL = "https://streaming.assemblyai.com"

@@ -13,7 +13,7 @@ MOST_SECONDS_PER_CHARACTER = 1.0
 FEWEST_SECONDS = 10.0
 
 
-def most_audio(text: str, bytes_per_second: int) -> int:
+def max_audio_bytes(text: str, bytes_per_second: int) -> int:
     """Bytes that no voice needs to say `text`: more is garbage."""
     return round(max(FEWEST_SECONDS, len(text) * MOST_SECONDS_PER_CHARACTER) * bytes_per_second)
 

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+from urllib.parse import urlencode
 
-from callagent.speech.protocol import SpeechChunk, VoiceSettings
-from callagent.speech.providers.audio import SECOND_OF_ULAW, most_audio, ulaw_chunks
-from callagent.speech.providers.http import ProviderClient
+from callagent.errors import ProviderError
+from callagent.speech.protocol import RecognizerSettings, SpeechChunk, VoiceSettings
+from callagent.speech.providers.audio import SECOND_OF_ULAW, max_audio_bytes, ulaw_chunks
+from callagent.speech.providers.connections import ProviderClient, parse_object
 from callagent.speech.providers.settings import SpeechProvider
+from callagent.speech.providers.utterance_recognizer import WIDE_RATE, Understood, UtteranceRecognizer, wav, wide
 from callagent.speech.ssml import attribute, markup
 
 WHO = "Azure"
-BASE_URL = "https://eastus.tts.speech.microsoft.com"
+VOICE_URL = "https://eastus.tts.speech.microsoft.com"
 VOICE = "en-US-JennyNeural"
 
 
 class AzureVoice:
     speaks_ssml = True
-    most_text = 5000
+    max_text_bytes = 5000
     """Bytes. An answer has at most ten minutes of audio (Speech service quotas and limits)."""
 
     def __init__(self, settings: SpeechProvider) -> None:
@@ -25,7 +29,7 @@ class AzureVoice:
         self._client = ProviderClient(WHO, settings)
 
     def speak(self, text: str, settings: VoiceSettings) -> AsyncIterator[SpeechChunk]:
-        url = self._settings.url(BASE_URL, "/cognitiveservices/v1")
+        url = self._settings.url(VOICE_URL, "/cognitiveservices/v1")
         headers = {
             "Ocp-Apim-Subscription-Key": self._settings.api_key,
             "Content-Type": "application/ssml+xml",
@@ -33,7 +37,7 @@ class AzureVoice:
             "User-Agent": "callagent",
         }
         body = self._ssml(text, settings).encode()
-        return ulaw_chunks(self._client.audio(url, headers, most_audio(text, SECOND_OF_ULAW), data=body))
+        return ulaw_chunks(self._client.audio(url, headers, max_audio_bytes(text, SECOND_OF_ULAW), data=body))
 
     async def close(self) -> None:
         await self._client.close()
@@ -48,3 +52,43 @@ class AzureVoice:
             f'<speak version="1.0" xmlns="http://www.w3.org/2001/10/synthesis" xml:lang="{language}">'
             f'<voice name="{attribute(voice)}">{inner}</voice></speak>'
         )
+
+
+RECOGNIZER_URL = "https://eastus.stt.speech.microsoft.com"
+ANSWER_LIMIT = 1 << 20
+_NOTHING = ("NoMatch", "InitialSilenceTimeout", "BabbleTimeout")
+
+
+class AzureRecognizer(UtteranceRecognizer):
+    who = WHO
+
+    async def transcribe(self, pcm: bytes, settings: RecognizerSettings) -> Understood:
+        query = urlencode({"language": settings.language, "format": "detailed"})
+        url = self._settings.url(RECOGNIZER_URL, f"/speech/recognition/conversation/cognitiveservices/v1?{query}")
+        # One region, two hosts: settings name the voices'.
+        url = url.replace(".tts.speech.", ".stt.speech.", 1)
+        headers = {
+            "Ocp-Apim-Subscription-Key": self._settings.api_key,
+            "Content-Type": f"audio/wav; codecs=audio/pcm; samplerate={WIDE_RATE}",
+            "Accept": "application/json",
+        }
+        body = await self._client.body(url, headers, ANSWER_LIMIT, data=wav(wide(pcm), WIDE_RATE))
+        return _understood(parse_object(WHO, body, ANSWER_LIMIT))
+
+
+def _understood(answer: Mapping[str, Any]) -> Understood:
+    status = answer.get("RecognitionStatus")
+    if status in _NOTHING:
+        return Understood("")
+    if status != "Success":
+        raise ProviderError(f"{WHO} reported {str(status)[:100]}")
+    try:
+        best, *others = answer["NBest"]
+        texts = tuple(str(one["Display"]) for one in others)
+        return Understood(str(best["Display"]), float(best.get("Confidence") or 0.0), texts)
+    except (KeyError, TypeError, ValueError):
+        raise ProviderError(f"{WHO} sent a result without a transcript") from None
+
+
+def open_recognizer(settings: SpeechProvider) -> AzureRecognizer:
+    return AzureRecognizer(settings)

@@ -13,11 +13,11 @@ from urllib.parse import urlencode
 
 from callagent.errors import ProviderError, ProviderRefused, ProviderTimeout
 from callagent.speech.protocol import RecognizerSettings, SpeechChunk, VoiceSettings, WordTime
-from callagent.speech.providers import socket as sockets
-from callagent.speech.providers.audio import SECOND_OF_ULAW, decode_ulaw, most_audio
-from callagent.speech.providers.refusal import parse_object
+from callagent.speech.providers import connections
+from callagent.speech.providers.audio import SECOND_OF_ULAW, decode_ulaw, max_audio_bytes
+from callagent.speech.providers.connections import parse_object
 from callagent.speech.providers.settings import SpeechProvider, fitting, primary_language
-from callagent.speech.providers.stream import Heard, HeardKind, Message, SocketRecognizer
+from callagent.speech.providers.socket_recognizer import Heard, HeardKind, Message, SocketRecognizer
 
 if TYPE_CHECKING:
     from websockets.asyncio.client import ClientConnection
@@ -57,7 +57,7 @@ class CartesiaVoice:
         self._contexts[context] = messages
         done = False
         try:
-            await sockets.send(WHO, socket, json.dumps(self._request(context, text, settings)))
+            await connections.send_message(WHO, socket, json.dumps(self._request(context, text, settings)))
             deadline = asyncio.get_running_loop().time() + self._settings.total_timeout
             size = 0
             while not done:
@@ -65,7 +65,7 @@ class CartesiaVoice:
                 done = data.get("type") == "done"
                 if chunk := _chunk(data):
                     size += len(chunk.pcm) // 2
-                    if size > most_audio(text, SECOND_OF_ULAW):
+                    if size > max_audio_bytes(text, SECOND_OF_ULAW):
                         raise ProviderError(f"{WHO} sent more than {size} bytes of audio")
                     yield chunk
             if not size:
@@ -102,7 +102,7 @@ class CartesiaVoice:
             if self._socket is None or self._reader is None or self._reader.done():
                 url = self._settings.url(BASE_URL, "/tts/websocket", socket=True)
                 timeout = self._settings.connect_timeout
-                self._socket = await sockets.open_socket(WHO, url, _headers(self._settings), timeout)
+                self._socket = await connections.open_socket(WHO, url, _headers(self._settings), timeout)
                 self._reader = asyncio.get_running_loop().create_task(self._read(self._socket), name="cartesia voice")
             return self._socket
 
@@ -110,7 +110,7 @@ class CartesiaVoice:
         """Hands each message to its context, until the socket is closed."""
         try:
             while True:
-                data = parse_object(WHO, await sockets.receive(WHO, socket), sockets.MESSAGE_LIMIT)
+                data = parse_object(WHO, await connections.receive_message(WHO, socket), connections.MESSAGE_LIMIT)
                 self._tell(data.get("context_id"), data)
         except ProviderError as error:
             for context in list(self._contexts):
@@ -136,7 +136,7 @@ class CartesiaVoice:
     async def _cancel(self, socket: ClientConnection, context: str) -> None:
         """What is not wanted any more is not to be made."""
         try:
-            await sockets.send(WHO, socket, json.dumps({"context_id": context, "cancel": True}))
+            await connections.send_message(WHO, socket, json.dumps({"context_id": context, "cancel": True}))
         except ProviderError:
             pass
 
@@ -207,7 +207,7 @@ class CartesiaDialect:
         return ("done",)
 
     def receive(self, message: Message) -> Heard | None:
-        data = parse_object(WHO, message, sockets.MESSAGE_LIMIT)
+        data = parse_object(WHO, message, connections.MESSAGE_LIMIT)
         match data.get("type"):
             case "transcript" if isinstance(text := data.get("text"), str):
                 return Heard(HeardKind.COMMITTED if data.get("is_final") else HeardKind.PARTIAL, text)

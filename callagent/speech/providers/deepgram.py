@@ -7,11 +7,10 @@ from urllib.parse import urlencode
 
 from callagent.errors import ProviderError
 from callagent.speech.protocol import RecognizerSettings, SpeechChunk, VoiceSettings
-from callagent.speech.providers.audio import SECOND_OF_ULAW, most_audio, ulaw_chunks
-from callagent.speech.providers.http import ProviderClient
-from callagent.speech.providers.refusal import parse_object
-from callagent.speech.providers.settings import SpeechProvider
-from callagent.speech.providers.stream import Heard, HeardKind, Message, SocketRecognizer
+from callagent.speech.providers.audio import SECOND_OF_ULAW, max_audio_bytes, ulaw_chunks
+from callagent.speech.providers.connections import ProviderClient, parse_object
+from callagent.speech.providers.settings import SpeechProvider, primary_language
+from callagent.speech.providers.socket_recognizer import Heard, HeardKind, Message, SocketRecognizer
 
 WHO = "Deepgram"
 BASE_URL = "https://api.deepgram.com"
@@ -79,7 +78,7 @@ class DeepgramDialect:
 def open_recognizer(settings: SpeechProvider) -> SocketRecognizer:
     """Models named `flux-…` have an address and messages of their own."""
     if settings.model.startswith("flux"):
-        from callagent.speech.providers.deepgram_flux import FluxDialect
+        from callagent.speech.providers.deepgram import FluxDialect
 
         return SocketRecognizer(lambda: FluxDialect(settings), settings.connect_timeout)
     return SocketRecognizer(lambda: DeepgramDialect(settings), settings.connect_timeout)
@@ -88,7 +87,7 @@ def open_recognizer(settings: SpeechProvider) -> SocketRecognizer:
 class DeepgramVoice:
     """The voice is the model (`aura-2-thalia-en`); speed is the model's own."""
 
-    most_text = 1000
+    max_text_bytes = 1000
     """Bytes. Aura refuses more than 2000 characters, and reads more than 1000 badly (Text-to-Speech, limits)."""
 
     def __init__(self, settings: SpeechProvider) -> None:
@@ -100,8 +99,77 @@ class DeepgramVoice:
         query = urlencode({"model": model, "encoding": "mulaw", "sample_rate": "8000", "container": "none"})
         url = self._settings.url(BASE_URL, f"/v1/speak?{query}")
         headers = {"Authorization": f"Token {self._settings.api_key}"}
-        limit = most_audio(text, SECOND_OF_ULAW)
+        limit = max_audio_bytes(text, SECOND_OF_ULAW)
         return ulaw_chunks(self._client.audio(url, headers, limit, json={"text": text}))
 
     async def close(self) -> None:
         await self._client.close()
+
+
+FLUX = "Deepgram Flux"
+MAX_TURN_MS = 60000
+SILENCE = b"\xff" * 2400
+"""0.3 s after the last word, so that all of it is transcribed when the end is asked for."""
+
+
+class FluxDialect:
+    """TurnInfo tells the turn as far as it is; the one with `EndOfTurn` is its last."""
+
+    who: str = FLUX
+    joiner: str = " "
+    keep_alive: str | None = None
+
+    def __init__(self, settings: SpeechProvider) -> None:
+        self._settings = settings
+        self._forced = 0
+
+    def address(self, settings: RecognizerSettings) -> tuple[str, Mapping[str, str]]:
+        query = [
+            ("model", self._settings.model),
+            ("encoding", "mulaw"),
+            ("sample_rate", "8000"),
+            # 1.0: turns end by ForceEndTurn alone.
+            ("eot_threshold", "1.0"),
+            ("eot_timeout_ms", str(MAX_TURN_MS)),
+        ]
+        if self._settings.model.endswith("multi"):
+            query.append(("language_hint", primary_language(settings.language)))
+        query += [("keyterm", word) for word in settings.keywords[:MOST_KEYWORDS]]
+        url = self._settings.url(BASE_URL, f"/v2/listen?{urlencode(query)}", socket=True)
+        return url, {"Authorization": f"Token {self._settings.api_key}"}
+
+    def hello(self, settings: RecognizerSettings) -> Sequence[Message]:
+        return ()
+
+    def audio(self, ulaw: bytes) -> Message:
+        return ulaw
+
+    def finish(self) -> Sequence[Message]:
+        self._forced += 1
+        return (SILENCE, '{"type":"ForceEndTurn"}')
+
+    def farewell(self) -> Sequence[Message]:
+        return ('{"type":"CloseStream"}',)
+
+    def receive(self, message: Message) -> Heard | None:
+        data = parse_object(FLUX, message, MESSAGE_LIMIT)
+        if data.get("type") in ("Error", "FatalError"):
+            raise ProviderError(f"{FLUX} reported: {data.get('description') or data.get('message')}")
+        if data.get("type") != "TurnInfo":
+            return None
+        if not isinstance(text := data.get("transcript"), str):
+            raise ProviderError(f"{FLUX} sent a turn without a transcript")
+        if data.get("event") != "EndOfTurn":
+            return Heard(HeardKind.PARTIAL, text)
+        if not self._forced:
+            # The longest turn it allows is over, ours is not.
+            return Heard(HeardKind.COMMITTED, text)
+        self._forced -= 1
+        return Heard(HeardKind.COMPLETE, text, _confidence(data.get("words")))
+
+
+def _confidence(words: object) -> float | None:
+    """Mean of the words'."""
+    found = [word.get("confidence") for word in words if isinstance(word, dict)] if isinstance(words, list) else []
+    numbers = [float(one) for one in found if isinstance(one, int | float)]
+    return sum(numbers) / len(numbers) if numbers else None

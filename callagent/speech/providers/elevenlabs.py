@@ -11,11 +11,10 @@ from urllib.parse import quote, urlencode
 
 from callagent.errors import ProviderError, ProviderRefused
 from callagent.speech.protocol import RecognizerSettings, SpeechChunk, VoiceSettings, WordTime
-from callagent.speech.providers.audio import SECOND_OF_ULAW, decode_ulaw, most_audio
-from callagent.speech.providers.http import ProviderClient
-from callagent.speech.providers.refusal import parse_object
+from callagent.speech.providers.audio import SECOND_OF_ULAW, decode_ulaw, max_audio_bytes
+from callagent.speech.providers.connections import ProviderClient, parse_object
 from callagent.speech.providers.settings import SpeechProvider, fitting, primary_language
-from callagent.speech.providers.stream import Heard, HeardKind, Message, SocketRecognizer
+from callagent.speech.providers.socket_recognizer import Heard, HeardKind, Message, SocketRecognizer
 
 WHO = "ElevenLabs"
 BASE_URL = "https://api.elevenlabs.io"
@@ -32,7 +31,7 @@ _REFUSALS = {"auth_error": 401, "quota_exceeded": 429, "rate_limited": 429, "res
 class ElevenLabsVoice:
     """Audio with the time of every character, from which the words' times are made."""
 
-    most_text = 5000
+    max_text_bytes = 5000
     """Bytes. Models take 5000 characters or more (Models, character limits)."""
 
     def __init__(self, settings: SpeechProvider) -> None:
@@ -48,7 +47,7 @@ class ElevenLabsVoice:
         if settings.speed != 1.0:
             body["voice_settings"] = {"speed": min(max(settings.speed, 0.7), 1.2)}
         lines = self._client.lines(url, {"xi-api-key": self._settings.api_key}, LINE_LIMIT, json=body)
-        words, size, limit = _Words(), 0, most_audio(text, SECOND_OF_ULAW)
+        words, size, limit = _Words(), 0, max_audio_bytes(text, SECOND_OF_ULAW)
         try:
             async for line in lines:
                 data = parse_object(WHO, line, LINE_LIMIT)

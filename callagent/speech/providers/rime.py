@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from callagent.speech.protocol import SpeechChunk, VoiceSettings
-from callagent.speech.providers.audio import SECOND_OF_ULAW, most_audio, ulaw_chunks
-from callagent.speech.providers.http import ProviderClient
+from callagent.speech.providers.audio import SECOND_OF_ULAW, max_audio_bytes, ulaw_chunks
+from callagent.speech.providers.connections import ProviderClient
 from callagent.speech.providers.settings import SpeechProvider, primary_language
 
 WHO = "Rime"
@@ -18,7 +18,7 @@ _LANGUAGES = {"de": "ger", "en": "eng", "es": "spa", "fr": "fra"}
 
 
 class RimeVoice:
-    most_text = 500
+    max_text_bytes = 500
     """Bytes. A request has at most 500 characters for the models mist (API reference, text)."""
 
     def __init__(self, settings: SpeechProvider) -> None:
@@ -39,7 +39,7 @@ class RimeVoice:
             body["speedAlpha"] = round(1 / settings.speed, 3)
         headers = {"Authorization": f"Bearer {self._settings.api_key}", "Accept": "audio/PCMU"}
         url = self._settings.url(BASE_URL, "/v1/rime-tts")
-        return ulaw_chunks(self._client.audio(url, headers, most_audio(text, SECOND_OF_ULAW), json=body))
+        return ulaw_chunks(self._client.audio(url, headers, max_audio_bytes(text, SECOND_OF_ULAW), json=body))
 
     async def close(self) -> None:
         await self._client.close()

@@ -17,10 +17,10 @@ from urllib.parse import urlsplit
 from callagent.audio import SAMPLE_RATE, Decimator, prepare_decimators
 from callagent.errors import ProviderError, ProviderTimeout
 from callagent.speech.protocol import RecognizerSettings, SpeechChunk, Transcript, VoiceSettings
-from callagent.speech.providers.audio import most_audio
-from callagent.speech.providers.refusal import parse_object
+from callagent.speech.providers.audio import max_audio_bytes
+from callagent.speech.providers.connections import parse_object
 from callagent.speech.providers.settings import SpeechProvider, primary_language
-from callagent.speech.providers.utterance import WIDE_RATE, Understood, UtteranceStream, wide
+from callagent.speech.providers.utterance_recognizer import WIDE_RATE, Understood, UtteranceStream, wide
 
 LINE_LIMIT = 1 << 16
 PAYLOAD_LIMIT = 1 << 22
@@ -168,7 +168,7 @@ class WyomingVoice:
         if name := settings.name or self._settings.voice:
             voice["name"] = name
         converter: _ToTelephone | None = None
-        size, limit = 0, most_audio(text, 2 * SAMPLE_RATE)
+        size, limit = 0, max_audio_bytes(text, 2 * SAMPLE_RATE)
         async with Connection.open(self.WHO, self._settings) as connection:
             await connection.send(Event("synthesize", {"text": text, "voice": voice}))
             while (event := await connection.receive()).type != "audio-stop":

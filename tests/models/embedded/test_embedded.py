@@ -18,9 +18,8 @@ from callagent.errors import ProviderError, ProviderTimeout, UserError
 from callagent.models import Delta, ModelSettings
 from callagent.models.embedded import EmbeddedModel, NeedlePool, find_weights
 from callagent.models.embedded import pool as embedded_pool
-from callagent.models.embedded import process as embedded_process
-from callagent.models.embedded.pool import ToolSet
-from callagent.models.embedded.weights import NeedleFiles
+from callagent.models.embedded import pool as embedded_process
+from callagent.models.embedded.pool import NeedleFiles, ToolSet
 
 TODAY = date(2026, 11, 21)
 CHILD = """

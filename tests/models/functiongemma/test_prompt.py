@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from callagent.models.functiongemma import GEMMA4, render_declaration, render_prompt
-from callagent.models.functiongemma.tokens import TRIGGER
+from callagent.models.functiongemma.format import TRIGGER
 
 TOOL = {"type": "function", "function": {"name": "book", "description": "Books", "parameters": {"type": "object"}}}
 BOOK = "declaration:book{description:<escape>Books<escape>,parameters:{type:<escape>OBJECT<escape>}}"

@@ -15,8 +15,7 @@ import pytest_asyncio
 from callagent.errors import ProviderError, UserError
 from callagent.speech.local import engine as engine_module
 from callagent.speech.local import wire
-from callagent.speech.local.engine import Engine, Phase
-from callagent.speech.local.jobs import Job, Urgency
+from callagent.speech.local.engine import Engine, Job, Phase, Urgency
 
 VOICE = "tests.speech.local.echo_voice_process"
 RECOGNIZER = "tests.speech.local.echo_process"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from callagent.speech.local import wire
-from callagent.speech.local.jobs import Job, Jobs, Urgency
+from callagent.speech.local.engine import Job, Jobs, Urgency
 
 NOW, SOON, FIRST, PARTIAL = Urgency
 

@@ -26,7 +26,7 @@ from callagent.agents.tree import (
     responses,
     text_content,
 )
-from callagent.models.protocol import LanguageModel
+from callagent.models import LanguageModel
 
 SESSION_START = "<event>session start</event>"
 """What the model and callbacks see of a call that begins."""

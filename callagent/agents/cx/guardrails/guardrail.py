@@ -20,7 +20,7 @@ from callagent.agents.kernel import Pattern
 from callagent.agents.tree import CallbackPoint, Conversation, Invocation, ProjectCode, as_messages, texts
 from callagent.errors import ProviderError
 from callagent.log import get_logger
-from callagent.models.protocol import LanguageModel, ModelSettings
+from callagent.models import LanguageModel, ModelSettings
 
 log = get_logger(__name__)
 _MAX_EVENTS = 20

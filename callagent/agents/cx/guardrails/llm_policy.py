@@ -13,7 +13,7 @@ from typing import Any, cast
 from callagent.agents.tree import USER, Event, texts
 from callagent.errors import ProviderError
 from callagent.log import get_logger
-from callagent.models.protocol import LanguageModel, Message, ModelSettings
+from callagent.models import LanguageModel, Message, ModelSettings
 
 log = get_logger(__name__)
 ANSWER_TIMEOUT = 10.0

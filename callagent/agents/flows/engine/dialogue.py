@@ -29,7 +29,7 @@ from callagent.agents.flows.engine.retrieval import TopicIndex
 from callagent.agents.flows.format import ProjectFunction, background, filler_phrases, find_handoff
 from callagent.agents.flows.senders import handoff_data
 from callagent.log import get_logger
-from callagent.models.protocol import LanguageModel, ModelSettings
+from callagent.models import LanguageModel, ModelSettings
 
 log = get_logger(__name__)
 DEFAULT_TEMPERATURE = 0.4

@@ -15,7 +15,7 @@ from callagent.agents.flows.engine.remote_functions import REMOTE, read_secret
 from callagent.agents.flows.format import HandoffTarget, ProjectFunction, RealTimeConfiguration
 from callagent.errors import ProviderError, ProviderTimeout, WorkerError
 from callagent.log import get_logger
-from callagent.models.protocol import LanguageModel, Message, ModelSettings
+from callagent.models import LanguageModel, Message, ModelSettings
 from callagent.workers import Lease, Plain
 
 log = get_logger(__name__)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from callagent.models.protocol import Message, ToolCall
+from callagent.models import Message, ToolCall
 
 NOT_EXECUTED = "Not executed."
 CUT_MARK = "…"

@@ -22,7 +22,7 @@ from callagent.agents.flows.engine.prompt import Prompt
 from callagent.agents.flows.engine.tools import Toolset, build_tools
 from callagent.agents.flows.format import PhraseFilter, SafetyFilters, Topic, same_language
 from callagent.agents.kernel import SentenceSplitter
-from callagent.models.protocol import Delta, Message, ToolCall, Usage
+from callagent.models import Delta, Message, ToolCall, Usage
 
 
 @dataclass(frozen=True, slots=True)

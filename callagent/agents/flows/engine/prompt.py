@@ -8,7 +8,7 @@ from callagent.agents.flows.engine.conversation import Conversation
 from callagent.agents.flows.engine.references import Resolved, ToolReference, resolve
 from callagent.agents.flows.format import Step, Topic
 from callagent.agents.kernel import tool_name
-from callagent.models.protocol import Message
+from callagent.models import Message
 
 DEFAULT_SILENCE = "The user is silent."
 DEFAULT_PRECURSOR = (

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from callagent.agents.flows.engine.conversation import Conversation
 from callagent.agents.flows.format import Project, RetrievalSettings, Topic
-from callagent.models.protocol import Embedder
+from callagent.models import Embedder
 
 _REFERENCE = re.compile(r"\{\{[^}]*\}\}")
 _PART_WORDS = 40

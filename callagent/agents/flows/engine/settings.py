@@ -9,7 +9,7 @@ from typing import Any
 
 from callagent.agents.flows.engine.memory import MemoryStore
 from callagent.agents.flows.senders import MessageRules, MessageSender, Outside
-from callagent.models.protocol import Embedder
+from callagent.models import Embedder
 
 
 @dataclass(frozen=True, slots=True)

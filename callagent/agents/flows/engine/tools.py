@@ -28,7 +28,7 @@ from callagent.agents.flows.format import (
     find_handoff,
 )
 from callagent.agents.kernel import clean_name
-from callagent.models.protocol import Tool
+from callagent.models import Tool
 
 SAVE_ENTITIES = "save_entities"
 _FORMS = {

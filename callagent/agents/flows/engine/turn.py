@@ -26,7 +26,7 @@ from callagent.agents.flows.format import ProjectFunction
 from callagent.call_info import EndReason
 from callagent.errors import ProviderError
 from callagent.log import get_logger
-from callagent.models.protocol import ToolCall
+from callagent.models import ToolCall
 
 log = get_logger(__name__)
 Actions = AsyncGenerator[Action, None]

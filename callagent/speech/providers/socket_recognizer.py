@@ -17,7 +17,7 @@ from callagent.audio import FRAME_BYTES
 from callagent.errors import ProviderError
 from callagent.log import get_logger
 from callagent.speech.protocol import RecognizerSettings, Transcript
-from callagent.speech.providers import socket as sockets
+from callagent.speech.providers import connections
 from callagent.speech.providers.audio import encode_ulaw
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class SocketRecognizer:
 
     async def close(self) -> None:
         if self._tasks:
-            _, late = await asyncio.wait(self._tasks, timeout=2 * sockets.CLOSE_SECONDS)
+            _, late = await asyncio.wait(self._tasks, timeout=2 * connections.CLOSE_SECONDS)
             for task in late:
                 task.cancel()
 
@@ -203,7 +203,7 @@ class SocketStream:
     async def _run(self, address: tuple[str, Mapping[str, str]], outgoing: asyncio.Queue[Message | None]) -> None:
         who = self._dialect.who
         try:
-            socket = await sockets.open_socket(who, *address, self._connect_timeout)
+            socket = await connections.open_socket(who, *address, self._connect_timeout)
             try:
                 receiving = asyncio.ensure_future(self._receive_all(socket, outgoing))
                 try:
@@ -236,13 +236,13 @@ class SocketStream:
                         return None
                     taking = asyncio.ensure_future(outgoing.get())
                 if message is not None:
-                    await sockets.send(self._dialect.who, socket, message)
+                    await connections.send_message(self._dialect.who, socket, message)
         finally:
             taking.cancel()
 
     async def _receive_all(self, socket: ClientConnection, outgoing: asyncio.Queue[Message | None]) -> None:
         while True:
-            message = await sockets.receive(self._dialect.who, socket)
+            message = await connections.receive_message(self._dialect.who, socket)
             heard = self._dialect.receive(message)
             if heard is not None and outgoing is self._outgoing:
                 for one in heard if isinstance(heard, tuple) else (heard,):
@@ -262,7 +262,7 @@ class SocketStream:
             self._fail(ProviderError(f"{self._dialect.who} takes the audio more slowly than it is spoken"))
 
     def _fail(self, error: ProviderError) -> None:
-        idle = not self._owed and isinstance(error, sockets.SocketClosed)
+        idle = not self._owed and isinstance(error, connections.SocketClosed)
         if self.failed or idle:
             # A socket closed between two utterances is opened again for the next one.
             return

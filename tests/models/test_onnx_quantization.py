@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from callagent.models import embedding, open_embedder
-from callagent.models.eight_bit import GRAPH, INT8, _encoded, _field, _fields, _node, computed_in_eight_bits
+from callagent.models.onnx_quantization import GRAPH, INT8, _encoded, _field, _fields, _node, computed_in_eight_bits
 
 
 def tensor(name: str, dimensions: bytes, kind: int) -> bytes:

@@ -1,18 +1,119 @@
-"""The rules that find numbers, dates, amounts and the like in English text."""
+"""Text as it is to be read aloud: a voice should not have to guess what `$1.50` or `03/04` is. Pure functions."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
 
-from callagent.speech import spoken_numbers as say
+from callagent.speech.ssml import is_ssml
+
+_SMALL = [
+    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
+    "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen",
+]  # fmt: skip
+_TENS = ["", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
+_SCALES = [(10**12, "trillion"), (10**9, "billion"), (10**6, "million"), (1000, "thousand"), (100, "hundred")]
+_ORDINALS = {
+    "one": "first", "two": "second", "three": "third", "five": "fifth", "eight": "eighth", "nine": "ninth",
+    "twelve": "twelfth",
+}  # fmt: skip
+MONTHS = [
+    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
+    "December",
+]  # fmt: skip
+CURRENCIES = {
+    "$": ("dollar", "dollars", "cent", "cents"),
+    "€": ("euro", "euros", "cent", "cents"),
+    "£": ("pound", "pounds", "penny", "pence"),
+}
+LARGEST = 10**15
+
+
+def cardinal(number: int) -> str:
+    """`1250` is "one thousand two hundred fifty". Raises `ValueError` from 10¹⁵ on."""
+    if number < 0:
+        return f"minus {cardinal(-number)}"
+    if number >= LARGEST:
+        raise ValueError(f"{number} is too large")
+    for scale, name in _SCALES:
+        if number >= scale:
+            more = f" {cardinal(number % scale)}" if number % scale else ""
+            return f"{cardinal(number // scale)} {name}{more}"
+    if number < 20:
+        return _SMALL[number]
+    return _TENS[number // 10] + (f"-{_SMALL[number % 10]}" if number % 10 else "")
+
+
+def ordinal(number: int) -> str:
+    """`21` is "twenty-first"."""
+    words = cardinal(number)
+    at = max(words.rfind(" "), words.rfind("-")) + 1
+    last = words[at:]
+    if last in _ORDINALS:
+        return words[:at] + _ORDINALS[last]
+    return words[:at] + (f"{last[:-1]}ieth" if last.endswith("y") else f"{last}th")
+
+
+def year(number: int) -> str:
+    """`1999` is "nineteen ninety-nine"."""
+    high, low = divmod(number, 100)
+    if not 1100 <= number < 2100 or 2000 <= number < 2010:
+        return cardinal(number)
+    if not low:
+        return f"{cardinal(high)} hundred"
+    return f"{cardinal(high)} {cardinal(low) if low >= 10 else f'oh {_SMALL[low]}'}"
+
+
+def digits(text: str) -> str:
+    """Every letter and digit on its own: `4B` is "four B"."""
+    return " ".join(_SMALL[int(one)] if one in "0123456789" else one for one in text if one.isalnum())
+
+
+def decimal(text: str) -> str:
+    """`-3.14` is "minus three point one four"."""
+    whole, _, part = text.partition(".")
+    words = f"minus {cardinal(abs(int(whole)))}" if whole.startswith("-") else cardinal(int(whole))
+    return f"{words} point {digits(part)}" if part else words
+
+
+def date(day: int, month: int, in_year: int | None = None) -> str:
+    """`14, 3, 2026` is "March fourteenth, twenty twenty-six"."""
+    words = f"{MONTHS[month - 1]} {ordinal(day)}"
+    return words if in_year is None else f"{words}, {year(in_year)}"
+
+
+def time_of_day(hour: int, minute: int) -> str:
+    """`19, 5` is "seven oh five PM"."""
+    half = "AM" if hour < 12 else "PM"
+    return f"{clock(hour % 12 or 12, minute)} {half}"
+
+
+def clock(hour: int, minute: int) -> str:
+    """`7, 30` is "seven thirty"."""
+    past = "" if not minute else f" oh {_SMALL[minute]}" if minute < 10 else f" {cardinal(minute)}"
+    return cardinal(hour) + past
+
+
+def money(symbol: str, amount: str) -> str:
+    """`$, 1.50` is "one dollar and fifty cents"."""
+    one, many, small_one, small_many = CURRENCIES[symbol]
+    whole, _, part = amount.partition(".")
+    if part and len(part) != 2:
+        return f"{decimal(amount)} {many}"
+    units, parts = int(whole), int(part or 0)
+    small = f"{cardinal(parts)} {small_one if parts == 1 else small_many}"
+    if not units and parts:
+        return small
+    large = f"{cardinal(units)} {one if units == 1 else many}"
+    return f"{large} and {small}" if parts else large
+
 
 LONGEST_NUMBER = 4
 """Digits in a row without separators; more are an identifier, read one by one."""
 _GROUP = ", "
 """Between the groups of a telephone number: a short pause."""
 _MONTH_FIRST = ("US", "")
-_MONTH_NAMES = "|".join([*say.MONTHS, *(month[:3] for month in say.MONTHS)])
+_MONTH_NAMES = "|".join([*MONTHS, *(month[:3] for month in MONTHS)])
 _UNITS = {
     "km": "kilometers", "kg": "kilograms", "cm": "centimeters", "mm": "millimeters", "lb": "pounds", "lbs": "pounds",
     "mph": "miles per hour", "km/h": "kilometers per hour", "°C": "degrees Celsius", "°F": "degrees Fahrenheit",
@@ -44,7 +145,7 @@ def _telephone(match: re.Match[str]) -> str:
         groups = [number[:3], number[3:6], number[6:]]
     if sum(map(len, groups)) < 7:
         raise ValueError("not a telephone number")
-    return ("plus " if match[0].startswith("+") else "") + _GROUP.join(map(say.digits, groups))
+    return ("plus " if match[0].startswith("+") else "") + _GROUP.join(map(digits, groups))
 
 
 def _iso_date(match: re.Match[str]) -> str:
@@ -62,7 +163,7 @@ def _slash_date(match: re.Match[str], region: str) -> str:
 def _fraction(match: re.Match[str]) -> str:
     if words := _FRACTIONS.get(match[0]):
         return words
-    return f"{say.cardinal(int(match[1]))} over {say.cardinal(int(match[2]))}"
+    return f"{cardinal(int(match[1]))} over {cardinal(int(match[2]))}"
 
 
 def _named_date(match: re.Match[str]) -> str:
@@ -75,11 +176,11 @@ def _date(day: int, month: int, in_year: int | None) -> str:
     import datetime
 
     datetime.date(in_year or 2024, month, day)
-    return say.date(day, month, in_year)
+    return date(day, month, in_year)
 
 
 def _month(name: str) -> int:
-    return next(number for number, month in enumerate(say.MONTHS, 1) if month.lower().startswith(name.lower()[:3]))
+    return next(number for number, month in enumerate(MONTHS, 1) if month.lower().startswith(name.lower()[:3]))
 
 
 def _time(match: re.Match[str]) -> str:
@@ -87,16 +188,16 @@ def _time(match: re.Match[str]) -> str:
     if hour > 23 or minute > 59 or (half and not 1 <= hour <= 12):
         raise ValueError("not a time")
     if half:
-        return f"{say.clock(hour, minute)} {half[0].upper()}M"
-    return say.time_of_day(hour, minute)
+        return f"{clock(hour, minute)} {half[0].upper()}M"
+    return time_of_day(hour, minute)
 
 
 def _money(match: re.Match[str]) -> str:
     amount = match[2].replace(",", "")
     if scale := match[3]:
         names = {"k": "thousand", "m": "million", "b": "billion"}
-        return f"{say.decimal(amount)} {names.get(scale.lower(), scale.lower())} {say.CURRENCIES[match[1]][1]}"
-    return say.money(match[1], amount)
+        return f"{decimal(amount)} {names.get(scale.lower(), scale.lower())} {CURRENCIES[match[1]][1]}"
+    return money(match[1], amount)
 
 
 def _number(match: re.Match[str]) -> str:
@@ -107,8 +208,8 @@ def _number(match: re.Match[str]) -> str:
         and "," not in match[0]
         and (len(whole) > LONGEST_NUMBER or (whole[0] == "0" and len(whole) > 1))
     ):
-        return say.digits(text)
-    return say.decimal(text)
+        return digits(text)
+    return decimal(text)
 
 
 def _address(match: re.Match[str]) -> str:
@@ -125,7 +226,7 @@ def _link(match: re.Match[str]) -> str:
 def _code(match: re.Match[str]) -> str:
     if not re.search(r"[A-Z]", match[0]) or re.search(r"[A-Z]{4}", match[0]):
         raise ValueError("not a code")
-    return say.digits(match[0])
+    return digits(match[0])
 
 
 _BEFORE_DATE = re.compile(r"\b(?:on|by|until|before|after|since|for) $", re.I)
@@ -165,10 +266,24 @@ _RULES: tuple[Rule, ...] = (
     (re.compile(r"(?<=\d) ?%"), lambda match: " percent"),
     (re.compile(r"#(?=\d)|\bNo\. ?(?=\d)"), lambda match: "number "),
     (re.compile(r"(?<=\d) ?(km/h|km|kg|cm|mm|lbs?|mph|°[CF]|°|min|hrs|GB|MB)(?![\w°])"), lambda m: f" {_UNITS[m[1]]}"),
-    (re.compile(r"\b(\d{1,6})(?:st|nd|rd|th)\b"), lambda match: say.ordinal(int(match[1]))),
+    (re.compile(r"\b(\d{1,6})(?:st|nd|rd|th)\b"), lambda match: ordinal(int(match[1]))),
     (re.compile(r"\b(?=[A-Z0-9-]*\d)[A-Z0-9]+(?:-[A-Z0-9]+)*\b(?![.,]\d)"), _code),
-    (re.compile(r"(?<=\b[Ii]n )(1[1-9]\d\d|20\d\d)\b(?![.,]\d)"), lambda match: say.year(int(match[1]))),
+    (re.compile(r"(?<=\b[Ii]n )(1[1-9]\d\d|20\d\d)\b(?![.,]\d)"), lambda match: year(int(match[1]))),
     (re.compile(r"(?<=\d) ?[-–] ?(?=\d)"), lambda match: " to "),
     (re.compile(r"(?<![\w.])-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?![\w])"), _number),
     (re.compile(r" & "), lambda match: " and "),
 )
+
+
+_LANGUAGES: dict[str, Callable[[str, str], str]] = {"en": english}
+"""Primary language -> the text and its region in, the words out."""
+
+
+def speakable(text: str, language: str) -> str:
+    """`text` with numbers, dates, times, money and the like in words; as it is where the language is not known here.
+
+    Text with markup is left alone: whoever wrote that has said how it is to be read.
+    """
+    primary, _, region = language.partition("-")
+    words = _LANGUAGES.get(primary.lower())
+    return text if words is None or is_ssml(text) else words(text, region.upper())

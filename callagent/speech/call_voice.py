@@ -1,7 +1,8 @@
-"""The recording that is played where no voice can speak: it needs no provider."""
+"""One call's views of the shared voice: one times its first audio, one plays a recording where it fails."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from functools import cache
 from pathlib import Path
@@ -10,9 +11,34 @@ from callagent.audio import SAMPLE_RATE
 from callagent.errors import ProviderError
 from callagent.speech.protocol import SpeechChunk, Voice, VoiceSettings, WordTime
 
+
+class TimedVoice:
+    """`on_first` gets the text, when the voice was asked for it, and when its first audio was there."""
+
+    def __init__(self, voice: Voice, on_first: Callable[[str, float, float], None]) -> None:
+        self._voice = voice
+        self._on_first = on_first
+
+    async def speak(self, text: str, settings: VoiceSettings) -> AsyncIterator[SpeechChunk]:
+        clock = asyncio.get_running_loop().time
+        asked, begun = clock(), False
+        speaking = self._voice.speak(text, settings)
+        try:
+            async for chunk in speaking:
+                if chunk.pcm and not begun:
+                    begun = True
+                    self._on_first(text, asked, clock())
+                yield chunk
+        finally:
+            await speaking.aclose()  # type: ignore[attr-defined]
+
+    async def close(self) -> None:
+        """The voice is shared; whoever opened it closes it."""
+
+
 RECORDING = Path(__file__).parent / "data" / "apology.ulaw"
-"""G.711 μ-law, 8 kHz: what `TEXT` sounds like."""
-TEXT = "I'm sorry, I am having trouble speaking right now. Please hold, or call again in a few minutes."
+"""G.711 μ-law, 8 kHz: what `APOLOGY_TEXT` sounds like."""
+APOLOGY_TEXT = "I'm sorry, I am having trouble speaking right now. Please hold, or call again in a few minutes."
 
 
 class ApologisingVoice:

@@ -1,18 +1,71 @@
-"""Requests to a provider, and what goes wrong with them as our errors."""
+"""HTTP requests and WebSockets to a provider. Whatever fails is raised as one of our `ProviderError`s."""
 
 from __future__ import annotations
 
 import asyncio
+import email.utils
+import json
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from callagent.errors import ProviderError, ProviderTimeout
-from callagent.speech.providers.refusal import refusal
+from callagent.errors import ProviderError, ProviderRefused, ProviderTimeout
 from callagent.speech.providers.settings import SpeechProvider
 
 if TYPE_CHECKING:
     import aiohttp
+    from websockets.asyncio.client import ClientConnection
+
+REASON_LIMIT = 300
+
+
+def refusal(who: str, status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
+    """The error for an answer that is not 2xx (RFC 9110 §15.5, §15.6)."""
+    reason = reason_of(body)
+    text = f"{who} answered {status}" + (f": {reason}" if reason else "")
+    retry_after = parse_retry_after(headers.get("Retry-After", ""), time.time())
+    if status in (408, 504):
+        return ProviderTimeout(text)
+    if 400 <= status < 500 or retry_after is not None:
+        return ProviderRefused(text, status, retry_after)
+    return ProviderError(text)
+
+
+def reason_of(body: bytes) -> str:
+    """The words of an error body, wherever the provider puts them."""
+    try:
+        data = json.loads(body)
+    except ValueError:
+        return ""
+    for key in ("error", "detail", "message", "err_msg", "reason", "title"):
+        while isinstance(data, dict) and data.get(key):
+            data = data[key]
+    return data[:REASON_LIMIT] if isinstance(data, str) else ""
+
+
+def parse_retry_after(value: str, now: float) -> float | None:
+    """Seconds, from a number or a date (RFC 9110 §10.2.3); None for what is neither."""
+    if value.strip().isdigit():
+        return float(value)
+    try:
+        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - now)
+    except (TypeError, ValueError):
+        return None
+
+
+def parse_object(who: str, message: str | bytes, limit: int) -> dict[str, Any]:
+    """A provider's JSON object. Raises `ProviderError` for anything else, and for what is longer than `limit`."""
+    if len(message) > limit:
+        raise ProviderError(f"{who} sent a message of {len(message)} bytes")
+    try:
+        data = json.loads(message)
+    except (ValueError, RecursionError):
+        raise ProviderError(f"{who} sent what is no JSON: {message[:80]!r}") from None
+    if not isinstance(data, dict):
+        raise ProviderError(f"{who} sent what is no JSON object: {message[:80]!r}")
+    return data
+
 
 _ERROR_BODY_LIMIT = 4096
 _NOT_AUDIO = ("text/", "application/json", "application/xml", "application/problem+json")
@@ -116,3 +169,70 @@ class ProviderClient:
                 connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60),
             )
         return self._session
+
+
+MESSAGE_LIMIT = 1 << 20
+PING_SECONDS = 5.0
+"""A peer that is gone is noticed within two of them."""
+CLOSE_SECONDS = 1.0
+
+
+async def open_socket(who: str, url: str, headers: Mapping[str, str], timeout: float) -> ClientConnection:
+    """An open socket. Raises `ProviderRefused`, `ProviderTimeout` or `ProviderError`."""
+    from websockets.asyncio.client import connect
+    from websockets.exceptions import InvalidHandshake, InvalidStatus
+
+    try:
+        return await connect(
+            url,
+            additional_headers=headers,
+            open_timeout=timeout,
+            close_timeout=CLOSE_SECONDS,
+            ping_interval=PING_SECONDS,
+            ping_timeout=PING_SECONDS,
+            max_size=MESSAGE_LIMIT,
+            # Audio does not get smaller, and compressing it takes the loop's time.
+            compression=None,
+            proxy=None,
+        )
+    except InvalidStatus as error:
+        answer = error.response
+        raise refusal(who, answer.status_code, answer.headers, bytes(answer.body or b"")) from None
+    except TimeoutError:
+        raise ProviderTimeout(f"{who} did not open a socket within {timeout:g} s") from None
+    except (InvalidHandshake, OSError, EOFError, ValueError) as error:
+        raise ProviderError(f"{who} cannot be reached: {error}") from error
+
+
+async def send_message(who: str, socket: ClientConnection, message: str | bytes) -> None:
+    """Raises `ProviderError` where the socket is closed."""
+    from websockets.exceptions import ConnectionClosed
+
+    try:
+        await socket.send(message)
+    except ConnectionClosed as error:
+        raise closed(who, error) from None
+
+
+async def receive_message(who: str, socket: ClientConnection) -> str | bytes:
+    """The next message. Raises `ProviderError` where the socket is closed."""
+    from websockets.exceptions import ConnectionClosed
+
+    try:
+        return await socket.recv()
+    except ConnectionClosed as error:
+        raise closed(who, error) from None
+
+
+class SocketClosed(ProviderError):
+    """The provider, or the network, closed the socket."""
+
+    def __init__(self, message: str, code: int | None) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def closed(who: str, error: Exception) -> SocketClosed:
+    frame = getattr(error, "rcvd", None)
+    reason = f"{frame.code} {frame.reason}".strip() if frame else "without a word"
+    return SocketClosed(f"{who} closed the socket: {reason}", frame.code if frame else None)

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callagent.speech.spoken import speakable
-from callagent.speech.spoken_numbers import cardinal, ordinal, year
+from callagent.speech.text_normalization import cardinal, ordinal, speakable, year
 from tests.processor_time import processor_seconds
 
 READ = {

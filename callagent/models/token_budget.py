@@ -1,14 +1,47 @@
-"""Counts the tokens that calls use, whoever asks the model for them: the dialogue, a judge, or project code."""
+"""How many tokens of language models a call may use, and the model that counts them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
+from contextvars import ContextVar
 from typing import Any, cast
 
+from callagent.errors import ProviderError
 from callagent.models.protocol import Delta, LanguageModel, Message, ModelSettings, Tool, Usage, for_call
-from callagent.token_budget import TOKEN_BUDGET
+
+
+class TokensSpent(ProviderError):
+    """The call has used all its tokens: no model is asked for it any more."""
+
+
+class TokenBudget:
+    """One call's."""
+
+    def __init__(self, tokens: int, on_refusal: Callable[[str], None]) -> None:
+        """`on_refusal` is told why, once, when the first request is refused."""
+        self._tokens = tokens
+        self._on_refusal: Callable[[str], None] | None = on_refusal
+        self.spent = 0
+
+    def expect(self) -> None:
+        """Raise `TokensSpent` unless one more request may be made. The request that passes the limit is answered."""
+        if self.spent < self._tokens:
+            return
+        why = f"the call has used {self.spent} tokens of language models; limits.model_tokens is {self._tokens}"
+        told, self._on_refusal = self._on_refusal, None
+        if told is not None:
+            told(why)
+        raise TokensSpent(why)
+
+    def spend(self, tokens: int) -> None:
+        self.spent += tokens
+
+
+TOKEN_BUDGET: ContextVar[TokenBudget | None] = ContextVar("token_budget", default=None)
+"""That of the call in whose context a model is asked; None: there is no call."""
+
 
 CHARACTERS_PER_TOKEN = 4
 """Where a provider does not count, or an answer was cut before it could."""

@@ -13,7 +13,7 @@ from typing import ClassVar
 from callagent.audio import FRAME_BYTES, SAMPLE_RATE
 from callagent.errors import ProviderError
 from callagent.speech.protocol import RecognizerSettings, Transcript
-from callagent.speech.providers.http import ProviderClient
+from callagent.speech.providers.connections import ProviderClient
 from callagent.speech.providers.settings import SpeechProvider
 
 PREROLL_BYTES = 25 * FRAME_BYTES

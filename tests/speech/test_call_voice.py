@@ -7,7 +7,7 @@ import audioop
 from callagent.errors import ProviderError
 from callagent.speech import ApologisingVoice, SpeechChunk, VoiceSettings
 from callagent.speech.absent import NoVoice
-from callagent.speech.apology import RECORDING
+from callagent.speech.call_voice import RECORDING
 from callagent.speech.scripted import ScriptedVoice, VoiceScript
 from callagent.testing.virtual_time import run
 from callagent.turns.playout import heard_text
