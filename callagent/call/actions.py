@@ -64,6 +64,7 @@ class AgentActions:
 
     def note(self, action: Action, now: float) -> bool:
         """Carry out actions that hold even if the caller has interrupted the reply; return whether this is one."""
+        # A function that runs is not stopped by an interruption: its effects are real, and so is their record.
         match action:
             case FunctionEnded(number=number):
                 self._recorder.function_ended(action, now)
@@ -93,6 +94,7 @@ class AgentActions:
             case WaitStarted(number=number, latency=latency):
                 self.turns.function_started(number, latency)
             case Listen(settings=settings):
+                # Until the next `Listen`: the caller may go on keying after the digits are complete.
                 self.digits_hidden = settings.digits is not None and settings.digits.is_pii
                 self._tap.hide_caller(self.digits_hidden)
                 self.turns.listen(settings)

@@ -128,6 +128,7 @@ class Recorder:
 
     def _reopen_turn(self) -> None:
         """Remove a turn that was taken too early, because the next one has its words, unless it had effects."""
+        # What a function has done or the caller has heard stays in the record, as a turn of its own.
         if not self._turn.functions and not self._turn.spoken and self._turn.number:
             self.record.turns.remove(self._turn)
             self._timings = [pair for pair in self._timings if pair[0] is not self._turn]
@@ -140,6 +141,7 @@ class Recorder:
             self._timings[-1][1].functions.append(Span(action.name, now))
 
     def function_ended(self, action: FunctionEnded, now: float) -> None:
+        # It may have begun in an earlier turn than the present one.
         for entry in self._functions():
             if entry.number == action.number:
                 entry.result = action.result
@@ -182,6 +184,7 @@ class Recorder:
 
     def _utterance_started(self, utterance: Utterance, at: float) -> None:
         kind = "filler" if utterance.kind is UtteranceKind.FILLER else "speech"
+        # A text that is said twice in a turn has the times of the second; only the first utterance takes them.
         timings = self._timings[-1][1] if self._timings else None
         if kind == "speech" and timings is not None and timings.voice_asked is None:
             timings.voice_asked, timings.voice_answered = self._voice_times.get(utterance.text, (None, None))

@@ -23,7 +23,8 @@ MAX_LISTENER_DELAY = 0.5
 class TappedMedia:
     """Media that passes all frames through and copies them: the caller to the left channel, the agent to the right.
 
-    Both run for every frame, the agent's on the pump thread: they only append, and never wait.
+    What `start` puts into the path of the frames runs for every one of them, the agent's on the pump thread: it only
+    appends, and never waits.
     """
 
     def __init__(self, media: Media, recording: StereoRecording | None = None) -> None:
@@ -134,7 +135,7 @@ class RecordingTap:
             self._media.caller_hidden = hidden
 
     async def close(self) -> None:
-        """Complete the file, as far as the disk takes it in `CLOSE_SECONDS`."""
+        """Complete the file, as far as the disk takes it in `RECORDING_CLOSE_SECONDS`."""
         if (recording := self._recording) is None:
             return
         # The recording ends on its own thread: a disk that stalls holds up nothing else.
@@ -149,6 +150,7 @@ class RecordingTap:
     def _begin(self, folder: Path, place: str, now: float) -> StereoRecording | None:
         name = f"{self._recorder.record.id}.wav"
         path = folder / place / name
+        # The project chooses the place, which must not lead out of the folder, by a symbolic link neither.
         try:
             outside = not path.resolve().is_relative_to(folder.resolve())
         except OSError as error:

@@ -93,6 +93,7 @@ TRANSITIONS: dict[tuple[CallState, CallInput], CallState] = {
     (CallState.STARTING, CallInput.END): CallState.ENDED,
     (CallState.TALKING, CallInput.LEAVE): CallState.LEAVING,
     (CallState.TALKING, CallInput.END): CallState.ENDED,
+    # Once the agent has decided to leave, only a transfer that fails leads back to it.
     (CallState.LEAVING, CallInput.TRANSFER): CallState.TRANSFERRING,
     (CallState.LEAVING, CallInput.TRANSFER_FAILED): CallState.TALKING,
     (CallState.LEAVING, CallInput.END): CallState.ENDED,

@@ -61,6 +61,7 @@ class Transfer:
     def begin(self, handoff: Handoff, media: SwitchedMedia | None) -> TransferOutcome | None:
         """Begin a transfer; `TransferEnded` follows. Return the outcome at once if it is refused here."""
         self._current = None
+        # By identity: a person who watches may ask for the same destination, and is not refused.
         if handoff is self._excess:
             return self._refuse_excess()
         try:
@@ -95,6 +96,7 @@ class Transfer:
             return EndReason.HANDOFF
         if outcome.status is TransferStatus.CALLER_GONE:
             return EndReason.CALLER_HANGUP
+        # The fallback itself has failed: there is nobody else to go to, and no agent to tell.
         if fallback.leaving is handoff:
             self._log.error("fallback_failed", target=handoff.destination, detail=outcome.detail)
             return EndReason.ERROR

@@ -342,7 +342,7 @@ class Server:
         )
 
         def make_turn_manager(emit: Callable[[Event], None]) -> TurnManager:
-            return self._speech.turn_taker(route.project, emit, watcher)
+            return self._speech.make_turn_manager(route.project, emit, watcher)
 
         return Call(leg, route.project, make_turn_manager, self._services, settings)
 

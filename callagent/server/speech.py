@@ -1,4 +1,4 @@
-"""Recognisers and voices, opened once and shared by all calls; a turn-taker for each; whole utterances beside calls."""
+"""Recognisers and voices, opened once and shared by all calls; turn managers for calls; utterances outside of them."""
 
 from __future__ import annotations
 
@@ -148,18 +148,18 @@ class CallSpeech:
                 # What a voice cannot say now it may say in a call, and a recorded prompt needs none.
                 log.warning("phrases_not_prepared", project=project.name, error=str(error))
 
-    def turn_taker(
+    def make_turn_manager(
         self,
         project: AgentProject,
         emit: Callable[[Event], None],
         watcher: Callable[[TurnEvent], None] | None = None,
     ) -> TurnManager:
-        """For one call. `watcher` is told of its turns before the call is."""
+        """Make the turn manager of one call. `watcher` is given each of its events before the call is."""
         recognizer = self.recognizer
         if isinstance(recognizer, FailoverRecognizer):
             recognizer = WatchedRecognizer(recognizer, lambda: emit(ProvidersFailed("recognizer")))
         settings = self.settings
-        ears = CallerInput(recognizer, open_voice_activity(), language=settings.language, turn_model=self.turn_model)
+        caller = CallerInput(recognizer, open_voice_activity(), language=settings.language, turn_model=self.turn_model)
         times = TurnSettings(
             endpointing=settings.endpointing, no_input=settings.no_input, final_wait=longest_final(settings)
         )
@@ -169,7 +169,7 @@ class CallSpeech:
         voice = ApologisingVoice(spoken, lambda: None if mute else emit(ProvidersFailed("voice")))
         timed = TimedVoice(voice, lambda text, asked, answered: emit(SpeechMade(text, asked, answered)))
         told = emit if watcher is None else _in_order(watcher, emit)
-        return TurnManager(ears, timed, told, times, self.sounds)
+        return TurnManager(caller, timed, told, times, self.sounds)
 
     def utterances(self) -> WholeUtterances:
         """What is said and heard outside of calls."""

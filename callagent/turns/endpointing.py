@@ -66,7 +66,7 @@ def silence_to_wait(times: EndpointingTimes, text: str, digits: int, probability
 
 
 def spoken_digits(text: str) -> int:
-    """Return how many digits the text ends with, written in figures or as English words ("double two" is two)."""
+    """Return how many digits the text ends with, in figures or as English words; "double five" counts as two."""
     count, repeated = 0, 0
     for token in re.split(r"[\s,-]+", text.lower()):
         word = token.strip(_EDGES + "()+")

@@ -16,7 +16,7 @@ ACKNOWLEDGEMENTS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class TurnSettings:
-    """All times are in seconds."""
+    """How turns of one call are taken. All times are in seconds."""
 
     endpointing: float = 0.5
     """Silence that ends the caller's turn, counted from the caller's last sound."""

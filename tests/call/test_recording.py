@@ -22,7 +22,7 @@ from callagent.agents import (
     ListenSettings,
     Say,
 )
-from callagent.call import recording_tap as media_module
+from callagent.call import recording_tap
 from callagent.call.recorder import Recorder
 from callagent.call.recording_tap import RecordingTap
 from callagent.call.state import CallSettings
@@ -122,7 +122,7 @@ def test_a_discarded_recording_leaves_nothing(calls: dict[str, Recorded], scene:
 async def test_recordings_on_a_disk_that_stalls_hold_up_nothing_but_themselves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(media_module, "CLOSE_SECONDS", 0.2)
+    monkeypatch.setattr(recording_tap, "RECORDING_CLOSE_SECONDS", 0.2)
     tapes, recorders, pipes = [], [], []
     for number in range(50):
         info = CallInfo(f"c{number}", "inbound", "+15550100", "42", "sip", datetime.now(UTC))
