@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from callagent.agents.tree.events import Content, Event, Part, parts, text_content, texts
+from callagent.agents.tree.events import Content, Event, JsonObject, Part, parts, text_content, texts
 from callagent.errors import CallagentError
 
 STORAGE_REQUEST = "call_storage"
@@ -47,7 +47,7 @@ class CallStorage:
         self._call = object()
         self._caller: Hashable = caller or self._call
 
-    def answer(self, message: Mapping[str, Any], events: Sequence[Event], conceal: Callable[[Any], Any]) -> Any:
+    def answer(self, message: JsonObject, events: Sequence[Event], conceal: Callable[[Any], Any]) -> Any:
         """Answer a worker's question. Raises `ArtifactRefused`.
 
         `conceal` has replaced secure digits in the question already, but not in the bytes of an artifact.
@@ -68,6 +68,7 @@ class CallStorage:
 
     def remember(self, events: Sequence[Event]) -> None:
         """Keep what was said in this call among the caller's memories, in place of what was kept of it before."""
+        # A tool may ask for it in the middle of the call, and the end of the call does it once more.
         self._memory.take(self._caller, self._call, entries_of(events, datetime.now().isoformat()))
 
     def artifact_instruction(self) -> str:
@@ -97,7 +98,7 @@ class CallStorage:
         return text_content("user", _MEMORIES.format(lines="\n".join(lines))) if lines else None
 
 
-def _concealed(part: Mapping[str, Any], conceal: Callable[[Any], Any]) -> Mapping[str, Any]:
+def _concealed(part: JsonObject, conceal: Callable[[Any], Any]) -> JsonObject:
     """Replace secure digits in an artifact's bytes: models read text files, so digits there are concealed as well."""
     blob = part.get("inline_data")
     if not isinstance(blob, Mapping) or not isinstance(blob.get("data"), bytes):
@@ -136,6 +137,7 @@ class Artifacts:
     def save(self, name: str, part: Part) -> int:
         """Add a version and return its number, from 0. Raises `ArtifactRefused`."""
         files, limit = self._files(name), MAX_CALLERS_BYTES if name.startswith(CALLER_PREFIX) else MAX_BYTES
+        # All versions count: project code may save the same name again and again.
         versions = [each for row in files.values() for each in row]
         size = _size(part)
         if size is None:
@@ -189,7 +191,7 @@ def _size(part: Part) -> int | None:
     return len(data) if isinstance(data, (bytes, str)) else None
 
 
-Entry = Mapping[str, Any]
+Entry = JsonObject
 """`{"id", "author", "timestamp", "content", "custom_metadata"}`."""
 MAX_CALLERS = 500
 """Callers with memories; the one who has not called for longest is dropped first."""

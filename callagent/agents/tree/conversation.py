@@ -82,6 +82,7 @@ class Conversation:
         if newest is not None and newest.author == USER and (results := responses(newest.content)):
             return self._author_of_call(results[0]["id"]) or self.root
         for event in reversed(self.events):
+            # A failure event says nothing about who has the conversation.
             if event.author == USER or event.error is not None:
                 continue
             if (target := self._transferred_to(event)) is not None:
@@ -108,12 +109,14 @@ class Conversation:
         """Cut the agents' texts from event `since` on to the words in `heard`, because the caller has interrupted."""
         left = len(heard.split())  # words of `heard` that no event has used up yet
         said = [event for event in self.events[since:] if event.author != USER and texts(event.content)]
+        # The last utterance was interrupted even when all its words were heard.
         for event in said[-1:]:
             event.interrupted = True
         for index in range(since, len(self.events)):
             event = self.events[index]
             if event.author == USER or not texts(event.content):
                 continue
+            # Only texts are cut. Calls and responses stay as they are: what tools did has happened.
             kept = []
             for part in parts(event.content):
                 if part.get("text") and not part.get("thought"):
@@ -124,6 +127,7 @@ class Conversation:
                     part = {**part, "text": text}
                 kept.append(part)
             event.content = {**(event.content or text_content("model")), "parts": kept}
+            # The worker has the uncut event: it is sent again with the next request.
             self.revised = min(self.revised, index)
 
     def _transferred_to(self, event: Event) -> Node | None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from callagent.agents.kernel import Finding
+from callagent.agents.tree.events import JsonObject
 from callagent.errors import ProjectError, WorkerError
 from callagent.log import get_logger
 from callagent.workers import WorkerPool
@@ -24,7 +25,7 @@ AGAIN_SECONDS = 30.0
 class ProjectDescription:
     """What a worker says of a project after importing it."""
 
-    answer: Mapping[str, Any]
+    answer: JsonObject
     """The worker's whole answer; its form is the format's."""
     errors: list[Finding]
     """Errors in the project's Python."""
@@ -35,14 +36,14 @@ class ProjectDescription:
 async def describe(
     pool: WorkerPool,
     on_file: Callable[[str, int], None] | None = None,
-    context: Mapping[str, Any] | None = None,
+    context: JsonObject | None = None,
 ) -> ProjectDescription:
     """Have a worker import the project and describe it. Raises `WorkerError`.
 
     `on_file` is called with the file and line that workers are about to run, where they run files one by one.
     """
 
-    def on_message(message: Mapping[str, Any]) -> None:
+    def on_message(message: JsonObject) -> None:
         # Other messages are what modules print while they are imported.
         if on_file is not None and message.get("type") == "describing":
             on_file(str(message["file"]), int(message["line"]))
@@ -55,7 +56,7 @@ async def describe(
     return ProjectDescription(answer, _findings(answer, "errors"), _findings(answer, "unreachable"))
 
 
-def _findings(answer: Mapping[str, Any], key: str) -> list[Finding]:
+def _findings(answer: JsonObject, key: str) -> list[Finding]:
     return [Finding(each["file"], each["line"], each["message"]) for each in answer.get(key) or ()]
 
 
@@ -67,7 +68,7 @@ class DescribedProject(Generic[T]):
     """
 
     def __init__(
-        self, name: str, ask: Callable[[], Awaitable[ProjectDescription]], build: Callable[[Mapping[str, Any]], T]
+        self, name: str, ask: Callable[[], Awaitable[ProjectDescription]], build: Callable[[JsonObject], T]
     ) -> None:
         """`ask` gets the description and may raise `WorkerError`; `build` makes the tree from the worker's answer."""
         self._name = name
@@ -84,6 +85,7 @@ class DescribedProject(Generic[T]):
         async with self._one_at_a_time:
             if self._made is None:
                 self._made = await self._look()
+        # Beside the calls: no call that opens waits for a server that does not answer.
         now = asyncio.get_running_loop().time()
         is_looking = self._looking is not None and not self._looking.done()
         if self._look_at is not None and now >= self._look_at and not is_looking:

@@ -1,4 +1,4 @@
-"""What happened in a call's tree: one entry of its history."""
+"""The events of a call's history: their contents, their actions, and the failure that ends a turn."""
 
 from __future__ import annotations
 
@@ -7,9 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from callagent.agents.tree.nodes import Node
 from callagent.models import Message
 
+JsonObject = Mapping[str, Any]
+"""A JSON object as models, project code and workers exchange it."""
+Content = JsonObject
+"""What one side said: `{"role": "user" | "model", "parts": [part, …]}`."""
+Part = JsonObject
+"""A part of a content: `{"text"}`, `{"function_call": {"id", "name", "args"}}` or `{"function_response": {"id", "name",
+"response"}}`. A part of another kind is kept as it is."""
 USER = "user"
 """The author of what the caller says; no agent may be called so."""
 
@@ -30,7 +36,7 @@ class Actions:
     other: dict[str, Any] = field(default_factory=dict)
     """Actions of one format, which the tree carries without knowing them."""
 
-    def take(self, plain: Mapping[str, Any]) -> None:
+    def take(self, plain: JsonObject) -> None:
         """Merge the actions of project code or of a tool into these."""
         self.state_delta.update(plain.get("state_delta") or {})
         self.removed += plain.get("removed") or []
@@ -103,15 +109,11 @@ class Event:
         return plain | {"id": self.id, "invocation_id": self.invocation_id}
 
 
-Content = Mapping[str, Any]
-Part = Mapping[str, Any]
-
-
 def text_content(role: str, *texts: str) -> Content:
     return {"role": role, "parts": [{"text": text} for text in texts]}
 
 
-def response_part(call: Part, response: Mapping[str, Any]) -> Part:
+def response_part(call: Part, response: JsonObject) -> Part:
     """Return the response to a `function_call` as a part."""
     return {"function_response": {"id": call["id"], "name": call["name"], "response": dict(response)}}
 
@@ -155,15 +157,15 @@ def _tool_call(call: Part) -> dict[str, Any]:
     return {"id": call["id"], "type": "function", "function": function}
 
 
-def _json(value: Any) -> str:
+def _json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
 class RunFailed(Exception):
     """The error that ends a turn, but not the call. `kind` is the error's name as project authors know it."""
 
-    agent: Node | None = None
-    """The agent that failed."""
+    agent = ""
+    """The name of the agent that failed."""
     author: str = ""
     """The author of the failure event in the history."""
 

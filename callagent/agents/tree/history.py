@@ -107,6 +107,8 @@ def _paired(events: Sequence[Event]) -> list[Event]:
     newest event is a late response, everything between it and its call was said without knowing it and is left out,
     so that the model continues at the call.
     """
+    # The parts that belong to each call's newest response. Texts behind a response, such as the spoken result of an
+    # agent tool, go with it.
     newest: dict[str, list[Part]] = {}
     for event in events:
         last: list[Part] = []

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 from callagent.agents.actions import ModelAnswered, StepEntered
 from callagent.agents.kernel import SentenceSplitter
-from callagent.agents.tree.events import Actions, Content, Event, RunFailed, calls, responses
+from callagent.agents.tree.events import Actions, Content, Event, JsonObject, RunFailed, calls, responses
 from callagent.agents.tree.nodes import CallbackPoint, LlmNode, ToolKind
 from callagent.agents.tree.request import ModelRequest, build_request
 from callagent.agents.tree.run_context import Outcome, Run, finish_despite_interruption, raise_error
@@ -75,6 +74,8 @@ async def run_llm(run: Run, node: LlmNode) -> Outcome:
     output = SavedOutput(node)
     while True:
         event, waits = await _step(run, node, output)
+        # While a long-running tool of the same answer is pending, the target would answer without knowing its result:
+        # the transfer only takes effect in the next turn, by `Conversation.active`.
         if event.actions.transfer_to_agent and waits and not run.nested:
             return Outcome(waits=True)
         if event.actions.transfer_to_agent:
@@ -102,6 +103,7 @@ async def _step(run: Run, node: LlmNode, output: SavedOutput) -> tuple[Event, bo
     called = calls(content)
     long_running = [call["id"] for call in called if (tool := request.tools.get(call["name"])) and tool.long_running]
     event.long_running = tuple(long_running)
+    # In the history before any tool runs: tools see the calls, and an interruption leaves a history that models accept.
     output.save(event)
     await run.append(event, said=said)
     if not called:
@@ -165,6 +167,7 @@ async def _ask_model(run: Run, node: LlmNode, request: ModelRequest, actions: Ac
     try:
         await _stream(run, request, answer)
     except AnswerWithheld as error:
+        # What the caller has heard of the answer cannot be taken back, so the history has to say it.
         if answer.spoken and answer.parts:
             await _append_spoken(run, node, answer, Actions())
         content = await finish_despite_interruption(run, run.code.withheld(run.invocation(node)))
@@ -216,6 +219,7 @@ async def _stream(run: Run, request: ModelRequest, answer: Answer) -> None:
             await _speak(run, answer, sentence)
     except ProviderError as raised:
         error = raised
+    # Observers are told of every answer, failed ones included, before the error goes on.
     text = f"{type(error).__name__}: {error}" if error else None
     usage = answer.usage
     tokens = usage.input_tokens, usage.output_tokens
@@ -232,7 +236,7 @@ async def _speak(run: Run, answer: Answer, sentence: str) -> None:
         await run.say(sentence)
 
 
-def _with_ids(run: Run, content: Mapping[str, Any]) -> Content:
+def _with_ids(run: Run, content: JsonObject) -> Content:
     """Return a callback's content with an identifier in every tool call."""
     made = []
     for part in content.get("parts") or ():

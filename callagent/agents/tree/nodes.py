@@ -7,8 +7,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from callagent.agents.tree.events import JsonObject
 from callagent.models import Tool as ModelTool
 
+JsonSchema = JsonObject
+"""A JSON schema of arguments or of a result."""
 _NO_CALLBACKS: Mapping[CallbackPoint, int] = {}
 
 
@@ -67,16 +70,16 @@ class LlmNode(Node):
     """The project's name of a model; empty: the one of the nearest ancestor that names one."""
     temperature: float | None = None
     max_tokens: int | None = None
-    sampling: Mapping[str, Any] = field(default_factory=dict)
+    sampling: JsonObject = field(default_factory=dict)
     """As `models.protocol.ModelSettings` has it."""
     safety: Mapping[str, str] = field(default_factory=dict)
     """As `models.protocol.ModelSettings` has it."""
     json_output: bool = False
     output_key: str = ""
     """The key of the state that the agent's final text is written to; empty: none."""
-    output_schema: Mapping[str, Any] | None = None
+    output_schema: JsonSchema | None = None
     """JSON schema of the final text."""
-    input_schema: Mapping[str, Any] | None = None
+    input_schema: JsonSchema | None = None
     """JSON schema of the arguments when the agent is a tool."""
     has_history: bool = True
     """False: the model sees only what was said since the agent's turn began (`history.current_contents`)."""
@@ -114,7 +117,7 @@ class CodeNode(Node):
     """An agent whose run is project code."""
 
 
-_NO_ARGUMENTS: Mapping[str, Any] = {"type": "object", "properties": {}}
+_NO_ARGUMENTS: JsonObject = {"type": "object", "properties": {}}
 
 
 class AddedContent(Enum):
@@ -153,7 +156,7 @@ class Tool:
     name: str
     kind: ToolKind
     description: str = ""
-    parameters: Mapping[str, Any] | None = None
+    parameters: JsonSchema | None = None
     """JSON schema; None: the tool takes no arguments."""
     long_running: bool = False
     """Its result is preliminary; the true one comes in a later turn."""
@@ -171,7 +174,7 @@ class Tool:
     """What the tool adds to every request of its agent."""
     remembers: bool = False
     """The call goes into the caller's memories when it ends, because this tool searches them."""
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: JsonObject = field(default_factory=dict)
     """`PHONE`: the options that the project set."""
 
     @property

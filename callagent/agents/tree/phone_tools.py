@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from callagent.agents.actions import DigitSettings, Handoff, HangUp, Listen, ListenSettings
+from callagent.agents.tree.events import JsonObject
 from callagent.agents.tree.nodes import Tool, ToolKind
 
 HANG_UP, HAND_OFF, COLLECT_DIGITS = "hang_up", "hand_off", "collect_digits"
@@ -34,14 +34,14 @@ PHONE_TOOL_OPTIONS: Mapping[str, Mapping[str, type]] = {
 _DIGIT_OPTIONS = ("max_digits", "end_key", "first_digit_timeout", "inter_digit_timeout", "while_speaking", "is_pii")
 
 
-def phone_tool(name: str, options: Mapping[str, Any]) -> Tool:
+def phone_tool(name: str, options: JsonObject) -> Tool:
     """Make one of the three tools with a project's options."""
     parameters = _REASON if name == HAND_OFF else None
     description = str(options.get("description") or _DESCRIPTIONS[name])
     return Tool(name, ToolKind.PHONE, description, parameters, options=options)
 
 
-def phone_ending(tool: Tool, arguments: Mapping[str, Any]) -> Listen | Handoff | HangUp:
+def phone_ending(tool: Tool, arguments: JsonObject) -> Listen | Handoff | HangUp:
     """Return how the turn ends once the model has called a phone tool; the model is not asked again."""
     options = tool.options
     match tool.name:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from callagent.agents.tree.events import Content
+from callagent.agents.tree.events import Content, JsonObject
 from callagent.agents.tree.nodes import CallbackPoint, Node, Tool
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class CodeCall:
 
     tool: Tool
     id: str
-    arguments: Mapping[str, Any]
+    arguments: JsonObject
 
 
 @dataclass(slots=True)
@@ -37,17 +37,17 @@ class CodeAnswer:
     """The result of project code. With `error` set, what the code did before it failed stands."""
 
     returned: Any = None
-    subject: Mapping[str, Any] = field(default_factory=dict)
+    subject: JsonObject = field(default_factory=dict)
     """The arguments of a callback as the code left them: a tool's arguments, a model's request."""
-    actions: Mapping[str, Any] = field(default_factory=dict)
+    actions: JsonObject = field(default_factory=dict)
     """`events.Actions` as plain data."""
     error: tuple[str, str] | None = None
     """Kind and text."""
     duration_ms: float = 0.0
-    logs: Sequence[Mapping[str, Any]] = ()
+    logs: Sequence[JsonObject] = ()
 
 
-OnEvent = Callable[[Mapping[str, Any]], Awaitable[None]]
+OnEvent = Callable[[JsonObject], Awaitable[None]]
 """Adds an event of a code agent to the history; done when the awaitable ends."""
 
 RunChild = Callable[["ProjectCode", int], Awaitable[bool]]
@@ -61,7 +61,7 @@ class ProjectCode(Protocol):
     state has the code's changes already; the caller appends the event that records them.
     """
 
-    async def callbacks(self, invocation: Invocation, point: CallbackPoint, subject: Mapping[str, Any]) -> CodeAnswer:
+    async def callbacks(self, invocation: Invocation, point: CallbackPoint, subject: JsonObject) -> CodeAnswer:
         """Call the functions of a point, in order, until one returns a result.
 
         `subject` has the arguments that the point's functions take beside the context.

@@ -10,9 +10,9 @@ from typing import Any
 
 from callagent.agents.kernel import PromptPosition
 from callagent.agents.tree.call_storage import Artifacts, CallStorage, readable
-from callagent.agents.tree.events import Content, Event, RunFailed, as_messages, text_content, texts
+from callagent.agents.tree.events import Content, Event, JsonObject, RunFailed, as_messages, text_content, texts
 from callagent.agents.tree.history import contents_for, current_contents
-from callagent.agents.tree.nodes import AddedContent, LlmNode, Node, Tool, ToolKind
+from callagent.agents.tree.nodes import AddedContent, JsonSchema, LlmNode, Node, Tool, ToolKind
 from callagent.agents.tree.transfer import transfer_instruction, transfer_targets, transfer_tool
 from callagent.models import Message, ModelSettings
 
@@ -41,9 +41,9 @@ class ModelRequest:
     """The model's name in the project; empty: the configured model."""
     temperature: float | None = None
     max_tokens: int | None = None
-    sampling: Mapping[str, Any] = field(default_factory=dict)
+    sampling: JsonObject = field(default_factory=dict)
     safety: Mapping[str, str] = field(default_factory=dict)
-    output_schema: Mapping[str, Any] | None = None
+    output_schema: JsonSchema | None = None
     json_output: bool = False
 
     def messages(self) -> list[Message]:
@@ -82,7 +82,7 @@ class ModelRequest:
             "tools": [tool.declaration for tool in self.tools.values()],
         }
 
-    def apply_changes(self, changed: Mapping[str, Any]) -> None:
+    def apply_changes(self, changed: JsonObject) -> None:
         """Take over a callback's changes. Tools can be removed but not added: nobody could carry them out."""
         self.system = str(changed.get("system_instruction") or "")
         self.contents = list(changed.get("contents") or ())
@@ -96,7 +96,7 @@ def build_request(
     node: LlmNode,
     branch: str,
     events: Sequence[Event],
-    state: Mapping[str, Any],
+    state: JsonObject,
     instruction: str | None,
     storage: CallStorage | None = None,
     said: Content | None = None,
@@ -123,6 +123,8 @@ def build_request(
         # It comes first, and replaces one that the project lists itself, which would not know the allowed targets.
         transfer = transfer_tool(targets)
         tools = {transfer.name: transfer, **{name: tool for name, tool in tools.items() if name != transfer.name}}
+    # What stands in the system prompt and in which order is the ADK's: the static instruction or the instruction, the
+    # agent's name, the transfer targets, the tools' own texts, the list of artifacts.
     view = contents_for if node.has_history else current_contents
     contents = view(node.name, branch, events)
     system = [node.static_instruction or text, _identity(node)]
@@ -173,7 +175,7 @@ _VARIABLE = re.compile(r"(?<![$\{\\])\{+[^{}]*\}+")
 _SCOPES = ("app", "user", "temp")
 
 
-def fill_in(template: str, state: Mapping[str, Any], agent: str, artifacts: Artifacts | None = None) -> str:
+def fill_in(template: str, state: JsonObject, agent: str, artifacts: Artifacts | None = None) -> str:
     """Replace the placeholders `{name}`, `{scope:name}` and `{artifact.name}` of an instruction by their values.
 
     `{name?}` becomes empty when the state has no such key; `{name}` raises `RunFailed`. Braces around something that
@@ -211,7 +213,7 @@ def _artifact(artifacts: Artifacts, name: str, optional: bool, agent: str) -> st
 
 
 def tree_places(
-    root: Node, state: Mapping[str, Any], instruct: Callable[[LlmNode], str | None] = lambda node: None
+    root: Node, state: JsonObject, instruct: Callable[[LlmNode], str | None] = lambda node: None
 ) -> Iterator[PromptPosition]:
     """Yield the prompt and tools of every agent that asks a model, as a call with this state would see them.
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
-from callagent.agents.tree.events import Actions, Event, RunFailed
+from callagent.agents.tree.events import Actions, Event, JsonObject, RunFailed
 from callagent.agents.tree.model_turn import run_llm
 from callagent.agents.tree.nodes import CallbackPoint, CodeNode, LlmNode, LoopNode, Node, ParallelNode
 from callagent.agents.tree.project_code import CodeAnswer, ProjectCode
@@ -48,7 +46,7 @@ async def run_agent(run: Run, node: Node) -> bool:
         for node in reversed(finished):
             await _agent_callbacks(run, node, CallbackPoint.AFTER_AGENT)
     except RunFailed as failure:
-        failure.agent, failure.author = node, _failure_author(run, line, events_before)
+        failure.agent, failure.author = node.name, _failure_author(run, line, events_before)
         raise
     return outcome.escalated
 
@@ -70,6 +68,7 @@ async def _run_kind(run: Run, node: Node) -> Outcome:
             return Outcome(await _run_parallel(run, node))
         case CodeNode():
             return Outcome(await _run_code(run, node))
+    # A sequential agent. An escalation does not end it, but is passed on to a loop around it.
     escalated = False
     for child in node.children:
         escalated = await run_agent(run.inside(), child) or escalated
@@ -82,6 +81,7 @@ async def _run_loop(run: Run, node: LoopNode) -> bool:
         for child in node.children:
             if await run_agent(run.inside(), child):
                 return True
+    # A limit that the project set ends the loop quietly; the engine's own limit means that it would never have ended.
     if node.max_iterations is None and node.children:
         raise RunFailed("RuntimeError", f"the loop '{node.name}' did not end within {limit} rounds")
     return False
@@ -99,6 +99,8 @@ async def _run_parallel(run: Run, node: ParallelNode) -> bool:
                 return True
         return False
     finally:
+        # Also when the turn is interrupted: no branch may go on speaking. Project code that a branch has begun goes on
+        # by itself (`finish_despite_interruption`).
         for task in waiting:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
@@ -108,7 +110,7 @@ async def _run_code(run: Run, node: CodeNode) -> bool:
     """Run an agent that is project code; return whether one of its events escalated."""
     escalated = False
 
-    async def on_event(plain: Mapping[str, Any]) -> None:
+    async def on_event(plain: JsonObject) -> None:
         nonlocal escalated
         actions = Actions()
         actions.take(plain.get("actions") or {})
@@ -116,12 +118,14 @@ async def _run_code(run: Run, node: CodeNode) -> bool:
         await run.append(Event(str(plain.get("author") or node.name), plain.get("content"), actions))
 
     async def run_child(code: ProjectCode, number: int) -> bool:
+        # The number comes from project code: it may only name an agent below this one.
         child = next((each for each in node.walk() if each.code == number and each is not node), None)
         if child is None:
             raise RunFailed("ValueError", f"agent '{node.name}' may only run agents below it")
         return await run_agent(replace(run.inside(), code=code), child)
 
     async def whole() -> CodeAnswer:
+        # One coroutine, so that an interruption cannot come between the answer and the event that records it.
         answer = await run.code.agent(run.invocation(node), on_event, run_child)
         if has_changes(answer):
             await run.append(Event(node.name, None, merged_actions(answer)))

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from callagent.agents.tree.call_storage import Files, Memory
+from callagent.agents.tree.events import JsonObject
 from callagent.agents.tree.worker_protocol import StateChanges
 
 APP, USER, TEMP = "app:", "user:", "temp:"
@@ -20,14 +21,15 @@ MAX_USERS_WITH_FILES = 100
 class State:
     """The state that the agents of one call share, and which of its keys the worker does not know yet."""
 
-    def __init__(self, values: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, values: JsonObject | None = None) -> None:
         self.values: dict[str, Any] = copy.deepcopy(dict(values or {}))
         self._unsent: dict[str, Any] = dict(self.values)
         self._unsent_removed: set[str] = set()
 
-    def apply(self, delta: Mapping[str, Any], removed: Sequence[str] = ()) -> None:
+    def apply(self, delta: JsonObject, removed: Sequence[str] = ()) -> None:
         """Set and remove keys on the core's side. Values that do not change are not sent to the worker."""
         # A copy, because the owner of the delta may go on changing the values in it.
+        # Most deltas repeat what the worker itself has written (`take`): equal values need not be sent back to it.
         changed = copy.deepcopy({key: value for key, value in delta.items() if not self._has(key, value)})
         gone = [key for key in removed if key in self.values]
         self._set(changed, gone)
@@ -36,7 +38,7 @@ class State:
         for key in gone:
             self._unsent.pop(key, None)
 
-    def take(self, delta: Mapping[str, Any], removed: Sequence[str] = ()) -> None:
+    def take(self, delta: JsonObject, removed: Sequence[str] = ()) -> None:
         """Set and remove keys as the worker has done already."""
         self._set(copy.deepcopy(dict(delta)), removed)
 
@@ -57,10 +59,10 @@ class State:
         """Remove the `temp:` keys at the end of a turn."""
         self.apply({}, [key for key in self.values if key.startswith(TEMP)])
 
-    def _has(self, key: str, value: Any) -> bool:
+    def _has(self, key: str, value: object) -> bool:
         return key in self.values and self.values[key] == value
 
-    def _set(self, delta: Mapping[str, Any], removed: Sequence[str]) -> None:
+    def _set(self, delta: JsonObject, removed: Sequence[str]) -> None:
         self.values.update(delta)
         for key in removed:
             self.values.pop(key, None)
@@ -95,7 +97,7 @@ class SharedState:
         """Return a copy of the keys that a call of this caller starts with."""
         return copy.deepcopy({**self._app, **self._users.get(user, {})})
 
-    def take(self, user: str, delta: Mapping[str, Any], removed: Sequence[str]) -> None:
+    def take(self, user: str, delta: JsonObject, removed: Sequence[str]) -> None:
         """Take over the `app:` and `user:` keys that a call of this caller has changed."""
         for key in removed:
             self._app.pop(key, None)
@@ -110,12 +112,12 @@ class SharedState:
             self._users.popitem(last=False)
 
 
-Change = tuple[Mapping[str, Any], Sequence[str]]
+Change = tuple[JsonObject, Sequence[str]]
 """Keys set and keys removed."""
 _NOTHING = object()
 
 
-def merge_changes(before: Mapping[str, Any], changes: Sequence[Change]) -> list[Change]:
+def merge_changes(before: JsonObject, changes: Sequence[Change]) -> list[Change]:
     """Merge the changes that several pieces of code made side by side, each to its own copy of the state `before`.
 
     Returns the same changes brought into agreement, so that applying them in any order gives the merged state.
@@ -129,7 +131,7 @@ def merge_changes(before: Mapping[str, Any], changes: Sequence[Change]) -> list[
     return [_agreed(after, [*changed, *removed]) for changed, removed in changes]
 
 
-def _agreed(after: Mapping[str, Any], keys: Sequence[str]) -> Change:
+def _agreed(after: JsonObject, keys: Sequence[str]) -> Change:
     return {key: after[key] for key in keys if key in after}, [key for key in keys if key not in after]
 
 
@@ -146,5 +148,5 @@ def _merged(before: Any, first: Any, second: Any) -> Any:
     return merged
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same(one: object, other: object) -> bool:
     return one is other or bool(one == other)

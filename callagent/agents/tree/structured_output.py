@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 from callagent.agents.tree.events import Event, RunFailed, parts
-from callagent.agents.tree.nodes import LlmNode
+from callagent.agents.tree.nodes import JsonSchema, LlmNode
 
 _NUMBERS = {"integer": int, "number": float}
 
 
-def parse_output(text: str, schema: Mapping[str, Any] | None) -> Any:
+def parse_output(text: str, schema: JsonSchema | None) -> Any:
     """Return a text as it is, or with a schema the JSON in it. Raises `RunFailed` when the JSON does not conform."""
     if schema is None:
         return text
+    # Models without a JSON mode may put their answer into a code block.
     stripped = text.strip().removeprefix("```json").removeprefix("```").removesuffix("```")
     try:
         value = json.loads(stripped)
@@ -27,7 +27,7 @@ def parse_output(text: str, schema: Mapping[str, Any] | None) -> Any:
         raise RunFailed("ValidationError", f"the model's answer is not as agreed: {error}") from None
 
 
-def conform(value: Any, schema: Mapping[str, Any]) -> Any:
+def conform(value: object, schema: JsonSchema) -> Any:
     """Return the value as a pydantic class with this schema would hold it.
 
     Digits become numbers, defaults are filled in, and null values are left out. Only what agents rely on is checked:
@@ -36,7 +36,7 @@ def conform(value: Any, schema: Mapping[str, Any]) -> Any:
     return _conform(value, schema, schema.get("$defs") or {}, "")
 
 
-def _conform(value: Any, schema: Mapping[str, Any], named: Mapping[str, Any], place: str) -> Any:
+def _conform(value: object, schema: JsonSchema, named: JsonSchema, place: str) -> Any:
     if "$ref" in schema:
         schema = named.get(str(schema["$ref"]).rpartition("/")[2]) or {}
     kind = schema.get("type")
@@ -54,7 +54,7 @@ def _conform(value: Any, schema: Mapping[str, Any], named: Mapping[str, Any], pl
     return value
 
 
-def _object(value: Any, schema: Mapping[str, Any], named: Mapping[str, Any], place: str) -> dict[str, Any]:
+def _object(value: object, schema: JsonSchema, named: JsonSchema, place: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError(f"{place or 'it'} is no object")
     missing = [str(key) for key in schema.get("required") or () if key not in value]

@@ -16,6 +16,7 @@ from callagent.agents.tree.events import (
     USER,
     Actions,
     Event,
+    JsonObject,
     Part,
     RunFailed,
     calls,
@@ -24,7 +25,7 @@ from callagent.agents.tree.events import (
     text_content,
     texts,
 )
-from callagent.agents.tree.nodes import CallbackPoint, LlmNode, Node, Tool, ToolKind
+from callagent.agents.tree.nodes import CallbackPoint, JsonSchema, LlmNode, Node, Tool, ToolKind
 from callagent.agents.tree.phone_tools import phone_ending
 from callagent.agents.tree.project_code import CodeAnswer, CodeCall
 from callagent.agents.tree.run_context import Emit, Run, raise_error
@@ -53,10 +54,33 @@ async def call_tools(
     """
     numbers = {call["id"]: await _report_start(run, call) for call in called}
     later = [call for call in called if _is_asynchronous(tools, call)]
-    answers = {call["id"]: CodeAnswer(dict(RUNNING)) for call in later}
     responded = asyncio.Event()
     for call in later:
         run.run_beside(asyncio.create_task(_answer_later(run, node, tools, call, numbers[call["id"]], responded)))
+    answers = {call["id"]: CodeAnswer(dict(RUNNING)) for call in later}
+    answers |= await _carry_out_all(run, node, tools, [call for call in called if call not in later])
+    for call in called:
+        if call not in later:
+            await _report_end(run, numbers[call["id"]], call, answers[call["id"]])
+    event, failed = await _response(run, node, tools, called, answers)
+    # Changes of `temp:` keys alone are not worth an event: the history leaves them out.
+    if event.content is not None or any(not key.startswith(TEMP) for key in _changed(event)):
+        output.save(event)
+        await run.append(event)
+    responded.set()
+    if failed is not None:
+        raise_error(failed)
+    return event if event.content is not None else None
+
+
+async def _carry_out_all(
+    run: Run, node: LlmNode, tools: Mapping[str, Tool], called: Sequence[Part]
+) -> dict[str, CodeAnswer]:
+    """Carry out calls that the model waits for; return their answers by the calls' identifiers.
+
+    All calls end before a failure counts, so that the state has what every one of them did.
+    """
+    answers: dict[str, CodeAnswer] = {}
 
     async def call_code(group: Sequence[CodeCall]) -> None:
         answered = await run.code.tools(run.invocation(node), group, parallel=len(group) > 1)
@@ -78,23 +102,12 @@ async def call_tools(
                 for call in some:
                     await call_engine(call)
 
-    # Agents run beside everything else: they take whole model turns. All calls end before the first failure is
-    # raised, so that the state has what every one of them did.
-    for group in _groups(run, [call for call in called if call["id"] not in answers]):
+    for group in _groups(run, called):
+        # Agents run beside everything else, because each of them takes whole model turns.
         agents = [call for call in group if _is_agent(tools, call)]
         others = [call for call in group if call not in agents]
         await _run_all([*(call_engine(call) for call in agents), call_in_order(others)])
-    for call in called:
-        if call not in later:
-            await _report_end(run, numbers[call["id"]], call, answers[call["id"]])
-    event, failed = await _response(run, node, tools, called, answers)
-    if event.content is not None or any(not key.startswith(TEMP) for key in _changed(event)):
-        output.save(event)
-        await run.append(event)
-    responded.set()
-    if failed is not None:
-        raise_error(failed)
-    return event if event.content is not None else None
+    return answers
 
 
 def _changed(event: Event) -> list[str]:
@@ -189,7 +202,7 @@ def _spoken_result(tool: Tool, answer: CodeAnswer) -> str:
     return str(answer.returned) if is_text else json.dumps(answer.returned, ensure_ascii=False, default=str)
 
 
-def as_result(returned: Any) -> dict[str, Any]:
+def as_result(returned: object) -> dict[str, Any]:
     """Return a tool's result as the object that a function response needs."""
     return returned if isinstance(returned, dict) else {"result": returned}
 
@@ -201,6 +214,7 @@ async def _report_start(run: Run, call: Part) -> int:
 
 
 async def _report_end(run: Run, number: int, call: Part, answer: CodeAnswer) -> None:
+    # The record's form has added and updated keys apart; a tree's state only knows which keys were written.
     delta = answer.actions.get("state_delta") or {}
     changes = {"added": {}, "updated": delta, "removed": answer.actions.get("removed") or []} if delta else {}
     await run.emit(
@@ -229,6 +243,7 @@ async def _call_engine(run: Run, node: LlmNode, tools: Mapping[str, Tool], call:
     if before.returned is None and before.error is None:
         answer = await _carry_out(run, node, tools, tool, {**call, "args": arguments})
         answer = _joined(before, answer)
+    # A client's tool has no result yet, so there is nothing for the after-tool callbacks.
     if answer.error is None and tool is not None and tool.kind is not ToolKind.CLIENT:
         subject = {**subject, "args": arguments, "tool_response": answer.returned}
         after = await _callbacks(run, node, CallbackPoint.AFTER_TOOL, subject)
@@ -238,7 +253,7 @@ async def _call_engine(run: Run, node: LlmNode, tools: Mapping[str, Tool], call:
     return answer
 
 
-async def _callbacks(run: Run, node: LlmNode, point: CallbackPoint, subject: Mapping[str, Any]) -> CodeAnswer:
+async def _callbacks(run: Run, node: LlmNode, point: CallbackPoint, subject: JsonObject) -> CodeAnswer:
     if not node.callbacks.get(point):
         return CodeAnswer()
     return await run.code.callbacks(run.invocation(node), point, subject)
@@ -260,6 +275,7 @@ async def _carry_out(run: Run, node: LlmNode, tools: Mapping[str, Tool], tool: T
             f"{names}. You could retry, but it is IMPORTANT that you only call a tool from that list."
         )
         return CodeAnswer({"error": error})
+    # Agents check their arguments against their input schema, with a message of their own.
     missing = _missing(tool, call["args"])
     if missing and tool.kind is not ToolKind.AGENT:
         return CodeAnswer({"error": missing})
@@ -282,7 +298,7 @@ async def _carry_out(run: Run, node: LlmNode, tools: Mapping[str, Tool], tool: T
             return CodeAnswer({"status": "ok"}, actions={"skip_summarization": True})
 
 
-def _missing(tool: Tool, arguments: Mapping[str, Any]) -> str:
+def _missing(tool: Tool, arguments: JsonObject) -> str:
     required = [key for key in (tool.parameters or {}).get("required") or () if key not in arguments]
     if not required:
         return ""
@@ -293,7 +309,7 @@ def _missing(tool: Tool, arguments: Mapping[str, Any]) -> str:
     )
 
 
-async def run_agent_tool(run: Run, tool: Tool, arguments: Mapping[str, Any]) -> CodeAnswer:
+async def run_agent_tool(run: Run, tool: Tool, arguments: JsonObject) -> CodeAnswer:
     """Run an agent as a tool and return its last text as the result. Raises `RunFailed` when the agent fails.
 
     The agent has a history of its own and a copy of the state; its changes to the state become the tool's.
@@ -304,6 +320,7 @@ async def run_agent_tool(run: Run, tool: Tool, arguments: Mapping[str, Any]) -> 
         text = _request_text(arguments, _input_schema(node))
     except ValueError as error:
         return CodeAnswer({"error": f"The arguments of `{tool.name}()` are not as declared: {error}."})
+    # An empty `SharedState`: `user:` and `app:` keys become shared when the tool's answer is applied to the call's own.
     state = State(run.conversation.state.values)
     conversation = Conversation(node, state, SharedState(), "")
     conversation.continue_from(run.conversation)
@@ -323,23 +340,31 @@ async def run_agent_tool(run: Run, tool: Tool, arguments: Mapping[str, Any]) -> 
     try:
         await run.run_agent(inner, node)
     finally:
+        # The worker drops the nested conversation with its next request.
         await code.close()
-    actions: dict[str, Any] = {"state_delta": {}, "removed": []}
-    result, said = "", False
-    for event in conversation.events:
-        actions["state_delta"].update(event.actions.state_delta)
-        actions["removed"] += event.actions.removed
-        if event.author != USER and event.content is not None:
-            result, said = "\n".join(texts(event.content)), True
+    answer, said = _agent_result(conversation)
     if pending := _unanswered(conversation):
         # Its history is dropped when the tool returns, so a result that came later would have nowhere to go.
-        result = f"Error: agent '{node.name}' stopped waiting on {', '.join(pending)}, which cannot answer here."
-        return CodeAnswer(result, actions=actions)
-    actions["skip_summarization"] = tool.skip_summarization
-    return CodeAnswer(parse_output(result, _output_schema(node) if said else None), actions=actions)
+        stopped = f"Error: agent '{node.name}' stopped waiting on {', '.join(pending)}, which cannot answer here."
+        return replace(answer, returned=stopped)
+    returned = parse_output(answer.returned, _output_schema(node) if said else None)
+    return replace(answer, returned=returned, actions={**answer.actions, "skip_summarization": tool.skip_summarization})
 
 
-def _request_text(arguments: Mapping[str, Any], schema: Mapping[str, Any] | None) -> str:
+def _agent_result(conversation: Conversation) -> tuple[CodeAnswer, bool]:
+    """Return an agent's last text with its state changes as an answer, and whether it has said anything at all."""
+    delta: dict[str, object] = {}
+    removed: list[str] = []
+    text, said = "", False
+    for event in conversation.events:
+        delta.update(event.actions.state_delta)
+        removed += event.actions.removed
+        if event.author != USER and event.content is not None:
+            text, said = "\n".join(texts(event.content)), True
+    return CodeAnswer(text, actions={"state_delta": delta, "removed": removed}), said
+
+
+def _request_text(arguments: JsonObject, schema: JsonSchema | None) -> str:
     """Return the arguments as the user's words to the agent. Raises `ValueError` when they violate the schema."""
     if schema is not None:
         return json.dumps(conform(dict(arguments), schema), ensure_ascii=False, separators=(",", ":"))
@@ -348,14 +373,14 @@ def _request_text(arguments: Mapping[str, Any], schema: Mapping[str, Any] | None
     return json.dumps(arguments, ensure_ascii=False, sort_keys=True)
 
 
-def _input_schema(node: Node) -> Mapping[str, Any] | None:
+def _input_schema(node: Node) -> JsonSchema | None:
     """Return the input schema of the agent that runs first."""
     while not isinstance(node, LlmNode) and node.children:
         node = node.children[0]
     return node.input_schema if isinstance(node, LlmNode) else None
 
 
-def _output_schema(node: Node) -> Mapping[str, Any] | None:
+def _output_schema(node: Node) -> JsonSchema | None:
     """Return the output schema of the agent that runs last."""
     while not isinstance(node, LlmNode) and node.children:
         node = node.children[-1]

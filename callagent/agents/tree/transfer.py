@@ -53,6 +53,7 @@ def transfer_targets(node: LlmNode) -> list[Node]:
 
 def transfer_target(node: LlmNode, name: str, *, nested: bool) -> Node:
     """Return the agent of this name. Raises `RunFailed`, with the ADK's own text, when the transfer is not allowed."""
+    # The texts below are the errors that the ADK raises, which differ between its runner and nested agents.
     found = next((each for each in transfer_targets(node) if each.name == name), None)
     if found is None and nested and name == node.name:
         return node

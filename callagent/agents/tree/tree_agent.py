@@ -78,6 +78,8 @@ class TreeAgent:
 
     async def reply(self, turn: CallerTurn | HandoffFailed) -> AsyncIterator[Action]:
         self._turns += 1
+        # An interrupted turn may still have project code running. Its answer changes the state that this turn starts
+        # from, so it has to come first; the timeouts of project code bound the wait.
         await self._settle()
         for late in self._late:
             yield late
@@ -100,6 +102,8 @@ class TreeAgent:
         self._turn_began = len(self.conversation.events)
         self.failure = None
         self._endings = []
+        # The turn runs in a task of its own and hands its actions over by a bounded queue: it is never more than a few
+        # actions ahead of the call, and an interruption only has to cancel this task.
         outbox = ActionQueue()
         running = asyncio.create_task(self._run(outbox, invocation_id, content, self._endings.append))
         try:
@@ -110,8 +114,10 @@ class TreeAgent:
             # Here also when the turn is interrupted: the caller of `answer` closes this generator.
             outbox.close()
             self._late += outbox.late
+            # Project code that goes on after the interruption reports its end to the next turn as well.
             outbox.late = self._late
             await self._stop(running)
+        # A turn that neither says anything nor ends the call would leave the caller in silence.
         if self.failure is not None or not (outbox.spoke or self._endings):
             yield Say(self._settings.fallback_utterance)
         yield self._ending()
@@ -125,6 +131,7 @@ class TreeAgent:
 
     async def end(self, reason: EndReason, attempt: int, headers: Mapping[str, str] = NO_HEADERS) -> bool:
         await self._settle()
+        # Only projects that search memories pay for keeping them.
         if any(tool.remembers for node in self.conversation.root.walk() for tool in getattr(node, "tools", ())):
             self.conversation.storage.remember(self.conversation.events)
         return True
@@ -181,7 +188,8 @@ class TreeAgent:
             await run_agent(run, first)
         except RunFailed as failure:
             self.failure = failure
-            log.error("turn_failed", agent=(failure.agent or first).name, kind=failure.kind, error=failure.text)
+            log.error("turn_failed", agent=failure.agent or first.name, kind=failure.kind, error=failure.text)
+            # Recorded conversations of the ADK have a failure event in these cases only.
             if isinstance(first, LlmNode) and not failure.recorded:
                 failed = Event(failure.author, invocation_id=invocation_id, error=(failure.kind, failure.text))
                 conversation.append(failed)
@@ -223,6 +231,7 @@ class TreeAgent:
 
     async def _settle(self) -> None:
         """Wait for the project code of interrupted turns; its timeouts bound the wait."""
+        # Finished tasks remove themselves, and a task that ends may have started another one.
         while self._unfinished:
             await asyncio.wait(set(self._unfinished))
 

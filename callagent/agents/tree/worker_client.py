@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import copy
 import itertools
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 from callagent.agents.tree.call_storage import STORAGE_REQUEST
 from callagent.agents.tree.conversation import Conversation
-from callagent.agents.tree.events import Content, RunFailed
+from callagent.agents.tree.events import Content, JsonObject, RunFailed
 from callagent.agents.tree.nodes import CallbackPoint
 from callagent.agents.tree.project_code import CodeAnswer, CodeCall, Invocation, OnEvent, RunChild
 from callagent.agents.tree.state import merge_changes
@@ -106,7 +106,7 @@ class WorkerClient:
         self._replaced = worker.replaced
         self._one_at_a_time = worker.one_at_a_time
 
-    async def callbacks(self, invocation: Invocation, point: CallbackPoint, subject: Mapping[str, Any]) -> CodeAnswer:
+    async def callbacks(self, invocation: Invocation, point: CallbackPoint, subject: JsonObject) -> CodeAnswer:
         request: CallbacksRequest = {"op": "callbacks", "point": point.value, "subject": dict(subject)}
         return (await self._ask(invocation, request, 1))[0]
 
@@ -195,7 +195,7 @@ class WorkerClient:
         self, invocation: Invocation, operation: Operation, answers: int, on_question: OnMessage | None = None
     ) -> list[CodeAnswer]:
         """Send a request to the call's worker. When the worker fails, all `answers` are that failure."""
-        logs: list[Mapping[str, Any]] = []
+        logs: list[JsonObject] = []
         conceal = self._conversation.vault.conceal
 
         async def on_message(message: Plain) -> Any:
@@ -207,6 +207,8 @@ class WorkerClient:
             _keep_log(logs, message)
             return None
 
+        # A lease runs one request at a time. What is sent is read under the lock: an answer that this request has
+        # waited for may have changed the state.
         async with self._one_at_a_time:
             try:
                 answered = await self._send(self._complete(invocation, operation), on_message)
@@ -223,7 +225,7 @@ class WorkerClient:
 
         The call's worker stays free. The answers are not applied to the conversation: the caller does that.
         """
-        logs: list[Mapping[str, Any]] = []
+        logs: list[JsonObject] = []
         conceal = self._conversation.vault.conceal
 
         async def on_message(message: Plain) -> None:
@@ -304,7 +306,7 @@ class WorkerClient:
         }
         return cast("WorkerRequest", request)
 
-    def _follow_answer(self, answer: Answer, logs: Sequence[Mapping[str, Any]]) -> CodeAnswer:
+    def _follow_answer(self, answer: Answer, logs: Sequence[JsonObject]) -> CodeAnswer:
         self.follow(answer.get("actions") or {})
         return _code_answer(answer, logs)
 
@@ -313,7 +315,7 @@ class WorkerClient:
         invocation: Invocation,
         operation: Operation,
         error: WorkerError,
-        logs: Sequence[Mapping[str, Any]],
+        logs: Sequence[JsonObject],
         answers: int,
     ) -> list[CodeAnswer]:
         """Return the answers to a request that the worker did not answer."""
@@ -421,19 +423,19 @@ def _as_message(invocation: Invocation) -> InvocationMessage:
     }
 
 
-def _keep_log(logs: list[Mapping[str, Any]], message: Plain) -> None:
+def _keep_log(logs: list[JsonObject], message: Plain) -> None:
     if len(logs) < MAX_LOGS:
         logs.append({key: value for key, value in message.items() if key != "ask"})
 
 
-def _code_answer(answer: Answer, logs: Sequence[Mapping[str, Any]]) -> CodeAnswer:
+def _code_answer(answer: Answer, logs: Sequence[JsonObject]) -> CodeAnswer:
     error = answer.get("error")
     if error:
         log.warning("project_code_raised", kind=error[0], error=error[1], traceback=answer.get("traceback"))
     return CodeAnswer(
         returned=answer.get("returned"),
         subject=answer.get("subject") or {},
-        actions=cast("Mapping[str, Any]", answer.get("actions") or {}),
+        actions=cast("JsonObject", answer.get("actions") or {}),
         error=(str(error[0]), str(error[1])) if error else None,
         duration_ms=float(answer.get("duration_ms") or 0.0),
         logs=logs,

@@ -13,10 +13,10 @@ Every message of the worker that is not a question is a log line.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, NotRequired, TypedDict
 
-from callagent.agents.tree.events import Content, Part
+from callagent.agents.tree.events import Content, JsonObject, Part
 
 CALL = 0
 """The number of the call's own conversation; agents that run as tools have the numbers that follow."""
@@ -137,7 +137,7 @@ class StorageRequest(TypedDict):
 class EventMessage(TypedDict):
     type: Literal["event"]
     ask: Literal[True]
-    event: Mapping[str, Any]
+    event: JsonObject
 
 
 class RunAgentMessage(TypedDict):

@@ -85,7 +85,7 @@ def prepare_arguments(
     }
 
 
-def _as_declared(value: Any, hint: Any) -> Any:
+def _as_declared(value: object, hint: Any) -> Any:
     """Return an object for a parameter that is a pydantic class, and every other value as the model wrote it."""
     options = [hint, *typing.get_args(hint)]
     if not any(inspect.isclass(each) and issubclass(each, BaseModel) for each in options):

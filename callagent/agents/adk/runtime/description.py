@@ -78,7 +78,7 @@ class Describer:
             "tools": [self._tool(tool) for tool in agent.tools],
         }
 
-    def _tool(self, value: Any) -> dict[str, Any]:
+    def _tool(self, value: object) -> dict[str, Any]:
         if is_mcp_set(value):
             self.sets.append(value)
             return {"set": len(self.sets) - 1}
@@ -200,7 +200,7 @@ def _count(agent: agents.BaseAgent, point: str) -> int:
     return len(callbacks) if isinstance(callbacks, list) else int(callbacks is not None)
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     """Return the text of a static instruction: a text, or a content with text parts."""
     if value is None or isinstance(value, str):
         return value or ""

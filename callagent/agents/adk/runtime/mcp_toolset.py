@@ -227,7 +227,7 @@ def _parameters(given: Any) -> Parameters:
     raise ValueError("McpToolset: 'connection_params' with a 'url' or a 'command' is needed")
 
 
-def is_mcp_set(value: Any) -> TypeGuard[McpToolset]:
+def is_mcp_set(value: object) -> TypeGuard[McpToolset]:
     """Return whether a toolset only asks its server. A subclass with a `get_tools` of its own is asked at import."""
     return isinstance(value, McpToolset) and type(value).get_tools is McpToolset.get_tools
 
@@ -273,7 +273,7 @@ def _of_key(scheme: Mapping[str, Any], key: str) -> dict[str, str]:
     return {name: key}
 
 
-def _plain(value: Any) -> dict[str, Any]:
+def _plain(value: object) -> dict[str, Any]:
     """Return a map or object with its keys in snake_case; empty for anything else."""
     data = value.model_dump(exclude_none=True) if isinstance(value, BaseModel) else value
     return {snake_case(str(key)): each for key, each in data.items()} if isinstance(data, Mapping) else {}

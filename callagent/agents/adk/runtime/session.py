@@ -104,10 +104,10 @@ class AdkSession(TreeSession):
             return function(*(named[key] for key in sorted(named, key=_ORDER.index)))
         return function(**named)
 
-    def is_result(self, point: str, returned: Any) -> bool:
+    def is_result(self, point: str, returned: object) -> bool:
         return returned is not None if point.endswith("tool") else bool(returned)
 
-    def returned(self, value: Any) -> Any:
+    def returned(self, value: object) -> Any:
         if isinstance(value, LlmResponse):
             return plain(value.content) if value.content is not None else None
         return plain(value) if isinstance(value, BaseModel) else value
@@ -190,7 +190,7 @@ def _plain_request(request: LlmRequest) -> dict[str, Any]:
     }
 
 
-def _system(value: Any) -> str:
+def _system(value: object) -> str:
     if value is None or isinstance(value, str):
         return value or ""
     return "\n".join(part.text for part in getattr(value, "parts", None) or () if part.text)

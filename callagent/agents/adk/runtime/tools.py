@@ -170,7 +170,7 @@ UNAVAILABLE = {
 """Tools of Google's own services, which are not available here: an agent with one fails when it asks its model."""
 
 
-def as_tool(value: Any) -> BaseTool:
+def as_tool(value: object) -> BaseTool:
     """Return a tool as it is and a plain function as a `FunctionTool`. Raises TypeError for anything else."""
     if isinstance(value, BaseTool):
         return value

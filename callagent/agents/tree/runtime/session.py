@@ -172,6 +172,7 @@ class TreeSession(ABC):
         return answer
 
     async def _tools(self, request: WorkerRequest, live: LiveConversation) -> list[Answer]:
+        # Concurrent tools share the worker's one event loop: only coroutines run side by side, functions one by one.
         jobs = [self._tool(request, live, call) for call in request["calls"]]
         if request.get("parallel"):
             return _reconciled(list(await asyncio.gather(*jobs)))
@@ -208,6 +209,7 @@ class TreeSession(ABC):
         """Await a piece of work and return its result, its actions and its error as one answer."""
         started = time.monotonic()
         returned, error, traceback = None, None, ""
+        # The state is read even after a failure: what the code did before it stands.
         try:
             returned = project(self.returned(await work), RETURN_LIMIT)
         except BaseException as raised:  # the edge of project code: sys.exit() ends the function only
