@@ -47,7 +47,7 @@ from callagent.web import Controls, Dial, DialRefused, ServerHooks, TurnWatcher,
 log = logs.get_logger(__name__)
 
 SWITCH_INTERVAL = 0.0002
-"""Seconds after which the interpreter lets the pump thread in; the figures are in ARCHITECTURE.md."""
+"""Seconds after which the interpreter lets the pump thread in; the figures are in docs/benchmarks.md."""
 RETRY_AFTER_SECONDS = 5
 BUSY_SECONDS = 60
 """Retry-After for a caller who has made as many calls as one number may."""
