@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 from callagent.log import scrub
+from callagent.records.types import PRIVACY, Privacy
 
 KINDS: Final = ("card", "email", "phone")
 
@@ -41,18 +42,6 @@ _SPOKEN_EMAIL = re.compile(
 _SHORTEST_PHONE, _LONGEST_PHONE = 7, 15
 _LONG_RUN: Final = 9
 _CARD_DIGITS: Final = range(12, 20)
-# Structure, not words: their digits are times, names of ours and what deletion by caller needs.
-_KEPT: Final = frozenset(
-    {
-        *("id", "project_id", "account_id", "environment", "channel", "direction", "wire", "peer_call_id"),
-        *("from_number", "to_number", "started_at", "answered_at", "ended_at", "recording", "user_input_datetime"),
-        *("agent_response_datetime", "media", "instants", "latency", "pauses", "end_reason", "variant_name", "digits"),
-        *("duration_ms", "number", "total_duration", "at", "transfers"),
-    }
-)
-# What projects and callers filled: here no name is ours.
-_CONTENT: Final = frozenset({"arguments", "result", "error", "logs", "state_changes", "state", "entities", "metrics"})
-
 _SIP_URI = re.compile(r"(?:sips?|tel):[^\s<>\"]{1,300}", re.I)
 _SDP_LINE = re.compile(r"[a-z]=")
 # Who calls whom over which hops (RFC 3261 §20 and its extensions): digits and addresses there are the protocol's.
@@ -136,11 +125,15 @@ class Redaction:
         return self.value(value) if isinstance(value, str) else self._plain(value)
 
     def _field(self, name: str, value: Any) -> Any:
-        if name in _CONTENT:
-            return self.value(value)
-        if name == "signalling":
-            return [self._traced(one) for one in value]
-        return value if name in _KEPT else self._structure(value)
+        match PRIVACY.get(name):
+            case Privacy.CONTENT:
+                return self.value(value)
+            case Privacy.SIGNALLING:
+                return [self._traced(one) for one in value]
+            case Privacy.STRUCTURE:
+                return value
+            case _:
+                return self._structure(value)
 
     def _traced(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """A message of the signalling trace: its routing stays readable, other headers are redacted."""

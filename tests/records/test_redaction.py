@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from callagent.records import CallRecord, FunctionRecord, Redaction, Spoken, Store, TurnEntry, read_call
+from callagent.records import CallRecord, FunctionRecord, Redaction, RequestRecord, Spoken, Store, TurnEntry, read_call
 from callagent.records.redaction import luhn
+from callagent.records.types import PRIVACY
 from callagent.records.webhooks import WebhookReceiver
 from tests.processor_time import processor_seconds
 
@@ -201,3 +203,10 @@ async def test_values_of_named_entities_are_nowhere_in_the_store(tmp_path: Path)
     assert found["turns"][0]["user_input"] == "I am [customer_name] from New [town]"
     assert found["turns"][0]["agent_response"] == "Hello [customer_name], Yorkshire pudding?"
     assert "ann lee" not in json.dumps(found).lower()
+
+
+def test_a_field_of_one_name_is_declared_alike_in_every_type() -> None:
+    kinds = (CallRecord, TurnEntry, FunctionRecord, RequestRecord, Spoken)
+    for one in (each for kind in kinds for each in fields(kind)):
+        declared = PRIVACY.get(one.name)
+        assert one.metadata.get("privacy", declared) is declared, one.name
