@@ -128,8 +128,8 @@ def test_help_imports_nothing_heavy() -> None:
         "import sys, runpy; sys.argv = ['callagent', '--help']\n"
         "try:\n    runpy.run_module('callagent', run_name='__main__')\n"
         "except SystemExit:\n    pass\n"
-        "heavy = {'aiohttp', 'audioop', 'ctranslate2', 'msgspec', 'numpy', 'onnxruntime', 'phonenumbers', 'pydantic', "
-        "'pydub', 'soxr', 'twilio', 'websockets', 'uvloop'}\n"
+        "heavy = {'aiohttp', 'audioop', 'ctranslate2', 'msgspec', 'numpy', 'onnxruntime', 'phonenumbers', "
+        "'prometheus_client', 'pydantic', 'pydub', 'soxr', 'twilio', 'websockets', 'uvloop'}\n"
         "print('HEAVY', sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)

@@ -1,8 +1,27 @@
-"""What others see of the calls: Prometheus metrics and OpenTelemetry traces."""
+"""What others see of the calls: Prometheus metrics and OpenTelemetry traces.
+
+The front is light: what it names is imported when it is asked for.
+"""
 
 from __future__ import annotations
 
-from callagent.observability.prometheus import Counter, Metrics, provider_metrics
-from callagent.observability.telemetry import Telemetry
+from typing import TYPE_CHECKING
 
-__all__ = ["Counter", "Metrics", "Telemetry", "provider_metrics"]
+from callagent import lazy_exports
+
+if TYPE_CHECKING:
+    from callagent.observability.prometheus import Metrics, provider_metrics
+    from callagent.observability.telemetry import Telemetry
+
+_MODULES = {
+    "Metrics": "prometheus",
+    "Telemetry": "telemetry",
+    "provider_metrics": "prometheus",
+}
+
+__all__ = [
+    "Metrics",
+    "Telemetry",
+    "provider_metrics",
+]
+__getattr__ = lazy_exports(__name__, _MODULES)

@@ -223,8 +223,8 @@ async def test_what_baresip_reports_is_in_the_record_and_the_metrics(
     metrics.ended(record)
     lines = metrics.text({}).splitlines()
     for name in ("round_trip", "jitter", "peer_jitter", "send_lateness"):
-        assert f"callagent_rtp_{name}_milliseconds_count 1" in lines
-    assert f'callagent_rtp_packets_total{{kind="received"}} {heard["packets_received"]}' in lines
+        assert f"callagent_rtp_{name}_milliseconds_count 1.0" in lines
+    assert f'callagent_rtp_packets_total{{kind="received"}} {float(heard["packets_received"])}' in lines
     await baresip.stop()
 
 

@@ -1,13 +1,13 @@
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
 
-from callagent.observability import Counter, Metrics
+from prometheus_client import parser
+
+from callagent.observability import Metrics
 from callagent.records import CallRecord, FunctionRecord, Spoken, TurnEntry
 from callagent.records.types import RequestRecord
 from tests.records.synthetic import synthetic_records
-
-parser = pytest.importorskip("prometheus_client.parser")
 
 
 def samples(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
@@ -79,7 +79,38 @@ def test_hostile_names_are_values_and_their_number_is_bounded() -> None:
 
 
 def test_a_counter_without_labels_begins_at_nought() -> None:
-    assert list(Counter("n", "text").lines()) == ["n 0"]
+    assert samples(Metrics().text({}))["callagent_turns_total", frozenset()] == 0
+
+
+def test_names_help_texts_labels_buckets_and_values_stay() -> None:
+    """`exposition.txt` is what dashboards and alerts were made for. Metrics of the process may stand beside it."""
+    metrics = Metrics()
+    for record in synthetic_records(50):
+        metrics.ended(record)
+    metrics.calls_started.add("sip")
+    record = CallRecord(id="c", end_reason="error", in_progress=False)
+    record.media = {"packets_received": 100, "packets_lost": 2, "jitter_ms": 3.0, "send_lateness_max_ms": 1.5}
+    record.media |= {"peer_packets_lost": 4, "round_trip_ms": 12.0, "peer_reports": 1, "peer_jitter_ms": 2.0}
+    record.transfers = [{"method": "refer", "status": "refused"}]
+    record.errors = [{"what": "model", "detail": "x", "at": 0.0}]
+    metrics.ended(record)
+    text = metrics.text({"callagent_calls_live": ("Calls that are on.", 3.0)})
+    assert read_exposition(text) == read_exposition(Path(__file__).with_name("exposition.txt").read_text())
+    assert "# EOF" not in text
+    assert "_created" not in text
+
+
+def read_exposition(text: str) -> dict[object, object]:
+    """Help texts, kinds and values; numbers are compared as numbers, also those of buckets."""
+    found: dict[object, object] = {}
+    for family in parser.text_string_to_metric_families(text):
+        if family.name.startswith("process_"):
+            continue
+        found[family.name] = (family.documentation, family.type)
+        for sample in family.samples:
+            labels = {name: float(value) if name == "le" else value for name, value in sample.labels.items()}
+            found[sample.name, frozenset(labels.items())] = round(sample.value, 6)
+    return found
 
 
 def test_waits_interruptions_and_providers_are_counted() -> None:

@@ -11,12 +11,12 @@ def test_failures_open_breakers_and_outages_are_told() -> None:
     lineup.outages = 2
     values = [line for line in provider_metrics([lineup]) if not line.startswith("#")]
     assert values == [
-        'callagent_provider_failures_total{role="voice",provider="deepgram"} 1',
-        'callagent_provider_failures_total{role="voice",provider="azure"} 0',
-        'callagent_provider_resting{role="voice",provider="deepgram"} 1',
-        'callagent_provider_resting{role="voice",provider="azure"} 0',
-        'callagent_provider_alarm{role="voice",provider="deepgram"} 1',
-        'callagent_provider_alarm{role="voice",provider="azure"} 0',
-        'callagent_provider_outages_total{role="voice"} 2',
+        'callagent_provider_failures_total{provider="deepgram",role="voice"} 1.0',
+        'callagent_provider_failures_total{provider="azure",role="voice"} 0.0',
+        'callagent_provider_resting{provider="deepgram",role="voice"} 1.0',
+        'callagent_provider_resting{provider="azure",role="voice"} 0.0',
+        'callagent_provider_alarm{provider="deepgram",role="voice"} 1.0',
+        'callagent_provider_alarm{provider="azure",role="voice"} 0.0',
+        'callagent_provider_outages_total{role="voice"} 2.0',
     ]
     assert provider_metrics([]) == []
