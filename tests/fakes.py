@@ -9,7 +9,17 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from callagent.agents import Action, Agent, AgentRecord, CallerTurn, HandoffFailed, Listen, MetricWriter, Say
+from callagent.agents import (
+    Action,
+    Agent,
+    AgentRecord,
+    CallerTurn,
+    HandoffFailed,
+    Listen,
+    MetricWriter,
+    ProjectGraph,
+    Say,
+)
 from callagent.audio import FRAME_SAMPLES, FRAME_SECONDS
 from callagent.call_info import NO_HEADERS, CallInfo, EndReason, MediaStatistics
 from callagent.legs.leg import (
@@ -205,6 +215,15 @@ class FakeProject:
     name: str = "fake"
     failure: Exception | None = None
     """Why there is no agent."""
+
+    async def prepare(self) -> None:
+        return None
+
+    def graph(self) -> ProjectGraph:
+        return ProjectGraph()
+
+    def real_time_folder(self, environment: str) -> None:
+        return None
 
     def phrases(self) -> Sequence[str]:
         return ()

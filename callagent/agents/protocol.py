@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from callagent.agents.actions import Action, LimitReached
-from callagent.agents.kernel import PromptPosition
+from callagent.agents.kernel import ProjectGraph, PromptPosition
 from callagent.call_info import NO_HEADERS, CallInfo, EndReason
 
 
@@ -101,6 +102,18 @@ class AgentProject(Protocol):
     """A loaded project, shared by all calls: makes one agent per call."""
 
     name: str
+
+    async def prepare(self) -> object:
+        """Do what is slow before the first call: import the project's Python, index topics, ask MCP servers.
+
+        Raises `ProjectError` and `WorkerError`.
+        """
+
+    def graph(self) -> ProjectGraph:
+        """Return the flows and what leads from step to step; empty for formats without flows."""
+
+    def real_time_folder(self, environment: str) -> Path | None:
+        """Return the folder of an environment's real-time configuration; None for formats without one."""
 
     def phrases(self) -> Sequence[str]:
         """Return fixed texts that are worth synthesising before a call: greeting, delay responses."""

@@ -10,14 +10,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from callagent.agents import AgentProject, CheckReport, Finding
 from callagent.agents.adk import adk_runtime, check_adk_imports, check_adk_project, is_adk_project, load_adk_project
 from callagent.agents.cx import check_cx_app, check_cx_imports, cx_runtime, is_cx_app, load_cx_app
 from callagent.agents.flows import (
     FileMemory,
-    FlowProject,
     FlowSettings,
     Outside,
     check_imports,
@@ -53,8 +52,6 @@ from callagent.server.messaging import message_rules, message_senders
 from callagent.workers import ProcessPool, ProjectRuntime, WorkerPool, WorkerSettings, find_programs
 
 if TYPE_CHECKING:
-    from callagent.agents.adk import AdkProject
-    from callagent.agents.cx import CxProject
     from callagent.testing import ChatOptions
 
 
@@ -71,6 +68,8 @@ class ProjectKind:
     """What shows when its Python is run; its errors keep the project from being served."""
     runtime: Callable[[Path], ProjectRuntime]
     load: Callable[[Path, LanguageModel, WorkerPool, FlowSettings], AgentProject]
+    serves_without_failed_imports: bool = False
+    """Whether function files that cannot be imported are warnings only, to be logged at start."""
 
 
 def _tree_settings(settings: FlowSettings) -> TreeSettings:
@@ -89,7 +88,7 @@ def _load_app(path: Path, model: LanguageModel, pool: WorkerPool, settings: Flow
 KINDS = (
     ProjectKind(is_adk_project, check_adk_project, check_adk_imports, adk_runtime, _load_tree),
     ProjectKind(is_cx_app, check_cx_app, check_cx_imports, cx_runtime, _load_app),
-    ProjectKind(is_flow_project, check_project, check_imports, project_runtime, load_flow_project),
+    ProjectKind(is_flow_project, check_project, check_imports, project_runtime, load_flow_project, True),
 )
 
 TOOL_SECONDS = 30.0
@@ -174,8 +173,8 @@ async def open_project(path: Path, model: LanguageModel, config: Config, setting
         project = kind.load(path, model, pool, settings)
         await pool.start()
         # Before the first call, not in it: what a project's own files and Python say of it.
-        await cast("AdkProject | CxProject | FlowProject", project).prepare()
-        if isinstance(project, FlowProject):
+        await project.prepare()
+        if kind.serves_without_failed_imports:
             await _tell_import_failures(kind, pool, project.name)
     except UserError:
         await pool.close()

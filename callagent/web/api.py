@@ -13,7 +13,6 @@ from aiohttp.typedefs import Handler
 
 from callagent import __version__
 from callagent.agents import AgentProject
-from callagent.agents.flows import FlowProject
 from callagent.call import Call
 from callagent.log import get_logger
 from callagent.records import MAX_PAGE_CALLS, CallFilter, Reader, StoreUnavailable
@@ -22,7 +21,6 @@ from callagent.web.accounts import Right
 from callagent.web.control import Controls
 from callagent.web.live import LiveCalls
 from callagent.web.openapi import description
-from callagent.web.projects import project_graph
 
 log = get_logger(__name__)
 
@@ -188,7 +186,7 @@ class Api:
         for project in self._dashboard.projects():
             if project.name == request.match_info["name"]:
                 traffic = await self._reader.traffic(project.name, days)
-                graph = project_graph(project) if isinstance(project, FlowProject) else {"flows": [], "edges": []}
+                graph = project.graph().as_json()
                 return web.json_response({"name": project.name, **graph, "traffic": traffic})
         raise web.HTTPNotFound(text="no such project is served here")
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from aiohttp import web
 from jsonschema import Draft7Validator, SchemaError
@@ -17,14 +16,10 @@ from referencing import Registry
 from referencing.exceptions import Unresolvable
 
 from callagent.agents import AgentProject
-from callagent.agents.flows import FlowProject, RealTimeConfiguration
 from callagent.log import get_logger
 from callagent.web.access import require
 from callagent.web.accounts import Right
 from callagent.web.body import read_json
-
-if TYPE_CHECKING:
-    from callagent.agents.flows import Flow, FlowProject, ProjectFunction
 
 ENVIRONMENTS: Final = ("sandbox", "pre-release", "live")
 PATH: Final = "/api/projects/{name}/real-time-configs/{environment}"
@@ -74,8 +69,9 @@ class ConfigurationApi:
         if environment not in ENVIRONMENTS:
             raise web.HTTPNotFound(text=f"environments are {', '.join(ENVIRONMENTS)}")
         for project in self._projects():
-            if project.name == name and isinstance(project, FlowProject):
-                return RealTimeConfiguration(project.project.path).folder(environment)
+            folder = project.real_time_folder(environment) if project.name == name else None
+            if folder is not None:
+                return folder
         raise web.HTTPNotFound(text="no such project is served here")
 
 
@@ -118,59 +114,3 @@ def _check(data: dict[str, Any], schema: dict[str, Any]) -> None:
     if error is not None:
         place = ".".join(str(part) for part in error.absolute_path) or "the configuration"
         raise web.HTTPBadRequest(text=f"{place}: {error.message[:300]}")
-
-
-_FUNCTION = re.compile(r"\{\{ft:(\w+)\}\}")
-
-Edge = tuple[str, str, str]
-
-
-def project_graph(loaded: FlowProject) -> dict[str, Any]:
-    """`flows`: `{"name", "start", "steps": [{"id", "name", "kind"}]}`; `edges`: `{"source", "target", "by"}`."""
-    project = loaded.project
-    flows = [
-        {
-            "name": flow.name,
-            "start": _id(flow.name, flow.start_step),
-            "steps": [
-                *({"id": _id(flow.name, name), "name": name, "kind": "step"} for name in flow.steps),
-                *({"id": _id(flow.name, name), "name": name, "kind": "function"} for name in flow.function_steps),
-            ],
-        }
-        for flow in project.flows.values()
-    ]
-    starts = {flow.name: _id(flow.name, flow.start_step) for flow in project.flows.values()}
-    edges: dict[Edge, None] = {}
-    if project.start_function:
-        edges |= dict.fromkeys(_gotos(project.start_function, "", None, starts))
-    for flow in project.flows.values():
-        edges |= dict.fromkeys(_flow_edges(flow, project.functions, starts))
-    return {
-        "flows": flows,
-        "edges": [{"source": source, "target": target, "by": by} for source, target, by in edges],
-    }
-
-
-def _flow_edges(flow: Flow, functions: Any, starts: dict[str, str]) -> Iterator[Edge]:
-    for name, step in flow.steps.items():
-        here = _id(flow.name, name)
-        for condition in step.conditions:
-            if condition.child_step:
-                yield here, _id(flow.name, condition.child_step), condition.name
-        for called in _FUNCTION.findall(step.prompt):
-            if function := flow.functions.get(called) or functions.get(called):
-                yield from _gotos(function, here, flow, starts)
-    for name, function in flow.function_steps.items():
-        yield from _gotos(function, _id(flow.name, name), flow, starts)
-
-
-def _gotos(function: ProjectFunction, source: str, flow: Flow | None, starts: dict[str, str]) -> Iterator[Edge]:
-    for goto in function.gotos:
-        if goto.kind == "step" and flow is not None:
-            yield source, _id(flow.name, goto.name), function.name
-        elif goto.kind == "flow" and goto.name in starts:
-            yield source, starts[goto.name], function.name
-
-
-def _id(flow: str, step: str) -> str:
-    return f"{flow}/{step}"

@@ -15,7 +15,6 @@ from callagent.records import CallRecord
 from callagent.web.access import SESSION_COOKIE
 from callagent.web.accounts import Account, Right, hash_password
 from callagent.web.control import Controls
-from callagent.web.projects import project_graph
 from tests.end_to_end.scripted import until
 from tests.web.browser import Browser, chromium, open_browser
 from tests.web.dashboard_server import Served, live_call, serve_dashboard
@@ -254,7 +253,7 @@ async def test_a_one_time_link_opens_the_dashboard(tmp_path: Path) -> None:
 
 
 def test_the_graph_of_the_example_has_steps_and_edges() -> None:
-    graph = project_graph(LoadedProject(ROOT))
+    graph = LoadedProject(ROOT).graph().as_json()
     edges = {(edge["source"].rpartition("/")[2], edge["target"].rpartition("/")[2]) for edge in graph["edges"]}
     assert ("Welcome", "route_by_status") in edges
     assert ("route_by_status", "Anything else") in edges

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from callagent.agents.adk.format import AgentConfig, load_config
-from callagent.agents.kernel import Findings, PromptPosition
+from callagent.agents.kernel import Findings, ProjectGraph, PromptPosition
 from callagent.agents.protocol import MetricWriter
 from callagent.agents.tree import (
     AddedContent,
@@ -63,6 +63,12 @@ class AdkProject:
         Raises `ProjectError` and `WorkerError`.
         """
         return await self._description.get()
+
+    def graph(self) -> ProjectGraph:
+        return ProjectGraph()
+
+    def real_time_folder(self, environment: str) -> None:
+        return None
 
     def phrases(self) -> Sequence[str]:
         settings = self._settings

@@ -36,7 +36,7 @@ from callagent.agents.cx.format import (
     widgets_of,
 )
 from callagent.agents.cx.guardrails import GuardrailChecker
-from callagent.agents.kernel import Finding, PromptPosition
+from callagent.agents.kernel import Finding, ProjectGraph, PromptPosition
 from callagent.agents.protocol import MetricWriter
 from callagent.agents.tree import (
     Conversation,
@@ -223,6 +223,12 @@ class CxProject:
                 self._deployed[folder] = project
             return self._deployed[folder]
 
+    def graph(self) -> ProjectGraph:
+        return ProjectGraph()
+
+    def real_time_folder(self, environment: str) -> None:
+        return None
+
     def phrases(self) -> Sequence[str]:
         texts = (self._settings.fallback_utterance, self._settings.hangup_utterance)
         return [text for text in texts if text]
@@ -283,6 +289,15 @@ class CxTestProject:
         self._project = project
         self._variables = variables
         self._mocks = mocks
+
+    async def prepare(self) -> None:
+        """Do nothing: the project was prepared when it was opened."""
+
+    def graph(self) -> ProjectGraph:
+        return ProjectGraph()
+
+    def real_time_folder(self, environment: str) -> None:
+        return None
 
     def phrases(self) -> Sequence[str]:
         return self._project.phrases()

@@ -34,9 +34,10 @@ from callagent.agents.flows.format import (
     RealTimeConfiguration,
     filler_phrases,
     load_project,
+    project_graph,
     pronounce,
 )
-from callagent.agents.kernel import PromptPosition
+from callagent.agents.kernel import ProjectGraph, PromptPosition
 from callagent.agents.protocol import Agent, AgentRecord, MetricWriter
 from callagent.call_info import CallInfo
 from callagent.errors import ProjectError
@@ -77,6 +78,12 @@ class FlowProject:
             finally:
                 await lease.close()
             self.project = replace(self.project, remote=remote)
+
+    def graph(self) -> ProjectGraph:
+        return project_graph(self.project)
+
+    def real_time_folder(self, environment: str) -> Path:
+        return RealTimeConfiguration(self.project.path).folder(environment)
 
     def phrases(self) -> Sequence[str]:
         project = self.project

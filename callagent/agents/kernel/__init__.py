@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         yaml_problem,
     )
     from callagent.agents.kernel.findings import CheckReport, Finding, Findings
+    from callagent.agents.kernel.graph import GraphEdge, GraphFlow, GraphStep, ProjectGraph
     from callagent.agents.kernel.names import SECRET_NAME, clean_name, tool_name
     from callagent.agents.kernel.patterns import Pattern, expand, repeats_a_repeat
     from callagent.agents.kernel.prompt_position import ExampleQuery, PromptPosition
@@ -36,7 +37,11 @@ _MODULES = {
     "ExampleQuery": "prompt_position",
     "Finding": "findings",
     "Findings": "findings",
+    "GraphEdge": "graph",
+    "GraphFlow": "graph",
+    "GraphStep": "graph",
     "Pattern": "patterns",
+    "ProjectGraph": "graph",
     "PromptPosition": "prompt_position",
     "Reader": "documents",
     "SECRET_NAME": "names",
@@ -63,7 +68,11 @@ __all__ = [
     "ExampleQuery",
     "Finding",
     "Findings",
+    "GraphEdge",
+    "GraphFlow",
+    "GraphStep",
     "Pattern",
+    "ProjectGraph",
     "PromptPosition",
     "Reader",
     "SentenceSplitter",

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Final, cast
 
 from callagent.agents.actions import (
@@ -24,7 +25,7 @@ from callagent.agents.actions import (
 )
 from callagent.agents.cx.engine import SESSION_START
 from callagent.agents.cx.session_api.session import CxSession, TurnOutputs, tool_answers
-from callagent.agents.kernel import PromptPosition
+from callagent.agents.kernel import ProjectGraph, PromptPosition
 from callagent.agents.protocol import AgentProject, AgentRecord, CallerTurn, HandoffFailed, MetricWriter
 from callagent.call_info import NO_HEADERS, CallInfo, EndReason
 
@@ -131,6 +132,15 @@ class SpokenProject:
         self.name = project.name
         self._project = project
         self._agent = agent
+
+    async def prepare(self) -> None:
+        """Do nothing: the project was prepared when it was opened."""
+
+    def graph(self) -> ProjectGraph:
+        return self._project.graph()
+
+    def real_time_folder(self, environment: str) -> Path | None:
+        return self._project.real_time_folder(environment)
 
     def phrases(self) -> Sequence[str]:
         return self._project.phrases()

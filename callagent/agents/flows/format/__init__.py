@@ -29,6 +29,9 @@ if TYPE_CHECKING:
         SCHEMA_TYPES,
         ProjectFunction,
     )
+    from callagent.agents.flows.format.graph import (
+        project_graph,
+    )
     from callagent.agents.flows.format.load import (
         is_flow_project,
         load_project,
@@ -96,6 +99,7 @@ _MODULES = {
     "load_test_cases": "test_cases",
     "opening_background": "voice",
     "positive": "experimental",
+    "project_graph": "graph",
     "pronounce": "voice",
     "read_test_cases": "test_cases",
     "same_language": "voice",
@@ -134,6 +138,7 @@ __all__ = [
     "load_test_cases",
     "opening_background",
     "positive",
+    "project_graph",
     "pronounce",
     "read_test_cases",
     "same_language",
