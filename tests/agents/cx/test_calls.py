@@ -199,7 +199,7 @@ def test_what_nothing_here_heeds_is_told(tmp_path: Path) -> None:
         ("app.json", 1, "'synthesizeSpeechConfigs' has no effect here"),
         ("desk.json", 1, "'proactiveExecutionEnabled' has no effect here"),
         ("python_code.py", 1, "'a' has the default None"),
-        ("python_code.py", 1, "'b' is hinted as int; its default 'x' is none"),
+        ("python_code.py", 1, "'b' is hinted as int; its default 'x' is not one"),
         ("python_code.py", 2, "'e' has the default None"),
     ]
 

@@ -1,9 +1,12 @@
-"""Conditions in the Common Expression Language (https://github.com/google/cel-spec), as far as transfer rules use it.
+"""Parser and evaluator of the Common Expression Language (https://github.com/google/cel-spec), as far as apps use it.
 
-Literals, lists, maps, `.` and `[]`, `! - * / % + < <= > >= == != in && || ?:`; `has()`, `size()`, `int() uint()
-double() string() bool()`; of lists and maps `all exists exists_one filter map`; of texts `contains startsWith endsWith
-matches lowerAscii upperAscii trim`; `timestamp() duration()`, and their parts (`getHours()` and its like). There are no
-bytes.
+Conditions are evaluated beside the calls, so depth, length and steps are bounded. `docs/adr/cel-evaluator.md` says why
+no library is used.
+
+Supported are literals, lists, maps, `.` and `[]`, `! - * / % + < <= > >= == != in && || ?:`; `has()`, `size()`,
+`int() uint() double() string() bool()`; of lists and maps `all exists exists_one filter map`; of texts `contains
+startsWith endsWith matches lowerAscii upperAscii trim`; `timestamp() duration()`, and their parts (`getHours()` and its
+like). There are no bytes.
 """
 
 from __future__ import annotations
@@ -13,21 +16,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from callagent.agents.cx.cel.functions import FUNCTIONS, SIGNS
+from callagent.agents.cx.cel.functions import FUNCTIONS, OPERATORS
 
 Names = Mapping[Any, Any]
-"""By name; what the evaluation keeps for itself is under what no text is."""
+"""Variables by name. The step counter of an evaluation is in it under a key that is no text."""
 Node = Callable[[Names], Any]
 Truth = Callable[[Any], bool]
+"""What counts as true for `!`, `&&`, `||`, `?:` and macros."""
 _CONSTANTS: Names = {"true": True, "false": False, "null": None}
-_DEEPEST = 50
-_LONGEST = 20_000
+MAX_DEPTH = 50
+"""Nested subexpressions of one condition."""
+MAX_CHARACTERS = 20_000
 """Characters of one condition."""
-_MOST_STEPS = 2000
-"""Items that macros go through while one condition is worked out: it runs beside the calls."""
+MAX_STEPS = 2000
+"""Items that macros visit in one evaluation, nested ones included."""
 _STEPS = object()
-"""Under which names hold how many items there were so far."""
-_OF_TEXTS = ("timestamp", "duration")
+"""Key of the step counter among the names."""
+_CHECKED_CONSTANTS = ("timestamp", "duration")
 _TOO_DEEP = "nested too deeply"
 _MACROS = ("all", "exists", "exists_one", "filter", "map")
 _LEVELS: Sequence[tuple[str, ...]] = (("==", "!=", "<", "<=", ">", ">=", "in"), ("+", "-"), ("*", "/", "%"))
@@ -39,44 +44,41 @@ def is_true(value: Any) -> bool:
 
 
 class Expression:
-    """One condition. Raises ValueError when it cannot be read.
-
-    `truth`: what counts as true for `! && || ?:`.
-    """
+    """A parsed condition. Raises ValueError when it cannot be parsed."""
 
     def __init__(self, text: str, truth: Truth = is_true) -> None:
-        if len(text) > _LONGEST:
-            raise ValueError(f"longer than {_LONGEST} characters")
+        if len(text) > MAX_CHARACTERS:
+            raise ValueError(f"longer than {MAX_CHARACTERS} characters")
         try:
-            self._value = _Parser(tokens(text), truth).whole()
+            self._evaluate = _Parser(tokens(text), truth).parse()
         except RecursionError:
             raise ValueError(_TOO_DEEP) from None
 
     def evaluate(self, names: Names) -> Any:
-        """Raises ValueError when a name is unknown, values do not fit, or it takes too long."""
+        """Return the value. Raises ValueError for unknown names, operands that do not fit, and too many steps."""
         try:
-            return self._value({**names, _STEPS: _Steps()})
+            return self._evaluate({**names, _STEPS: _Steps()})
         except RecursionError:
             raise ValueError(_TOO_DEEP) from None
         except _ERRORS as error:
-            text = str(error) if isinstance(error, ValueError) else f"cannot be worked out: {error}"
+            text = str(error) if isinstance(error, ValueError) else f"cannot be evaluated: {error}"
             raise ValueError(text) from None
 
 
 class _Steps:
-    """Of one evaluation."""
+    """The steps that are left to one evaluation."""
 
     def __init__(self) -> None:
-        self._left = _MOST_STEPS
+        self._left = MAX_STEPS
 
-    def take(self, count: int) -> None:
+    def use(self, count: int) -> None:
         self._left -= count
         if self._left < 0:
-            raise ValueError(f"goes through more than {_MOST_STEPS} items")
+            raise ValueError(f"goes through more than {MAX_STEPS} items")
 
 
 class _Parser:
-    """Reads once; what it makes is asked as often as there are values."""
+    """A recursive-descent parser. Each method returns a function that evaluates what it has parsed."""
 
     def __init__(self, found: Sequence[Token], truth: Truth) -> None:
         self._tokens = found
@@ -84,7 +86,8 @@ class _Parser:
         self._place = 0
         self._depth = 0
 
-    def whole(self) -> Node:
+    def parse(self) -> Node:
+        """Parse all tokens."""
         node = self._ternary()
         if self._place != len(self._tokens):
             raise ValueError(f"'{self._tokens[self._place].text}' is not expected")
@@ -92,7 +95,7 @@ class _Parser:
 
     def _ternary(self) -> Node:
         self._depth += 1
-        if self._depth > _DEEPEST:
+        if self._depth > MAX_DEPTH:
             raise ValueError(_TOO_DEEP)
         node, truth = self._either(), self._truth
         if self._accept("?"):
@@ -172,7 +175,7 @@ class _Parser:
         return _field(lambda names: names, name)
 
     def _has(self) -> Node:
-        """Whether a path leads to something."""
+        """Parse `has(a.b.c)`: whether the path leads to a value that is not null."""
         path = [self._name()]
         while self._accept("."):
             path.append(self._name())
@@ -203,8 +206,8 @@ class _Parser:
         counts, function = found
         if len(arguments) not in counts:
             raise ValueError(f"{name}() is given the wrong arguments")
-        if name in _OF_TEXTS and isinstance(arguments[0], _Constant):
-            # A text that is no timestamp shows when the condition is read, not in a call.
+        if name in _CHECKED_CONSTANTS and isinstance(arguments[0], _Constant):
+            # A malformed constant is found when the condition is parsed, so that `check` reports it.
             return _Constant(function(arguments[0].value))
         return lambda names: function(*(argument(names) for argument in arguments))
 
@@ -255,7 +258,7 @@ class _Parser:
 
 @dataclass(frozen=True, slots=True)
 class _Constant:
-    """A node that is known when it is read."""
+    """A node whose value is known when it is parsed."""
 
     value: Any
 
@@ -274,7 +277,7 @@ def _field(owner: Node, name: str) -> Node:
 
 
 def _logical(nodes: Sequence[Node], truth: Truth, *, decides: bool) -> Node:
-    """One side that decides makes up for an error of another, in any order."""
+    """Return `&&` or `||` of nodes. As in CEL, an operand that decides outweighs an error of another, in any order."""
 
     def logical(names: Names) -> bool:
         failed: Exception | None = None
@@ -300,14 +303,14 @@ def _negative(node: Node) -> Node:
 
 
 def _binary(sign: str, left: Node, right: Node) -> Node:
-    apply = SIGNS[sign]
+    apply = OPERATORS[sign]
     return lambda names: apply(left(names), right(names))
 
 
 def _macro(name: str, owner: Node, variable: str, bodies: Sequence[Node], truth: Truth) -> Node:
     def macro(names: Names) -> Any:
         items = owner(names)
-        names[_STEPS].take(len(items))
+        names[_STEPS].use(len(items))
         scopes = [{**names, variable: item} for item in items]
         if name == "map":
             *conditions, body = bodies

@@ -1,4 +1,4 @@
-"""Signs and functions of conditions, on values. They raise what Python raises where values do not fit."""
+"""Operators and functions of CEL on Python values. Operands that do not fit raise what Python raises for them."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from callagent.agents.cx.cel.timestamps import Timestamp, duration, part_functio
 from callagent.agents.kernel import Pattern
 
 
-def _same(left: Any, right: Any) -> bool:
-    """Truth values are no numbers."""
+def _equal(left: Any, right: Any) -> bool:
+    """Compare two values; unlike in Python, a truth value never equals a number."""
     return isinstance(left, bool) == isinstance(right, bool) and bool(left == right)
 
 
-def _times(left: Any, right: Any) -> Any:
-    """Texts and lists are not repeated."""
+def _multiply(left: Any, right: Any) -> Any:
+    """Multiply two numbers; unlike in Python, texts and lists are not repeated."""
     if not isinstance(left, int | float) or not isinstance(right, int | float):
-        raise ValueError("'*' is of two numbers")
+        raise ValueError("'*' requires two numbers")
     return left * right
 
 
-def _divided(left: Any, right: Any) -> Any:
-    """Whole numbers are cut towards zero."""
+def _divide(left: Any, right: Any) -> Any:
+    """Divide; the quotient of whole numbers is truncated towards zero, as in CEL."""
     if not isinstance(left, int) or not isinstance(right, int):
         return left / right
     quotient = abs(left) // abs(right)
     return quotient if (left < 0) == (right < 0) else -quotient
 
 
-SIGNS: Mapping[str, Callable[[Any, Any], Any]] = {
-    "==": _same,
-    "!=": lambda left, right: not _same(left, right),
+OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "==": _equal,
+    "!=": lambda left, right: not _equal(left, right),
     "<": lambda left, right: left < right,
     "<=": lambda left, right: left <= right,
     ">": lambda left, right: left > right,
@@ -41,8 +41,8 @@ SIGNS: Mapping[str, Callable[[Any, Any], Any]] = {
     "in": lambda left, right: left in right,
     "+": lambda left, right: left + right,
     "-": lambda left, right: left - right,
-    "*": _times,
-    "/": _divided,
+    "*": _multiply,
+    "/": _divide,
     "%": lambda left, right: int(math.fmod(left, right)),
     "[]": lambda left, right: left[right],
 }
@@ -50,7 +50,7 @@ SIGNS: Mapping[str, Callable[[Any, Any], Any]] = {
 
 @lru_cache(maxsize=1000)
 def _pattern(text: str) -> Pattern:
-    """Kept: an expression that took too long is not tried for ever."""
+    """Return a compiled pattern. It is cached, because a pattern that once took too long stays switched off."""
     return Pattern(text)
 
 
@@ -85,4 +85,4 @@ FUNCTIONS: Mapping[str, tuple[Sequence[int], Callable[..., Any]]] = {
     "trim": (_ONE, lambda text: text.strip()),
     **{name: ((1, 2), function) for name, function in part_functions().items()},
 }
-"""How many arguments, what they are of included, and what is made of them."""
+"""Function or method -> numbers of arguments that it takes (the receiver counts as one), and the function itself."""

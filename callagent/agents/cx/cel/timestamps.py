@@ -1,4 +1,4 @@
-"""Timestamps and durations of conditions, to the nanosecond, as the Common Expression Language has them.
+"""Timestamps and durations of CEL, to the nanosecond.
 
 https://github.com/google/cel-spec/blob/master/doc/langdef.md ("Overflow", "Timezones", the functions of time)
 """
@@ -16,13 +16,13 @@ from zoneinfo import ZoneInfo
 _SECOND = 1_000_000_000
 _MILLISECOND = 1_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_LONGEST = 2**63
-"""Nanoseconds: a duration is one signed integer of 64 bits."""
+_MAX_NANOS = 2**63
+"""A duration is a signed integer of 64 bits."""
 _FIRST = int((datetime.min.replace(tzinfo=UTC) - _EPOCH).total_seconds()) * _SECOND
 _LAST = int((datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC) - _EPOCH).total_seconds()) * _SECOND + _SECOND - 1
-_MOST_DIGITS = 20
-"""Before the point, and those behind it that count."""
-_SCALE: int = 10**_MOST_DIGITS
+_MAX_DIGITS = 20
+"""Digits allowed before the point of a duration, and digits after it that count."""
+_SCALE: int = 10**_MAX_DIGITS
 _UNITS: Mapping[str, int] = {
     "h": 3600 * _SECOND, "m": 60 * _SECOND, "s": _SECOND, "ms": _MILLISECOND, "us": 1000, "ns": 1
 }  # fmt: skip
@@ -36,12 +36,12 @@ _OFFSET = re.compile(r"([+-]?)([0-9]{2}):([0-9]{2})")
 
 @dataclass(frozen=True, slots=True, order=True)
 class Duration:
-    """About 292 years at most, in both directions. Raises ValueError beyond."""
+    """A duration of at most about 292 years in either direction. Raises ValueError beyond."""
 
     nanos: int
 
     def __post_init__(self) -> None:
-        if not -_LONGEST <= self.nanos < _LONGEST:
+        if not -_MAX_NANOS <= self.nanos < _MAX_NANOS:
             raise ValueError("the duration is out of range")
 
     def __add__(self, other: object) -> Any:
@@ -53,20 +53,20 @@ class Duration:
         return Duration(self.nanos - other.nanos) if isinstance(other, Duration) else NotImplemented
 
     def __str__(self) -> str:
-        """Seconds."""
+        """Return the duration in seconds with an `s`, as CEL writes it."""
         sign = "-" if self.nanos < 0 else ""
         seconds, nanos = divmod(abs(self.nanos), _SECOND)
         return f"{sign}{seconds}{_fraction(nanos)}s"
 
     def whole(self, unit: int) -> int:
-        """How many units, cut towards zero."""
+        """Return how many units it has, truncated towards zero."""
         count = abs(self.nanos) // unit
         return -count if self.nanos < 0 else count
 
     def part(self, name: str) -> int:
-        """Raises ValueError for what only timestamps have."""
+        """Return a part such as `getHours`. Raises ValueError for parts that only timestamps have."""
         if name == "getMilliseconds":
-            # Of the last second, unlike the others.
+            # The milliseconds within the last second; all other parts count the whole duration.
             milliseconds = abs(self.nanos) % _SECOND // _MILLISECOND
             return -milliseconds if self.nanos < 0 else milliseconds
         unit = {"getHours": "h", "getMinutes": "m", "getSeconds": "s"}.get(name)
@@ -77,10 +77,10 @@ class Duration:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Timestamp:
-    """Of the years 1 to 9999. Raises ValueError beyond."""
+    """A moment in the years 1 to 9999. Raises ValueError beyond."""
 
     nanos: int
-    """Since 1970, UTC."""
+    """Nanoseconds since 1970, UTC."""
 
     def __post_init__(self) -> None:
         if not _FIRST <= self.nanos <= _LAST:
@@ -95,17 +95,20 @@ class Timestamp:
         return Timestamp(self.nanos - other.nanos) if isinstance(other, Duration) else NotImplemented
 
     def __str__(self) -> str:
-        """RFC 3339, UTC."""
+        """Return the moment in UTC by RFC 3339."""
         whole = self._at(UTC).replace(microsecond=0, tzinfo=None).isoformat()
         return f"{whole}{_fraction(self.nanos % _SECOND)}Z"
 
     @property
     def seconds(self) -> int:
-        """Whole ones since 1970, UTC."""
+        """Whole seconds since 1970, UTC."""
         return self.nanos // _SECOND
 
     def part(self, name: str, zone: str = "UTC") -> int:
-        """Raises ValueError for a time zone that is unknown, OverflowError where its year is not from 1 to 9999."""
+        """Return a part such as `getFullYear` in a time zone.
+
+        Raises ValueError for an unknown time zone, OverflowError where the year there is not from 1 to 9999.
+        """
         return _PARTS[name](self._at(_zone(zone)))
 
     def _at(self, zone: tzinfo) -> datetime:
@@ -127,7 +130,7 @@ _PARTS: Mapping[str, Callable[[datetime], int]] = {
 
 
 def timestamp(value: Any) -> Timestamp:
-    """Of a text (RFC 3339), or of seconds since 1970. Raises ValueError."""
+    """Return the moment of a text (RFC 3339) or of seconds since 1970. Raises ValueError."""
     if isinstance(value, Timestamp):
         return value
     if isinstance(value, int) and not isinstance(value, bool):
@@ -138,7 +141,7 @@ def timestamp(value: Any) -> Timestamp:
     year, month, day, hour, minute, second = (int(found[number]) for number in range(1, 7))
     if not 1 <= year <= 9999:
         raise ValueError("the timestamp is out of range")
-    # Raises ValueError for a day that there is not.
+    # `datetime` raises ValueError for a day that does not exist.
     passed = datetime(year, month, day, hour, minute, second, tzinfo=UTC) - _EPOCH
     nanos = int((found[7] or "")[:9].ljust(9, "0"))
     offset = _offset(found[8], found[9], found[10]) if found[8] else timedelta()
@@ -146,7 +149,7 @@ def timestamp(value: Any) -> Timestamp:
 
 
 def duration(value: Any) -> Duration:
-    """Of a text such as `1h30m`, `-1.5s`, `0`. Raises ValueError."""
+    """Return the duration of a text such as `1h30m`, `-1.5s`, `0`. Raises ValueError."""
     if isinstance(value, Duration):
         return value
     if value in ("0", "+0", "-0"):
@@ -159,7 +162,7 @@ def duration(value: Any) -> Duration:
 
 
 def part_functions() -> dict[str, Callable[..., int]]:
-    """`getFullYear` and its like, of a value and, if need be, a time zone."""
+    """Return `getFullYear` and its like as functions of a value and, optionally, a time zone."""
     return {name: partial(_part, name) for name in _PARTS}
 
 
@@ -171,15 +174,15 @@ def _part(name: str, value: object, *zone: object) -> int:
             return value.part(name)
         case Timestamp(), (str(named),):
             return value.part(name, named)
-    raise ValueError(f"{name}() is of a timestamp, with the name of a time zone or without")
+    raise ValueError(f"{name}() requires a timestamp and, optionally, the name of a time zone")
 
 
 def _nanos(number: str, unit: str) -> int:
-    """Less than a nanosecond is cut off."""
+    """Return nanoseconds; what is less than one is cut off."""
     whole, _, fraction = number.partition(".")
-    if len(whole) > _MOST_DIGITS:
+    if len(whole) > _MAX_DIGITS:
         raise ValueError("the duration is out of range")
-    scaled = int(fraction[:_MOST_DIGITS].ljust(_MOST_DIGITS, "0")) * _UNITS[unit]
+    scaled = int(fraction[:_MAX_DIGITS].ljust(_MAX_DIGITS, "0")) * _UNITS[unit]
     return int(whole or 0) * _UNITS[unit] + scaled // _SCALE
 
 
@@ -207,4 +210,6 @@ def _zone(name: str) -> tzinfo:
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):
-        raise ValueError(f"there is no time zone '{name}'") from None
+        raise ValueError(
+            f"there is no time zone '{name}': use a name such as Europe/Berlin, or an offset such as +02:00"
+        ) from None

@@ -1,4 +1,7 @@
-"""What is wrong with an app: by its files alone, and with its Python run in a worker."""
+"""The check of an app: by its files alone, and with its Python run in a worker.
+
+Findings say what works differently here than on the platform, and what the platform itself would refuse.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +33,9 @@ from callagent.agents.kernel import CheckReport, Findings
 from callagent.errors import ProjectError
 from callagent.workers import WorkerPool
 
-_VOICE = "has no effect here: the settings name the voice"
+_VOICE = "has no effect here: the server's settings name the voice"
 _RECORDED = "is a place below records.recordings here, where the settings have one: the bucket is not written to"
-_KEPT = "has no effect here: what is kept of a call is the settings' to say"
+_KEPT = "has no effect here: the server's settings say what is kept of a call"
 _IN_VARIABLES = {"use_originating_trunk": TRUNK, "useOriginatingTrunk": TRUNK, "endSession": ENDS}
 _TRANSFERS = ("PHONE_GATEWAY_TRANSFER", "LIVE_AGENT_HANDOFF")
 _OF_THE_APP: Mapping[tuple[str, ...], str] = {
@@ -54,7 +57,7 @@ _TOOLS_PER_AGENT, _CALLBACKS_PER_AGENT = 100, 50
 
 
 def check_cx_app(path: Path) -> CheckReport:
-    """Everything that the files show; no code of the app is run."""
+    """Report everything that the files show; no code of the app is run."""
     findings = Findings()
     try:
         served = read_export(path).served(findings)
@@ -67,7 +70,7 @@ def check_cx_app(path: Path) -> CheckReport:
 
 
 async def check_cx_imports(pool: WorkerPool) -> CheckReport:
-    """What shows when the Python of all that is served runs, and servers of its tools that are away.
+    """Report what shows when the Python of all served versions runs, and tool servers that do not answer.
 
     Raises `WorkerError`.
     """
@@ -81,6 +84,8 @@ async def check_cx_imports(pool: WorkerPool) -> CheckReport:
 
 
 class _Checker:
+    """Checks one version of an app."""
+
     def __init__(self, app: CxApp, reader: AppReader) -> None:
         self._app = app
         self._reader = reader
@@ -108,7 +113,10 @@ class _Checker:
         for toolset in app.toolsets.values():
             if toolset.schema is None and toolset.mcp is None:
                 self._reader.warning(
-                    CheckRule.NOT_HERE, toolset.file, toolset.name, "only OpenAPI and MCP toolsets work here"
+                    CheckRule.NOT_HERE,
+                    toolset.file,
+                    toolset.name,
+                    "this toolset does not work here: only OpenAPI and MCP toolsets do",
                 )
             self._authentication(toolset.file, toolset.data)
             self._timeout(toolset.file, toolset.data)
@@ -127,7 +135,7 @@ class _Checker:
                 self._reader.warning(CheckRule.NO_EFFECT, guardrail.file, bad, f"{problem}: it has no effect")
 
     def _other_code(self) -> None:
-        """Of guardrails, transfer rules and fakes."""
+        """Check the Python of guardrails, transfer rules and fakes."""
         for guardrail in self._app.guardrails.values():
             for point, code in guardrail.callbacks.items():
                 self._python.callback(code, point)
@@ -141,7 +149,10 @@ class _Checker:
     def _agent(self, agent: AgentConfig) -> None:
         if "remoteDialogflowAgent" in agent.data:
             self._reader.error(
-                CheckRule.NOT_HERE, agent.file, "remoteDialogflowAgent", "remote agents cannot be run here"
+                CheckRule.NOT_HERE,
+                agent.file,
+                "remoteDialogflowAgent",
+                "remote agents do not run here: write the agent in this app",
             )
         if len(agent.tools) > _TOOLS_PER_AGENT:
             self._reader.warning(
@@ -188,7 +199,7 @@ class _Checker:
 
     def _timeout(self, file: str, data: Mapping[str, Any]) -> None:
         if data.get("timeout") is not None and tool_timeout(data) is None:
-            message = f"'{data['timeout']}' is no duration such as '20s': it has no effect"
+            message = f"'{data['timeout']}' has no effect: write a duration such as '20s'"
             self._reader.warning(CheckRule.NO_EFFECT, file, "timeout", message)
 
     def _authentication(self, file: str, data: Mapping[str, Any]) -> None:
@@ -196,7 +207,7 @@ class _Checker:
             given = own.get("apiAuthentication") if isinstance(own, Mapping) else None
             for kind in given if isinstance(given, Mapping) else ():
                 if kind not in AUTHENTICATION:
-                    message = f"'{kind}' does not work here: requests go without it"
+                    message = f"'{kind}' does not work here, requests go without it: use {', '.join(AUTHENTICATION)}"
                     self._reader.warning(CheckRule.AUTHENTICATION, file, str(kind), message)
             for kind in _WITHOUT_EFFECT:
                 if isinstance(own, Mapping) and own.get(kind):
@@ -205,7 +216,7 @@ class _Checker:
 
 
 def _settings_without_effect(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Key and reason."""
+    """Yield key and reason of each setting of the app's main file that has no effect here."""
     for path, reason in _OF_THE_APP.items():
         value: Any = data
         for key in path:

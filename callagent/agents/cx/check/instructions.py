@@ -1,4 +1,4 @@
-"""What an agent's instruction shows: conditions, references, and what makes models misread it or callers wait."""
+"""The check of instructions: conditions, references, and what makes models misread them or callers wait."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from callagent.agents.cx.format import (
     tool_name,
 )
 
-LONG = 3000
-"""Words of an instruction that a model reads before each answer; the published linter's number."""
+MAX_WORDS = 3000
+"""Words of an instruction above which it is reported as long; the figure of the platform's published linter."""
 _REFERENCE = re.compile(r"\{@(AGENT|TOOL|(?i:WIDGET)):\s*([^}]+?)\s*\}")
 _OTHER_SYNTAX = re.compile(r"\$\{@?(?:AGENT|TOOL):[^}]*\}|(?<![{$])\{(?:AGENT|TOOL):[^}]*\}")
 _TASKFLOW = re.compile(r"<taskflow>(.*?)</taskflow>", re.DOTALL)
@@ -26,11 +26,14 @@ _NEGATIVE = re.compile(r"<trigger>.*?(?:\bNOT\b|\bnot (?:an?|the)\b).*?</trigger
 
 
 class InstructionChecker:
+    """Checks the instructions of an app's agents."""
+
     def __init__(self, app: CxApp, reader: AppReader) -> None:
         self._app = app
         self._reader = reader
 
     def check(self, agent: AgentConfig) -> None:
+        """Check an agent's instruction. Findings have the line of its text file, or line 1 where it is in place."""
         named = str(agent.data.get("instruction"))
         own_file = named in self._app.files.contents
         file = named if own_file else agent.file
@@ -41,7 +44,7 @@ class InstructionChecker:
         for line, problem in condition_problems(agent.instruction):
             self._reader.error_at(CheckRule.CONDITION, file, at(line), problem)
         for line in other_tag_lines(agent.instruction):
-            message = "only conditions are worked out: the model sees this '{% … %}' as it is"
+            message = "only conditions are evaluated: the model sees this '{% … %}' as it is written"
             self._reader.warning_at(CheckRule.OTHER_TAG, file, at(line), message)
         for rule, line, message in (*self._references(agent), *_form(agent.instruction)):
             self._reader.warning_at(rule, file, at(line), message)
@@ -57,7 +60,7 @@ class InstructionChecker:
                 yield CheckRule.TOOL_NOT_GIVEN, line, f"'{found[0]}': the agent does not have this tool"
 
     def _tools(self, agent: AgentConfig) -> set[str] | None:
-        """The names by which an instruction may speak of the agent's tools; None: a server tells them."""
+        """Return the names by which an instruction may refer to the agent's tools; None: a server lists them."""
         names: set[str] = {*SYSTEM_TOOLS, *agent.tools}
         for each in agent.tools:
             found = self._app.tool_named(each)
@@ -75,7 +78,7 @@ class InstructionChecker:
         return names
 
     def _unnamed(self, agent: AgentConfig) -> None:
-        """Of an instruction that speaks of some of its tools: the others may have been forgotten."""
+        """Report tools that an instruction does not name although it names others: they may have been forgotten."""
         named = {found[2] for found in _REFERENCE.finditer(agent.instruction) if found[1] != "AGENT"}
         if not named:
             return
@@ -95,10 +98,10 @@ def _form(instruction: str) -> Iterator[tuple[CheckRule, int, str]]:
         if "<subtask" not in found[1] and "<step" not in found[1]:
             yield CheckRule.TASKFLOW, _line(instruction, found), "<taskflow> has neither <subtask> nor <step>"
     for found in _NEGATIVE.finditer(instruction):
-        message = "a <trigger> should say what is the case: models misread what is not"
+        message = "a <trigger> should say what is the case: models misread negations"
         yield CheckRule.NEGATIVE_TRIGGER, _line(instruction, found), message
     words = len(instruction.split())
-    if words > LONG:
+    if words > MAX_WORDS:
         message = f"{words} words: the model reads them before each answer, and the caller waits; child agents may help"
         yield CheckRule.LONG_INSTRUCTION, 1, message
 

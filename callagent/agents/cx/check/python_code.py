@@ -1,4 +1,7 @@
-"""What an app's Python shows without being run: callbacks, tools, imports, and what the platform would not take."""
+"""The check of an app's Python without running it: callbacks, tools, imports, and what the platform would refuse.
+
+Some rules follow the platform's published linter (cxas-scrapi 1.10.0, `utils/lint_rules`), without those of taste.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ CLASSES = {
     "input": "dict",
     "tool_response": "dict",
 }
-"""What callbacks are given, by the argument's name."""
+"""Argument of a callback -> class of its value."""
 _ARGUMENTS = {
     "before_agent": {"callback_context"},
     "after_agent": {"callback_context"},
@@ -45,19 +48,27 @@ _ARGUMENTS = {
 
 
 class PythonChecker:
+    """Checks the Python files of an app."""
+
     def __init__(self, app: CxApp, reader: AppReader) -> None:
         self._app = app
         self._reader = reader
         self._callable = _callable_tools(app)
 
     def callback(self, code: Code, point: str) -> None:
+        """Check the file of a callback at a point, such as `before_model`."""
         name = f"{point}_callback"
         tree = self.parsed(code)
         if tree is None:
             return
         functions = [each for each in tree.body if isinstance(each, ast.FunctionDef) and each.name == name]
         if not functions:
-            self._reader.error_at(CheckRule.NO_CALLBACK, code.file, 1, f"there is no function '{name}'")
+            self._reader.error_at(
+                CheckRule.NO_CALLBACK,
+                code.file,
+                1,
+                f"the file has no function '{name}': a callback's function has the name of its point",
+            )
             return
         taken = functions[-1].args
         required = len(taken.args) - len(taken.defaults)
@@ -65,9 +76,10 @@ class PythonChecker:
         if unknown:
             message = f"{name} is called with {', '.join(sorted(_ARGUMENTS[point]))}, not with {', '.join(unknown)}"
             self._reader.error_at(CheckRule.CALLBACK_ARGUMENTS, code.file, functions[-1].lineno, message)
-        self._warn(code, of_callback(tree, functions[-1], point, CLASSES))
+        self._warn(code, lint_callback(tree, functions[-1], point, CLASSES))
 
     def tool(self, tool: ToolConfig, code: Code) -> None:
+        """Check the file of a Python tool."""
         tree = self.parsed(code)
         if tree is None:
             return
@@ -75,14 +87,14 @@ class PythonChecker:
         named = [each for each in functions if each.name in (tool.function, tool.name)]
         for function in named or functions[:1]:
             if function.args.kwarg:
-                message = f"'{function.name}' may not take **kwargs"
+                message = f"'{function.name}' may not take **kwargs: name its arguments, as the model is told of them"
                 self._reader.error_at(CheckRule.KEYWORDS, code.file, function.lineno, message)
-            for line, problem in of_tool_defaults(function):
+            for line, problem in lint_tool_defaults(function):
                 self._reader.warning_at(CheckRule.DEFAULT, code.file, line, problem)
-            self._warn(code, of_tool(function, described=bool(tool.description)))
+            self._warn(code, lint_tool(function, described=bool(tool.description)))
 
     def parsed(self, code: Code) -> ast.Module | None:
-        """None, with an error, where it is not Python."""
+        """Parse a file and check what holds for all Python of an app; None, with an error: it is not valid Python."""
         try:
             tree = ast.parse(code.source)
         except (SyntaxError, ValueError) as error:
@@ -93,7 +105,7 @@ class PythonChecker:
         self._imports(code, tree)
         self._recordings(code)
         self._warn(code, _transfers(code.source))
-        self._warn(code, of_file(tree, self._callable))
+        self._warn(code, lint_file(tree, self._callable))
         return tree
 
     def _warn(self, code: Code, found: Iterator[Found]) -> None:
@@ -122,7 +134,7 @@ class PythonChecker:
 
 
 def _transfers(source: str) -> Iterator[Found]:
-    """What code says of transfers that happen otherwise here."""
+    """Yield settings of transfers in code that have no effect here."""
     whole = "LIVE_AGENT_HANDOFF" in source
     for number, text in enumerate(source.splitlines(), 1):
         if found := _TRUNK.search(text):
@@ -132,7 +144,7 @@ def _transfers(source: str) -> Iterator[Found]:
 
 
 def _callable_tools(app: CxApp) -> frozenset[str] | None:
-    """What code may call; None: servers that tell their tools themselves have more."""
+    """Return the tools that code may call; None: not known, because a server lists its own."""
     if any(toolset.schema is None for toolset in app.toolsets.values()):
         return None
     names = {tool_name(tool) for tool in app.tools.values()} | set(app.tools)
@@ -150,8 +162,8 @@ _TYPING = frozenset(
 _NOT_HINTED = ("context", "tool_context", "callback_context")
 
 
-def of_file(tree: ast.Module, tools: frozenset[str] | None) -> Iterator[Found]:
-    """`tools`: what code may call; None: nobody can tell."""
+def lint_file(tree: ast.Module, tools: frozenset[str] | None) -> Iterator[Found]:
+    """Yield what any Python file may do wrong. `tools`: what code may call; None: not known."""
     yield from _typing(tree)
     for each in ast.walk(tree):
         if isinstance(each, ast.ExceptHandler) and each.type is None:
@@ -161,8 +173,10 @@ def of_file(tree: ast.Module, tools: frozenset[str] | None) -> Iterator[Found]:
             yield from _call(each, tools)
 
 
-def of_callback(tree: ast.Module, function: ast.FunctionDef, point: str, classes: Mapping[str, str]) -> Iterator[Found]:
-    """`classes`: what a callback is given, by the name of the argument."""
+def lint_callback(
+    tree: ast.Module, function: ast.FunctionDef, point: str, classes: Mapping[str, str]
+) -> Iterator[Found]:
+    """Yield what a callback may do wrong. `classes`: the class of each of its arguments."""
     for each in ast.walk(tree):
         if isinstance(each, ast.FunctionDef) and _CAMEL_CASE.fullmatch(each.name):
             yield CheckRule.CAMEL_CASE, each.lineno, f"'{each.name}': functions are named in snake_case on the platform"
@@ -179,7 +193,8 @@ def of_callback(tree: ast.Module, function: ast.FunctionDef, point: str, classes
                 yield CheckRule.RETURNS_DICT, returned.lineno, message
 
 
-def of_tool(function: ast.FunctionDef, *, described: bool) -> Iterator[Found]:
+def lint_tool(function: ast.FunctionDef, *, described: bool) -> Iterator[Found]:
+    """Yield what a tool's function may do wrong. `described`: the tool has a description of its own."""
     if not described and not ast.get_docstring(function):
         message = f"'{function.name}' has neither docstring nor description: the model does not know what it is for"
         yield CheckRule.NO_DOCSTRING, function.lineno, message
@@ -217,7 +232,7 @@ def _typing(tree: ast.Module) -> Iterator[Found]:
 
 
 def _hint(annotation: ast.expr | None) -> str:
-    """The class that a hint names; empty: none, or more than a name."""
+    """Return the class that a hint names; empty: none, or more than a name."""
     if isinstance(annotation, ast.Subscript):
         annotation = annotation.value
     if isinstance(annotation, ast.Attribute):
@@ -225,12 +240,12 @@ def _hint(annotation: ast.expr | None) -> str:
     if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
         return annotation.value if annotation.value.isidentifier() else ""
     name = annotation.id if isinstance(annotation, ast.Name) else ""
-    # They say nothing of the class.
+    # These names do not tell the class.
     return "" if name in ("Any", "object", "Optional", "Union", "Mapping") else name
 
 
 def _returns(function: ast.FunctionDef) -> Iterator[ast.Return]:
-    """Of the function itself, not of those inside it."""
+    """Yield the return statements of a function, without those of functions inside it."""
     waiting: list[ast.AST] = [*function.body]
     while waiting:
         node = waiting.pop(0)
@@ -240,8 +255,8 @@ def _returns(function: ast.FunctionDef) -> Iterator[ast.Return]:
             waiting += ast.iter_child_nodes(node)
 
 
-def of_tool_defaults(function: ast.FunctionDef) -> Iterator[tuple[int, str]]:
-    """Line and reason of defaults that the platform does not take."""
+def lint_tool_defaults(function: ast.FunctionDef) -> Iterator[tuple[int, str]]:
+    """Yield line and reason of each default that the platform refuses."""
     given = function.args
     places = [*zip(given.args[len(given.args) - len(given.defaults) :], given.defaults, strict=True)]
     places += [
@@ -254,4 +269,7 @@ def of_tool_defaults(function: ast.FunctionDef) -> Iterator[tuple[int, str]]:
         if default.value is None:
             yield default.lineno, f"'{argument.arg}' has the default None: the platform drops such an argument"
         elif hint in _HINTED and type(default.value) not in _HINTED[hint]:
-            yield default.lineno, f"'{argument.arg}' is hinted as {hint}; its default {default.value!r} is none"
+            yield (
+                default.lineno,
+                f"'{argument.arg}' is hinted as {hint}; its default {default.value!r} is not one",
+            )

@@ -1,4 +1,4 @@
-"""Tests that lie with an app: `evals/` of goldens, tool tests and simulations, and exported `evaluations/`.
+"""Tests that come with an app: goldens, tool tests and simulations in `evals/`, and exported `evaluations/`.
 
 `evals/` is in the app's folder or up to two folders above, where published templates have it.
 """
@@ -17,7 +17,9 @@ from callagent.agents.cx.project import Mocks
 from callagent.errors import ProjectError
 
 MAX_TURNS = 30
-_ABOVE = 2
+"""Turns of a simulation."""
+_MAX_FOLDERS_ABOVE = 2
+"""Folders above the app in which `evals/` is looked for."""
 _NAMES = {"tool", "toolsetTool", "displayName"}
 _GOALS = {
     "USER_GOAL_SATISFIED": "The caller gets what they want.",
@@ -27,13 +29,13 @@ _GOALS = {
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """A conversation with a caller who is played: what they want, and what is to hold of it in the end."""
+    """A conversation with a simulated caller: what the caller wants, and what should be true in the end."""
 
     name: str
     scenario: str
     expectations: tuple[str, ...]
     calls: tuple[GoldenCall, ...] = ()
-    """Tools that are to be called, in any order."""
+    """Tools that should be called, in any order."""
     variables: Mapping[str, Any] | None = None
     tags: tuple[str, ...] = ()
     max_turns: int = MAX_TURNS
@@ -42,7 +44,7 @@ class Simulation:
 
 @dataclass(frozen=True, slots=True)
 class Evaluations:
-    """Each with the file that it is in."""
+    """The tests of an app, each with its file."""
 
     goldens: Sequence[tuple[str, Golden]]
     tool_tests: Sequence[tuple[str, ToolTest]]
@@ -50,7 +52,7 @@ class Evaluations:
 
 
 def read_evaluations(app: CxApp, path: Path) -> Evaluations:
-    """All tests of an app. Raises `ProjectError` naming the file."""
+    """Read all tests of an app. Raises `ProjectError` naming the file."""
     goldens: list[tuple[str, Golden]] = []
     tool_tests: list[tuple[str, ToolTest]] = []
     simulations: list[tuple[str, Simulation]] = []
@@ -76,7 +78,7 @@ def read_evaluations(app: CxApp, path: Path) -> Evaluations:
 
 
 def read_simulations(data: Any, file: str) -> list[Simulation]:
-    """Raises `ProjectError` naming file and simulation."""
+    """Read the simulations of a file's data. Raises `ProjectError` naming file and simulation."""
     if not isinstance(data, list):
         raise ProjectError(f"{file}: 'evals' should be a list")
     return [_simulation(each, f"{file}: simulation {number}") for number, each in enumerate(data, 1)]
@@ -85,7 +87,7 @@ def read_simulations(data: Any, file: str) -> list[Simulation]:
 def _files(path: Path) -> list[Path]:
     if not path.is_dir():
         return []
-    folders = [path, *path.resolve().parents[:_ABOVE]]
+    folders = [path, *path.resolve().parents[:_MAX_FOLDERS_ABOVE]]
     evals = next((folder / "evals" for folder in folders if (folder / "evals").is_dir()), None)
     return sorted(evals.rglob("*.y*ml")) if evals is not None else []
 

@@ -1,4 +1,7 @@
-"""Goldens: conversations turn by turn, with the tools that must be called and the words that should be said."""
+"""Goldens: conversations turn by turn, with the tools that must be called and the words that should be said.
+
+Calls, answers, transfers and variables are compared exactly or by a directive (`$matchType`); words only by a judge.
+"""
 
 from __future__ import annotations
 
@@ -17,26 +20,30 @@ from callagent.agents.protocol import CallerTurn
 from callagent.errors import ProjectError
 
 Judge = Callable[[str, str], Awaitable[bool]]
-"""Whether two texts mean the same: the expected one and the one that was said."""
+"""Whether two texts mean the same: the expected one, then the actual one."""
 _START = "<event>welcome</event>"
 _EVENT = re.compile(r"\s*<event>\s*(welcome|session start)\s*</event>\s*", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class GoldenCall:
+    """An expected tool call, or an expected answer of a tool."""
+
     name: str
     arguments: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class GoldenTurn:
+    """One turn: what the caller says, and what is expected then."""
+
     user: str
     agent: str
     calls: tuple[GoldenCall, ...] = ()
     answers: tuple[GoldenCall, ...] = ()
-    """What tools are to have answered, in the place of arguments."""
+    """Expected answers of tools; `arguments` holds the answer."""
     transfer: str = ""
-    """The agent that is to have the conversation then; empty: any."""
+    """The agent that should have the conversation after the turn; empty: any."""
     variables: Mapping[str, Any] = field(default_factory=dict)
     no_calls: bool = False
 
@@ -52,7 +59,7 @@ class Golden:
     turns: tuple[GoldenTurn, ...]
     tags: tuple[str, ...] = ()
     expectations: tuple[str, ...] = ()
-    """What a judge is to find in the whole conversation."""
+    """What a judge should find true of the whole conversation."""
     mocks: Mocks = field(default_factory=dict)
 
 
@@ -61,7 +68,7 @@ class GoldenResult:
     name: str
     failures: tuple[str, ...]
     turns: tuple[dict[str, Any], ...] = ()
-    """What was said and called, for a judge."""
+    """What was said and called in each turn, for a judge."""
 
     @property
     def passed(self) -> bool:
@@ -69,7 +76,7 @@ class GoldenResult:
 
 
 def read_goldens(path: Path) -> list[Golden]:
-    """Raises `ProjectError` naming the file and the conversation."""
+    """Read the goldens of a file. Raises `ProjectError` naming the file and the conversation."""
     data = read_yaml_file(path)
     conversations = data.get("conversations") if isinstance(data, dict) else None
     if not isinstance(conversations, list):
@@ -79,7 +86,7 @@ def read_goldens(path: Path) -> list[Golden]:
 
 
 async def run_goldens(project: CxProject, goldens: Sequence[Golden], judge: Judge | None = None) -> list[GoldenResult]:
-    """Each with a call of its own. Without a judge words are not compared, tools are."""
+    """Run each golden in a call of its own. Without a judge words are not compared."""
     return [await _run(project, golden, judge) for golden in goldens]
 
 
@@ -95,7 +102,7 @@ async def _run(project: CxProject, golden: Golden, judge: Judge | None) -> Golde
             called = [(each.name, each.arguments) for each in actions if isinstance(each, FunctionStarted)]
             found = [await _words_failure(turn, actions, judge), *call_failures(turn.calls, called)]
             found += state_failures(turn, actions, agent.record().step or "", agent.conversation.state.values)
-            found += [await _meant(turn, actions, judge)] if judge is not None else []
+            found += [await _semantic_failure(turn, actions, judge)] if judge is not None else []
             failures += [f"turn {number}: {each}" for each in found if each]
             if any(isinstance(each, HangUp | Handoff) for each in actions):
                 if number < len(golden.turns):
@@ -105,7 +112,7 @@ async def _run(project: CxProject, golden: Golden, judge: Judge | None) -> Golde
 
 
 def state_failures(turn: GoldenTurn, actions: Sequence[Action], agent: str, variables: Mapping[str, Any]) -> list[str]:
-    """What is not as the turn says of answers, of who has the conversation, and of variables."""
+    """Return what differs from the turn's expectations of answers, the active agent, variables and calls."""
     answered = [(each.name, each.result) for each in actions if isinstance(each, FunctionEnded)]
     failures = []
     for wanted in turn.answers:
@@ -151,7 +158,10 @@ async def _words_failure(turn: GoldenTurn, actions: Sequence[Action], judge: Jud
 
 
 def call_failures(expected: Sequence[GoldenCall], called: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
-    """Every expected call was made, in any order; others may be made too. `called`: names and arguments."""
+    """Return the expected calls that were not made. Their order does not matter, and others may be made too.
+
+    `called`: names and arguments of the calls that were made.
+    """
     made = list(called)
     failures = []
     for call in expected:
@@ -164,8 +174,8 @@ def call_failures(expected: Sequence[GoldenCall], called: Sequence[tuple[str, Ma
     return failures
 
 
-async def _meant(turn: GoldenTurn, actions: Sequence[Action], judge: Judge) -> str:
-    """Arguments that are to be compared by their meaning."""
+async def _semantic_failure(turn: GoldenTurn, actions: Sequence[Action], judge: Judge) -> str:
+    """Compare the arguments with the directive `semantic` by their meaning; empty: all fit."""
     made = [action for action in actions if isinstance(action, FunctionStarted)]
     for call in turn.calls:
         given = next((each.arguments for each in made if each.name == call.name), {})
@@ -212,7 +222,7 @@ def _golden(data: Any, common: Mapping[str, Any], place: str) -> Golden:
         if not isinstance(turn, dict) or not isinstance(turn.get("user"), str | None):
             raise ProjectError(f"{place}, turn {number}: 'user' should be a text")
         calls = tuple(_call(each, f"{place}, turn {number}") for each in turn.get("tool_calls") or ())
-        # Without words of the caller the first turn is the greeting, another one is silence.
+        # A turn without words of the caller is the greeting if it is the first, else a silence.
         user = turn.get("user") or ("" if turns else _START)
         turns.append(GoldenTurn(user, str(turn.get("agent") or ""), calls))
     return Golden(
@@ -226,5 +236,5 @@ def _golden(data: Any, common: Mapping[str, Any], place: str) -> Golden:
 
 def _call(data: Any, place: str) -> GoldenCall:
     if not isinstance(data, dict) or not isinstance(data.get("action"), str):
-        raise ProjectError(f"{place}: a tool call has an 'action'")
+        raise ProjectError(f"{place}: a tool call should have an 'action', the tool's name")
     return GoldenCall(data["action"], data.get("args") or {})

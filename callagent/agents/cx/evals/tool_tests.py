@@ -17,16 +17,18 @@ _ABSENT = object()
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
+    """What should be true of a value at a path."""
+
     path: str
     """JSON path of names and indices: `$.result.account.balance`."""
     operator: str
     value: Any = None
 
     def failure(self, data: Any) -> str:
-        """What is wrong; empty: nothing."""
+        """Return what is wrong; empty: the expectation is met."""
         found = value_at_path(self.path, data)
         if found is _ABSENT:
-            # A result that is an object is meant by `$.result` as well.
+            # Only results that are no objects are wrapped in `result`; tests write `$.result` for both.
             found = value_at_path(re.sub(r"^\$\.result\b", "$", self.path), data)
         actual = None if found is _ABSENT else found
         if _holds(self.operator, actual, self.value):
@@ -64,7 +66,7 @@ OPERATORS = (
 
 
 def read_tool_tests(path: Path) -> list[ToolTest]:
-    """Raises `ProjectError` naming the file and the test."""
+    """Read the tool tests of a file. Raises `ProjectError` naming the file and the test."""
     data = read_yaml_file(path)
     tests = data.get("tests") if isinstance(data, dict) else None
     if not isinstance(tests, list):
@@ -73,7 +75,7 @@ def read_tool_tests(path: Path) -> list[ToolTest]:
 
 
 async def run_tool_tests(project: CxProject, tests: Sequence[ToolTest]) -> list[ToolTestResult]:
-    """Each with a call of its own; tools run without the agents' callbacks."""
+    """Run each test in a call of its own; tools run without the agents' callbacks."""
     return [await _run(project, test) for test in tests]
 
 
@@ -88,7 +90,7 @@ async def _run(project: CxProject, test: ToolTest) -> ToolTestResult:
 
 
 def value_at_path(path: str, data: Any) -> Any:
-    """The value at a path, or a value that equals nothing."""
+    """Return the value at a path, or `_ABSENT`."""
     place, value = 1, data
     while place < len(path):
         found = _STEP.match(path, place)
@@ -107,7 +109,7 @@ def value_at_path(path: str, data: Any) -> Any:
 
 
 def read_yaml_file(path: Path) -> Any:
-    """Raises `ProjectError`."""
+    """Return a YAML file's data. Raises `ProjectError`."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 
@@ -119,7 +121,7 @@ def read_yaml_file(path: Path) -> Any:
 
 def _test(data: Any, place: str) -> ToolTest:
     if not isinstance(data, dict) or not isinstance(data.get("tool"), str):
-        raise ProjectError(f"{place}: 'tool' is missing")
+        raise ProjectError(f"{place}: 'tool' is missing: it names the tool that is tested")
     given = data.get("expectations") or {}
     return ToolTest(
         name=str(data.get("name") or data["tool"]),
@@ -133,7 +135,7 @@ def _test(data: Any, place: str) -> ToolTest:
 
 def _expectation(data: Any, place: str) -> Expectation:
     if not isinstance(data, dict) or not str(data.get("path") or "").startswith("$"):
-        raise ProjectError(f"{place}: an expectation has a 'path' that begins with '$'")
+        raise ProjectError(f"{place}: an expectation should have a 'path' that begins with '$'")
     if data.get("operator") not in OPERATORS:
         raise ProjectError(f"{place}: operator {data.get('operator')!r} is not one of {', '.join(OPERATORS)}")
     return Expectation(data["path"], data["operator"], data.get("value"))

@@ -1,4 +1,8 @@
-"""An exported app as declared: agents, tools, toolsets, guardrails, variables."""
+"""An exported app as it is declared: agents, tools, toolsets, guardrails and variables.
+
+Objects refer to one another by folder, display name or resource name; `CxApp.agent_named` and its like resolve all
+three to the folder's name.
+"""
 
 from __future__ import annotations
 
@@ -17,27 +21,27 @@ POINTS = {
     "before_tool": "beforeToolCallbacks",
     "after_tool": "afterToolCallbacks",
 }
-"""Point -> key of an agent's file."""
+"""Callback point -> key of an agent's file."""
 
 
 AUTHENTICATION = (
     "apiKeyConfig", "bearerTokenConfig", "oauthConfig", "serviceAccountAuthConfig", "serviceAgentIdTokenAuthConfig",
 )  # fmt: skip
-"""Ways to prove to an outside server who asks, as far as they work here."""
+"""Kinds of authentication to tool servers that are supported."""
 
 UNAVAILABLE = (
     "clientFunction", "connectorTool", "dataStoreTool", "fileSearchTool", "googleSearchTool", "remoteAgentTool",
     "widgetTool",
 )  # fmt: skip
-"""Kinds of tools that need the platform's services, or a screen. Models are offered them, as their instructions name
-them, and told when they call one; client functions and widgets are for sessions of clients."""
+"""Kinds of tools that need the platform's services or a client. The model is offered them, because instructions name
+them, and is told when it calls one. Client functions and widgets work in sessions of the Session API."""
 MAX_TOOL_SECONDS = 300.0
-"""Seconds, whatever the app says."""
+"""Upper bound of a tool's timeout, whatever the app says."""
 
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """Python of the app."""
+    """A Python file of the app."""
 
     file: str
     source: str
@@ -45,68 +49,78 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class AgentConfig:
+    """An agent as it is declared."""
+
     name: str
-    """Of the folder."""
+    """The folder's name."""
     display_name: str
     data: Mapping[str, Any]
     instruction: str
     file: str
     callbacks: Mapping[str, Sequence[Code]]
-    """By point, without those that are disabled."""
+    """By callback point, without those that are disabled."""
     tools: Sequence[str]
     toolsets: Sequence[tuple[str, Sequence[str] | None]]
-    """Name and the operations it may use; None: all."""
+    """Name of the toolset and the operations that the agent may use; None: all."""
     children: Sequence[str]
     guardrails: Sequence[str]
     conditions: Mapping[int, Code] = field(default_factory=dict)
-    """Python of transfer rules by the rule's index."""
+    """Python conditions of transfer rules, by the rule's index."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolConfig:
+    """A tool as it is declared."""
+
     name: str
     display_name: str
     data: Mapping[str, Any]
     file: str
     kind: str
-    """Which of the one-of keys it has: `pythonFunction`, `openApiTool` …; empty: none."""
+    """Which of the kinds it is: `pythonFunction`, `openApiTool` …; empty: none."""
     code: Code | None = None
     function: str = ""
-    """The function's name; empty: the first one in the file."""
+    """The Python function's name; empty: the first one in the file."""
     description: str = ""
     fake: Code | None = None
-    """What answers in its place where a session asks for fakes."""
+    """Python that answers in its place where a session asks for fakes (`toolFakeConfig`)."""
     schema: Mapping[str, Any] | None = None
-    """OpenAPI, of `openApiTool`."""
+    """The OpenAPI description of an `openApiTool`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolsetConfig:
+    """A toolset as it is declared."""
+
     name: str
     display_name: str
     data: Mapping[str, Any]
     file: str
     schema: Mapping[str, Any] | None
-    """OpenAPI; None: a toolset of another kind."""
+    """The OpenAPI description; None: a toolset of another kind."""
 
     @property
     def mcp(self) -> Mapping[str, Any] | None:
-        """Of a Model Context Protocol server; None: a toolset of another kind."""
+        """The settings of a Model Context Protocol server; None: a toolset of another kind."""
         own = self.data.get("mcpToolset")
         return own if isinstance(own, Mapping) and own.get("serverAddress") else None
 
 
 @dataclass(frozen=True, slots=True)
 class GuardrailConfig:
+    """A guardrail as it is declared."""
+
     name: str
     data: Mapping[str, Any]
     file: str
     callbacks: Mapping[str, Code] = field(default_factory=dict)
-    """By point."""
+    """Its Python by callback point."""
 
 
 @dataclass(frozen=True, slots=True)
 class CxApp:
+    """An app whose references have been checked."""
+
     files: AppFiles
     name: str
     data: Mapping[str, Any]
@@ -117,24 +131,25 @@ class CxApp:
     toolsets: Mapping[str, ToolsetConfig]
     guardrails: Mapping[str, GuardrailConfig]
     variables: Mapping[str, Any]
-    """Name -> default."""
+    """Variable -> default value."""
     examples: Mapping[str, str] = field(default_factory=dict)
-    """Agent -> what its model is shown of how to answer."""
+    """Agent -> example conversations for its model, as text."""
 
     @property
     def language(self) -> str:
+        """The default language code; empty: the app names none."""
         settings = self.data.get("languageSettings") or {}
         return str(settings.get("defaultLanguageCode") or "")
 
     @property
     def persona(self) -> str:
-        """How long the channel wants answers: `CONCISE`, `CHATTY`; empty: it says nothing."""
+        """The channel's persona, `CONCISE` or `CHATTY`; empty: the app names none."""
         profile = self.data.get("defaultChannelProfile")
         own = profile.get("personaProperty") if isinstance(profile, Mapping) else None
         return str(own.get("persona") or "") if isinstance(own, Mapping) else ""
 
     def agent_named(self, name: str) -> str | None:
-        """The folder name of an agent by its folder, its display name or its resource name."""
+        """Return the folder name of an agent by its folder, display name or resource name; None: there is none."""
         return _named(name, {each.name: each.display_name for each in self.agents.values()})
 
     def tool_named(self, name: str) -> str | None:
@@ -148,7 +163,7 @@ class CxApp:
 
 
 def _named(name: str, displayed: Mapping[str, str]) -> str | None:
-    """The folder name of an object by its folder, its display name or its resource name."""
+    # A resource name ends with the identifier that is the folder's name.
     wanted = name.rsplit("/", 1)[-1]
     if wanted in displayed:
         return wanted
@@ -156,12 +171,12 @@ def _named(name: str, displayed: Mapping[str, str]) -> str | None:
 
 
 def tool_timeout(data: Mapping[str, Any]) -> float | None:
-    """Seconds that a tool's or a toolset's file gives one call; None: it does not say."""
+    """Return the `timeout` of a tool or toolset in seconds; None: it names none, or no duration."""
     return min(parse_duration(data.get("timeout")), MAX_TOOL_SECONDS) or None
 
 
 def tool_name(tool: ToolConfig) -> str:
-    """How models and code call it."""
+    """Return the name by which the model and code call a tool."""
     if tool.kind == "pythonFunction" and tool.function and not tool.display_name.isidentifier():
         return tool.function
     if tool.kind == "openApiTool" and tool.function:
@@ -170,7 +185,7 @@ def tool_name(tool: ToolConfig) -> str:
 
 
 def referenced_tool_name(app: CxApp, named: Mapping[str, Any]) -> str:
-    """The tool of a call or an answer in examples and evaluations, as models call it."""
+    """Return the tool that an example or evaluation refers to, by the name under which the model calls it."""
     inside = named.get("toolsetTool")
     if isinstance(inside, Mapping):
         given = str(inside.get("toolset") or "")
@@ -183,6 +198,6 @@ def referenced_tool_name(app: CxApp, named: Mapping[str, Any]) -> str:
 
 
 def parse_duration(value: Any) -> float:
-    """Of a duration as `5s` or a number; 0: none."""
+    """Return the seconds of a duration such as `5s`, or of a number; 0: the value is neither."""
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*s?\s*", str(value)) if value is not None else None
     return float(found[1]) if found else 0.0

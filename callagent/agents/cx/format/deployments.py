@@ -1,4 +1,4 @@
-"""What is served of an export: the app as it stands, or a deployment's version, or several where traffic is split.
+"""What of an export is served: the app as exported, a deployment's version, or several where it splits traffic.
 
 A deployment is `deployments/NAME/NAME.json` of the export (the API's Deployment), served as the project
 `APP/deployments/NAME`. A version is a whole app below `versions/NAME/`, or the API's AppVersion with its snapshot in
@@ -23,51 +23,51 @@ from callagent.errors import ProjectError
 
 FOLDER = "deployments"
 DRAFT = "-"
-"""The version that is the app as it stands."""
+"""The version name that stands for the app as it is exported."""
 _SPLITS = ("", "RUNNING", "STATE_UNSPECIFIED")
-"""States of an experiment in which its traffic is split."""
+"""States of an experiment in which traffic is split."""
 _OBJECTS = ("agents", "tools", "toolsets", "guardrails", "examples")
 
 
 @dataclass(frozen=True, slots=True)
 class ServedApp:
-    """An app that some of the calls get."""
+    """A version of an app that some or all of the calls get."""
 
     variant: str
-    """How records call it; empty: there is no other."""
+    """Its name in records; empty: there is no other version."""
     percent: int
     app: CxApp
     reader: AppReader
     deployment: str = ""
-    """The one that it is served by; empty: by none."""
+    """The deployment that serves it; empty: none."""
 
 
 @dataclass(frozen=True, slots=True)
 class AppExport:
-    """An app's files, read once, and which deployment of it is served."""
+    """The files of an export, read once, and which of its deployments is served."""
 
     files: AppFiles
     root: Path
     """The app's folder, or its zip."""
     deployment: str = ""
-    """Empty: the app is served as it stands."""
+    """Empty: the app is served as it is exported."""
 
     @property
     def name(self) -> str:
-        """Of an app that gives itself none."""
+        """The name for an app that names itself nowhere."""
         return self.root.stem
 
     @property
     def path(self) -> Path:
-        """What serves it."""
+        """The folder of what is served: the app's or the deployment's."""
         return self.root / FOLDER / self.deployment if self.deployment else self.root
 
     def deployments(self) -> dict[str, str]:
-        """Folders of all deployments, by folder, last part of the resource name, and display name."""
+        """Return the folders of all deployments by folder, last part of the resource name, and display name."""
         return _Export(self.reader(Findings()), self.name).names()
 
     def served(self, findings: Findings) -> list[ServedApp]:
-        """At least one, or errors. Raises `ProjectError` when a version holds no app."""
+        """Return what is served; empty: there are errors. Raises `ProjectError` when a version holds no app."""
         reader = self.reader(findings)
         if self.deployment:
             return _Export(reader, self.name).deployment(self.deployment)
@@ -75,7 +75,7 @@ class AppExport:
         return [] if app is None else [ServedApp("", 100, app, reader)]
 
     def load(self) -> list[ServedApp]:
-        """Raises `ProjectError` listing everything that is wrong with the files of all that is served."""
+        """Return what is served. Raises `ProjectError` that lists all that is wrong with its files."""
         findings = Findings()
         served = self.served(findings)
         errors = findings.report().errors
@@ -89,7 +89,7 @@ class AppExport:
 
 
 def deployment_of(path: Path) -> tuple[Path, str] | None:
-    """The app's folder and the deployment that a path names; None: it names no deployment."""
+    """Return the app's folder and the deployment that a path leads to; None: it leads to no deployment."""
     whole = path.resolve()
     if whole.parent.name != FOLDER or not whole.is_dir() or is_app_folder(whole):
         return None
@@ -97,7 +97,7 @@ def deployment_of(path: Path) -> tuple[Path, str] | None:
 
 
 def read_export(path: Path) -> AppExport:
-    """Raises `ProjectError` when the files cannot be read at all."""
+    """Read the files of an app or deployment. Raises `ProjectError` when they cannot be read at all."""
     placed = deployment_of(path)
     if placed is None:
         return AppExport(read_files(path), path)
@@ -106,7 +106,7 @@ def read_export(path: Path) -> AppExport:
 
 
 def choose_version(served: Sequence[ServedApp], call_id: str) -> ServedApp:
-    """The one that a call gets: always the same, and each as often as its share says."""
+    """Return the version of a call: always the same one for an identifier, each as often as its share."""
     number = int.from_bytes(hashlib.sha256(call_id.encode()).digest()[:8], "big") % 100
     for each in served:
         number -= each.percent
@@ -116,7 +116,7 @@ def choose_version(served: Sequence[ServedApp], call_id: str) -> ServedApp:
 
 
 def check_deployments(reader: AppReader) -> None:
-    """Of an app that is checked as it stands: its deployments would find what they name."""
+    """Check the deployments of an app that is itself checked as it is exported."""
     export = _Export(reader, "")
     for name, _ in reader.folders(FOLDER):
         export.shares(name)
@@ -148,13 +148,13 @@ class _Export:
             reader = self._reader_of(version)
             app = reader.read(self._name)
             if app is not None:
-                # As the platform has it: the deployment's channel, not the app's own.
+                # As on the platform, the deployment's channel profile replaces the app's own.
                 data = {**app.data, "defaultChannelProfile": profile} if profile else app.data
                 served.append(ServedApp(variant, percent, replace(app, data=data), reader, name))
         return served
 
     def shares(self, name: str) -> _Shares | None:
-        """None, with errors: it cannot be served."""
+        """Return how a deployment splits its traffic; None, with errors: it cannot be served."""
         endings = ("json", "yaml", "yml")
         files = [f"{FOLDER}/{name}/{name}.{ending}" for ending in endings]
         file = next((each for each in files if each in self._reader.files.contents), None)
@@ -169,7 +169,7 @@ class _Export:
         rest = 100 - sum(percent for _, percent, _ in rows)
         if whole is None or rest < 0 or any(version is None for *_, version in rows):
             if rest < 0:
-                message = "the shares of the traffic are more than 100 together"
+                message = "'trafficPercentage' adds up to more than 100: lower the shares"
                 self._reader.error(CheckRule.DEPLOYMENT, file, "trafficAllocations", message)
             return None
         known = [(variant, percent, version) for variant, percent, version in rows if version is not None]
@@ -179,7 +179,7 @@ class _Export:
         return _Shares(known, profile if isinstance(profile, Mapping) else {})
 
     def _split(self, file: str, data: Mapping[str, Any]) -> list[tuple[str, int, str | None]]:
-        """Variant, percent and version; the version None: an error has been noted."""
+        """Return variant, percent and version of each share; version None: an error has been noted."""
         experiment = data.get("experimentConfig")
         release = experiment.get("versionRelease") if isinstance(experiment, Mapping) else None
         if not isinstance(release, Mapping) or str(release.get("state") or "") not in _SPLITS:
@@ -196,16 +196,16 @@ class _Export:
         return rows
 
     def _known(self, file: str, key: str, named: Any) -> str | None:
-        """A version's name, `DRAFT` where none is named; None, with an error: there is no such version."""
+        """Return a version's name, `DRAFT` where none is named; None, with an error: there is no such version."""
         name = str(named or DRAFT).rsplit("/", 1)[-1]
         if name == DRAFT or any(each.startswith(f"versions/{name}/") for each in self._reader.files.contents):
             return name
-        message = f"version '{name}' is not in versions/"
+        message = f"version '{name}' is not in versions/: export it, or name another one"
         self._reader.error(CheckRule.DEPLOYMENT, file, key, message)
         return None
 
     def _reader_of(self, version: str) -> AppReader:
-        """Raises `ProjectError` when the version holds no app."""
+        """Return the reader of a version. Raises `ProjectError` when the version holds no app."""
         if version == DRAFT:
             return self._reader
         place = f"versions/{version}/"
@@ -222,12 +222,12 @@ class _Export:
 @dataclass(frozen=True, slots=True)
 class _Shares:
     rows: Sequence[tuple[str, int, str]]
-    """Variant, percent and version; together 100."""
+    """Variant, percent and version; the percentages add up to 100."""
     profile: Mapping[str, Any]
 
 
 def _unpacked(snapshot: Any, place: str) -> dict[str, bytes]:
-    """The API's AppSnapshot as the files of an export, texts and Python in place. Raises `ProjectError`."""
+    """Return the API's AppSnapshot as the files of an export, with texts and Python in place. Raises `ProjectError`."""
     if not isinstance(snapshot, Mapping) or not isinstance(snapshot.get("app"), Mapping):
         raise ProjectError(f"{place} holds neither an app nor the snapshot of one")
     contents = {APP_FILES[0]: json.dumps(snapshot["app"]).encode()}

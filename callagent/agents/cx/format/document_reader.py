@@ -1,4 +1,9 @@
-"""An app's files as objects, texts and lines; what is wrong with them is noted."""
+"""Reads single documents of an app: objects, texts and code, with the file and line of whatever is wrong.
+
+`environment.json` of an export holds what differs from place to place: values of the app, its tools and toolsets, and
+the servers of their OpenAPI descriptions (`url`). Wherever the export has `$env_var`, the value of the same place is
+filled in.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +21,16 @@ from callagent.errors import ProjectError
 
 
 class DocumentReader:
-    """The app's files as objects and texts; what is wrong is noted."""
+    """Reads documents and notes what is wrong in its findings, so that one run reports everything."""
 
     def __init__(self, files: AppFiles, findings: Findings, place: str = "") -> None:
-        """`place`: the folder that the files are in, of what is checked; empty, or with a slash at its end."""
+        """`place`: the folder in which the files lie in the export, with a slash at its end; empty: its root."""
         self.files = files
         self.findings = findings
         self.place = place
 
     def line(self, file: str, word: str) -> int:
-        """The first line that has the word in quotes or as a key; 1: none has."""
+        """Return the first line of a file that has the word in quotes or as a key; 1: there is none."""
         text = self.files.text(file) or ""
         pattern = re.compile(rf'"{re.escape(word)}"|^\s*-?\s*{re.escape(word)}\s*(:|$)')
         return next((number for number, line in enumerate(text.splitlines(), 1) if pattern.search(line)), 1)
@@ -43,7 +48,7 @@ class DocumentReader:
         self.findings.warning(self.place + file, line, message, rule.value)
 
     def folders(self, kind: str) -> list[tuple[str, str]]:
-        """Name and main file of every object of a kind."""
+        """Return name and main file of each object of a kind, such as `agents`; one without a main file is an error."""
         names = {parts[1] for path in self.files.contents if (parts := PurePosixPath(path).parts)[0] == kind
                  and len(parts) > 2}  # fmt: skip
         found = []
@@ -51,17 +56,23 @@ class DocumentReader:
             files = [f"{kind}/{name}/{name}.{ending}" for ending in ("json", "yaml", "yml")]
             file = next((each for each in files if each in self.files.contents), None)
             if file is None:
-                self.error_at(CheckRule.UNREADABLE, f"{kind}/{name}", 1, f"{files[0]} is missing")
+                self.error_at(
+                    CheckRule.UNREADABLE,
+                    f"{kind}/{name}",
+                    1,
+                    f"{files[0]} is missing: each folder in {kind}/ has a main file of its own name",
+                )
             else:
                 found.append((name, file))
         return found
 
     def document(self, file: str) -> dict[str, Any] | None:
+        """Read a JSON or YAML object; None, with an error: it cannot be read."""
         try:
             text = self.files.text(file) or ""
             data = json.loads(text) if file.endswith(".json") else parse_yaml(text)
         except json.JSONDecodeError as error:
-            self.error_at(CheckRule.UNREADABLE, file, error.lineno, f"not valid JSON: {error.msg}")
+            self.error_at(CheckRule.UNREADABLE, file, error.lineno, f"this is not valid JSON: {error.msg}")
             return None
         except (ValueError, RecursionError) as error:
             self.error_at(CheckRule.UNREADABLE, file, getattr(error, "line", 1), f"not valid: {error}")
@@ -75,12 +86,12 @@ class DocumentReader:
         return data
 
     def text_at(self, file: str, data: Mapping[str, Any], key: str) -> str:
-        """A text of its own file, or in place."""
+        """Return a text that is written in place or in the file that it names."""
         value = data.get(key)
         if not value:
             return ""
         if not isinstance(value, str):
-            self.error(CheckRule.SHAPE, file, key, f"'{key}' should be a text")
+            self.error(CheckRule.SHAPE, file, key, f"'{key}' should be a text or the path of a text file")
             return ""
         found = self.files.text(value)
         if found is not None:
@@ -91,6 +102,7 @@ class DocumentReader:
         return value
 
     def code(self, file: str, value: Any) -> Code | None:
+        """Return Python written in place or in the file that it names; None, with an error: there is none."""
         if not isinstance(value, str) or not value:
             self.error(CheckRule.SHAPE, file, "pythonCode", "'pythonCode' should name a Python file")
             return None
@@ -103,6 +115,7 @@ class DocumentReader:
         return Code(value, found)
 
     def objects(self, file: str, data: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+        """Return a list of objects; empty, with an error: the value is something else."""
         value = data.get(key) or []
         if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
             self.error(CheckRule.SHAPE, file, key, f"'{key}' should be a list of objects")
@@ -110,6 +123,7 @@ class DocumentReader:
         return value
 
     def names(self, file: str, data: Mapping[str, Any], key: str) -> list[str]:
+        """Return a list of names; empty, with an error: the value is something else."""
         value = data.get(key) or []
         if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
             self.error(CheckRule.SHAPE, file, key, f"'{key}' should be a list of names")
@@ -118,7 +132,7 @@ class DocumentReader:
 
 
 def read_documents(files: AppFiles, kind: str) -> list[tuple[str, dict[str, Any]]]:
-    """Name and content of every object of a kind that the app's agents do not need. Raises `ProjectError`."""
+    """Return main file and content of each object of a kind that no agent needs. Raises `ProjectError`."""
     findings = Findings()
     reader = DocumentReader(files, findings)
     found = [(file, reader.document(file)) for _, file in reader.folders(kind)]
@@ -151,28 +165,30 @@ PLACEHOLDER = "$env_var"
 
 
 class Environment:
+    """The values of `environment.json`."""
+
     def __init__(self, data: Mapping[str, Any]) -> None:
         self._data = data
 
     def app(self, data: dict[str, Any]) -> dict[str, Any]:
-        """The app's main file, filled in."""
+        """Return the app's main file with the values filled in."""
         return _filled(data, self._data.get("app"))
 
     def object(self, kind: str, name: str, data: dict[str, Any]) -> dict[str, Any]:
-        """A tool or toolset by its folder or as it is displayed, filled in."""
+        """Return a tool or toolset with the values filled in; they are found by its folder or display name."""
         own = self._data.get(kind)
         known = own if isinstance(own, Mapping) else {}
         return _filled(data, known.get(name) or known.get(str(data.get("displayName"))))
 
 
 def with_server(schema: str, own: Mapping[str, Any]) -> str:
-    """An OpenAPI description with the server of its tool or toolset."""
+    """Return the text of an OpenAPI description with the server of its tool or toolset filled in."""
     url = own.get("url")
     return schema.replace(PLACEHOLDER, url) if isinstance(url, str) and url != PLACEHOLDER else schema
 
 
 def _filled(data: dict[str, Any], values: Any) -> dict[str, Any]:
-    """Only what is open or not there: the rest is the app's."""
+    """Fill in what is missing or left open; values that the export has stay."""
     if not isinstance(values, Mapping):
         return data
     filled = dict(data)

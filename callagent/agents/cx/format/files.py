@@ -1,4 +1,4 @@
-"""The files of an exported app, from a folder or a zip; kept byte for byte so that they can be written back."""
+"""The files of an exported app, from a folder or a zip, byte for byte, so that they can be written back unchanged."""
 
 from __future__ import annotations
 
@@ -13,26 +13,28 @@ from callagent.errors import ProjectError
 APP_FILES = ("app.json", "app.yaml", "app.yml")
 MAX_FILES = 10_000
 MAX_BYTES = 64 * 1024 * 1024
-"""Of all files together, unpacked."""
+"""Bytes of all files together, unpacked."""
 
 
 @dataclass(frozen=True, slots=True)
 class AppFiles:
+    """The files of an app."""
+
     root: str
-    """The app's folder in the zip; empty: there is none."""
+    """The app's folder inside the zip; empty: the files lie at its root."""
     contents: Mapping[str, bytes]
     """By path below the root, with forward slashes."""
 
     @property
     def app_file(self) -> str:
-        """Raises `ProjectError` when there is none."""
+        """The path of the main file. Raises `ProjectError` when there is none."""
         for name in APP_FILES:
             if name in self.contents:
                 return name
         raise ProjectError("an exported app has an app.json or app.yaml; there is none here")
 
     def text(self, path: str) -> str | None:
-        """None: there is no such file. Raises `ProjectError` when it is not UTF-8."""
+        """Return a file's text; None: there is no such file. Raises `ProjectError` when it is not UTF-8."""
         raw = self.contents.get(PurePosixPath(path).as_posix())
         if raw is None:
             return None
@@ -42,7 +44,7 @@ class AppFiles:
             raise ProjectError(f"{path}: not UTF-8 text: {error.reason}") from None
 
     def write(self, path: Path) -> None:
-        """The same files into a folder, or into a zip when the name ends so."""
+        """Write the files into a folder, or into a zip when the path ends with `.zip`."""
         if path.suffix.lower() == ".zip":
             root = f"{self.root or path.stem}/"
             with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -56,7 +58,7 @@ class AppFiles:
 
 
 def read_files(path: Path) -> AppFiles:
-    """Raises `ProjectError` when it cannot be read or is larger than an app may be."""
+    """Read a folder or zip. Raises `ProjectError` when it cannot be read or is larger than an app may be."""
     try:
         return _read_folder(path) if path.is_dir() else _read_zip(path)
     except (OSError, zipfile.BadZipFile, RuntimeError) as error:
@@ -64,7 +66,7 @@ def read_files(path: Path) -> AppFiles:
 
 
 def is_app_folder(path: Path) -> bool:
-    """Whether an app file with a root agent is there, or with agents beside it."""
+    """Whether a folder has a main file that names a root agent or has `agents/` beside it."""
     found = next((path / name for name in APP_FILES if (path / name).is_file()), None)
     if found is None:
         return False
@@ -72,14 +74,14 @@ def is_app_folder(path: Path) -> bool:
 
 
 def app_folder(path: Path) -> Path:
-    """The folder of the app whose deployment `path` is; else `path`."""
+    """Return the app's folder when `path` is one of its deployments, else `path`."""
     whole = path.resolve()
     of_app = whole.parent.name == "deployments" and not is_app_folder(path)
     return whole.parent.parent if of_app else path
 
 
 def is_cx_app(path: Path) -> bool:
-    """Whether the folder or zip looks like an exported app, or the folder like one's deployment."""
+    """Whether `path` is an exported app, as a folder or zip, or a deployment's folder in one."""
     if path.is_dir():
         return is_app_folder(app_folder(path))
     if path.suffix.lower() != ".zip" or not path.is_file():
@@ -99,12 +101,12 @@ def _read_folder(path: Path) -> AppFiles:
         name = place.relative_to(path)
         if not place.is_file() or "__pycache__" in name.parts or name.parts[0].startswith("."):
             continue
-        # A link may lead out of the app: its own files only.
+        # A symbolic link must not bring a file of the server into the app.
         if not place.resolve().is_relative_to(path.resolve()):
             raise ProjectError(f"{name.as_posix()}: leads out of the app's folder")
         left -= place.stat().st_size
         _check_size(left, len(contents))
-        # What of the server lies in the folder is closed to workers, and none of the app.
+        # Files of the server in this folder, such as its records, are closed to workers and do not belong to the app.
         with contextlib.suppress(PermissionError):
             contents[name.as_posix()] = place.read_bytes()
     return AppFiles("", contents)
@@ -127,7 +129,7 @@ def _read_zip(path: Path) -> AppFiles:
 
 
 def _root_of(contents: Mapping[str, bytes]) -> str:
-    """The one folder that everything is in; empty: none."""
+    """Return the single folder that everything lies in; empty: there is none."""
     if any(name in contents for name in APP_FILES):
         return ""
     tops = {name.partition("/")[0] for name in contents}

@@ -1,4 +1,4 @@
-"""Reads an exported app. What is wrong is collected with file and line, so that one run tells everything."""
+"""Reads an exported app and checks its references. Errors are collected, so that one run reports all of them."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ TOOL_KINDS = (
     "fileSearchTool", "mcpTool", "agentTool", "widgetTool", "remoteAgentTool", "systemTool",
 )  # fmt: skip
 SYSTEM_TOOLS = ("end_session", "customize_response", "transfer_to_agent")
-_ZERO = {"STRING": "", "BOOLEAN": False, "INTEGER": 0, "NUMBER": 0.0, "OBJECT": {}, "ARRAY": []}
+_DEFAULT_OF_TYPE = {"STRING": "", "BOOLEAN": False, "INTEGER": 0, "NUMBER": 0.0, "OBJECT": {}, "ARRAY": []}
 
 
 class AppReader(DocumentReader):
-    """One reading of an app's files."""
+    """Reads the files of one version of an app."""
 
     _environment = Environment({})
 
     def read(self, name: str) -> CxApp | None:
-        """None, with errors, when there is no app to speak of."""
+        """Return the app; None, with errors: it has no readable main file or no root agent."""
         app_file = self.files.app_file
         data = self.document(app_file)
         if data is None:
@@ -69,10 +69,10 @@ class AppReader(DocumentReader):
             guardrails=guardrails,
             variables=self._variables(app_file, data),
         )
-        return self._joined(app, app_file)
+        return self._check_app(app, app_file)
 
-    def _joined(self, app: CxApp, app_file: str) -> CxApp | None:
-        """The app with its references checked."""
+    def _check_app(self, app: CxApp, app_file: str) -> CxApp | None:
+        """Check the references and return the app with its root agent and examples."""
         root = app.agent_named(str(app.data.get("rootAgent") or ""))
         if root is None:
             named = app.data.get("rootAgent")
@@ -98,7 +98,7 @@ class AppReader(DocumentReader):
         return replace(app, examples=self._examples(app))
 
     def _examples(self, app: CxApp) -> dict[str, str]:
-        """By the agent that answers first in them."""
+        """Return the texts of example conversations by the agent that answers first in them."""
         shown: dict[str, list[str]] = {}
         for name, file in self.folders("examples"):
             data = self.document(file)
@@ -110,9 +110,9 @@ class AppReader(DocumentReader):
                 self.warning(
                     CheckRule.NO_SUCH_OBJECT, file, "entryAgent", f"'entryAgent' is '{entry}', which is not in agents/"
                 )
-            elif text := conversation(app, data):
+            elif text := example_text(app, data):
                 shown.setdefault(agent, []).append(f"{data.get('displayName') or name}:\n{text}")
-        return {agent: as_examples(texts) for agent, texts in shown.items()}
+        return {agent: join_examples(texts) for agent, texts in shown.items()}
 
     def _check_references(self, app: CxApp, agent: AgentConfig) -> None:
         for tool in agent.tools:
@@ -147,14 +147,14 @@ class AppReader(DocumentReader):
                 )
 
     def _check_tree(self, app: CxApp, root: str) -> None:
-        """Every agent has one parent at most."""
+        """Report agents that are the child of two agents."""
         parents: dict[str, str] = {root: ""}
         waiting = [root]
         while waiting:
             agent = app.agents[waiting.pop()]
             for child in (found for each in agent.children if (found := app.agent_named(each))):
                 if child in parents:
-                    message = f"'childAgents' names '{child}', which has a parent already"
+                    message = f"'childAgents' names '{child}', which has a parent already: each agent has one"
                     self.error(CheckRule.TWO_PARENTS, agent.file, child, message)
                     continue
                 parents[child] = agent.name
@@ -259,7 +259,7 @@ class AppReader(DocumentReader):
         callbacks: dict[str, Code] = {}
         own = data.get("codeCallback") or {}
         for pattern, reason in _bad_patterns(data):
-            self.error(CheckRule.PATTERN, file, pattern, f"'{pattern}' is no regular expression: {reason}")
+            self.error(CheckRule.PATTERN, file, pattern, f"'{pattern}' is not a regular expression: {reason}")
         for point, key in POINTS.items():
             given = own.get(key.removesuffix("s"))
             if isinstance(given, dict) and not given.get("disabled"):
@@ -275,24 +275,26 @@ class AppReader(DocumentReader):
                 self.error(CheckRule.VARIABLE, file, "variableDeclarations", "a variable needs a 'name'")
                 continue
             kind = str(schema.get("type") or "STRING").upper()
-            if kind not in _ZERO:
+            if kind not in _DEFAULT_OF_TYPE:
                 self.error(
-                    CheckRule.VARIABLE, file, name, f"variable '{name}': type '{kind}' is not one of {', '.join(_ZERO)}"
+                    CheckRule.VARIABLE,
+                    file,
+                    name,
+                    f"variable '{name}': type '{kind}' is not one of {', '.join(_DEFAULT_OF_TYPE)}",
                 )
                 continue
-            defaults[name] = schema["default"] if "default" in schema else _ZERO[kind]
+            defaults[name] = schema["default"] if "default" in schema else _DEFAULT_OF_TYPE[kind]
         return defaults
 
 
 def load_app(path: Path, findings: Findings) -> CxApp | None:
-    """The app in a folder or zip, with what is wrong with it in `findings`. Raises `ProjectError` when it cannot be
-    read at all."""
+    """Read the app in a folder or zip; errors go to `findings`. Raises `ProjectError` when it cannot be read at all."""
     files = read_files(path)
     return AppReader(files, findings).read(path.stem)
 
 
 def read_cx_app(path: Path) -> CxApp:
-    """Raises `ProjectError` listing everything that is wrong with the app's files."""
+    """Read the app in a folder or zip. Raises `ProjectError` that lists all that is wrong with its files."""
     findings = Findings()
     app = load_app(path, findings)
     errors = findings.report().errors
@@ -303,7 +305,7 @@ def read_cx_app(path: Path) -> CxApp:
 
 
 def _bad_patterns(data: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Regular expressions that cannot be used, with the reason."""
+    """Return the regular expressions of a guardrail that cannot be used, with the reasons."""
     given = data.get("contentFilter") or {}
     if given.get("matchType") != "REGEXP_MATCH":
         return []
@@ -317,13 +319,14 @@ def _bad_patterns(data: Mapping[str, Any]) -> list[tuple[str, str]]:
     return bad
 
 
-def as_examples(conversations: Sequence[str]) -> str:
+def join_examples(conversations: Sequence[str]) -> str:
+    """Return example conversations as a part of the instruction."""
     listed = "\n\n".join(f"Example {number}, {text}" for number, text in enumerate(conversations, 1))
     return f"These conversations show how callers are answered. They are examples, not what was said now.\n\n{listed}"
 
 
-def conversation(app: CxApp, data: Mapping[str, Any]) -> str:
-    """Of an example's file; empty: nothing of it can be told in words."""
+def example_text(app: CxApp, data: Mapping[str, Any]) -> str:
+    """Return the conversation of an example's file, a line for each utterance, call and answer."""
     lines = []
     for message in data.get("messages") or ():
         author = "Caller" if str(message.get("role") or "user").lower() == "user" else "Agent"
@@ -332,8 +335,8 @@ def conversation(app: CxApp, data: Mapping[str, Any]) -> str:
 
 
 def _lines(app: CxApp, author: str, chunk: Mapping[str, Any]) -> Iterator[str]:
-    if said := chunk.get("text") or chunk.get("transcript"):
-        yield f"{author}: {said}"
+    if text := chunk.get("text") or chunk.get("transcript"):
+        yield f"{author}: {text}"
     if call := chunk.get("toolCall"):
         yield f"{author} calls {referenced_tool_name(app, call)}({_json(call.get('args') or {})})"
     if answer := chunk.get("toolResponse"):

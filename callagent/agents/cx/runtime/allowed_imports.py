@@ -1,4 +1,4 @@
-"""What an app's code may import: the standard library without the ways out of it, and three libraries.
+"""What an app's code may import: the standard library without sockets and processes, and three libraries.
 
 This keeps authors to what runs everywhere; harm is contained by the worker process, not here.
 """
@@ -22,7 +22,7 @@ _GOOGLE = ("google.protobuf",)
 
 
 def may_import(name: str) -> bool:
-    """Whether a dotted name is open to an app's code."""
+    """Whether an app's code may import a dotted name."""
     top = name.partition(".")[0]
     if top == "google":
         return any(f"{name}.".startswith(f"{each}.") for each in _GOOGLE)
@@ -43,5 +43,5 @@ def _import(name: str, globals: Any = None, locals: Any = None, fromlist: Any = 
 
 
 def code_builtins() -> dict[str, Any]:
-    """The builtins of an app's code."""
+    """Return the builtins of an app's code, whose imports are checked."""
     return {**vars(builtins), "__import__": _import}

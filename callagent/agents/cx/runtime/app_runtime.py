@@ -1,4 +1,4 @@
-"""One app, read and compiled once per process."""
+"""The app in a worker's process, read and compiled once for all calls."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from callagent.workers import Channel
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    """All that one deployment serves, or the app as it stands."""
+    """All versions that one deployment serves, or the app as it is exported."""
 
     versions: Mapping[str, tuple[CxApp, Mapping[str, CodeType | SyntaxError]]]
-    """By variant; the first stands for all."""
+    """By variant; the first one is used where none is named."""
     places: Mapping[str, str]
-    """Their folders."""
+    """Their folders in the export, by variant."""
 
     @classmethod
     def of(cls, exported: AppExport) -> _Loaded:
@@ -31,12 +31,14 @@ class _Loaded:
 
 
 class CxRuntime:
+    """What a worker pool runs for an app."""
+
     def __init__(self, project: Path) -> None:
         self._exported = read_export(Path(project))
         self._loaded = {self._exported.deployment: _Loaded.of(self._exported)}
 
     def open(self, context: dict[str, Any], checkpoint: Mapping[str, bytes], channel: Channel) -> CxSession:
-        """A call's session; with a checkpoint it goes on where another worker stopped."""
+        """Open a call's session; with a checkpoint it continues where another worker stopped."""
         loaded = self._of(str(context.get("deployment") or self._exported.deployment))
         variant = str(context.get("variant") or next(iter(loaded.versions)))
         app, compiled = loaded.versions[variant]
@@ -44,14 +46,14 @@ class CxRuntime:
         return CxSession(app, compiled, context, checkpoint, channel, places)
 
     def _of(self, deployment: str) -> _Loaded:
-        """Those that no project serves are loaded when a session names them."""
+        """Return a deployment; those that the project does not serve are loaded when a session first names them."""
         if deployment not in self._loaded:
             self._loaded[deployment] = _Loaded.of(replace(self._exported, deployment=deployment))
         return self._loaded[deployment]
 
 
 def all_code(app: CxApp) -> list[Code]:
-    """All Python of an app."""
+    """Return all Python files of an app."""
     found = [code for tool in app.tools.values() for code in (tool.code, tool.fake) if code is not None]
     for agent in app.agents.values():
         found += [code for row in agent.callbacks.values() for code in row]
@@ -66,7 +68,7 @@ def _all_compiled(app: CxApp) -> dict[str, CodeType | SyntaxError]:
 
 
 def _compiled(code: Code) -> CodeType | SyntaxError:
-    """What is wrong with a file shows when it is used, and in `describe`."""
+    """Compile a file. A syntax error is kept and raised when the file is used or described."""
     try:
         return compile(code.source, code.file, "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as error:

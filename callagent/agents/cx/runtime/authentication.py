@@ -1,7 +1,9 @@
-"""How an app proves to outside servers who it is: keys, tokens, client credentials, service accounts.
+"""Authentication to tool servers: API keys, bearer tokens, client credentials, Google service accounts.
 
 Secrets of the platform have names (`projects/…/secrets/NAME/versions/…`); here NAME is a variable of the worker's
-environment, which the server's settings declare.
+environment, which the server's settings declare. Keys of service accounts are their JSON files in the variable
+`GOOGLE_SERVICE_ACCOUNT_KEY`, one or a list of several; an assertion signed with the key is exchanged for a token
+(RFC 7523 §2.1).
 """
 
 from __future__ import annotations
@@ -19,12 +21,12 @@ from callagent.agents.cx.format import lookup
 from callagent.agents.cx.runtime.http import Requests
 
 _SECRET = re.compile(r"(?:.*/)?secrets/([^/]+)(?:/versions/[^/]+)?")
-_EARLY = 30.0
-"""Seconds before its end at which a token is fetched anew."""
+_RENEW_BEFORE_EXPIRY = 30.0
+"""Seconds before its expiry at which a token is fetched anew."""
 
 
 class Authentication:
-    """Of one call; tokens are kept as long as they hold."""
+    """Adds authentication to the requests of one call; tokens are kept until they expire."""
 
     def __init__(self, requests: Requests) -> None:
         self._requests = requests
@@ -32,7 +34,10 @@ class Authentication:
         self._fetching = threading.Lock()
 
     def apply(self, given: Any, request: dict[str, Any], session: Mapping[str, Any], address: str = "") -> None:
-        """Add headers or parameters to a request to `address`. Raises `SecretMissing`, `StatusError` and OSError."""
+        """Add headers or parameters to a request to `address`.
+
+        Raises `SecretMissing`, `StatusError` and OSError.
+        """
         if not isinstance(given, Mapping):
             return
         if isinstance(key := given.get("apiKeyConfig"), Mapping):
@@ -50,32 +55,32 @@ class Authentication:
         if isinstance(given.get("serviceAgentIdTokenAuthConfig"), Mapping):
             request.setdefault("headers", {})["Authorization"] = f"Bearer {self._identity_token(address)}"
 
-    def _kept(self, name: str, fetch: Callable[[], tuple[str, float]]) -> str:
-        """A token by what it was asked for; `fetch` gives it with the seconds that it holds."""
+    def _cached_token(self, name: str, fetch: Callable[[], tuple[str, float]]) -> str:
+        """Return a token by what it is for. `fetch` returns a new one and the seconds until it expires."""
         with self._fetching:
             until, token = self._tokens.get(name, (0.0, ""))
             if time.monotonic() >= until:
                 token, seconds = fetch()
-                self._tokens[name] = time.monotonic() + seconds - _EARLY, token
+                self._tokens[name] = time.monotonic() + seconds - _RENEW_BEFORE_EXPIRY, token
             return token
 
     def _account_token(self, account: Mapping[str, Any]) -> str:
         address, scopes = str(account.get("serviceAccount") or ""), [str(each) for each in account.get("scopes") or ()]
         asked = " ".join(["account", address, *scopes])
-        return self._kept(asked, lambda: access_token(self._requests, address, scopes))
+        return self._cached_token(asked, lambda: access_token(self._requests, address, scopes))
 
     def _identity_token(self, address: str) -> str:
         parts = urlsplit(address)
         audience = f"{parts.scheme}://{parts.netloc}"
-        return self._kept(f"identity {audience}", lambda: identity_token(self._requests, audience))
+        return self._cached_token(f"identity {audience}", lambda: identity_token(self._requests, audience))
 
     def _client_token(self, oauth: Mapping[str, Any]) -> str:
         scopes = " ".join(str(each) for each in oauth.get("scopes") or ())
         asked = f"client {oauth.get('tokenEndpoint')} {oauth.get('clientId')} {scopes}"
-        return self._kept(asked, lambda: self._client_credentials(oauth, scopes))
+        return self._cached_token(asked, lambda: self._client_credentials(oauth, scopes))
 
     def _client_credentials(self, oauth: Mapping[str, Any], scopes: str) -> tuple[str, float]:
-        """RFC 6749 §4.4."""
+        """Fetch a token by client credentials (RFC 6749 §4.4)."""
         form = {
             "grant_type": "client_credentials",
             "client_id": str(oauth.get("clientId")),
@@ -90,7 +95,7 @@ class Authentication:
 
 
 def read_secret(name: str) -> str:
-    """Raises `SecretMissing`."""
+    """Return a secret from the environment. Raises `SecretMissing`."""
     found = _SECRET.fullmatch(name)
     variable = found[1] if found else name
     value = os.environ.get(variable)
@@ -110,7 +115,7 @@ class SecretMissing(LookupError):
 
 
 def service_account_key(account: str) -> Mapping[str, Any]:
-    """Of the account of that address; empty: of the first one. Raises `SecretMissing`."""
+    """Return the key of the account with this address; empty: the first key. Raises `SecretMissing`."""
     try:
         given = json.loads(os.environ.get(VARIABLE) or "[]")
     except ValueError:
@@ -124,13 +129,13 @@ def service_account_key(account: str) -> Mapping[str, Any]:
 
 
 def access_token(requests: Requests, account: str, scopes: Sequence[str]) -> tuple[str, float]:
-    """A token and the seconds that it holds. Raises `SecretMissing` and OSError."""
+    """Return an access token and the seconds until it expires. Raises `SecretMissing` and OSError."""
     granted = _granted(requests, service_account_key(account), {"scope": " ".join(scopes) or DEFAULT_SCOPE})
     return str(granted["access_token"]), float(granted.get("expires_in") or 60)
 
 
 def identity_token(requests: Requests, audience: str) -> tuple[str, float]:
-    """For the server at `audience`: who asks. Raises as above."""
+    """Return an identity token for the server at `audience`. Raises `SecretMissing` and OSError."""
     granted = _granted(requests, service_account_key(""), {"target_audience": audience})
     return str(granted["id_token"]), float(_LIFETIME)
 
@@ -146,7 +151,7 @@ def _granted(requests: Requests, key: Mapping[str, Any], claims: Mapping[str, st
 
 
 def _signed(key: Mapping[str, Any], payload: Mapping[str, Any]) -> str:
-    """RS256 (RFC 7518 §3.3). Raises `SecretMissing` when the key is none."""
+    """Return a JWT signed with RS256 (RFC 7518 §3.3). Raises `SecretMissing` when the key cannot be used."""
     import jwt
 
     if "RS256" not in jwt.algorithms.get_default_algorithms():
@@ -155,5 +160,5 @@ def _signed(key: Mapping[str, Any], payload: Mapping[str, Any]) -> str:
         headers = {"kid": str(key.get("private_key_id") or "")}
         return jwt.encode(dict(payload), str(key.get("private_key") or ""), "RS256", headers)
     except (jwt.PyJWTError, ValueError, TypeError):
-        # What the library says may quote the key.
+        # The library's own message may quote the key, so it is not passed on.
         raise SecretMissing(f"the key of '{key.get('client_email')}' in '{VARIABLE}' cannot be used") from None

@@ -280,7 +280,7 @@ class CallbackContext(CesModel):
 
     @property
     def variables(self) -> dict[str, Any]:
-        """The same as `state`."""
+        """The variables of the session; the same mapping as `state`."""
         return self.state
 
     @variables.setter
@@ -294,11 +294,11 @@ class CallbackContext(CesModel):
         self.state[key] = value
 
     def remove_variable(self, key: str) -> None:
-        """Raises KeyError when there is none."""
+        """Remove a variable. Raises KeyError when there is none."""
         del self.state[key]
 
     def get_last_user_input(self) -> list[Part]:
-        """The parts of the newest row of the caller's events, oldest first."""
+        """Return the parts of the caller's newest consecutive events, oldest first."""
         if not self.events and self.user_content is not None:
             return list(self.user_content.parts or ())
         return self._last_row(Event.is_user)
@@ -325,7 +325,7 @@ class ToolContext(CallbackContext):
 
 
 def live_context(state: dict[str, Any], events: list[Event], call_id: str | None, **more: Any) -> CallbackContext:
-    """A context of a running call: it holds these very objects, so that what code changes in them is kept."""
+    """Return the context of a running call. It holds these very objects, so that code's changes in them are kept."""
     known = {"state": state, "events": events, **more}
     if call_id is None:
         return CallbackContext.model_construct(**known)
@@ -333,7 +333,7 @@ def live_context(state: dict[str, Any], events: list[Event], call_id: str | None
 
 
 def as_tool_context(context: CallbackContext) -> ToolContext:
-    """As a tool sees it that a callback calls."""
+    """Return the context as a tool sees it that a callback calls."""
     if isinstance(context, ToolContext):
         return context
     return ToolContext.model_construct(**{name: getattr(context, name) for name in CallbackContext.model_fields})

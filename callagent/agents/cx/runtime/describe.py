@@ -1,4 +1,4 @@
-"""A Python function as a tool: its JSON schema from hints and docstring."""
+"""What a worker finds out about an app's Python before any call: declarations of tools, and code that does not end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ _HEADING = re.compile(r"\s*(Args|Arguments|Parameters|Returns?|Raises|Yields|Exa
 
 
 def declare(function: Callable[..., Any], description: str) -> dict[str, Any]:
-    """`{"description", "parameters"}`; what the docstring says when the configuration says nothing."""
+    """Return a function as a tool, `{"description", "parameters"}`, from its hints and docstring.
+
+    `description`: the configured one, which wins over the docstring's.
+    """
     text, arguments = read_docstring(inspect.getdoc(function) or "")
     try:
         hints = typing.get_type_hints(function)
@@ -43,7 +46,7 @@ def declare(function: Callable[..., Any], description: str) -> dict[str, Any]:
 
 
 def read_docstring(text: str) -> tuple[str, Mapping[str, str]]:
-    """What it says of the whole, and of each argument."""
+    """Return a docstring's description of the function, and of each argument (Google style)."""
     said: list[str] = []
     arguments: dict[str, str] = {}
     section, name = "", ""
@@ -65,29 +68,30 @@ def _schema(hint: Any) -> dict[str, Any]:
     try:
         return TypeAdapter(hint).json_schema()
     except PydanticUserError:
-        # A type that has no schema: anything may come.
+        # A type without a JSON schema is declared as any value.
         return {}
 
 
 class OutOfTime(BaseException):
-    """Not an Exception: code that catches those does not go on."""
+    """The time is over. It is no Exception, so that code that catches those does not go on."""
 
 
-_STUBBORN = 3
-"""Code that catches `OutOfTime` so often is left no more time, nor its process."""
+_MAX_RAISES = 3
+"""`OutOfTime` is raised so often in code that catches it; then the process ends."""
 
 
 @contextmanager
 def time_limit(file: str, seconds: float, on_over: Callable[[int], None]) -> Iterator[None]:
-    """Raises `OutOfTime` in the code, and again where the code holds it; then the process ends.
+    """Raise `OutOfTime` in the code of a file after some seconds, again where it is caught, and then end the process.
 
-    `on_over` is told the line of the file. Without effect outside of a main thread.
+    `on_over` is called with the line of the file at which the code was. Without effect outside of the main thread,
+    which alone takes signals.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    left = _STUBBORN
+    left = _MAX_RAISES
 
     def over(number: int, frame: FrameType | None) -> None:
         nonlocal left
@@ -107,7 +111,7 @@ def time_limit(file: str, seconds: float, on_over: Callable[[int], None]) -> Ite
 
 
 def _line(file: str, frame: FrameType | None) -> int:
-    """Of the file's own code, whatever it has called."""
+    """Return the line of the file's own code, whatever code it has called."""
     while frame is not None and frame.f_code.co_filename != file:
         frame = frame.f_back
     return frame.f_lineno if frame is not None else 1

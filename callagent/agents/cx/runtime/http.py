@@ -1,4 +1,4 @@
-"""`ces_requests` and what comes back from outside of an app's code."""
+"""`ces_requests`, the HTTP client of an app's code, and the responses of servers and tools."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from typing import Any
 
 BODY_LIMIT = 16 * 1024 * 1024
-"""Bytes of an answer."""
+"""Bytes of a response."""
 TIMEOUT = 30.0
 """Seconds for a request that names none."""
 
 
 class StatusError(Exception):
-    """The answer's status was an error."""
+    """The status of a response was an error."""
 
     def __init__(self, status_code: int = 0, reason: str = "") -> None:
         super().__init__(f"{status_code} {reason}".strip())
@@ -25,6 +25,8 @@ class StatusError(Exception):
 
 
 class ExternalResponse:
+    """A response of a server, or of a tool that code has called."""
+
     def __init__(self, text: str = "", status_code: int = 200, reason: str = "") -> None:
         self.text = text
         self.status_code = status_code
@@ -45,7 +47,7 @@ class ExternalResponse:
 
 
 class _OnlyWeb(urllib.request.HTTPRedirectHandler):
-    """Redirects lead to the web only."""
+    """Follows redirects to http and https addresses only."""
 
     def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
         _check_scheme(newurl)
@@ -59,7 +61,7 @@ class Requests:
         self._opener = urllib.request.build_opener(_OnlyWeb)
 
     def request(self, method: str, url: str, **kwargs: Any) -> ExternalResponse:
-        """`params`, `data`, `json`, `headers`, `timeout`. Raises OSError when there is no answer."""
+        """Send a request with `params`, `data`, `json`, `headers`, `timeout`. Raises OSError without a response."""
         _check_scheme(url)
         params = kwargs.get("params")
         if params:
@@ -98,7 +100,7 @@ class Requests:
 
 
 def _seconds(timeout: Any) -> float:
-    """Of a number, or of one for connecting and one for reading: the wait for each is bounded by the longer."""
+    """Return the timeout in seconds. Of a pair (connecting, reading) the longer one bounds each wait."""
     given = timeout if isinstance(timeout, tuple | list) else [timeout]
     return max((float(each) for each in given if each), default=TIMEOUT)
 

@@ -1,4 +1,4 @@
-"""The tools of Model Context Protocol servers that an app names: `mcpTool`, and toolsets of the kind."""
+"""Tools of Model Context Protocol servers: single ones (`mcpTool`) and toolsets (`mcpToolset`)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from callagent.agents.cx.runtime.authentication import Authentication
 from callagent.agents.mcp import HttpWire, McpFailed, McpServer, McpTool, list_all
 
 MAX_SERVERS = 16
-"""Sessions with servers that one call keeps; the one that was used longest ago goes first."""
+"""Sessions with servers that one call keeps; the least recently used one is closed first."""
 _CONTEXT = "$context."
 
 
 class McpTools:
-    """Asked for their names when the app is described; a worker asks only for those that it calls."""
+    """The MCP tools of an app. Servers list their tools when the app is described; a call only calls them."""
 
     def __init__(self, app: CxApp, authentication: Authentication) -> None:
         self._authentication = authentication
@@ -26,9 +26,9 @@ class McpTools:
         self._single = {tool_name(tool): tool for tool in app.tools.values() if tool.kind == "mcpTool"}
 
     def describe(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        """Declarations by name, and what could not be asked, as findings.
+        """Return declarations by name, and a finding for each server that did not answer.
 
-        Of a server that is away the tools that the app has pinned are known, as they were then.
+        Of such a server the tools are known that the app has pinned (`toolOverrides` with a snapshot).
         """
         found: dict[str, Any] = {}
         failures: list[dict[str, Any]] = []
@@ -57,7 +57,7 @@ class McpTools:
     def call(
         self, name: str, arguments: Mapping[str, Any], session: Mapping[str, Any], seconds: float | None
     ) -> dict[str, Any]:
-        """Raises `McpFailed`, `SecretMissing` and OSError."""
+        """Call a tool. Raises `McpFailed`, `SecretMissing` and OSError."""
         if name in self._single:
             own = self._single[name].data["mcpTool"]
             return self._server(own, session).call(str(own.get("name") or name), arguments, seconds)
@@ -75,7 +75,7 @@ class McpTools:
         return None
 
     def _server(self, own: Mapping[str, Any], session: Mapping[str, Any]) -> McpServer:
-        """One for each address and what goes with it: headers may hold what the call has only now."""
+        """Return the session for an address and its headers, whose values may differ from call to call."""
         address = str(own.get("serverAddress") or "")
         request: dict[str, Any] = {"headers": dict(_headers(own, session))}
         self._authentication.apply(own.get("apiAuthentication"), request, session, address)
@@ -91,7 +91,7 @@ class McpTools:
 
 
 def _headers(own: Mapping[str, Any], session: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The app's own; what the call does not have yet is left out."""
+    """Yield the app's own headers; those whose `$context` value is missing are left out."""
     for name, value in (own.get("customHeaders") or {}).items():
         found = lookup(str(value), session) if str(value).startswith(_CONTEXT) else value
         if found is not None:
@@ -99,7 +99,7 @@ def _headers(own: Mapping[str, Any], session: Mapping[str, Any]) -> Iterator[tup
 
 
 def _overrides(toolset: ToolsetConfig) -> dict[str, Mapping[str, Any]]:
-    """What the app says of a server's tools, by the server's names."""
+    """Return the app's overrides of a server's tools, by the server's names."""
     given = (toolset.mcp or {}).get("toolOverrides") or ()
     return {str(each["tool"]): each for each in given if isinstance(each, Mapping) and each.get("tool")}
 

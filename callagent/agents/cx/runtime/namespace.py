@@ -1,4 +1,4 @@
-"""The globals of an app's code, and the functions in it."""
+"""The globals of an app's Python files, and the functions in them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _TYPING = ("Any", "Callable", "Dict", "Iterable", "Iterator", "List", "Literal",
 
 
 class _CesPublic:
-    """`ces_public.Part` and the like: the same classes under a name of their own."""
+    """`ces_public`, under which published code names the same classes (`ces_public.Part`)."""
 
     def __init__(self) -> None:
         for name, each in CLASSES.items():
@@ -51,7 +51,7 @@ class _CesPublic:
 
 
 class Namespaces:
-    """The modules of one call: each file runs once, when it is first needed."""
+    """The namespaces of one call: each file is run once, when it is first needed."""
 
     def __init__(self, compiled: Mapping[str, CodeType | SyntaxError], platform: Mapping[str, Any]) -> None:
         self._compiled = compiled
@@ -60,7 +60,7 @@ class Namespaces:
         self._typing = {name: getattr(typing, name) for name in _TYPING}
 
     def get(self, file: str) -> dict[str, Any]:
-        """Raises what the file raises."""
+        """Return the globals of a file, which runs if it has not. Raises what the file raises."""
         if file in self._made:
             return self._made[file]
         code = self._compiled[file]
@@ -80,7 +80,7 @@ class Namespaces:
         return names
 
     def function(self, file: str, name: str) -> Callable[..., Any]:
-        """`name`, or the first function of the file when it is empty. Raises LookupError."""
+        """Return a function of a file; empty name: the first one. Raises LookupError and what the file raises."""
         names = self.get(file)
         if name:
             found = names.get(name)
@@ -95,7 +95,7 @@ class Namespaces:
 
 
 def call_by_name(function: Callable[..., Any], named: Mapping[str, Any]) -> Any:
-    """Call with those of the arguments that the function takes, by keyword."""
+    """Call a function by keyword with those of the arguments that it takes."""
     parameters = inspect.signature(function).parameters
     if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
         return function(**named)

@@ -1,4 +1,4 @@
-"""One call of an app in a worker."""
+"""One call of an app in its worker: callbacks, tools and variables as the app's Python sees them."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from callagent.agents.tree.runtime import LiveConversation, Subject, TreeSession
 from callagent.workers import Channel
 
 IMPORT_SECONDS = 5.0
-"""For one file's Python to run before the first call."""
+"""Seconds for one file's Python to run before the first call."""
 _ALONE = "alone"
-"""A call outside of any turn."""
+"""The identifier of a tool call outside of any turn, around which no callbacks run."""
 _RETURNS = {
     "before_agent": Content,
     "after_agent": Content,
@@ -47,6 +47,8 @@ _RETURNS = {
 
 
 class CxSubject(Subject):
+    """What a callback is about: its arguments, and how they go back to the engine."""
+
     def __init__(
         self,
         named: Mapping[str, Any],
@@ -55,7 +57,7 @@ class CxSubject(Subject):
     ) -> None:
         self.named = named
         self.functions = functions
-        """Instead of the agent's own at this point: a guardrail's, or a transfer rule's."""
+        """Functions in place of the agent's own at this point: a guardrail's or a transfer rule's."""
         self._as_plain = as_plain
 
     def as_plain(self) -> dict[str, Any]:
@@ -63,6 +65,8 @@ class CxSubject(Subject):
 
 
 class CxSession(TreeSession):
+    """The session of one call."""
+
     def __init__(
         self,
         app: CxApp,
@@ -72,7 +76,7 @@ class CxSession(TreeSession):
         channel: Channel,
         places: Mapping[str, str],
     ) -> None:
-        """`places`: the folders of all that is served, by variant; the first is this one."""
+        """`places`: the folder of each served version by variant; the first one is this session's."""
         super().__init__(checkpoint, channel)
         self._places = places
         self._app = app
@@ -168,7 +172,7 @@ class CxSession(TreeSession):
         return CxSubject(named, lambda: {"args": arguments})
 
     async def run_callbacks(self, agent: int, point: str, context: Any, subject: Subject) -> Any:
-        """As the tree's, but a guardrail's or a rule's function stands for the agent's, and kinds are checked."""
+        """Run the callbacks of a point until one returns a value, or the functions that stand in their place."""
         own = subject.functions if isinstance(subject, CxSubject) else None
         for function in self.functions(agent, point) if own is None else own:
             self._context = context
@@ -286,7 +290,7 @@ def _request(given: Mapping[str, Any]) -> LlmRequest:
 
 
 def _changed(given: Mapping[str, Any], request: LlmRequest) -> dict[str, Any]:
-    """The request as code left it."""
+    """Return a request to the model as code left it."""
     config = request.config or GenerateContentConfig()
     system: Any = config.system_instruction
     excluded = set(config.excluded_tools or ())

@@ -1,4 +1,4 @@
-"""The tools of an app as its code calls them: `tools`, `async_tools`, and what carries them out."""
+"""The tools of an app in its worker: `tools` and `async_tools` for its code, and the toolbox that runs them."""
 
 from __future__ import annotations
 
@@ -25,16 +25,18 @@ from callagent.agents.cx.runtime.mcp_tools import McpTools
 from callagent.agents.cx.runtime.namespace import Namespaces, call_by_name
 
 NOT_HERE = {"error": "This tool is not available in this conversation. Go on without it; do not call it again."}
-"""What the model is told that calls a tool which only the platform, or a screen, has."""
+"""The result of a tool that needs the platform's services or a client."""
 ERROR = 500
-"""The status of a tool whose code raised."""
+"""The status that code sees of a tool whose code raised."""
 
 
 class UnknownTool(AttributeError):
-    """There is no tool of this name that code may call."""
+    """The app has no tool of this name that code may call."""
 
 
 class Toolbox:
+    """Runs the tools of one call: Python, OpenAPI operations and MCP tools, with fakes and mocks in their place."""
+
     def __init__(
         self,
         app: CxApp,
@@ -44,7 +46,7 @@ class Toolbox:
         fakes: bool = False,
         mocks: Mapping[str, Sequence[Any]] | None = None,
     ) -> None:
-        """`fakes`: the app's own answer in the place of its tools, where there are any; `mocks` go before them."""
+        """`fakes`: use the app's fakes in place of its tools; `mocks`: answers by tool name, which go before fakes."""
         self._mocks = {name: list(answers) for name, answers in (mocks or {}).items() if answers}
         self._namespaces = namespaces
         self._requests = requests
@@ -54,7 +56,7 @@ class Toolbox:
         faked = [tool for tool in app.tools.values() if fakes and tool.fake is not None]
         self._fakes: dict[str, Code] = {tool_name(tool): tool.fake for tool in faked if tool.fake is not None}
         self.seconds: float | None = None
-        """That a request to a server may take now; None: its own limit."""
+        """Seconds that a request to a tool server may take now; None: the request's own limit."""
         self._operations: dict[str, tuple[Operation, Mapping[str, Any]]] = {}
         for toolset in app.toolsets.values():
             for each in operations(toolset.schema or {}):
@@ -65,7 +67,7 @@ class Toolbox:
         self._unavailable = {tool_name(tool): tool for tool in app.tools.values() if tool.kind in UNAVAILABLE}
 
     def run(self, name: str, arguments: Mapping[str, Any], context: CallbackContext) -> Any:
-        """A tool's result. Raises `UnknownTool` and whatever the tool raises."""
+        """Run a tool for the model. Raises `UnknownTool` and whatever the tool raises."""
         faked = self._fake(name, arguments, context)
         if faked is not None:
             return faked
@@ -86,7 +88,7 @@ class Toolbox:
         raise UnknownTool(f"there is no tool '{name}'; there are: {known}")
 
     def respond(self, name: str, arguments: Mapping[str, Any], context: CallbackContext) -> ExternalResponse:
-        """As code gets it that calls a tool. Raises `UnknownTool` and OSError."""
+        """Run a tool for code, which gets a response as of a server. Raises `UnknownTool` and OSError."""
         faked = self._fake(name, arguments, context)
         if faked is not None:
             return ExternalResponse(json.dumps(faked, default=str))
@@ -113,14 +115,14 @@ class Toolbox:
         return self.remote.call(name, arguments, _session(context), self.seconds)
 
     def function(self, tool: ToolConfig) -> Callable[..., Any]:
-        """Raises LookupError and what the file raises."""
+        """Return the function of a Python tool. Raises LookupError and what the file raises."""
         assert tool.code is not None
         names = self._namespaces.get(tool.code.file)
         wanted = next((each for each in (tool.function, tool_name(tool), tool.name) if callable(names.get(each))), "")
         return self._namespaces.function(tool.code.file, wanted if wanted or not tool.function else tool.function)
 
     def _fake(self, name: str, arguments: Mapping[str, Any], context: CallbackContext) -> Any:
-        """What a mock or a fake answers; None: the tool itself is to be asked."""
+        """Return the answer of a mock or fake; None: there is none, and the tool itself runs."""
         if answers := self._mocks.get(name):
             return copy.deepcopy(answers.pop(0) if len(answers) > 1 else answers[0])
         code = self._fakes.get(name)
@@ -138,7 +140,7 @@ class Toolbox:
 
 
 class Tools:
-    """`tools.NAME({"argument": …})`."""
+    """`tools`: `tools.NAME({"argument": …})` runs a tool and returns its response."""
 
     def __init__(self, toolbox: Toolbox, context: Callable[[], CallbackContext]) -> None:
         self._toolbox = toolbox
@@ -152,7 +154,7 @@ class Tools:
 
 
 class AsyncTools:
-    """`async_tools.NAME({…})` starts the tool; calling what it returns waits for the answer."""
+    """`async_tools`: `async_tools.NAME({…})` starts a tool; calling what it returns waits for the response."""
 
     def __init__(self, toolbox: Toolbox, context: Callable[[], CallbackContext]) -> None:
         self._toolbox = toolbox
@@ -185,7 +187,10 @@ class AsyncTools:
 
 
 def with_context(function: Callable[..., Any], context: CallbackContext, work: Callable[[], Any]) -> Any:
-    """Run with the global `context` of the function's file. It stays: another thread may still be in the file."""
+    """Do the work with `context` as a global of the function's file.
+
+    The global is not taken away afterwards, because another thread may still be running in the file.
+    """
     getattr(function, "__globals__", {})["context"] = context
     return work()
 

@@ -87,9 +87,9 @@ def test_a_call_always_gets_the_same_and_each_its_share(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("deployment", "message"),
     [
-        ({"appVersion": f"{APP}/versions/v9"}, "version 'v9' is not in versions/"),
-        (split(("v9", 10)), "version 'v9' is not in versions/"),
-        (split(("v1", 60), ("v2", 60)), "the shares of the traffic are more than 100 together"),
+        ({"appVersion": f"{APP}/versions/v9"}, "version 'v9' is not in versions/: export it, or name another one"),
+        (split(("v9", 10)), "version 'v9' is not in versions/: export it, or name another one"),
+        (split(("v1", 60), ("v2", 60)), "'trafficPercentage' adds up to more than 100: lower the shares"),
         (split(("v1", 101)), "'trafficPercentage' is 101; a whole number from 0 to 100 is expected"),
     ],
 )

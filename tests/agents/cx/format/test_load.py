@@ -78,7 +78,7 @@ def test_broken_files_are_told_with_their_line(tmp_path: Path) -> None:
     ("agent", "message"),
     [
         ({"childAgents": ["nobody"]}, "'childAgents' names 'nobody', which is not in agents/"),
-        ({"childAgents": ["desk"]}, "'childAgents' names 'desk', which has a parent already"),
+        ({"childAgents": ["desk"]}, "'childAgents' names 'desk', which has a parent already: each agent has one"),
         ({"tools": ["nothing"]}, "'tools' names 'nothing', which is not in tools/"),
         ({"toolsets": [{"toolset": "none"}]}, "'toolsets' names 'none', which is not in toolsets/"),
         ({"guardrails": ["none"]}, "'guardrails' names 'none', which is not in guardrails/"),
@@ -125,9 +125,11 @@ def test_python_is_checked_without_being_run(tmp_path: Path) -> None:
         "before_model_callbacks:3: before_model_callback is called with callback_context, llm_request, not with request"
         in told
     )
-    assert "after_model_callbacks:1: there is no function 'after_model_callback'" in told
+    assert any(
+        each.startswith("after_model_callbacks:1: the file has no function 'after_model_callback'") for each in told
+    )
     assert any(each.startswith("before_agent_callbacks:1: not valid Python") for each in told)
-    assert "greedy:1: 'greedy' may not take **kwargs" in told
+    assert any(each.startswith("greedy:1: 'greedy' may not take **kwargs") for each in told)
 
 
 def test_what_does_not_work_here_is_a_warning(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ import jwt
 import pytest
 
 from callagent.agents.cx import check_cx_app, check_cx_imports, cx_runtime, load_cx_app
+from callagent.agents.cx.format.app import AUTHENTICATION
 from callagent.agents.cx.runtime.authentication import Authentication, SecretMissing
 from callagent.agents.cx.runtime.http import Requests
 from callagent.agents.cx.runtime.mcp_tools import _headers
@@ -393,8 +394,8 @@ def test_what_does_not_work_is_told(tmp_path: Path) -> None:
     told = [(each.file, each.rule, each.message) for each in check_cx_app(write_app(tmp_path, more=more)).warnings]
     file = "toolsets/towns/towns.json"
     assert told == [
-        (file, "CX014", "'otherConfig' does not work here: requests go without it"),
-        (file, "CX011", "'soon' is no duration such as '20s': it has no effect"),
+        (file, "CX014", f"'otherConfig' does not work here, requests go without it: use {', '.join(AUTHENTICATION)}"),
+        (file, "CX011", "'soon' has no effect: write a duration such as '20s'"),
         (file, "CX011", "'tlsConfig' has no effect here: the system's certificates and names do"),
     ]
 
