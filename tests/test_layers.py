@@ -21,7 +21,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "failover": set(),
     "log": set(),
-    "config": set(),
+    "config": {"speech.providers"},
     "sip": set(),
     "rtp": set(),
     "legs": {"sip", "rtp"},

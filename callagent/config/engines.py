@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, create_model
 
 from callagent.config.values import NamesSetting, Section, ServerUrlSetting, UrlSetting
+from callagent.speech.providers import declarations
 
 
 class SpeechProviderSettings(Section):
@@ -21,17 +22,20 @@ class SpeechProviderSettings(Section):
     """The provider's own name of the voice; empty: a default of ours."""
 
 
-class SpeechProviders(Section):
-    assemblyai: SpeechProviderSettings = SpeechProviderSettings()
-    azure: SpeechProviderSettings = SpeechProviderSettings()
-    cartesia: SpeechProviderSettings = SpeechProviderSettings()
-    deepgram: SpeechProviderSettings = SpeechProviderSettings()
-    elevenlabs: SpeechProviderSettings = SpeechProviderSettings()
-    faster_whisper: SpeechProviderSettings = SpeechProviderSettings()
-    google: SpeechProviderSettings = SpeechProviderSettings()
-    openai: SpeechProviderSettings = SpeechProviderSettings()
-    piper: SpeechProviderSettings = SpeechProviderSettings()
-    rime: SpeechProviderSettings = SpeechProviderSettings()
+if TYPE_CHECKING:
+
+    class SpeechProviders(Section):
+        """A table of settings for each speech provider."""
+
+        def __getattr__(self, name: str) -> SpeechProviderSettings: ...
+
+else:
+    # The providers' own files declare which there are: settings need no list of them.
+    SpeechProviders = create_model(
+        "SpeechProviders",
+        __base__=Section,
+        **{one.section: (SpeechProviderSettings, SpeechProviderSettings()) for one in declarations().values()},
+    )
 
 
 class VoiceLike(Section):

@@ -24,6 +24,7 @@ from callagent.config.sections import (
 )
 from callagent.errors import ConfigError
 from callagent.log import remember_secrets
+from callagent.speech.providers import declarations
 
 _SHAPES = {"tuple_type": "should be a list", "model_type": "should be a table", "dict_type": "should be a table"}
 _SECRETS = {
@@ -41,16 +42,6 @@ _MODEL_KEYS = {
     "GEMINI_API_KEY": ("gemini", "api_key"),
     "OPENAI_API_KEY": ("openai", "api_key"),
     "OPENAI_BASE_URL": ("openai", "base_url"),
-}
-_SPEECH_KEYS = {
-    "ASSEMBLYAI_API_KEY": "assemblyai",
-    "AZURE_SPEECH_KEY": "azure",
-    "CARTESIA_API_KEY": "cartesia",
-    "DEEPGRAM_API_KEY": "deepgram",
-    "ELEVENLABS_API_KEY": "elevenlabs",
-    "GOOGLE_API_KEY": "google",
-    "OPENAI_API_KEY": "openai",
-    "RIME_API_KEY": "rime",
 }
 
 
@@ -118,14 +109,15 @@ def _apply_secrets(data: dict[str, Any], variables: Mapping[str, str]) -> None:
     for name, (section, key) in _SECRETS.items():
         if value := _secret(variables, name):
             data.setdefault(section, {})[key] = value
-    for name, provider in _SPEECH_KEYS.items():
-        if value := _secret(variables, name):
-            _provider(data, "speech", provider)["api_key"] = value
+    for one in declarations().values():
+        if one.key and (value := _secret(variables, one.key)):
+            _provider(data, "speech", one.section)["api_key"] = value
+        for name, (setting, form) in one.environment.items():
+            if value := variables.get(name):
+                _provider(data, "speech", one.section).setdefault(setting, form.format(value))
     for name, (provider, key) in _MODEL_KEYS.items():
         if value := _secret(variables, name):
             _provider(data, "model", provider)[key] = value
-    if region := variables.get("AZURE_SPEECH_REGION"):
-        _provider(data, "speech", "azure").setdefault("base_url", f"https://{region}.tts.speech.microsoft.com")
     trunks = data.get("sip", {}).get("trunks", []) if isinstance(data.get("sip"), dict) else []
     for trunk in (one for one in trunks if isinstance(one, dict)):
         for key in ("password", "inbound_password"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,16 +15,7 @@ from callagent.speech.protocol import (
     Recognizer,
     Voice,
 )
-from callagent.speech.providers import (
-    KEYLESS,
-    KEYS,
-    RECOGNIZERS,
-    VOICES,
-    SpeechProvider,
-    open_provider_recognizer,
-    open_provider_voice,
-    settings_name,
-)
+from callagent.speech.providers import SpeechProvider, declarations, open_provider_recognizer, open_provider_voice
 from callagent.speech.voice_cache import CachedVoice, VoiceStore
 
 if TYPE_CHECKING:
@@ -76,7 +67,7 @@ async def open_voice(names: str | Sequence[str], options: SpeechOptions | None =
 
 async def _recognizer_member(name: str, options: SpeechOptions) -> Member[Recognizer]:
     provider, _, model = name.partition("/")
-    if provider not in RECOGNIZERS:
+    if provider not in _names("recognizer"):
         return Member(name, await _open_embedded_recognizer(name, options), embedded=True)
     return Member(provider, open_provider_recognizer(provider, _settings(provider, model, options)))
 
@@ -84,7 +75,7 @@ async def _recognizer_member(name: str, options: SpeechOptions) -> Member[Recogn
 async def _voice_member(name: str, options: SpeechOptions, store: VoiceStore | None) -> Member[CachedVoice]:
     provider, _, model = name.partition("/")
     size = options.voice_cache_bytes
-    if provider not in VOICES:
+    if provider not in _names("voice"):
         # A script says the same text in another way when it is changed: it is not kept on disk.
         kept = store if name == "local" else None
         voice = CachedVoice(await _open_embedded_voice(name), size, kept, name)
@@ -95,13 +86,14 @@ async def _voice_member(name: str, options: SpeechOptions, store: VoiceStore | N
 
 
 def _settings(provider: str, model: str, options: SpeechOptions) -> SpeechProvider:
-    section = settings_name(provider)
+    declared = declarations()[provider]
+    section = declared.section
     settings = options.providers.get(section, SpeechProvider())
-    if provider in KEYLESS and not settings.base_url:
+    if not declared.key and not settings.base_url:
         raise ConfigError(f"'{provider}' needs the address of its server: speech.providers.{section}.base_url")
     if not settings.api_key and not settings.base_url:
         raise ConfigError(
-            f"'{provider}' needs a key: set {KEYS[section]}, or speech.providers.{section}.base_url to a server "
+            f"'{provider}' needs a key: set {declared.key}, or speech.providers.{section}.base_url to a server "
             "that needs none"
         )
     return replace(settings, model=model) if model else settings
@@ -124,7 +116,7 @@ async def _open_embedded_recognizer(name: str, options: SpeechOptions) -> Recogn
             from callagent.speech.scripted import ScriptedRecognizer
 
             return ScriptedRecognizer.read(Path(file))
-    raise ConfigError(f"the recogniser '{name}' is not known: {_known(RECOGNIZERS)}")
+    raise ConfigError(f"the recogniser '{name}' is not known: {_known('recognizer')}")
 
 
 async def _open_embedded_voice(name: str) -> Voice:
@@ -143,11 +135,16 @@ async def _open_embedded_voice(name: str) -> Voice:
             from callagent.speech.scripted import ScriptedVoice
 
             return ScriptedVoice.read(Path(file))
-    raise ConfigError(f"the voice '{name}' is not known: {_known(VOICES)}")
+    raise ConfigError(f"the voice '{name}' is not known: {_known('voice')}")
 
 
-def _known(providers: Iterable[str]) -> str:
-    return f"{EMBEDDED}, or of a provider, with or without a model: {', '.join(sorted(providers))}"
+def _names(role: str) -> list[str]:
+    """The providers that declare a `recognizer` or a `voice`."""
+    return [name for name, declared in declarations().items() if getattr(declared, role)]
+
+
+def _known(role: str) -> str:
+    return f"{EMBEDDED}, or of a provider, with or without a model: {', '.join(_names(role))}"
 
 
 async def open_turn_model(name: str) -> LocalTurnModel | None:

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from callagent.errors import ProviderError
 from callagent.speech.protocol import RecognizerSettings
 from callagent.speech.providers.connections import parse_object
-from callagent.speech.providers.settings import SpeechProvider, primary_language
+from callagent.speech.providers.declaration import Declaration, SpeechProvider, primary_language
 from callagent.speech.providers.socket_recognizer import Heard, HeardKind, Message, SocketRecognizer
 
 WHO = "AssemblyAI"
@@ -88,3 +88,18 @@ def _confidence(words: object) -> float | None:
 
 def open_recognizer(settings: SpeechProvider) -> SocketRecognizer:
     return SocketRecognizer(lambda: AssemblyAiDialect(settings), settings.connect_timeout)
+
+
+_ENGLISH = frozenset({"en"})
+_MULTILINGUAL = frozenset({"de", "en", "es", "fr", "it", "pt"})
+
+
+DECLARATIONS = (
+    Declaration(
+        "assemblyai",
+        "AssemblyAI",
+        key="ASSEMBLYAI_API_KEY",
+        recognizer=open_recognizer,
+        recognizer_languages=lambda model: _ENGLISH if model.endswith("english") else _MULTILINGUAL,
+    ),
+)

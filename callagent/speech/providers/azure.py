@@ -10,7 +10,7 @@ from callagent.errors import ProviderError
 from callagent.speech.protocol import RecognizerSettings, SpeechChunk, VoiceSettings
 from callagent.speech.providers.audio import SECOND_OF_ULAW, max_audio_bytes, ulaw_chunks
 from callagent.speech.providers.connections import ProviderClient, parse_object
-from callagent.speech.providers.settings import SpeechProvider
+from callagent.speech.providers.declaration import Declaration, SpeechProvider, voice_name_languages
 from callagent.speech.providers.utterance_recognizer import WIDE_RATE, Understood, UtteranceRecognizer, wav, wide
 from callagent.speech.ssml import attribute, markup
 
@@ -90,5 +90,14 @@ def _understood(answer: Mapping[str, Any]) -> Understood:
         raise ProviderError(f"{WHO} sent a result without a transcript") from None
 
 
-def open_recognizer(settings: SpeechProvider) -> AzureRecognizer:
-    return AzureRecognizer(settings)
+DECLARATIONS = (
+    Declaration(
+        "azure",
+        "Azure; hears an utterance at a time",
+        key="AZURE_SPEECH_KEY",
+        environment={"AZURE_SPEECH_REGION": ("base_url", "https://{}.tts.speech.microsoft.com")},
+        recognizer=AzureRecognizer,
+        voice=AzureVoice,
+        voice_languages=lambda model, voice: voice_name_languages(voice or VOICE),
+    ),
+)

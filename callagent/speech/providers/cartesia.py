@@ -16,7 +16,7 @@ from callagent.speech.protocol import RecognizerSettings, SpeechChunk, VoiceSett
 from callagent.speech.providers import connections
 from callagent.speech.providers.audio import SECOND_OF_ULAW, decode_ulaw, max_audio_bytes
 from callagent.speech.providers.connections import parse_object
-from callagent.speech.providers.settings import SpeechProvider, fitting, primary_language
+from callagent.speech.providers.declaration import Declaration, SpeechProvider, fitting, primary_language
 from callagent.speech.providers.socket_recognizer import Heard, HeardKind, Message, SocketRecognizer
 
 if TYPE_CHECKING:
@@ -223,3 +223,15 @@ class CartesiaDialect:
 
 def open_recognizer(settings: SpeechProvider) -> SocketRecognizer:
     return SocketRecognizer(lambda: CartesiaDialect(settings), settings.connect_timeout)
+
+
+DECLARATIONS = (
+    Declaration(
+        "cartesia",
+        "Cartesia",
+        key="CARTESIA_API_KEY",
+        recognizer=open_recognizer,
+        voice=CartesiaVoice,
+        recognizer_languages=lambda model: frozenset({"en"}) if model == ENGLISH_MODEL else None,
+    ),
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from urllib.parse import urlencode
 
@@ -9,7 +10,7 @@ from callagent.errors import ProviderError
 from callagent.speech.protocol import RecognizerSettings, SpeechChunk, VoiceSettings
 from callagent.speech.providers.audio import SECOND_OF_ULAW, max_audio_bytes, ulaw_chunks
 from callagent.speech.providers.connections import ProviderClient, parse_object
-from callagent.speech.providers.settings import SpeechProvider, primary_language
+from callagent.speech.providers.declaration import Declaration, Languages, SpeechProvider, primary_language
 from callagent.speech.providers.socket_recognizer import Heard, HeardKind, Message, SocketRecognizer
 
 WHO = "Deepgram"
@@ -173,3 +174,31 @@ def _confidence(words: object) -> float | None:
     found = [word.get("confidence") for word in words if isinstance(word, dict)] if isinstance(words, list) else []
     numbers = [float(one) for one in found if isinstance(one, int | float)]
     return sum(numbers) / len(numbers) if numbers else None
+
+
+_FLUX_MULTILINGUAL = frozenset({"de", "en", "es", "fr", "hi", "it", "ja", "nl", "pt", "ru"})
+
+
+def _recognizer_languages(model: str) -> Languages:
+    if not model.startswith("flux"):
+        return None
+    return _FLUX_MULTILINGUAL if model.endswith("multi") else frozenset({"en"})
+
+
+def _voice_languages(model: str, voice: str) -> Languages:
+    """Voices end in their language: `aura-2-thalia-en`."""
+    ending = re.search(r"-([a-z]{2})$", voice or model or SPEAK_MODEL)
+    return frozenset({ending[1]}) if ending else None
+
+
+DECLARATIONS = (
+    Declaration(
+        "deepgram",
+        "Deepgram; Nova, and Flux as `deepgram/flux-general-en`",
+        key="DEEPGRAM_API_KEY",
+        recognizer=open_recognizer,
+        voice=DeepgramVoice,
+        recognizer_languages=_recognizer_languages,
+        voice_languages=_voice_languages,
+    ),
+)

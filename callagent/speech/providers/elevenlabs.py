@@ -13,7 +13,7 @@ from callagent.errors import ProviderError, ProviderRefused
 from callagent.speech.protocol import RecognizerSettings, SpeechChunk, VoiceSettings, WordTime
 from callagent.speech.providers.audio import SECOND_OF_ULAW, decode_ulaw, max_audio_bytes
 from callagent.speech.providers.connections import ProviderClient, parse_object
-from callagent.speech.providers.settings import SpeechProvider, fitting, primary_language
+from callagent.speech.providers.declaration import Declaration, SpeechProvider, fitting, primary_language
 from callagent.speech.providers.socket_recognizer import Heard, HeardKind, Message, SocketRecognizer
 
 WHO = "ElevenLabs"
@@ -172,3 +172,18 @@ def _chunk(ulaw: bytes, *, commit: bool) -> str:
 
 def open_recognizer(settings: SpeechProvider) -> SocketRecognizer:
     return SocketRecognizer(lambda: ElevenLabsDialect(settings), settings.connect_timeout)
+
+
+_ENGLISH_MODELS = ("eleven_flash_v2", "eleven_monolingual_v1", "eleven_turbo_v2")
+
+
+DECLARATIONS = (
+    Declaration(
+        "elevenlabs",
+        "ElevenLabs",
+        key="ELEVENLABS_API_KEY",
+        recognizer=open_recognizer,
+        voice=ElevenLabsVoice,
+        voice_languages=lambda model, voice: frozenset({"en"}) if model in _ENGLISH_MODELS else None,
+    ),
+)

@@ -12,7 +12,7 @@ from callagent.errors import ProviderError
 from callagent.speech.protocol import RecognizerSettings, SpeechChunk, VoiceSettings
 from callagent.speech.providers.audio import SECOND_OF_ULAW, decode_ulaw, encode_ulaw, max_audio_bytes, strip_wav
 from callagent.speech.providers.connections import ProviderClient, parse_object
-from callagent.speech.providers.settings import SpeechProvider
+from callagent.speech.providers.declaration import Declaration, SpeechProvider, voice_name_languages
 from callagent.speech.providers.utterance_recognizer import Understood, UtteranceRecognizer
 from callagent.speech.ssml import is_ssml, markup
 
@@ -109,5 +109,13 @@ def _understood(answer: Mapping[str, Any]) -> Understood:
     return Understood(text, sum(confidences) / len(confidences) if confidences else None, others)
 
 
-def open_recognizer(settings: SpeechProvider) -> GoogleRecognizer:
-    return GoogleRecognizer(settings)
+DECLARATIONS = (
+    Declaration(
+        "google",
+        "Google; hears an utterance at a time",
+        key="GOOGLE_API_KEY",
+        recognizer=GoogleRecognizer,
+        voice=GoogleVoice,
+        voice_languages=lambda model, voice: voice_name_languages(voice),
+    ),
+)

@@ -12,7 +12,7 @@ from callagent.errors import ProviderError, ProviderRefused
 from callagent.speech.protocol import RecognizerSettings, SpeechChunk, VoiceSettings
 from callagent.speech.providers.audio import max_audio_bytes
 from callagent.speech.providers.connections import ProviderClient, parse_object
-from callagent.speech.providers.settings import SpeechProvider, primary_language
+from callagent.speech.providers.declaration import Declaration, SpeechProvider, primary_language
 from callagent.speech.providers.socket_recognizer import Heard, HeardKind, Message, SocketRecognizer
 from callagent.speech.providers.utterance_recognizer import Understood, UtteranceRecognizer, wav
 
@@ -91,10 +91,6 @@ class OpenAiRecognizer(UtteranceRecognizer):
 
 def _headers(settings: SpeechProvider) -> dict[str, str]:
     return {"Authorization": f"Bearer {settings.api_key}"} if settings.api_key else {}
-
-
-def open_recognizer(settings: SpeechProvider) -> OpenAiRecognizer:
-    return OpenAiRecognizer(settings)
 
 
 REALTIME = "OpenAI realtime"
@@ -193,3 +189,20 @@ def _realtime_error(error: object) -> ProviderError:
 
 def open_realtime_recognizer(settings: SpeechProvider) -> SocketRecognizer:
     return SocketRecognizer(lambda: RealtimeDialect(settings), settings.connect_timeout)
+
+
+DECLARATIONS = (
+    Declaration(
+        "openai",
+        "OpenAI, and servers that speak its protocol; hears an utterance at a time",
+        key="OPENAI_API_KEY",
+        recognizer=OpenAiRecognizer,
+        voice=OpenAiVoice,
+    ),
+    Declaration(
+        "openai-realtime",
+        "OpenAI; hears while the caller speaks",
+        key="OPENAI_API_KEY",
+        recognizer=open_realtime_recognizer,
+    ),
+)

@@ -8,7 +8,7 @@ from typing import Any
 from callagent.speech.protocol import SpeechChunk, VoiceSettings
 from callagent.speech.providers.audio import SECOND_OF_ULAW, max_audio_bytes, ulaw_chunks
 from callagent.speech.providers.connections import ProviderClient
-from callagent.speech.providers.settings import SpeechProvider, primary_language
+from callagent.speech.providers.declaration import Declaration, SpeechProvider, primary_language
 
 WHO = "Rime"
 BASE_URL = "https://users.rime.ai"
@@ -43,3 +43,14 @@ class RimeVoice:
 
     async def close(self) -> None:
         await self._client.close()
+
+
+DECLARATIONS = (
+    Declaration(
+        "rime",
+        "Rime",
+        key="RIME_API_KEY",
+        voice=RimeVoice,
+        voice_languages=lambda model, voice: frozenset(_LANGUAGES),
+    ),
+)

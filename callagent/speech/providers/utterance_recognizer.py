@@ -14,7 +14,7 @@ from callagent.audio import FRAME_BYTES, SAMPLE_RATE
 from callagent.errors import ProviderError
 from callagent.speech.protocol import RecognizerSettings, Transcript
 from callagent.speech.providers.connections import ProviderClient
-from callagent.speech.providers.settings import SpeechProvider
+from callagent.speech.providers.declaration import SpeechProvider
 
 PREROLL_BYTES = 25 * FRAME_BYTES
 MOST_AUDIO = 58 * 2 * SAMPLE_RATE

@@ -19,7 +19,7 @@ from callagent.errors import ProviderError, ProviderTimeout
 from callagent.speech.protocol import RecognizerSettings, SpeechChunk, Transcript, VoiceSettings
 from callagent.speech.providers.audio import max_audio_bytes
 from callagent.speech.providers.connections import parse_object
-from callagent.speech.providers.settings import SpeechProvider, primary_language
+from callagent.speech.providers.declaration import Declaration, SpeechProvider, primary_language
 from callagent.speech.providers.utterance_recognizer import WIDE_RATE, Understood, UtteranceStream, wide
 
 LINE_LIMIT = 1 << 16
@@ -215,5 +215,15 @@ class _ToTelephone:
         return self._decimator.feed(pcm)
 
 
-def open_recognizer(settings: SpeechProvider) -> WyomingRecognizer:
-    return WyomingRecognizer(settings)
+DECLARATIONS = (
+    Declaration(
+        "faster_whisper",
+        "a faster-whisper of your own behind the Wyoming protocol; `base_url` is `tcp://HOST:PORT`",
+        recognizer=WyomingRecognizer,
+    ),
+    Declaration(
+        "piper",
+        "a Piper of your own behind the Wyoming protocol; `base_url` is `tcp://HOST:PORT`",
+        voice=WyomingVoice,
+    ),
+)

@@ -18,14 +18,14 @@ from aiohttp import web
 from callagent.audio import FRAME_BYTES
 from callagent.errors import ProviderError, ProviderRefused, ProviderTimeout
 from callagent.speech import RecognizerSettings, Transcript
-from callagent.speech.providers import RECOGNIZERS, SpeechProvider, open_provider_recognizer
+from callagent.speech.providers import SpeechProvider, declarations, open_provider_recognizer
 from callagent.speech.providers import socket_recognizer as stream_module
 from tests.speech.providers.server import Handler, ProviderServer, Say, answers, black_hole, socket, tone, unused_port
 
 WHOLE = ("azure", "google", "openai")
 """Asked over HTTP when an utterance is over."""
 TCP = ("faster_whisper",)
-HTTP = sorted(set(RECOGNIZERS) - set(TCP))
+HTTP = [name for name, one in declarations().items() if one.recognizer and name not in TCP]
 SOCKETS = sorted(set(HTTP) - set(WHOLE))
 FRAMES = [tone(0.02)] * 50
 TRANSCRIPTION = "conversation.item.input_audio_transcription."
