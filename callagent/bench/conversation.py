@@ -35,7 +35,7 @@ LONG_ANSWER = " ".join([SENTENCE] * 6)
 SECONDS_PER_CHARACTER = 0.05
 """Of the scripted voice; a sentence is a whole number of frames."""
 ENDPOINTING = 0.5
-LONGEST_PAUSE = 0.3
+MAX_PAUSE = 0.3
 """Seconds within an utterance of the caller."""
 RECOGNISER_SECONDS = 0.1
 MODEL_SECONDS = 0.15
@@ -281,7 +281,7 @@ def speech_of(folder: Path, trials: int) -> Speech:
 
 def _one_turn(pcm: bytes, name: str) -> Utterance | None:
     try:
-        return Utterance.of(pcm, name) if longest_pause(pcm) < LONGEST_PAUSE else None
+        return Utterance.of(pcm, name) if longest_pause(pcm) < MAX_PAUSE else None
     except ValueError:
         return None
 
@@ -332,7 +332,7 @@ def _text(result: Result, speech: Speech) -> str:
     if result.clears is not None:
         lines.append(f"clear messages: other than one in {result.odd_clears} of {len(result.clears)} interruptions")
     if speech.left_out:
-        lines.append(f"left out: {speech.left_out} recordings with a pause of {LONGEST_PAUSE} s or more, or silent")
+        lines.append(f"left out: {speech.left_out} recordings with a pause of {MAX_PAUSE} s or more, or silent")
     return "\n".join(lines)
 
 

@@ -40,7 +40,7 @@ _VERBS = (
 )
 _OVER_THE_AGENT = ("interrupt", "backchannel")
 _QUIETEST = -90.0
-_LONGEST_PAUSE = 3600
+_MAX_PAUSE = 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ def checked(step: Step, place: str) -> Step:
 
 
 def _seconds(value: Any, place: str) -> float:
-    return _number(value, 0, _LONGEST_PAUSE, f"{place} needs seconds")
+    return _number(value, 0, _MAX_PAUSE, f"{place} needs seconds")
 
 
 def _number(value: Any, least: float, most: float, what: str) -> float:

@@ -15,7 +15,7 @@ from callagent.audio import FRAME_BYTES, FRAME_SAMPLES, SAMPLE_RATE
 from callagent.errors import UserError
 from callagent.speech import Voice, VoiceSettings
 
-_LONGEST_SECONDS = 120
+_MAX_SECONDS = 120
 _NOISE_FRAMES = 50
 """Different ones; a second's worth is not heard to repeat."""
 
@@ -104,7 +104,7 @@ def read_wav(path: Path) -> bytes:
     try:
         with wave.open(str(path)) as file:
             rate, width, channels = file.getframerate(), file.getsampwidth(), file.getnchannels()
-            data = file.readframes(min(file.getnframes(), _LONGEST_SECONDS * rate))
+            data = file.readframes(min(file.getnframes(), _MAX_SECONDS * rate))
         return _telephone_pcm(data, rate, width, channels)
     except OSError as error:
         raise UserError(f"{path}: cannot be played: {error.strerror}") from None

@@ -24,9 +24,9 @@ log = get_logger(__name__)
 RecordingFormat = Literal["wav", "opus", "mp3"]
 
 _BITRATES: Final = {"opus": "32k", "mp3": "48k"}
-_LONGEST_SECONDS: Final = 900.0
+_MAX_SECONDS: Final = 900.0
 _NICENESS: Final = 10
-_QUEUE_BOUND: Final = 10_000
+_MAX_QUEUED: Final = 10_000
 
 
 def expect_converter(form: RecordingFormat) -> None:
@@ -60,7 +60,7 @@ class RecordingConversion:
     def __init__(self, store: Store, form: RecordingFormat) -> None:
         self._store = store
         self._form = form
-        self._waiting: asyncio.Queue[tuple[str, Path]] = asyncio.Queue(_QUEUE_BOUND)
+        self._waiting: asyncio.Queue[tuple[str, Path]] = asyncio.Queue(_MAX_QUEUED)
 
     def add(self, call_id: str, path: Path) -> None:
         """A call is over; what does not fit waits for the next start."""
@@ -93,7 +93,7 @@ class RecordingConversion:
         command = ("-m", "callagent.records.conversion", str(source), str(target))
         process = await asyncio.create_subprocess_exec(sys.executable, *command, stderr=asyncio.subprocess.PIPE)
         try:
-            async with asyncio.timeout(_LONGEST_SECONDS):
+            async with asyncio.timeout(_MAX_SECONDS):
                 _, said = await process.communicate()
         except TimeoutError:
             said = b"it took too long"

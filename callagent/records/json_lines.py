@@ -15,7 +15,7 @@ log = get_logger(__name__)
 
 RETRY_SECONDS: Final = 1.0
 """Between attempts to write a line where the file cannot be written."""
-_QUEUE_BOUND: Final = 1_000
+_MAX_QUEUED: Final = 1_000
 _CLOSING_SECONDS: Final = 5.0
 
 
@@ -24,7 +24,7 @@ class JsonLines:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._lines: queue.Queue[str | None] = queue.Queue(_QUEUE_BOUND)
+        self._lines: queue.Queue[str | None] = queue.Queue(_MAX_QUEUED)
         self._lost = 0
         self._failing = False
         self._stopping = threading.Event()
@@ -37,7 +37,7 @@ class JsonLines:
             self._lines.put_nowait(line)
         except queue.Full:
             if not self._lost:
-                log.error("json_lines_lost", path=str(self._path), waiting=_QUEUE_BOUND)
+                log.error("json_lines_lost", path=str(self._path), waiting=_MAX_QUEUED)
             self._lost += 1
 
     async def close(self) -> None:

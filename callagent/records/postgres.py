@@ -26,7 +26,7 @@ log = get_logger(__name__)
 
 _BATCH: Final = 500
 _IDLE_SECONDS: Final = 0.5
-_LONGEST_WAIT: Final = 15.0
+_MAX_WAIT: Final = 15.0
 _CONNECT_SECONDS: Final = 10.0
 _MIGRATION_LOCK: Final = 0x63616C6C
 _SHIPPED_CALL: Final = (*CALL_COLUMNS, "end_attempts")
@@ -147,7 +147,7 @@ class Outbox:
             except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
                 log.warning("database_away", error=str(error) or type(error).__name__, again_in=wait)
             await asyncio.sleep(wait)
-            wait = min(wait * 2, _LONGEST_WAIT)
+            wait = min(wait * 2, _MAX_WAIT)
 
     async def _carry(self, connection: asyncpg.Connection[Any]) -> None:
         while True:

@@ -24,10 +24,10 @@ _HOLD_FRAMES = 50
 _AHEAD_FRAMES = _HOLD_FRAMES // 2
 """So far a side may run ahead of the clock when a stall ends and its frames come all at once; those beyond are left
 out. Further ahead it would push everything that the other side says from then on out of what is held."""
-_QUEUE_BOUND = 500
+_MAX_QUEUED_FRAMES = 500
 RECORDING_CLOSE_SECONDS = 5.0
 """For the disk to take the rest."""
-_LONGEST_GAP_FRAMES = 50 * 60
+_MAX_GAP_FRAMES = 50 * 60
 
 
 class StereoRecording:
@@ -41,7 +41,7 @@ class StereoRecording:
         self.written = False
         """Whether there is a file."""
         self._started = started
-        self._frames: queue.Queue[tuple[int, int, bytes] | None] = queue.Queue(_QUEUE_BOUND)
+        self._frames: queue.Queue[tuple[int, int, bytes] | None] = queue.Queue(_MAX_QUEUED_FRAMES)
         self._next = [0, 0]
         self.dropped = 0
         """Frames that the disk was too slow for."""
@@ -139,7 +139,7 @@ class StereoRecording:
                 self.path.unlink(missing_ok=True)
                 continue
             place, side, pcm = item
-            if written <= place < written + _LONGEST_GAP_FRAMES:
+            if written <= place < written + _MAX_GAP_FRAMES:
                 held.setdefault(place, [_SILENCE, _SILENCE])[side] = pcm
             while place - written > _HOLD_FRAMES:
                 file.writeframes(_interleave(*held.pop(written, (_SILENCE, _SILENCE))))

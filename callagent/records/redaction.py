@@ -39,7 +39,7 @@ _SPOKEN_EMAIL = re.compile(
     r"(?:com|org|net|edu|gov|io|info|biz|uk|co|de|fr|us|eu|ca|au|ie|at|ch|nl|es|it|example|test)\b",
     re.I,
 )
-_SHORTEST_PHONE, _LONGEST_PHONE = 7, 15
+_MIN_PHONE_DIGITS, _MAX_PHONE_DIGITS = 7, 15
 _LONG_RUN: Final = 9
 _CARD_DIGITS: Final = range(12, 20)
 _SIP_URI = re.compile(r"(?:sips?|tel):[^\s<>\"]{1,300}", re.I)
@@ -166,7 +166,7 @@ class Redaction:
         digits = _digits(spoken)
         if "card" in self._kinds and _holds_card(digits):
             return " [card number]" if spoken[0].isspace() else "[card number]"
-        if "phone" in self._kinds and _SHORTEST_PHONE <= len(digits) <= _LONGEST_PHONE:
+        if "phone" in self._kinds and _MIN_PHONE_DIGITS <= len(digits) <= _MAX_PHONE_DIGITS:
             # A run of seven or eight digits is more often an order number.
             written_as_one = spoken.strip().isdigit()
             if not written_as_one or len(digits) >= _LONG_RUN:

@@ -29,7 +29,7 @@ from callagent.records.types import CallRecord
 
 log = get_logger(__name__)
 
-_QUEUE_BOUND = 20_000
+_MAX_QUEUED = 20_000
 _BATCH = 200
 _CACHE_KIB = 256
 """The writer appends; what it reads again the kernel has. SQLite would keep 2 MiB."""
@@ -104,7 +104,7 @@ class Store:
             if not _may_pass(error, path):
                 raise UserError(f"records.path '{path}' cannot be opened: {error}") from None
             log.error("store_not_opened", path=str(path), error=str(error))
-        self._writes: queue.Queue[_Write | None] = queue.Queue(_QUEUE_BOUND)
+        self._writes: queue.Queue[_Write | None] = queue.Queue(_MAX_QUEUED)
         self._thread = threading.Thread(target=self._run, name="store", daemon=True)
         self._thread.start()
 

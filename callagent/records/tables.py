@@ -177,7 +177,7 @@ TURN_COLUMNS: Final = (
 )
 METRIC_COLUMNS: Final = ("call_id", "sequence", "name", "value", "written_at")
 _WORD: Final = re.compile(r"[^\W_]+")
-_WORDS_BOUND = 200_000
+_MAX_WORDS_CHARACTERS = 200_000
 
 
 def call_row(record: Mapping[str, Any], owner: str) -> tuple[Any, ...]:
@@ -238,7 +238,7 @@ def _ms(seconds: float | None) -> int | None:
 def _words(record: Mapping[str, Any]) -> str:
     # Only letters and digits: what a word is must not depend on the database.
     words = (word for text in _texts(record) if text for word in _WORD.findall(text))
-    return " ".join(words)[:_WORDS_BOUND]
+    return " ".join(words)[:_MAX_WORDS_CHARACTERS]
 
 
 def _texts(record: Mapping[str, Any]) -> Iterable[str | None]:

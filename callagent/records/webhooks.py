@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 
 SIGNATURE: Final = "X-Callagent-Signature"
-_QUEUE_BOUND: Final = 1000
+_MAX_QUEUED: Final = 1000
 _SECONDS = 10.0
 _WAITS: Final = (1.0, 5.0, 30.0, 120.0, 600.0)
 _CLOSING_SECONDS = 5.0
@@ -47,7 +47,7 @@ class Webhooks:
     """`send` never waits; a receiver that stays away loses the events beyond the queue's bound, with a log line."""
 
     def __init__(self, receivers: Sequence[WebhookReceiver], waits: Sequence[float] = _WAITS) -> None:
-        self._queues = [(one, asyncio.Queue[bytes](_QUEUE_BOUND)) for one in receivers]
+        self._queues = [(one, asyncio.Queue[bytes](_MAX_QUEUED)) for one in receivers]
         self._waits = waits
         self._tasks: list[asyncio.Task[None]] = []
         self._session: aiohttp.ClientSession | None = None

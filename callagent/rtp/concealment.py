@@ -14,8 +14,8 @@ from functools import cache
 from callagent.audio import FRAME_BYTES
 
 SILENCE = bytes(FRAME_BYTES)
-_SHORTEST_PITCH = 40
-_LONGEST_PITCH = 120
+_MIN_PITCH = 40
+_MAX_PITCH = 120
 """Samples: 200 Hz and 66 Hz at 8 kHz."""
 _MATCH = 80
 _SHORT_MATCH = 40
@@ -120,23 +120,23 @@ _PARTS = [(index + 0.5) / _SEGMENTS for index in range(_SEGMENTS)]
 
 def _cycle_of(history: bytes, match: int) -> bytes:
     """The last pitch period; empty where there is too little sound, or none."""
-    if len(history) < 2 * (_LONGEST_PITCH + match) or audioop.rms(history, 2) < _QUIETEST:
+    if len(history) < 2 * (_MAX_PITCH + match) or audioop.rms(history, 2) < _QUIETEST:
         return b""
-    searched = history[-2 * (_LONGEST_PITCH + match) : -2 * _SHORTEST_PITCH]
+    searched = history[-2 * (_MAX_PITCH + match) : -2 * _MIN_PITCH]
     end = history[-2 * match :]
     offset, factor = audioop.findfit(searched, end)
     # The best fit may be one upside down, off by half a period.
-    pitch = _LONGEST_PITCH - offset if factor > 0 else _upright_pitch(searched, end)
+    pitch = _MAX_PITCH - offset if factor > 0 else _upright_pitch(searched, end)
     return history[-2 * pitch :]
 
 
 def _upright_pitch(searched: bytes, end: bytes) -> int:
     def likeness(pitch: int) -> float:
-        start = 2 * (_LONGEST_PITCH - pitch)
+        start = 2 * (_MAX_PITCH - pitch)
         piece = searched[start : start + len(end)]
         return audioop.findfactor(piece, end) / (audioop.rms(piece, 2) + 1)
 
-    return max(range(_SHORTEST_PITCH, _LONGEST_PITCH + 1, 2), key=likeness)
+    return max(range(_MIN_PITCH, _MAX_PITCH + 1, 2), key=likeness)
 
 
 def _gain(made_up: float) -> float:

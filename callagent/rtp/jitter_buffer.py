@@ -1,4 +1,4 @@
-"""Puts packets in order and decides which are lost.
+"""The jitter buffer: put packets in order and decide which are lost.
 
 What arrives in order leaves at once: nothing is played out here, so a clean stream is not delayed. Behind a missing
 packet the later ones are held, until it comes, until enough later ones came, or until the bound is over. The bound
@@ -11,23 +11,25 @@ from __future__ import annotations
 from callagent.audio import FRAME_SECONDS
 from callagent.rtp.packet import RtpPacket, sequence_distance
 
-SHORTEST_HOLD = 0.04
-LONGEST_HOLD = 0.2
+MIN_HOLD = 0.04
+MAX_HOLD = 0.2
 CAPACITY = 64
+"""Packets held behind a gap at most."""
 _MARGIN = 0.01
 _DECAY = 0.998
 """Per packet: a reordering seen once is half forgotten after 7 s."""
 _REMEMBERED = 256
+"""Numbers declared lost that are remembered, so that one that comes later is counted as late and not as new."""
 
 
 class JitterBuffer:
-    """Of one media session; `restart` when another stream begins."""
+    """The order of one media session's packets. Call `restart` when another stream begins."""
 
     def __init__(self) -> None:
         self.lost = 0
         self.late = 0
         self.duplicates = 0
-        self.hold = SHORTEST_HOLD
+        self.hold = MIN_HOLD
         """Seconds a gap may last."""
         self._next: int | None = None
         self._held: dict[int, RtpPacket] = {}
@@ -36,14 +38,15 @@ class JitterBuffer:
         """Numbers declared lost and when their gap began, the oldest first."""
 
     def receive(self, packet: RtpPacket, now: float) -> list[RtpPacket]:
-        """The packets that can go on, in order."""
+        """Take one packet; return those that can be played now, in order."""
         sequence = packet.sequence
         if self._next is None:
             self._next = sequence
+        # The common case, fifty times a second and call: nothing is missing, nothing is stored.
         if sequence == self._next and not self._held:
             self._next = (sequence + 1) & 0xFFFF
-            if self.hold > SHORTEST_HOLD:
-                self.hold = max(SHORTEST_HOLD, self.hold * _DECAY)
+            if self.hold > MIN_HOLD:
+                self.hold = max(MIN_HOLD, self.hold * _DECAY)
             return [packet]
         distance = sequence_distance(sequence, self._next)
         if distance < 0:
@@ -53,6 +56,7 @@ class JitterBuffer:
             self.duplicates += 1
             return []
         self._held[sequence] = packet
+        # The missing packet itself: the gap lasted so long, and the next one may.
         if distance == 0:
             self._adapt(now - self._gap_since if self._gap_since is not None else 0.0)
             self._gap_since = now
@@ -62,7 +66,7 @@ class JitterBuffer:
         return self.expire(now)
 
     def expire(self, now: float) -> list[RtpPacket]:
-        """Give up what is missing for too long; the packets held behind it, in order."""
+        """Give up what is missing for too long; return the packets held behind it, in order."""
         released: list[RtpPacket] = []
         while self._gap_since is not None and self._is_over(now):
             self._give_up_gap()
@@ -70,7 +74,7 @@ class JitterBuffer:
         return released
 
     def restart(self, now: float) -> list[RtpPacket]:
-        """Begin at whatever number comes next; the packets still held, in order."""
+        """Begin at whatever number comes next; return the packets still held, in order."""
         released: list[RtpPacket] = []
         while self._held:
             self._give_up_gap()
@@ -80,11 +84,12 @@ class JitterBuffer:
         return released
 
     def next_timer(self) -> float | None:
-        """When `expire` is to be called; None while nothing is missing."""
+        """Return when `expire` is to be called; None while nothing is missing."""
         return None if self._gap_since is None else self._gap_since + self.hold
 
     def _is_over(self, now: float) -> bool:
         assert self._gap_since is not None
+        # As many packets as arrive within the bound show by themselves that it is over, whatever the clock says.
         enough = max(2, round(self.hold / FRAME_SECONDS)) + 1
         return now >= self._gap_since + self.hold or len(self._held) >= min(enough, CAPACITY)
 
@@ -109,6 +114,7 @@ class JitterBuffer:
         return released
 
     def _count_old(self, sequence: int, now: float) -> None:
+        # A number that was given up comes after all: it was late, not lost, and the bound was too short for it.
         since = self._given_up.pop(sequence, None)
         if since is None:
             self.duplicates += 1
@@ -118,4 +124,4 @@ class JitterBuffer:
         self._adapt(now - since)
 
     def _adapt(self, delay: float) -> None:
-        self.hold = min(LONGEST_HOLD, max(self.hold, delay * 1.25 + _MARGIN))
+        self.hold = min(MAX_HOLD, max(self.hold, delay * 1.25 + _MARGIN))

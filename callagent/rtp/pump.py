@@ -44,7 +44,7 @@ class Sender(Protocol):
 
 
 class PumpHandle:
-    """One sender's place in the pump."""
+    """The place of one sender in the pump."""
 
     __slots__ = ("lock", "phase", "sender")
 
@@ -102,7 +102,7 @@ class Pump:
         self._thread.start()
 
     def stop(self) -> None:
-        """Returns when nothing more is sent. Idempotent."""
+        """End the thread; when this returns, nothing more is sent. Idempotent."""
         self._stopping = True
         self._wake.set()
         thread, self._thread = self._thread, None
@@ -110,7 +110,7 @@ class Pump:
             thread.join(1.0)
 
     def add(self, sender: Sender) -> PumpHandle:
-        """The first packet is due within 40 ms."""
+        """Let `sender` send from now on; its first packet is due within 40 ms."""
         return self.add_at(sender, time.monotonic())
 
     def add_at(self, sender: Sender, now: float) -> PumpHandle:
@@ -129,7 +129,7 @@ class Pump:
         return handle
 
     def remove(self, handle: PumpHandle) -> None:
-        """Guarantees that the sender is not running and is never called again. Idempotent."""
+        """Take a sender out. Guaranteed afterwards: it is not running and is never called again. Idempotent."""
         with self._lock:
             phase = self._phases[handle.phase]
             phase.handles = tuple(other for other in phase.handles if other is not handle)
@@ -137,19 +137,20 @@ class Pump:
             handle.sender = None
 
     def _next_phase(self) -> int:
-        """The phase of the next sender."""
+        """Return the phase of the next sender: the fullest that has room, so that few phases wake the thread."""
         sizes = [len(phase.handles) for phase in self._phases]
         roomy = [number for number in range(PHASES) if sizes[number] < FILLED]
         return max(roomy, key=sizes.__getitem__) if roomy else min(range(PHASES), key=sizes.__getitem__)
 
     def send_due(self, now: float) -> float | None:
-        """Call every sender whose packet is due; the time of the next one, None when there are no senders."""
+        """Call every sender whose packet is due. Return the time of the next one; None: there are no senders."""
         for phase in self._phases:
             if phase.handles and phase.due() <= now:
                 self._send_phase(phase, now)
         return min((phase.due() for phase in self._phases if phase.handles), default=None)
 
     def _send_phase(self, phase: _Phase, now: float) -> None:
+        # Frames due by now: one, or more after a stall. Of those, the newest BURST are sent and the others skipped.
         count = int((now - phase.due()) / FRAME_SECONDS + 1e-6) + 1
         skipped = max(0, count - BURST)
         dues = [phase.due(ahead) for ahead in range(skipped, count)]
@@ -188,5 +189,6 @@ class Pump:
                     self._wake.wait()
                 continue
             wait = due - time.monotonic()
+            # Never longer than a frame: a sender that add() brings meanwhile must not be late.
             if wait > 0:
                 time.sleep(min(wait, FRAME_SECONDS))

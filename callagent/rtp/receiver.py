@@ -17,7 +17,7 @@ from callagent.rtp.srtp import SrtpKeys, SrtpReceiver
 from callagent.rtp.telephone_event import DigitReader, TelephoneEvent
 
 DRY_SECONDS = 0.2
-_LONGEST_FILL = 10
+_MAX_FILL = 10
 """Frames filled for a jump of the timestamp; a longer one is a new time base."""
 _DRY_FRAMES = 50
 """Filled at once, at most, after a stall of our own."""
@@ -268,7 +268,7 @@ class RtpReceiver:
         if self._timestamp is None:
             return
         missing = timestamp_distance(timestamp, self._timestamp) // self._codec.frame_units - self._filled
-        if not 0 < missing <= _LONGEST_FILL:
+        if not 0 < missing <= _MAX_FILL:
             return
         if self._noise is not None:
             received.extend(self._noise.frame() for _ in range(missing))

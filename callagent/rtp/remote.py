@@ -27,7 +27,7 @@ from callagent.rtp.packet import RtpPacket, sequence_distance
 Address = tuple[str, int]
 
 _PROOF_PACKETS = 5
-_LARGEST_GAP = 50
+_MAX_GAP = 50
 _MAX_CANDIDATES = 8
 
 
@@ -50,9 +50,9 @@ class _Candidate:
     def add(self, packet: RtpPacket, now: float) -> bool:
         """Whether this packet makes it a stream."""
         gap = (packet.sequence - self.packets[-1][0].sequence) & 0xFFFF
-        if gap >= 0x10000 - _LARGEST_GAP or not gap:
+        if gap >= 0x10000 - _MAX_GAP or not gap:
             return False
-        if gap > _LARGEST_GAP:
+        if gap > _MAX_GAP:
             self.packets.clear()
         self.packets.append((packet, now))
         return len(self.packets) >= _PROOF_PACKETS

@@ -31,7 +31,7 @@ from callagent.rtp.telephone_event import FRAMES_PER_DIGIT
 log = get_logger(__name__)
 
 TICK_SECONDS = 0.1
-_LARGEST_DATAGRAM = 2048
+_MAX_DATAGRAM = 2048
 
 
 class NoTelephoneEvent(Exception):
@@ -232,7 +232,7 @@ class RtpSession:
         now = time.monotonic()
         receiver = self._receiver
         try:
-            data, source = self._socket.recvfrom(_LARGEST_DATAGRAM)
+            data, source = self._socket.recvfrom(_MAX_DATAGRAM)
         except OSError:
             return
         if is_rtcp(data):
@@ -282,7 +282,7 @@ class RtpSession:
     def _read_control(self) -> None:
         assert self._control is not None
         try:
-            data, source = self._control.recvfrom(_LARGEST_DATAGRAM)
+            data, source = self._control.recvfrom(_MAX_DATAGRAM)
         except OSError:
             return
         self._receive_control(data, source[:2], time.monotonic())

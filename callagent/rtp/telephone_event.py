@@ -10,7 +10,7 @@ from callagent.audio import DIGITS
 from callagent.rtp.packet import timestamp_distance
 
 _BODY = struct.Struct("!BBH")
-_LONGEST_SEGMENT = 0xFFFF
+_MAX_SEGMENT = 0xFFFF
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class DigitReader:
             return True
         if event.event != last.event or last.end:
             return False
-        return distance <= last.duration or distance == _LONGEST_SEGMENT
+        return distance <= last.duration or distance == _MAX_SEGMENT
 
 
 TONE_PACKETS = 5

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 
 
-class Observation:
+class Observers:
     """Made by `open`, which starts what runs beside the calls; the exit stack ends it."""
 
     def __init__(self, config: Config, writer: RecordWriter) -> None:
@@ -59,7 +59,7 @@ class Observation:
         self.metrics = Metrics()
 
     @classmethod
-    async def open(cls, config: Config, writer: RecordWriter, stack: AsyncExitStack) -> Observation:
+    async def open(cls, config: Config, writer: RecordWriter, stack: AsyncExitStack) -> Observers:
         """Begin what runs beside the calls. Raises `UserError`."""
         expect_converter(config.records.recording_format)
         observation, store = cls(config, writer), writer.store

@@ -25,7 +25,7 @@ from callagent.observability import provider_metrics
 from callagent.records import RecordWriter, Spool, Store, spool_folder, warn_of_one_disk
 from callagent.server.admission import CallerLimits
 from callagent.server.http_listener import open_http
-from callagent.server.observers import Observation, redaction_of
+from callagent.server.observers import Observers, redaction_of
 from callagent.server.outbound import place_call, resolve_target
 from callagent.server.process_tuning import (
     QuietCollections,
@@ -114,7 +114,7 @@ class Server:
         self,
         config: Config,
         router: Router,
-        observation: Observation,
+        observation: Observers,
         speech: CallSpeech,
     ) -> None:
         self._config = config
@@ -150,7 +150,7 @@ class Server:
         writer = RecordWriter(store, Spool(folder), redaction_of(config))
         stack.push_async_callback(writer.close)
         await writer.start()
-        observation = await Observation.open(config, writer, stack)
+        observation = await Observers.open(config, writer, stack)
         model = open_language_model(config)
         stack.push_async_callback(model.close)
         router = await Router.open(config, project, MeteredModel(model), stack)

@@ -45,7 +45,7 @@ from callagent.turns import CallerInput, TurnEvent, TurnManager, TurnModel, Turn
 
 log = get_logger(__name__)
 
-HANDING_OVER = 0.5
+HANDOVER_SECONDS = 0.5
 """Seconds for the next recogniser to be opened and to hear the utterance."""
 
 
@@ -97,7 +97,7 @@ def open_sounds(settings: SpeechSettings) -> Sounds:
 
 def longest_final(settings: SpeechSettings) -> float:
     """Seconds after which no recogniser of the line-up will answer any more."""
-    return (FailoverRecognizer.final_seconds + HANDING_OVER) * len(settings.recognizer) - HANDING_OVER
+    return (FailoverRecognizer.final_seconds + HANDOVER_SECONDS) * len(settings.recognizer) - HANDOVER_SECONDS
 
 
 def _provider(settings: SpeechProviderSettings) -> SpeechProvider:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callagent.rtp.jitter_buffer import CAPACITY, LONGEST_HOLD, SHORTEST_HOLD, JitterBuffer
+from callagent.rtp.jitter_buffer import CAPACITY, MAX_HOLD, MIN_HOLD, JitterBuffer
 from callagent.rtp.packet import RtpPacket, sequence_distance
 from tests.rtp.streams import Arrival, audio, jittery, lossy
 
@@ -43,7 +43,7 @@ def test_a_missing_packet_is_given_up_after_the_bound() -> None:
     buffer = JitterBuffer()
     buffer.receive(PACKETS[0], 0.0)
     buffer.receive(PACKETS[2], 0.02)
-    assert buffer.next_timer() == pytest.approx(0.02 + SHORTEST_HOLD)
+    assert buffer.next_timer() == pytest.approx(0.02 + MIN_HOLD)
     assert buffer.expire(0.059) == []
     assert buffer.expire(0.061) == [PACKETS[2]]
     assert buffer.lost == 1
@@ -73,14 +73,14 @@ def test_duplicates_are_dropped_also_while_held() -> None:
 
 def test_the_bound_follows_the_reordering_and_comes_back() -> None:
     buffer, released = run(jittery(audio(2000), 0.05))
-    assert SHORTEST_HOLD < buffer.hold <= LONGEST_HOLD
+    assert MIN_HOLD < buffer.hold <= MAX_HOLD
     assert buffer.late < 40
     numbers = [packet.sequence for packet in released]
     assert all(sequence_distance(later, earlier) > 0 for earlier, later in itertools.pairwise(numbers))
     sequence = numbers[-1] + 1
     for at, packet in audio(1500, sequence=sequence, start=100):
         buffer.receive(packet, at)
-    assert buffer.hold == SHORTEST_HOLD
+    assert buffer.hold == MIN_HOLD
 
 
 def test_a_corrupt_number_does_not_make_the_real_packets_late() -> None:
