@@ -179,7 +179,7 @@ class CxProject:
     """
 
     def __init__(self, exported: AppExport, model: LanguageModel, pool: WorkerPool, settings: TreeSettings) -> None:
-        """Raises `ProjectError` listing everything that is wrong with the app's files."""
+        """Read what is served. Raises `ProjectError` that lists everything that is wrong with its files."""
         self._exported = exported
         self._served = served = exported.load()
         self._make_project = partial(CxProject, model=model, pool=pool, settings=settings)
@@ -316,7 +316,7 @@ class CxTestProject:
         )
 
     async def close(self) -> None:
-        """Nothing is its own."""
+        """Close nothing: the app belongs to whoever opened it."""
 
 
 def cx_runtime(path: Path) -> ProjectRuntime:

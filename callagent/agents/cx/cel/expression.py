@@ -347,7 +347,7 @@ class Token:
 
 
 def tokens(text: str) -> list[Token]:
-    """Raises ValueError where the text is no expression."""
+    """Split a text into tokens. Raises ValueError where it is not an expression."""
     found: list[Token] = []
     place, text = 0, text.rstrip()
     while place < len(text):

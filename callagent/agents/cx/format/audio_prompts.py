@@ -1,4 +1,4 @@
-"""Recordings that an app plays: WAV files that lie with it, whatever storage its addresses name.
+"""Recordings that an app plays: WAV files in the app's folder, whatever storage its addresses name.
 
 `gs://bucket/prompts/hold.wav` is `prompts/hold.wav` or `audio/hold.wav` of the app's folder.
 """
@@ -15,18 +15,18 @@ from callagent.log import get_logger
 
 log = get_logger(__name__)
 MAX_SECONDS = 300.0
-"""Of one recording."""
+"""Length of one recording."""
 
 
 class Recordings:
-    """Of one app; each is converted once."""
+    """The recordings of one app; each is converted once."""
 
     def __init__(self, files: AppFiles) -> None:
         self._files = files
         self._made: dict[str, bytes | None] = {}
 
     def pcm(self, uri: str) -> bytes | None:
-        """16-bit mono samples at the call's rate; None: there is no such recording, and the log says why."""
+        """Return 16-bit mono samples at the call's rate; None: it cannot be played, and the log says why."""
         if uri not in self._made:
             self._made[uri] = self._read(uri)
         return self._made[uri]
@@ -44,7 +44,7 @@ class Recordings:
 
 
 def recording_path(files: AppFiles, uri: str) -> str | None:
-    """The file that an address means; None: there is none."""
+    """Return the app's file for an address; None: there is none."""
     bare = uri.partition("://")[2].partition("/")[2] if "://" in uri else uri
     path = PurePosixPath(bare)
     candidates = [path.as_posix(), f"audio/{path.name}", path.name]
@@ -62,7 +62,7 @@ def _samples(data: bytes) -> bytes:
             raise ValueError(f"longer than {MAX_SECONDS:g} s")
         pcm = file.readframes(frames)
     if width == 1:
-        # Bytes of a WAV file are unsigned.
+        # Samples of one byte are unsigned in a WAV file, unlike wider ones.
         pcm = audioop.bias(pcm, 1, -128)
     pcm = audioop.lin2lin(pcm, width, 2)
     if channels == 2:

@@ -11,24 +11,29 @@ from typing import Any
 from callagent.agents.cx.format.app import ToolConfig
 
 SESSION_CONTEXT = "x-ces-session-context"
-"""Marks what the call fills in and the model never sees."""
+"""Key of a parameter that the call fills in and the model never sees."""
 _METHODS = ("get", "put", "post", "delete", "options", "head", "patch")
-_DEEPEST = 20
+_MAX_DEPTH = 20
+"""Nested references that are followed; deeper ones become empty schemas, as descriptions may refer to themselves."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
+    """One parameter of an operation."""
+
     name: str
     place: str
     """`path`, `query`, `header`, `cookie` or `body`."""
     schema: Mapping[str, Any]
     required: bool
     source: str = ""
-    """`$context.…`: filled in by the call."""
+    """`$context.…`, from which the call fills it in; empty: the model does."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
+    """One operation: a method on a path of a server."""
+
     name: str
     method: str
     path: str
@@ -36,12 +41,12 @@ class Operation:
     description: str
     parameters: tuple[Parameter, ...] = ()
     whole_body: bool = False
-    """The body is no object: it is the parameter `body`."""
+    """The body is not an object; the parameter `body` is all of it."""
     form: bool = False
-    """The body goes as a form, not as JSON."""
+    """The body is sent as a form, not as JSON."""
 
     def schema(self) -> dict[str, Any] | None:
-        """JSON schema of what the model gives; None: nothing."""
+        """Return the JSON schema of the arguments that the model gives; None: there are none."""
         asked = [each for each in self.parameters if not each.source]
         if not asked:
             return None
@@ -50,7 +55,10 @@ class Operation:
         return {"type": "object", "properties": properties, **({"required": required} if required else {})}
 
     def request(self, arguments: Mapping[str, Any], session: Mapping[str, Any]) -> dict[str, Any]:
-        """`{"method", "url", "params", "headers", "json" or "data"}`; `session`: what `$context.` leads to."""
+        """Return the request as `{"method", "url", "params", "headers", "json" or "data"}`.
+
+        `session`: the values that `$context.` leads to.
+        """
         path, query, headers, body = self.path, {}, {}, {}
         cookies = []
         for each in self.parameters:
@@ -76,14 +84,14 @@ class Operation:
 
 
 def as_text(value: Any) -> str:
-    """As it stands in an address or a header."""
+    """Return a value as it is written in a URL or a header."""
     if isinstance(value, list):
         return ",".join(as_text(each) for each in value)
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def lookup(source: str, session: Mapping[str, Any]) -> Any:
-    """The value of `$context.session_id`, `$context.variables.name` and the like; None: there is none."""
+    """Return the value of `$context.session_id`, `$context.variables.name` and the like; None: there is none."""
     value: Any = session
     for key in source.removeprefix("$context.").split("."):
         value = value.get(key) if isinstance(value, Mapping) else None
@@ -91,7 +99,7 @@ def lookup(source: str, session: Mapping[str, Any]) -> Any:
 
 
 def operations(schema: Mapping[str, Any]) -> list[Operation]:
-    """Those that have an `operationId`; the others cannot be called by name."""
+    """Return the operations with an `operationId`; others cannot be called by name."""
     found = []
     for path, item in (schema.get("paths") or {}).items():
         if not isinstance(item, Mapping):
@@ -104,7 +112,7 @@ def operations(schema: Mapping[str, Any]) -> list[Operation]:
 
 
 def single_operation(tool: ToolConfig) -> Operation | None:
-    """Of a tool that is one operation: the one of the tool's name, else the description's first."""
+    """Return the operation of an `openApiTool`: the one with the tool's name, else the first one."""
     if tool.kind != "openApiTool":
         return None
     schema = tool.schema or {}
@@ -113,7 +121,7 @@ def single_operation(tool: ToolConfig) -> Operation | None:
 
 
 def _first(schema: Mapping[str, Any]) -> Operation | None:
-    """The first operation, which needs no name of its own."""
+    """Return the first operation, which needs no `operationId`."""
     for path, item in (schema.get("paths") or {}).items():
         for method in _METHODS:
             if isinstance(item, Mapping) and isinstance(own := item.get(method), Mapping):
@@ -152,7 +160,7 @@ def _parameters(schema: Mapping[str, Any], item: Mapping[str, Any], own: Mapping
 
 
 def _address(server: Mapping[str, Any]) -> str:
-    """With the defaults of its variables."""
+    """Return a server's URL with the defaults of its variables."""
     url = str(server.get("url") or "")
     for name, variable in (server.get("variables") or {}).items():
         url = url.replace("{" + str(name) + "}", str(variable.get("default") or ""))
@@ -160,7 +168,7 @@ def _address(server: Mapping[str, Any]) -> str:
 
 
 def _media(schema: Mapping[str, Any], own: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
-    """Kind and description of a body, JSON first; empty: there is none."""
+    """Return media type and description of a request's body, JSON first; empty: it has none."""
     content = resolve(schema, own.get("requestBody") or {}).get("content") or {}
     kind = "application/json" if "application/json" in content else next(iter(content), "")
     return kind, content.get(kind) or {}
@@ -182,8 +190,8 @@ def _body(schema: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[Paramet
 
 
 def resolve(schema: Mapping[str, Any], value: Any, depth: int = 0) -> Any:
-    """The value with references into the description replaced by what they name."""
-    if depth > _DEEPEST:
+    """Return a value with its references (`$ref`) into the description replaced by what they refer to."""
+    if depth > _MAX_DEPTH:
         return {}
     if isinstance(value, Mapping):
         reference = value.get("$ref")

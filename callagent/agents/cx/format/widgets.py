@@ -20,31 +20,34 @@ _TYPES: Mapping[str, str] = {
     "PRODUCT_COMPARISON": "product_comparison",
     "PRODUCT_DETAILS": "base_product_detail",
 }
-"""As the platform writes them in payloads; clients go by them. Of the others it is not known."""
+"""Widget type -> `type` of its payload on the platform, which clients go by. Other types are written in lower case."""
 _WITHOUT = ("", "CUSTOM", "WIDGET_TYPE_UNSPECIFIED")
 
 
 @dataclass(frozen=True, slots=True)
 class Widget:
+    """A widget as the engine shows it."""
+
     type: str
-    """Of the payload; empty: the app's own widget, which says itself what it is."""
+    """The payload's `type`; empty: a custom widget, whose arguments say what it is."""
     text: str
-    """Said with it always."""
+    """The fixed text that is spoken with it; empty: none."""
     asks_for_words: bool
-    """The model finds what is said with it."""
+    """Whether the model writes what is spoken with it."""
     words: str
-    """What the model is told of these words."""
+    """The model's instruction for these words."""
 
     def payload(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what the client's screen shows."""
         shown = {name: value for name, value in arguments.items() if not self.asks_for_words or name != TEXT}
         return {"type": self.type, **shown} if self.type else shown
 
     def spoken_text(self, arguments: Mapping[str, Any]) -> str:
-        """Empty: nothing."""
+        """Return what is spoken with the widget; empty: nothing."""
         return str(arguments.get(TEXT) or "") if self.asks_for_words else self.text
 
     def parameters(self, own: Mapping[str, Any]) -> dict[str, Any]:
-        """What the model fills in: the widget's own, and the words."""
+        """Return the schema that the model fills in: the widget's own and, if need be, the words."""
         schema = {"type": "object", **own}
         if not self.asks_for_words:
             return schema
@@ -57,11 +60,12 @@ class Widget:
 
 
 def widgets_of(app: CxApp) -> dict[str, Widget]:
-    """By name, as the model calls them."""
+    """Return the app's widgets by the names under which the model calls them."""
     return {tool_name(tool): widget_of(tool) for tool in app.tools.values() if tool.kind == WIDGET_TOOL}
 
 
 def widget_of(config: ToolConfig) -> Widget:
+    """Return the widget of a tool of the kind `widgetTool`."""
     own = config.data[WIDGET_TOOL]
     kind = str(own.get("widgetType") or "")
     given = own.get("textResponseConfig")
@@ -75,7 +79,7 @@ def widget_of(config: ToolConfig) -> Widget:
 
 
 def settings_without_effect(own: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Key and reason."""
+    """Yield key and reason of each setting of a widget that has no effect here."""
     if own.get("dataMapping"):
         yield "dataMapping", "'dataMapping' has no effect here: the model fills the widget in"
     if own.get("uiConfig"):

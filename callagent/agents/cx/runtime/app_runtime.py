@@ -24,7 +24,7 @@ class _Loaded:
 
     @classmethod
     def of(cls, exported: AppExport) -> _Loaded:
-        """Raises `ProjectError`."""
+        """Read and compile what an export serves. Raises `ProjectError`."""
         served = exported.load()
         versions = {each.variant: (each.app, _all_compiled(each.app)) for each in served}
         return cls(versions, {each.variant: each.reader.place for each in served})

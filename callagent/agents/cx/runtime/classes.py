@@ -307,7 +307,7 @@ class CallbackContext(CesModel):
         return self._last_row(Event.is_agent)
 
     def parts(self) -> list[Part]:
-        """Of the whole call."""
+        """Return the parts of all events of the call."""
         return [part for event in self.events for part in event.parts()]
 
     def _last_row(self, belongs: Callable[[Event], bool]) -> list[Part]:

@@ -37,11 +37,11 @@ class ExternalResponse:
         return self.status_code < 400
 
     def json(self) -> Any:
-        """Raises ValueError when the text is not JSON."""
+        """Return the text as JSON. Raises ValueError when it is not."""
         return json_library.loads(self.text)
 
     def raise_for_status(self) -> None:
-        """Raises `StatusError`."""
+        """Raise `StatusError` when the status is an error."""
         if not self.ok:
             raise StatusError(self.status_code, self.reason)
 
