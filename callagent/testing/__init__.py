@@ -1,4 +1,4 @@
-"""Agents tried without a telephone: conversations as text, test suites with simulated callers, single functions."""
+"""Agents tried without a telephone: conversations as text, test suites, simulated callers, calls without processes."""
 
 from __future__ import annotations
 

@@ -19,10 +19,12 @@ PROCESS_PROGRAM = (
     "import sys; sys.path.append(sys.argv[1]); "
     "from callagent.workers.zygote import main; main(sys.argv[2], sys.argv[3])"
 )
-"""`python -P -c PROGRAM <folder of callagent> zygote|worker <Birth as JSON>`"""
+"""`python -P -c PROCESS_PROGRAM <folder of callagent> zygote|worker <ProcessArguments as JSON>`"""
 
 
 class ProcessArguments(msgspec.Struct, frozen=True):
+    """What a zygote, or a worker that cannot be forked, is told at its start."""
+
     runtime: str
     project: str
     folder: str

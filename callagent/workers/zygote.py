@@ -42,20 +42,20 @@ _SWEEP_SECONDS = 0.05
 _FAREWELL_SECONDS = 2.0
 
 
-def main(role: str, birth_text: str) -> NoReturn:
-    birth = msgspec.json.decode(birth_text, type=ProcessArguments)
-    die_with_parent(birth.parent, signal.SIGKILL)
-    sock = socket.socket(fileno=birth.control)
+def main(role: str, arguments_text: str) -> NoReturn:
+    arguments = msgspec.json.decode(arguments_text, type=ProcessArguments)
+    die_with_parent(arguments.parent, signal.SIGKILL)
+    sock = socket.socket(fileno=arguments.control)
     # The runtime is our code; what it imports when it is called is the project's.
-    make_runtime = find_runtime(ProjectRuntime(birth.runtime, Path(birth.project)))
+    make_runtime = find_runtime(ProjectRuntime(arguments.runtime, Path(arguments.project)))
     if role == "worker":
-        _work(make_runtime, sock, os.dup(1), birth)
+        _work(make_runtime, sock, os.dup(1), arguments)
     adopt_orphans()
     environment = dict(os.environ)
     try:
-        folder = Path(birth.folder)
-        grants, for_import = common_grants(folder, birth.settings), import_grants(folder)
-        confine_zygote([*grants, *for_import], birth.settings, birth.private)
+        folder = Path(arguments.folder)
+        grants, for_import = common_grants(folder, arguments.settings), import_grants(folder)
+        confine_zygote([*grants, *for_import], arguments.settings, arguments.private)
         runtime = make_runtime()
     except BaseException as error:  # whatever importing does, the core is to be told
         traceback.print_exc()
@@ -66,18 +66,20 @@ def main(role: str, birth_text: str) -> NoReturn:
     gc.freeze()
     if threaded := len(os.listdir("/proc/self/task")) > 1:
         grants += for_import
-    birth = msgspec.structs.replace(birth, grants=tuple(within_zygote(grants, birth.private)))
-    Zygote(runtime, sock, birth, environment if threaded else None).run()
+    arguments = msgspec.structs.replace(arguments, grants=tuple(within_zygote(grants, arguments.private)))
+    Zygote(runtime, sock, arguments, environment if threaded else None).run()
 
 
-def _work(make_runtime: Callable[[], Runtime], sock: socket.socket, output: int, birth: ProcessArguments) -> NoReturn:
+def _work(
+    make_runtime: Callable[[], Runtime], sock: socket.socket, output: int, arguments: ProcessArguments
+) -> NoReturn:
     """Be a worker until the core is gone; never returns into the caller's frames."""
     status = 1
     try:
         adopt_orphans()
-        limit_process(birth.settings, sock.fileno(), output)
-        confine_worker(birth.grants, birth.settings, birth.private)
-        serve(make_runtime(), sock, birth.settings)
+        limit_process(arguments.settings, sock.fileno(), output)
+        confine_worker(arguments.grants, arguments.settings, arguments.private)
+        serve(make_runtime(), sock, arguments.settings)
     except (CoreGone, ConnectionError):
         status = 0
     except BaseException:  # the outermost edge of a worker
@@ -95,12 +97,16 @@ class _Child:
 
 class Zygote:
     def __init__(
-        self, runtime: Runtime, control: socket.socket, birth: ProcessArguments, environment: Mapping[str, str] | None
+        self,
+        runtime: Runtime,
+        control: socket.socket,
+        arguments: ProcessArguments,
+        environment: Mapping[str, str] | None,
     ) -> None:
         """`environment`: of workers that are interpreters of their own, as threads keep this one from being forked."""
         self._runtime = runtime
         self._control = control
-        self._birth = birth
+        self._arguments = arguments
         self._environment = environment
         self._children: dict[int, _Child] = {}
         self._threaded = environment is not None
@@ -116,7 +122,7 @@ class Zygote:
         signal.signal(signal.SIGCHLD, lambda _signal, _frame: None)
         signal.signal(signal.SIGTERM, lambda _signal, _frame: setattr(self, "_quitting", True))
         # From here on a dead core is met with an orderly end, which reaches processes that left their group.
-        die_with_parent(self._birth.parent, signal.SIGTERM)
+        die_with_parent(self._arguments.parent, signal.SIGTERM)
         self._tell(["ready", self._threaded])
         self._control.setblocking(False)
         selector = selectors.DefaultSelector()
@@ -160,12 +166,12 @@ class Zygote:
     # Forking ------------------------------------------------------------------------------------------------------
 
     def _fork(self, number: int, private: str) -> None:
-        birth = msgspec.structs.replace(self._birth, private=private)
+        arguments = msgspec.structs.replace(self._arguments, private=private)
         core, ours = socket.socketpair()
         output, output_end = os.pipe()
         try:
-            process = self._spawn(birth, ours, output_end) if self._threaded else None
-            pid = process.pid if process is not None else self._fork_here(birth, ours, output_end)
+            process = self._spawn(arguments, ours, output_end) if self._threaded else None
+            pid = process.pid if process is not None else self._fork_here(arguments, ours, output_end)
             self._children[pid] = _Child(number, process)
             pidfd = os.pidfd_open(pid)
             self._tell(["forked", number, pid], [core.fileno(), pidfd, output])
@@ -176,14 +182,14 @@ class Zygote:
             os.close(output)
             os.close(output_end)
 
-    def _fork_here(self, birth: ProcessArguments, sock: socket.socket, output: int) -> int:
+    def _fork_here(self, arguments: ProcessArguments, sock: socket.socket, output: int) -> int:
         parent = os.getpid()
         pid = os.fork()
         if pid == 0:
             signal.set_wakeup_fd(-1)
             os.setpgid(0, 0)
             die_with_parent(parent, signal.SIGKILL)
-            _work(lambda: self._runtime, sock, output, birth)
+            _work(lambda: self._runtime, sock, output, arguments)
         try:
             # Here too: the group must exist before anybody asks to kill it.
             os.setpgid(pid, pid)
@@ -191,10 +197,10 @@ class Zygote:
             pass
         return pid
 
-    def _spawn(self, birth: ProcessArguments, sock: socket.socket, output: int) -> subprocess.Popen[bytes]:
-        birth = msgspec.structs.replace(birth, parent=os.getpid(), control=sock.fileno())
+    def _spawn(self, arguments: ProcessArguments, sock: socket.socket, output: int) -> subprocess.Popen[bytes]:
+        arguments = msgspec.structs.replace(arguments, parent=os.getpid(), control=sock.fileno())
         return subprocess.Popen(
-            [sys.executable, "-P", "-c", PROCESS_PROGRAM, sys.argv[1], "worker", msgspec.json.encode(birth)],
+            [sys.executable, "-P", "-c", PROCESS_PROGRAM, sys.argv[1], "worker", msgspec.json.encode(arguments)],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

@@ -292,7 +292,7 @@ def _log_what_is_open() -> None:
 def _spawn(runtime: ProjectRuntime, settings: WorkerSettings, folder: PrivateFolder) -> ZygoteProcess:
     core, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     output, output_end = os.pipe()
-    birth = ProcessArguments(
+    arguments = ProcessArguments(
         runtime=runtime.runtime,
         project=str(runtime.project.resolve()),
         folder=str(runtime.readable),
@@ -305,7 +305,7 @@ def _spawn(runtime: ProjectRuntime, settings: WorkerSettings, folder: PrivateFol
     root = str(Path(callagent.__file__).parent.parent)
     try:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-c", PROCESS_PROGRAM, root, "zygote", msgspec.json.encode(birth)],
+            [sys.executable, "-P", "-c", PROCESS_PROGRAM, root, "zygote", msgspec.json.encode(arguments)],
             stdin=subprocess.DEVNULL,
             stdout=output_end,
             stderr=output_end,
