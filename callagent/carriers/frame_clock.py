@@ -1,4 +1,4 @@
-"""One tick for all legs whose audio has no thread of its own: a timer per call collapses at a thousand calls."""
+"""One timer for the audio of all legs on WebSockets: a timer for each call would collapse at a thousand calls."""
 
 from __future__ import annotations
 
@@ -9,21 +9,23 @@ from callagent.audio import FRAME_SECONDS
 from callagent.log import get_logger
 
 HALF_FRAME = FRAME_SECONDS / 2
-"""For a leg that is ahead of its peer's playing: what comes to be said waits for half a frame at most."""
+"""The period for legs that send ahead of their peer's playing: new audio waits for half a frame at most."""
 
 log = get_logger(__name__)
 
 
 class Ticking(Protocol):
+    """A leg that is ticked."""
+
     def tick(self, now: float, lateness: float) -> None:
-        """A tick, `lateness` seconds after it was due."""
+        """Send and deliver what is due; the tick comes `lateness` seconds late."""
 
     def fail(self, detail: str) -> None:
-        """The tick raised; it will not come again."""
+        """Close after a tick that raised; no other one will come."""
 
 
 class FrameClock:
-    """Ticks at absolute times while it has members; a tick that comes too late for the next one skips it."""
+    """Ticks its members at absolute times while it has any; a tick that is too late skips those that are past."""
 
     def __init__(self, period: float = FRAME_SECONDS) -> None:
         self._period = period

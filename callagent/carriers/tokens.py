@@ -12,8 +12,8 @@ from typing import Final, Generic, TypeVar
 from callagent.errors import CallagentError
 
 LIFETIME: Final = 60.0
-"""Seconds between the webhook's answer and the stream's start."""
-CAPACITY: Final = 4096
+"""Seconds that may pass between the webhook's answer and the stream's start."""
+MAX_TOKENS: Final = 4096
 
 T = TypeVar("T")
 
@@ -24,40 +24,40 @@ class TooManyTokens(CallagentError):
 
 @dataclass(frozen=True, slots=True)
 class _Issued(Generic[T]):
-    call_sid: str
+    call_id: str
     expires: float
-    held: T
+    value: T
 
 
 class TokenTable(Generic[T]):
-    """Tokens that were given out and not yet used, each with what the server keeps for it."""
+    """The tokens that were issued and not yet used, each with a value that the server keeps for its stream."""
 
-    def __init__(self, lifetime: float = LIFETIME, capacity: int = CAPACITY) -> None:
+    def __init__(self, lifetime: float = LIFETIME, capacity: int = MAX_TOKENS) -> None:
         self._lifetime = lifetime
         self._capacity = capacity
-        # By digest, oldest first: the time a look-up takes tells nothing about the token.
+        # By digest, oldest first: how long a look-up takes tells nothing about the token itself.
         self._issued: OrderedDict[bytes, _Issued[T]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._issued)
 
-    def issue(self, call_sid: str, held: T, now: float) -> str:
-        """A new token for one stream of this call. Raises `TooManyTokens`."""
+    def issue(self, call_id: str, value: T, now: float) -> str:
+        """Return a new token for one stream of this call. Raises `TooManyTokens`."""
         self._expire(now)
         if len(self._issued) >= self._capacity:
             raise TooManyTokens(f"{self._capacity} tokens are waiting for their streams")
         token = secrets.token_urlsafe(32)
-        self._issued[_digest(token)] = _Issued(call_sid, now + self._lifetime, held)
+        self._issued[_digest(token)] = _Issued(call_id, now + self._lifetime, value)
         return token
 
-    def redeem(self, token: str, call_sid: str, now: float) -> T | None:
-        """What was kept for the token, once; None: unknown, used, expired, another call's. It is spent in any case."""
+    def redeem(self, token: str, call_id: str, now: float) -> T | None:
+        """Use the token up and return its value; None for one that is unknown, used, expired or of another call."""
         issued = self._issued.pop(_digest(token), None)
         if issued is None or now >= issued.expires:
             return None
-        if not hmac.compare_digest(issued.call_sid.encode(), call_sid.encode("utf-8", "surrogatepass")):
+        if not hmac.compare_digest(issued.call_id.encode(), call_id.encode("utf-8", "surrogatepass")):
             return None
-        return issued.held
+        return issued.value
 
     def _expire(self, now: float) -> None:
         while self._issued and next(iter(self._issued.values())).expires <= now:

@@ -1,4 +1,4 @@
-"""A call leg, whatever the wire: what the call may ask of it and what it tells the call."""
+"""The contract of a call leg, whatever its wire: what a call asks of it, and the events that it tells the call."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from callagent.call_info import NO_HEADERS, CallInfo, EndReason
 from callagent.legs.media import Media, SwitchedMedia
 
 _MAX_EARLY_EVENTS = 32
+"""Events that are kept for a call that does not listen yet; the oldest are dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,14 +21,14 @@ class CallerHungUp:
 
     reason: EndReason
     headers: Mapping[str, str] = field(default_factory=lambda: NO_HEADERS)
-    """What a trusted peer said as it left, as `CallInfo.headers`."""
+    """The headers of the message by which a trusted peer left, as in `CallInfo.headers`."""
     causes: tuple[str, ...] = ()
-    """Its Reason headers as figures count them: `Q.850 16`."""
+    """The causes in its Reason headers (RFC 3326), as metrics count them: `Q.850 16`."""
 
 
 @dataclass(frozen=True, slots=True)
 class DigitPressed:
-    """One key press, once, however many packets told of it."""
+    """The peer pressed a key; told once, however many packets told of it."""
 
     digit: str
     """One of `0123456789*#ABCD`."""
@@ -57,6 +58,8 @@ LegEvent = CallerHungUp | DigitPressed | LegFailed | PartiesJoined | WordsWritte
 
 
 class TransferStatus(Enum):
+    """What became of a transfer."""
+
     SUCCEEDED = "succeeded"
     """The peer took the call over (a final 2xx sipfrag, or the carrier accepted the redirect), or the two have spoken
     through us."""
@@ -68,11 +71,13 @@ class TransferStatus(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TransferOutcome:
+    """The end of a transfer: what became of it, and why."""
+
     status: TransferStatus
     detail: str
-    """What the wire said: `486 Busy Here`."""
+    """What the wire said, such as `486 Busy Here`."""
     limit: str = ""
-    """The setting that ended it, where it was a limit."""
+    """The name of the setting whose limit ended the transfer; empty: it was none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,52 +91,56 @@ class TransferTarget:
     """`refer`, `attended` (the target is called first), `invite` (a bridge through us) or `bye`."""
     headers: Mapping[str, str] = field(default_factory=lambda: NO_HEADERS)
     left_out: tuple[str, ...] = ()
-    """Names of headers that the project asked for and that are not sent, as the settings do not name them."""
+    """Names of headers that the project asked for and that are not sent, because the settings do not allow them."""
     trunk: str = ""
-    """The trunk that we call the target through; empty: the caller's, for a number, else none."""
+    """The trunk through which we call the target; empty: the caller's trunk for a number, none for a URI."""
     caller: str = ""
-    """The number that the target sees; empty: the caller's."""
+    """The number that the target sees; empty: that of the caller."""
     ring_seconds: float = 30.0
     early_media: bool = False
     """Whether the caller hears what the target plays before it answers."""
     whisper: str = ""
-    """What the person hears before the two are joined, where the carrier dials."""
+    """What the person hears before the caller is joined to them; only where the carrier dials."""
     confirm: str = ""
-    """The key by which the person takes the call, where the carrier dials; empty: none."""
+    """The key by which the person takes the call; empty: the answer counts. Only where the carrier dials."""
 
 
 class CallLeg(Protocol):
-    """One side's connection to us. Made by server.py's listeners, owned and closed by the call."""
+    """The connection of one party to us. The server's listeners make it, the call owns and closes it."""
 
     info: CallInfo
 
     def listen(self, on_event: Callable[[LegEvent], None]) -> None:
-        """Where events go; ones that came earlier are delivered at once."""
+        """Deliver events to `on_event` from now on, and those that came earlier at once."""
 
     def ring(self) -> None:
-        """Tell the peer that we are getting ready (180 Ringing); nothing on wires without it."""
+        """Tell the peer that we are getting ready (180 Ringing). Does nothing on wires without it."""
 
     async def answer(self) -> Media:
-        """Take the call. Raises `LegGone` when the peer gave up meanwhile."""
+        """Take the call and return its audio. Raises `LegGone` when the peer gave up meanwhile."""
 
     async def hang_up(self, reason: EndReason, headers: Mapping[str, str] = NO_HEADERS) -> None:
-        """End the leg from whatever state and free what it holds. Idempotent; never raises; bounded in time."""
+        """End the leg in any state and free what it holds. Idempotent; never raises; bounded in time."""
 
     async def transfer(self, target: TransferTarget, audio: SwitchedMedia | None = None) -> TransferOutcome:
-        """Give the peer to somebody else; returns when the outcome is known. The leg lives on unless it succeeded.
+        """Give the peer to somebody else; return when the outcome is known. The leg lives on unless it succeeded.
 
         `audio` is the leg's media as the call uses it, for a bridge through us.
         """
 
-    async def send_digits(self, digits: str) -> None: ...
+    async def send_digits(self, digits: str) -> None:
+        """Press keys for the peer. May raise `ValueError` for digits that the wire cannot send, and `LegGone`."""
 
     def expect_media(self, expected: bool) -> None:
-        """Whether a peer that sends no media ends the leg after the usual time, counted from here, or only after the
-        longer one of a call on hold. Nothing on wires that always carry media."""
+        """Say whether a peer that sends no media ends the leg after the usual time, counted from here.
+
+        Without the expectation it ends after the longer time of a call on hold. Does nothing on wires that carry media
+        of silent peers, too.
+        """
 
 
 class Listeners:
-    """Keeps the events of a leg until its call listens."""
+    """Delivers the events of a leg to its call, and keeps them until the call listens."""
 
     def __init__(self) -> None:
         self._on_event: Callable[[LegEvent], None] | None = None
@@ -153,14 +162,14 @@ class LegGone(Exception):
     """The peer ended the leg before the operation could be done."""
 
     def __init__(self, detail: str, status: int = 0, limit: str = "") -> None:
-        """`status` is that of the SIP response that ended it, 0: none; `limit` as in `TransferOutcome`."""
+        """`status` is that of the SIP response that ended the leg, or 0; `limit` as in `TransferOutcome`."""
         super().__init__(detail)
         self.status = status
         self.limit = limit
 
 
 class TooManyCalls(ValueError):
-    """More calls than a limit allows would begin."""
+    """One more call would exceed a limit of the settings, named by `limit`."""
 
     def __init__(self, detail: str, limit: str) -> None:
         super().__init__(detail)
@@ -168,5 +177,5 @@ class TooManyCalls(ValueError):
 
 
 def failed_by(error: Exception) -> TransferOutcome:
-    """The outcome of a transfer that ended so."""
+    """Return the outcome of a transfer that the error ended."""
     return TransferOutcome(TransferStatus.FAILED, str(error) or type(error).__name__, getattr(error, "limit", ""))

@@ -1,4 +1,4 @@
-"""A leg's media between two users: the agent, and another leg while the two are bridged."""
+"""The audio of a leg: the contract, and the switch between the agent and another leg while two are bridged."""
 
 from __future__ import annotations
 
@@ -8,46 +8,47 @@ from typing import Protocol
 
 from callagent.call_info import MediaStatistics
 
-CROSSING_FRAMES = 10
-"""200 ms: more than that a bridge does not delay anybody; what is older is dropped."""
+MAX_CROSSING_FRAMES = 10
+"""Frames that wait in one direction of a bridge, 200 ms; the oldest ones are dropped."""
 _PREFILL = 2
+"""Frames that have to wait after a gap before the first one is taken."""
 
 
 FrameSink = Callable[[bytes, float], None]
-"""Called on the event loop with each 20 ms frame received and the monotonic time of its arrival. Never blocks."""
+"""Called on the event loop with each 20 ms frame of the peer and the monotonic time of its arrival. Never blocks."""
 
 FrameSource = Callable[[], bytes | None]
-"""Asked for a frame every 20 ms, from the pump thread for RTP. None: nothing to say, the leg sends silence."""
+"""Asked for a frame every 20 ms, for RTP by the thread of the pump. None: the agent is silent, and so is the leg."""
 
 
 class Media(Protocol):
     """The audio of an answered leg."""
 
     def start(self, sink: FrameSink, source: FrameSource) -> None:
-        """Begin to deliver frames to `sink` and to ask `source`. Once."""
+        """Begin to deliver frames to `sink` and to ask `source`. Called once."""
 
     def clear(self) -> float:
-        """Drop what was taken from the source and is not yet played; the seconds dropped (0.0 on RTP)."""
+        """Drop what was taken from the source and is not yet played; return its seconds (0.0 on RTP)."""
 
     def unheard(self) -> float:
-        """Seconds taken from the source that the peer has not played yet, as far as the wire tells (0.0 on RTP)."""
+        """Return the seconds taken from the source that the peer has not played yet, as the wire tells (0.0 on RTP)."""
 
     def statistics(self) -> MediaStatistics: ...
 
 
 class Crossing:
-    """One direction of a bridge: the loop puts frames of one leg in, the pump's thread takes them for the other."""
+    """One direction of a bridge: the event loop puts frames of one leg in, the pump thread takes them for the other."""
 
     def __init__(self) -> None:
-        # A deque's own steps are single operations under the interpreter's lock; the bound drops the oldest frame.
-        self._frames: deque[bytes] = deque(maxlen=CROSSING_FRAMES)
+        # Two threads without a lock: append and popleft of a deque are atomic. The bound drops the oldest frame.
+        self._frames: deque[bytes] = deque(maxlen=MAX_CROSSING_FRAMES)
         self._flowing = False
 
     def put(self, pcm: bytes, now: float) -> None:
         self._frames.append(pcm)
 
     def take(self) -> bytes | None:
-        """The next frame; after a gap only once two are there, so that jitter between the clocks is not heard."""
+        """Return the next frame; after a gap only when two wait, so that jitter between the two clocks is not heard."""
         if not self._flowing and len(self._frames) < _PREFILL:
             return None
         try:
@@ -60,7 +61,7 @@ class Crossing:
 
 
 class SwitchedMedia:
-    """Passes everything through to the agent's side, or crosses frames with another leg."""
+    """Implements `Media`: passes frames between the leg and the agent, or crosses them with another leg."""
 
     def __init__(self, media: Media) -> None:
         self._media = media
@@ -82,15 +83,15 @@ class SwitchedMedia:
         self._media.start(receive, give)
 
     def hear(self, other: Crossing) -> None:
-        """The peer hears the other leg; the agent still hears the peer."""
+        """Let the peer hear the other leg instead of the agent; the agent still hears the peer."""
         self._hears = other
 
     def speak(self, other: Crossing) -> None:
-        """The other leg hears the peer, and the agent no longer does."""
+        """Let the other leg hear the peer instead of the agent."""
         self._heard_by = other
 
     def uncross(self) -> None:
-        """Back to the agent. Idempotent."""
+        """Join the peer to the agent again. Idempotent."""
         self._heard_by = self._hears = None
 
     def clear(self) -> float:

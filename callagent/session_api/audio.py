@@ -1,4 +1,4 @@
-"""Audio as the Session API writes it: LINEAR16, MULAW or ALAW at 8, 16 or 24 kHz, in base64."""
+"""Audio of the Session API: LINEAR16, MULAW or ALAW at 8, 16 or 24 kHz in base64, and requests that carry it."""
 
 from __future__ import annotations
 
@@ -16,44 +16,48 @@ from callagent.audio import SAMPLE_RATE, Decimator
 from callagent.web import Utterances
 
 ENCODINGS: Final = {"LINEAR16": 2, "MULAW": 1, "ALAW": 1}
-"""Bytes of a sample."""
+"""Encoding -> bytes of a sample."""
 _BY_NUMBER: Final = ("AUDIO_ENCODING_UNSPECIFIED", "LINEAR16", "MULAW", "ALAW")
 RATES: Final = (8000, 16000, 24000)
 
 
 @dataclass(frozen=True, slots=True)
 class AudioForm:
+    """The form of a client's audio in one direction."""
+
     encoding: str
     rate: int
 
     @classmethod
     def of(cls, config: Mapping[str, Any], name: str) -> AudioForm | None:
-        """As `parse`; None: a configuration says nothing of it."""
+        """Read the form from a session's configuration; None where it has none. Raises `InputRefused`."""
         given = config.get(name)
         return cls.parse(given, name) if given else None
 
     @classmethod
     def parse(cls, given: Any, name: str) -> AudioForm:
-        """From `inputAudioConfig` or `outputAudioConfig`. Raises `InputRefused`."""
+        """Read an `inputAudioConfig` or `outputAudioConfig`. Raises `InputRefused`."""
         if not isinstance(given, Mapping):
-            raise InputRefused(f"'{name}' is no object")
+            raise InputRefused(f"'{name}' should be an object")
         encoding = given.get("audioEncoding", given.get("audio_encoding"))
         rate = given.get("sampleRateHertz", given.get("sample_rate_hertz"))
+        # JSON of protocol buffers may name an enumeration's value by its number.
         if isinstance(encoding, int) and 0 <= encoding < len(_BY_NUMBER):
             encoding = _BY_NUMBER[encoding]
         if encoding not in ENCODINGS or str(rate) not in map(str, RATES):
             known = f"audioEncoding {', '.join(ENCODINGS)}; sampleRateHertz {', '.join(map(str, RATES))}"
-            raise InputRefused(f"'{name}' is not taken; {known} are")
+            raise InputRefused(f"'{name}' is not supported; choose {known}")
         return cls(str(encoding), int(str(rate)))
 
 
-class Inward:
-    """From a client's form to 16-bit PCM at the call's rate, in pieces of any length."""
+class AudioDecoder:
+    """Turns a client's audio into 16-bit PCM at the call's rate, in pieces of any length."""
 
     def __init__(self, form: AudioForm) -> None:
         self._form = form
         self._decimator = Decimator(form.rate // SAMPLE_RATE) if form.rate > SAMPLE_RATE else None
         self._odd = b""
+        """Half of a 16-bit sample that the last piece ended with."""
 
     def feed(self, payload: bytes) -> bytes:
         pcm = self._linear(payload)
@@ -71,8 +75,8 @@ class Inward:
         return payload[:whole]
 
 
-class Outward:
-    """From 16-bit PCM at the call's rate to a client's form, as base64."""
+class AudioEncoder:
+    """Turns 16-bit PCM at the call's rate into a client's audio as base64."""
 
     def __init__(self, form: AudioForm) -> None:
         self._form = form
@@ -89,8 +93,11 @@ class Outward:
         return base64.b64encode(pcm).decode("ascii")
 
 
-def decoded(given: Any) -> bytes:
-    """The bytes of an `audio` field: base64 of either alphabet, as JSON of protocol buffers. Raises `InputRefused`."""
+def decode_base64(given: Any) -> bytes:
+    """Return the bytes of an `audio` field.
+
+    JSON of protocol buffers allows both alphabets of base64 and leaves padding out. Raises `InputRefused`.
+    """
     if not isinstance(given, str):
         raise InputRefused("'audio' should be base64")
     text = given.replace("-", "+").replace("_", "/").rstrip("=")
@@ -100,44 +107,49 @@ def decoded(given: Any) -> bytes:
         raise InputRefused("'audio' is not base64") from None
 
 
-class SessionSpeech:
-    """Of one request."""
+class RequestSpeech:
+    """The audio of one request, whose inputs are whole utterances and whose answers are spoken text by text."""
 
     def __init__(self, utterances: Utterances, project: CxProject, config: Mapping[str, Any]) -> None:
-        """Raises `InputRefused` for audio of another form than is taken."""
+        """Raises `InputRefused` for a form of audio that is not supported."""
         self._utterances = utterances
         self._project = project
-        self._heard, self._said = (AudioForm.of(config, name) for name in ("inputAudioConfig", "outputAudioConfig"))
+        self._input_form, self._output_form = (
+            AudioForm.of(config, name) for name in ("inputAudioConfig", "outputAudioConfig")
+        )
 
-    async def as_words(self, inputs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        """Audio as text; pieces that follow each other are one utterance. Raises `InputRefused`, `ProviderError`."""
+    async def transcribe(self, inputs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        """Put text in the place of audio; pieces that follow each other are one utterance.
+
+        Raises `InputRefused` and `ProviderError`.
+        """
         found: list[Mapping[str, Any]] = []
         audio = b""
         for given in inputs:
             if "audio" in given:
-                audio += decoded(given["audio"])
+                audio += decode_base64(given["audio"])
                 continue
-            found += await self._recognised(audio)
+            found += await self._recognise(audio)
             audio = b""
             found.append(given)
-        return [*found, *await self._recognised(audio)]
+        return [*found, *await self._recognise(audio)]
 
     def speaker(self) -> Speak | None:
-        """None: the client wants no audio."""
-        if self._said is None:
+        """Return what speaks a text of the answer; None for a client that wants no audio."""
+        if self._output_form is None:
             return None
-        outward = Outward(self._said)
+        encoder = AudioEncoder(self._output_form)
 
         async def speak(said: Say) -> str:
             pcm = said.pcm if said.pcm is not None else await self._utterances.speak(self._project, said.text)
-            return await asyncio.to_thread(outward.feed, pcm)
+            return await asyncio.to_thread(encoder.feed, pcm)
 
         return speak
 
-    async def _recognised(self, audio: bytes) -> list[Mapping[str, Any]]:
+    async def _recognise(self, audio: bytes) -> list[Mapping[str, Any]]:
         if not audio:
             return []
-        if self._heard is None:
+        if self._input_form is None:
             raise InputRefused("audio is taken where the configuration has 'inputAudioConfig'")
-        pcm = await asyncio.to_thread(Inward(self._heard).feed, audio)
+        pcm = await asyncio.to_thread(AudioDecoder(self._input_form).feed, audio)
         return [{"text": await self._utterances.recognise(pcm)}]

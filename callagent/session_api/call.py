@@ -1,4 +1,4 @@
-"""A session with audio is a call: the client's socket on one side, a leg of the server's on the other."""
+"""A session with audio as a call: the client's inputs go to a leg, and what the agent says goes to the client."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from callagent.agents.cx import (
 )
 from callagent.call_info import CallInfo, EndReason
 from callagent.carriers import FrameClock
-from callagent.session_api.audio import AudioForm, Inward, Outward, decoded
+from callagent.session_api.audio import AudioDecoder, AudioEncoder, AudioForm, decode_base64
 from callagent.session_api.leg import SessionLeg
 from callagent.session_api.messages import error_message
 from callagent.turns import BargedIn, CallerTurnEnded, FloorYielded, PartialHeard, TurnEvent, TurnReopened
 
 NORMAL: Final = 1000
-MOST_EARLY: Final = 20
-"""Inputs that may wait for the call to be answered."""
+MAX_WAITING_INPUTS: Final = 20
+"""Inputs that may wait for the call to be answered, and written ones that may wait for their turn."""
 MAX_TEXT: Final = 64 * 1024
 """Characters of one input."""
 
 
 class Sender(Protocol):
-    """What of `MediaSocket` is needed."""
+    """The part of `MediaSocket` that a call uses."""
 
     def send(self, text: str) -> None: ...
 
@@ -41,30 +41,31 @@ class Sender(Protocol):
 
 
 class SessionCall:
-    """Implements `legs.session_leg.SessionLink`. Inputs go in by `take`; `watch` hears the turn manager."""
+    """Implements `SessionLink`. Inputs of the client go in by `take_input`, events of the turn manager by `watch`."""
 
     def __init__(self, socket: Sender, session: CxSession, project: CxProject, config: Mapping[str, Any]) -> None:
-        """Raises `InputRefused` for audio of another form than is taken."""
+        """Raises `InputRefused` for a form of audio that is not supported."""
         self._socket = socket
         self._session = session
-        heard, said = (AudioForm.of(config, name) for name in ("inputAudioConfig", "outputAudioConfig"))
-        self._inward = Inward(heard) if heard else None
-        self._outward = Outward(said) if said else None
+        input_form, output_form = (AudioForm.of(config, name) for name in ("inputAudioConfig", "outputAudioConfig"))
+        self._decoder = AudioDecoder(input_form) if input_form else None
+        self._encoder = AudioEncoder(output_form) if output_form else None
         self._spoken = SpokenSession(session, lambda output: self._send({"sessionOutput": output}))
         self.project = SpokenProject(project, self._spoken)
         self._leg: SessionLeg | None = None
         self._early: list[Callable[[], None]] | None = []
-        """Inputs before the call was answered; None: it is."""
+        """Inputs that came before the call was answered; None once it is answered."""
         self._pending = ""
-        """Text that will continue."""
+        """Text whose continuation the client has announced."""
         self._written: deque[str] = deque()
-        """Given to the call, and no turn yet."""
-        self._recognised = ""
+        """Texts that the call has and that are no turn yet: their transcripts are not told to the client."""
+        self._recognized = ""
+        """The last transcript that the client was told."""
         self._refused = False
-        """The client's own fault ended the call: the session goes on in another."""
+        """Whether a mistake of the client ended the call; the session goes on, maybe in another call."""
 
     def open(self, caller: str, identifier: str, clock: FrameClock) -> SessionLeg:
-        """The leg; once."""
+        """Make the leg of this call. Called once."""
         info = CallInfo(
             call_id=uuid4().hex,
             direction="inbound",
@@ -77,17 +78,17 @@ class SessionCall:
         self._leg = SessionLeg(info, self, clock)
         return self._leg
 
-    def take(self, given: Mapping[str, Any]) -> None:
-        """One `realtimeInput`. Raises `InputRefused` and `AudioTooEarly`."""
+    def take_input(self, given: Mapping[str, Any]) -> None:
+        """Pass a `realtimeInput` on to the call. Raises `InputRefused` and `AudioTooEarly`."""
         match given:
             case {"audio": audio}:
-                if self._inward is None:
+                if self._decoder is None:
                     raise InputRefused("audio is taken where the configuration has 'inputAudioConfig'")
-                self.leg.hear(self._inward.feed(decoded(audio)))
+                self.leg.receive_audio(self._decoder.feed(decode_base64(audio)))
             case {"text": str(text)}:
                 self._take_text(text, will_continue=bool(given.get("willContinue")))
             case {"dtmf": str(digits)}:
-                self._when_answered(lambda: self.leg.press(digits))
+                self._when_answered(lambda: self.leg.press_keys(digits))
             case {"event": {"event": str(event)}}:
                 self._write(event_words(event))
             case {"variables": dict(variables)}:
@@ -100,35 +101,35 @@ class SessionCall:
                 raise InputRefused(f"an input has one of {known}, of the API's form; got {sorted(given)}")
 
     def watch(self, event: TurnEvent) -> None:
-        """What the turn manager tells the call."""
+        """Tell the client what an event of the turn manager means for it."""
         match event:
             case PartialHeard(text=text):
-                self._recognise(text)
+                self._send_transcript(text)
             case CallerTurnEnded(text=text):
                 if self._written and text == self._written[0]:
                     self._written.popleft()
                 else:
-                    self._recognise(text)
-                self._recognised = ""
+                    self._send_transcript(text)
+                self._recognized = ""
             case FloorYielded():
-                self._answered()
+                self._pass_early_inputs()
                 self._spoken.close_turn()
             case BargedIn() | TurnReopened():
                 self._send({"interruptionSignal": {"bargeIn": True}})
                 self._spoken.close_turn()
 
     def refuse(self, error: Exception) -> None:
-        """The client broke the rules: the call ends, the session does not."""
+        """End the call, but not the session, of a client that broke the rules."""
         self._refused = True
         self._send(error_message(400, str(error)))
         self._socket.close(NORMAL, drain=True)
         self.leg.fail(str(error))
 
-    # the leg's link
+    # SessionLink
 
     def send_audio(self, pcm: bytes) -> None:
-        if self._outward is not None:
-            self._send({"sessionOutput": {"audio": self._outward.feed(pcm), **self._spoken.turn_index}})
+        if self._encoder is not None:
+            self._send({"sessionOutput": {"audio": self._encoder.feed(pcm), **self._spoken.turn_index}})
 
     def close(self, reason: EndReason) -> None:
         self._spoken.close_turn()
@@ -156,30 +157,31 @@ class SessionCall:
             self._write(text)
 
     def _write(self, text: str) -> None:
-        def write() -> None:
+        def write_turn() -> None:
             self._written.append(text)
-            self.leg.write(text)
+            self.leg.write_text(text)
 
-        if len(self._written) >= MOST_EARLY:
-            raise InputRefused(f"{MOST_EARLY} inputs wait to be answered")
-        self._when_answered(write)
+        if len(self._written) >= MAX_WAITING_INPUTS:
+            raise InputRefused(f"{MAX_WAITING_INPUTS} inputs wait to be answered")
+        self._when_answered(write_turn)
 
     def _when_answered(self, do: Callable[[], None]) -> None:
         if self._early is None:
             do()
-        elif len(self._early) < MOST_EARLY:
+        elif len(self._early) < MAX_WAITING_INPUTS:
             self._early.append(do)
         else:
-            raise InputRefused(f"{MOST_EARLY} inputs wait for the session to begin")
+            raise InputRefused(f"{MAX_WAITING_INPUTS} inputs wait for the session to begin")
 
-    def _answered(self) -> None:
+    def _pass_early_inputs(self) -> None:
+        """Pass on what came before the first turn: the call is answered when the floor is yielded first."""
         early, self._early = self._early or [], None
         for do in early:
             do()
 
-    def _recognise(self, text: str) -> None:
-        if text and text != self._recognised:
-            self._recognised = text
+    def _send_transcript(self, text: str) -> None:
+        if text and text != self._recognized:
+            self._recognized = text
             self._send({"recognitionResult": {"transcript": text}})
 
     def _send(self, message: Mapping[str, Any]) -> None:
@@ -187,4 +189,5 @@ class SessionCall:
 
 
 def has_audio(config: Mapping[str, Any]) -> bool:
+    """Return whether a session's configuration names audio in either direction."""
     return bool(config.get("inputAudioConfig") or config.get("outputAudioConfig"))

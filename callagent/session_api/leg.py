@@ -1,4 +1,4 @@
-"""A call leg over a session of the Session API with audio. The socket, and how audio is written on it, are web's."""
+"""A call leg over a session with audio: the client is heard at the pace of speech, and we send slightly ahead of it."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ class SessionLink(Protocol):
     """The client's socket. Every method returns at once; failures come back as `SessionLeg.cut`."""
 
     def send_audio(self, pcm: bytes) -> None:
-        """16-bit PCM at the call's rate."""
+        """Send 16-bit PCM at the call's rate."""
 
     def close(self, reason: EndReason) -> None:
-        """Say how it ended, and goodbye."""
+        """Tell the client how the call ended, and close the socket."""
 
 
 class SessionLeg:
-    """Implements `legs.leg.CallLeg`; the methods below the line are for the server's HTTP side."""
+    """Implements `legs.CallLeg`; the methods below the line are for the client's socket."""
 
     def __init__(self, info: CallInfo, link: SessionLink, clock: FrameClock) -> None:
         self.info = info
@@ -54,7 +54,7 @@ class SessionLeg:
         clock.add(self)
 
     def ring(self) -> None:
-        """A client waits for nothing: it has connected."""
+        """Do nothing: a client that has connected hears no ringing."""
 
     async def answer(self) -> Media:
         if self.closed:
@@ -66,40 +66,40 @@ class SessionLeg:
             self._close(reason)
 
     async def transfer(self, target: TransferTarget, audio: SwitchedMedia | None = None) -> TransferOutcome:
-        """The client is told where to go at the end of its session; nobody else can send it there."""
+        """Refuse: the end of its session tells the client where to go, nobody else can send it there."""
         return TransferOutcome(TransferStatus.FAILED, "a session ends, and its client goes on elsewhere")
 
     async def send_digits(self, digits: str) -> None:
         raise ValueError("a session's client takes no keys")
 
     def expect_media(self, expected: bool) -> None:
-        """Nothing: this wire carries media also of a silent peer."""
+        """Do nothing: silence is part of this wire's media."""
 
-    # ---- for the server's HTTP side
+    # ---- for the client's socket
 
-    def hear(self, pcm: bytes) -> None:
-        """The client's audio, 16-bit PCM at the call's rate. Raises `AudioTooEarly`."""
+    def receive_audio(self, pcm: bytes) -> None:
+        """Take the client's audio, 16-bit PCM at the call's rate. Raises `AudioTooEarly`."""
         if not self.closed:
             self._media.receive(pcm, self._clock.now())
 
-    def press(self, digits: str) -> None:
-        """Keys of the client's, one after the other; what is no key is left out."""
+    def press_keys(self, digits: str) -> None:
+        """Take keys of the client, one after the other; characters that are no key are left out."""
         for digit in digits:
             if digit in DIGITS:
                 self._listeners.tell(DigitPressed(digit))
 
-    def write(self, text: str) -> None:
-        """Words of the client's: a whole turn."""
+    def write_text(self, text: str) -> None:
+        """Take a text of the client, which is a whole turn."""
         self._listeners.tell(WordsWritten(text))
 
     def cut(self) -> None:
-        """The socket has ended."""
+        """Note that the socket has ended."""
         if not self.closed:
             self._close(EndReason.CALLER_HANGUP)
             self._listeners.tell(CallerHungUp(EndReason.CALLER_HANGUP))
 
     def fail(self, detail: str, reason: EndReason = EndReason.ERROR) -> None:
-        """The leg cannot go on."""
+        """Close a leg that cannot go on."""
         if not self.closed:
             self._close(reason)
             self._listeners.tell(LegFailed(reason, detail))
@@ -116,25 +116,25 @@ class SessionLeg:
 
 
 LEAD: Final = 0.06
-"""Seconds of audio that the client has at least, while there is any; up to `MESSAGE_FRAMES` more."""
+"""Seconds of audio that the client holds at least while the agent speaks; up to `MESSAGE_FRAMES` more."""
 MESSAGE_FRAMES: Final = 5
 PAUSE: Final = 0.3
-"""Seconds without audio after which the client counts as silent; a gap that is shorter stretches nothing but time."""
+"""Seconds without audio after which the client counts as silent; after a shorter gap its audio goes on where it was."""
 BEHIND: Final = 0.2
-"""Seconds of audio waiting, from which on silence is left out until the client is heard as it speaks."""
-MOST_WAITING: Final = 60.0
+"""Seconds of waiting audio from which on silent frames are left out, until the client is heard as it speaks."""
+MAX_WAITING: Final = 60.0
 """Seconds of audio that a client may be ahead of speech."""
 _QUIET: Final = 60
-"""Loudness (RMS) up to which a frame says nothing."""
+"""Loudness (RMS) up to which a frame counts as silent."""
 _SILENCE = bytes(FRAME_BYTES)
 
 
 class AudioTooEarly(Exception):
-    """The client sends audio so much faster than it is spoken that it is not kept any more."""
+    """The client sent more than `MAX_WAITING` seconds of audio ahead of its time."""
 
 
 class SessionMedia:
-    """Implements `legs.leg.Media`; the rest is for its leg. Times are the loop's monotonic seconds."""
+    """Implements `legs.Media`; the rest is for its leg. Times are the loop's monotonic seconds."""
 
     def __init__(self, now: Callable[[], float], send: Callable[[bytes], None]) -> None:
         self._now = now
@@ -152,7 +152,7 @@ class SessionMedia:
         self._source = source
 
     def clear(self) -> float:
-        """What the client has cannot be taken back: it is told of an interruption, and drops it itself."""
+        """Drop nothing: the client has the audio. It is told of the interruption and drops it itself."""
         return 0.0
 
     def unheard(self) -> float:
@@ -166,17 +166,17 @@ class SessionMedia:
         self._received.clear()
 
     def receive(self, pcm: bytes, now: float) -> None:
-        """16-bit PCM at the call's rate, of any length. Raises `AudioTooEarly`."""
-        if len(self._received) + len(pcm) > MOST_WAITING / FRAME_SECONDS * FRAME_BYTES:
-            raise AudioTooEarly(f"audio is {MOST_WAITING:.0f} s ahead of its time; send it as it is spoken")
+        """Keep 16-bit PCM of any length for the ticks to come. Raises `AudioTooEarly`."""
+        if len(self._received) + len(pcm) > MAX_WAITING / FRAME_SECONDS * FRAME_BYTES:
+            raise AudioTooEarly(f"audio is {MAX_WAITING:.0f} s ahead of its time; send it as it is spoken")
         self._received += pcm
         self._heard_from = now
 
     def tick(self, now: float, lateness: float) -> None:
-        self._hear(now)
-        self._speak(now, lateness)
+        self._deliver_frame(now)
+        self._send_frames(now, lateness)
 
-    def _hear(self, now: float) -> None:
+    def _deliver_frame(self, now: float) -> None:
         if self._sink is None:
             return
         while len(self._received) > BEHIND / FRAME_SECONDS * FRAME_BYTES and self._is_quiet():
@@ -187,18 +187,18 @@ class SessionMedia:
             self._statistics.packets_received += 1
             self._sink(frame, now)
         elif now - self._heard_from > PAUSE:
-            # Who sends nothing is silent: turns end and silences count all the same.
+            # A client that sends nothing is silent: turns end and silences count all the same.
             self._sink(_SILENCE, now)
 
     def _is_quiet(self) -> bool:
         return audioop.rms(bytes(self._received[:FRAME_BYTES]), 2) <= _QUIET
 
-    def _speak(self, now: float, lateness: float) -> None:
+    def _send_frames(self, now: float, lateness: float) -> None:
         if self._source is None or self._playing_until > now + LEAD:
             return
         self._statistics.send_lateness_max_ms = max(self._statistics.send_lateness_max_ms, lateness * 1000)
         frames: list[bytes] = []
-        # What a source tells may close the leg.
+        # The source may make the leg close itself.
         while len(frames) < MESSAGE_FRAMES and self._source is not None:
             frame = self._source()
             if frame is None:

@@ -1,18 +1,18 @@
 """The Session API of CX apps: `:runSession`, `:streamRunSession`, and the WebSocket of BidiRunSession.
 
-A session is an agent of ours without a telephone. Who may talk to the agents may hold sessions. A socket whose
-configuration speaks of audio is a call of the server's; the session is the same before, in and after it.
+A session is a conversation with an app's agent without a telephone; who has the right to call the agents may hold one.
+A socket whose configuration names audio is a call of the server; the same session goes on before, in and after it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Final
 
-from aiohttp import web
+from aiohttp import WSMessage, web
 
 from callagent.agents import AgentProject
 from callagent.agents.cx import InputRefused, Speak, whole_turns
@@ -20,7 +20,7 @@ from callagent.call_info import EndReason
 from callagent.carriers import CLOSE_SECONDS, FrameClock, MediaSocket, MessageRate
 from callagent.errors import ProviderError
 from callagent.log import get_logger
-from callagent.session_api.audio import SessionSpeech
+from callagent.session_api.audio import RequestSpeech
 from callagent.session_api.call import SessionCall, has_audio
 from callagent.session_api.leg import AudioTooEarly, SessionLeg
 from callagent.session_api.messages import (
@@ -33,25 +33,27 @@ from callagent.session_api.messages import (
     refused,
     status_of,
 )
-from callagent.session_api.sessions import Held, SessionTable
+from callagent.session_api.sessions import LiveSession, SessionTable
 from callagent.web import HoldSession, Right, ServerHooks, identity_of, require
 
-MAX_BODY: Final = 256 * 1024
-"""Of one message of a socket."""
-_PATH = r"/{version:v1|v1beta}/projects/{project}/locations/{location}/apps/{app}/sessions/{id}"
-_TOO_LONG = "the turn took too long"
-_BIDI = r"/ws/google.cloud.ces.{version:v1|v1beta}.SessionService/BidiRunSession/locations/{location}"
+MAX_SOCKET_MESSAGE: Final = 256 * 1024
+"""Bytes of one message of a socket."""
+CONFIG_SECONDS: Final = 10.0
+"""How long a socket may take to send its configuration."""
+_PATH: Final = r"/{version:v1|v1beta}/projects/{project}/locations/{location}/apps/{app}/sessions/{id}"
+_TOO_LONG: Final = "the turn took too long"
+_BIDI_PATH: Final = r"/ws/google.cloud.ces.{version:v1|v1beta}.SessionService/BidiRunSession/locations/{location}"
 
 log = get_logger(__name__)
 
 
 class SessionRoutes:
-    """Sessions by app and identifier, shared by the three ways in."""
+    """The three ways to a session: a request, a request with streamed answers, and a socket. All share one table."""
 
     open_paths: frozenset[str] = frozenset()
 
     def __init__(self, projects: Callable[[], Sequence[AgentProject]], hooks: ServerHooks | None = None) -> None:
-        """Without `hooks` there is nobody to hold calls: text only."""
+        """Without `hooks` nobody holds calls or turns audio into text: sessions are text only."""
         self._table = SessionTable(projects)
         self._hooks = hooks
         self._clock: FrameClock | None = None
@@ -60,53 +62,53 @@ class SessionRoutes:
     def register(self, app: web.Application) -> None:
         app.router.add_post(f"{_PATH}:runSession", self.run)
         app.router.add_post(f"{_PATH}:streamRunSession", self.stream)
-        app.router.add_get(_BIDI, self.bidi, allow_head=False)
+        app.router.add_get(_BIDI_PATH, self.bidi, allow_head=False)
         app.on_shutdown.append(self._stop)
 
     async def run(self, request: web.Request) -> web.Response:
-        held, inputs, config = await self._asked(request)
+        """Answer all inputs of a request at once (`:runSession`)."""
+        live, inputs, config = await self._read_turn(request)
         try:
-            async with held.turn() as session:
-                given, speak = await self._with_audio(held, inputs, config)
-                outputs = [output async for output in session.take(given, speak)]
+            outputs = [output async for output in self._run_turn(live, inputs, config)]
         except (InputRefused, ProviderError, TimeoutError) as error:
             return refusal(status_of(error), str(error) or _TOO_LONG)
         return web.json_response({"outputs": whole_turns(outputs)}, dumps=dumps)
 
     async def stream(self, request: web.Request) -> web.StreamResponse:
-        """A JSON array whose members come as they are there, as the API streams over REST."""
-        held, inputs, config = await self._asked(request)
+        """Answer with a JSON array whose members are sent as they come, as the API streams over REST."""
+        live, inputs, config = await self._read_turn(request)
         response = web.StreamResponse(headers={"Content-Type": "application/json", "Cache-Control": "no-store"})
         await response.prepare(request)
         before = b"["
         try:
-            async with held.turn() as session:
-                given, speak = await self._with_audio(held, inputs, config)
-                async with aclosing(session.take(given, speak)) as outputs:
-                    async for output in outputs:
-                        await response.write(before + dumps({"outputs": [output]}).encode())
-                        before = b","
+            async with aclosing(self._run_turn(live, inputs, config)) as outputs:
+                async for output in outputs:
+                    await response.write(before + dumps({"outputs": [output]}).encode())
+                    before = b","
         except (InputRefused, ProviderError, TimeoutError) as error:
-            told = error_message(status_of(error), str(error) or _TOO_LONG)
-            await response.write(before + dumps(told).encode())
+            # The status line is sent already: an error is a member of the array.
+            message = error_message(status_of(error), str(error) or _TOO_LONG)
+            await response.write(before + dumps(message).encode())
             before = b","
         await response.write((b"[" if before == b"[" else b"") + b"]")
         return response
 
     async def bidi(self, request: web.Request) -> web.WebSocketResponse:
+        """Serve the socket of BidiRunSession, as text or as a call."""
         require(request, Right.CALL)
-        ws = web.WebSocketResponse(heartbeat=20, max_msg_size=MAX_BODY, timeout=CLOSE_SECONDS)
+        ws = web.WebSocketResponse(heartbeat=20, max_msg_size=MAX_SOCKET_MESSAGE, timeout=CLOSE_SECONDS)
         await ws.prepare(request)
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(CONFIG_SECONDS):
                 config = message_object(await ws.receive()).get("config")
             if not isinstance(config, dict):
                 raise InputRefused("'config' with a 'session' is expected first")
-            held = await self._table.held(config)
+            live = await self._table.open_session(config)
             if has_audio(config):
-                await self._speak(ws, request, held, config)
+                await self._serve_call(ws, request, live, config)
             else:
-                await _Bidi(ws, held.free()).run()
+                live.expect_no_call()
+                await _TextSocket(ws, live).run()
         except (TimeoutError, InputRefused) as error:
             await ws.send_str(dumps(error_message(status_of(error), str(error) or "no configuration came")))
         await ws.close()
@@ -114,33 +116,35 @@ class SessionRoutes:
 
     # Calls --------------------------------------------------------------------------------------------------------
 
-    async def _speak(
-        self, ws: web.WebSocketResponse, request: web.Request, held: Held, config: Mapping[str, Any]
+    async def _serve_call(
+        self, ws: web.WebSocketResponse, request: web.Request, live: LiveSession, config: Mapping[str, Any]
     ) -> None:
-        """A call, from its first input to the end of the socket. Raises `InputRefused` where there is to be none."""
-        await held.take_over()
+        """Hold a call from its first input to the end of the socket. Raises `InputRefused` when none is taken."""
+        await live.reserve_for_call()
         ended: asyncio.Task[None] | None = None
         try:
             assert request.transport is not None
-            if held.session.ended:
+            if live.session.ended:
                 raise InputRefused("the session has ended")
             socket = MediaSocket(ws, request.transport)
-            call = SessionCall(socket, held.session, held.project, config)
-            hold, clock = self._admitted()
+            call = SessionCall(socket, live.session, live.project, config)
+            hold, clock = self._admit_call()
             leg = call.open(identity_of(request).name, str(config["session"]), clock)
             self._legs.add(leg)
             ended = hold(leg, call.project, call.watch)
             async with asyncio.TaskGroup() as group:
                 group.create_task(socket.write())
-                await _serve(ws, call)
+                await _feed_call(ws, call)
         finally:
             if ended is None:
-                held.give_back()
+                live.release()
             else:
+                # The call may still say something: the session is free when its task has ended.
                 self._legs.discard(leg)
-                ended.add_done_callback(lambda _: held.give_back())
+                ended.add_done_callback(lambda _: live.release())
 
-    def _admitted(self) -> tuple[HoldSession, FrameClock]:
+    def _admit_call(self) -> tuple[HoldSession, FrameClock]:
+        """Return what holds the call and times its audio. Raises `InputRefused`."""
         hooks = self._hooks
         if hooks is None or hooks.hold_session is None:
             raise InputRefused("sessions are text here")
@@ -151,24 +155,37 @@ class SessionRoutes:
 
     # Requests -----------------------------------------------------------------------------------------------------
 
-    async def _with_audio(
-        self, held: Held, inputs: Sequence[Mapping[str, Any]], config: Mapping[str, Any]
+    async def _run_turn(
+        self, live: LiveSession, inputs: Sequence[Mapping[str, Any]], config: Mapping[str, Any]
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """Yield the outputs of one turn. Raises `InputRefused`, `ProviderError`, `TimeoutError`."""
+        async with live.turn() as session:
+            texts, speak = await self._transcribe(live, inputs, config)
+            async with aclosing(session.take(texts, speak)) as outputs:
+                async for output in outputs:
+                    yield output
+
+    async def _transcribe(
+        self, live: LiveSession, inputs: Sequence[Mapping[str, Any]], config: Mapping[str, Any]
     ) -> tuple[list[Mapping[str, Any]], Speak | None]:
-        """The inputs with words in the place of audio, and what says the answer. Raises `InputRefused`."""
+        """Return the inputs with text in the place of audio, and what speaks the answer. Raises `InputRefused`."""
         if not has_audio(config) and not any("audio" in each for each in inputs):
             return list(inputs), None
         if self._hooks is None or self._hooks.utterances is None:
             raise InputRefused("sessions are text here")
-        speech = SessionSpeech(self._hooks.utterances, held.project, config)
-        return await speech.as_words(inputs), speech.speaker()
+        speech = RequestSpeech(self._hooks.utterances, live.project, config)
+        return await speech.transcribe(inputs), speech.speaker()
 
-    async def _asked(self, request: web.Request) -> tuple[Held, list[Mapping[str, Any]], Mapping[str, Any]]:
+    async def _read_turn(self, request: web.Request) -> tuple[LiveSession, list[Mapping[str, Any]], Mapping[str, Any]]:
+        """Return the session that a request is of, its inputs and its configuration. Raises 400, 403 and 404."""
         require(request, Right.CALL)
         try:
-            config, inputs = _parts(await read_request(request))
+            config, inputs = _read_body(await read_request(request))
             found = request.match_info
             config["session"] = f"apps/{found['app']}/sessions/{found['id']}"
-            return (await self._table.held(config)).free(), inputs, config
+            live = await self._table.open_session(config)
+            live.expect_no_call()
+            return live, inputs, config
         except InputRefused as error:
             raise refused(status_of(error), str(error)) from None
 
@@ -178,53 +195,57 @@ class SessionRoutes:
         await self._table.close()
 
 
-class _Bidi:
-    """One WebSocket: what comes while a turn is on interrupts it."""
+class _TextSocket:
+    """A socket without audio: an input that comes while a turn runs interrupts the turn."""
 
-    def __init__(self, ws: web.WebSocketResponse, held: Held) -> None:
+    def __init__(self, ws: web.WebSocketResponse, live: LiveSession) -> None:
         self._ws = ws
-        self._held = held
+        self._live = live
         self._turn: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
+        """Read inputs until the socket or the session ends. Raises `InputRefused`."""
         try:
             async for message in self._ws:
-                given = message_object(message).get("realtimeInput")
-                if not isinstance(given, dict):
-                    raise InputRefused("'realtimeInput' is expected")
+                given = _read_input(message)
                 if "audio" in given:
                     raise InputRefused("audio is taken where the configuration has 'inputAudioConfig'")
-                await self._take(given)
-                if self._held.session.ended:
+                await self._begin_turn(given)
+                if self._live.session.ended:
                     return
         finally:
             await self._interrupt()
 
-    async def _take(self, given: Mapping[str, Any]) -> None:
+    async def _begin_turn(self, given: Mapping[str, Any]) -> None:
+        # Variables alone say nothing: they do not interrupt.
         if not ({"variables"} & given.keys()) and await self._interrupt():
             await self._send({"interruptionSignal": {"bargeIn": True}})
-        self._turn = asyncio.create_task(self._answer(given))
+        self._turn = asyncio.create_task(self._run_turn(given))
         if "event" in given or given.get("willContinue"):
             return
         # The socket is read while the turn runs: the next input may interrupt it.
         await asyncio.sleep(0)
 
-    async def _answer(self, given: Mapping[str, Any]) -> None:
+    async def _run_turn(self, given: Mapping[str, Any]) -> None:
         try:
-            async with self._held.turn() as session, aclosing(session.take([given])) as outputs:
+            async with self._live.turn() as session, aclosing(session.take([given])) as outputs:
                 async for output in outputs:
-                    ending = output.pop("endSession", None)
-                    await self._send({"sessionOutput": output})
-                    if ending is not None:
-                        await self._send({"endSession": ending})
-                        await self._ws.close()
+                    await self._send_output(output)
         except (InputRefused, TimeoutError) as error:
             await self._send(error_message(status_of(error), str(error) or _TOO_LONG))
         except ConnectionError:
             log.info("session_client_gone")
 
+    async def _send_output(self, output: dict[str, Any]) -> None:
+        """Send an output, and close the socket after the one that ends the session."""
+        ending = output.pop("endSession", None)
+        await self._send({"sessionOutput": output})
+        if ending is not None:
+            await self._send({"endSession": ending})
+            await self._ws.close()
+
     async def _interrupt(self) -> bool:
-        """Whether a turn was on."""
+        """End the turn that runs; return whether one did."""
         turn = self._turn
         if turn is None or turn.done():
             return False
@@ -237,18 +258,15 @@ class _Bidi:
             await self._ws.send_str(dumps(message))
 
 
-async def _serve(ws: web.WebSocketResponse, call: SessionCall) -> None:
-    """Inputs until the socket or the call ends; the leg hears of the end."""
+async def _feed_call(ws: web.WebSocketResponse, call: SessionCall) -> None:
+    """Give the call every input until the socket or the call ends; the leg is told of the end."""
     loop = asyncio.get_running_loop()
     rate = MessageRate(loop.time())
     try:
         async for message in ws:
             if not rate.take(loop.time()):
                 raise InputRefused("too many messages")
-            given = message_object(message).get("realtimeInput")
-            if not isinstance(given, dict):
-                raise InputRefused("'realtimeInput' is expected")
-            call.take(given)
+            call.take_input(_read_input(message))
             if call.leg.closed:
                 break
     except (AudioTooEarly, InputRefused) as error:
@@ -261,8 +279,16 @@ async def _serve(ws: web.WebSocketResponse, call: SessionCall) -> None:
         call.leg.cut()
 
 
-def _parts(body: bytes) -> tuple[dict[str, Any], list[Mapping[str, Any]]]:
-    """Configuration and inputs of a request. Raises `InputRefused`."""
+def _read_input(message: WSMessage) -> dict[str, Any]:
+    """Return the `realtimeInput` of a socket's message. Raises `InputRefused`."""
+    given = message_object(message).get("realtimeInput")
+    if not isinstance(given, dict):
+        raise InputRefused("'realtimeInput' is expected")
+    return given
+
+
+def _read_body(body: bytes) -> tuple[dict[str, Any], list[Mapping[str, Any]]]:
+    """Return the configuration and the inputs of a request. Raises `InputRefused`."""
     try:
         data = json.loads(body)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""The sessions of the Session API that are held: by app and identifier, bounded in number, closed when idle."""
+"""The live sessions of the Session API by app and identifier: bounded in number, closed when idle."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ from callagent.log import get_logger
 
 MAX_SESSIONS: Final = 200
 IDLE_SECONDS: Final = 1800.0
-"""After which a session that nobody uses makes place."""
+"""A session that nobody has used for so long is closed for a new one."""
 TURN_SECONDS: Final = 120.0
+"""How long a turn may take, the wait for the turn before included."""
 _ID = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9-_]{4,62}")
 _NAME = re.compile(r"(?:.*/)?apps/(?P<app>[^/]+)/sessions/(?P<id>[^/]+)")
 _DEPLOYMENT = re.compile(r"(?:.*/)?apps/[^/]+/deployments/(?P<id>[^/]+)")
@@ -29,32 +30,34 @@ log = get_logger(__name__)
 
 
 @dataclass(slots=True)
-class Held:
+class LiveSession:
+    """A session between its first turn and its end."""
+
     project: CxProject
     """The app, or the deployment of it that the session runs."""
     session: CxSession
     used: float
+    """Monotonic seconds of its last turn."""
     in_call: bool = False
-    """A call has it, from which it comes back."""
+    """Whether a call holds the session; it is free again when the call has ended."""
     one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    def free(self) -> Held:
-        """Raises `InputRefused` while a call has it."""
+    def expect_no_call(self) -> None:
+        """Raise `InputRefused` while a call holds the session."""
         if self.in_call:
             raise InputRefused("the session is in a call")
-        return self
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[CxSession]:
-        """Raises `TimeoutError`."""
+        """Hold the session for one turn. Raises `TimeoutError`, also within the turn."""
         try:
             async with asyncio.timeout(TURN_SECONDS), self.one_at_a_time:
                 yield self.session
         finally:
             self.used = time.monotonic()
 
-    async def take_over(self) -> None:
-        """For a call, until `give_back`. Raises `InputRefused` where another call keeps it."""
+    async def reserve_for_call(self) -> None:
+        """Hold the session for a call until `release`. Raises `InputRefused` while another call holds it."""
         try:
             async with asyncio.timeout(CLOSE_SECONDS):
                 # The call that had it may still be ending.
@@ -63,64 +66,69 @@ class Held:
             raise InputRefused("the session is in a call") from None
         self.in_call = True
 
-    def give_back(self) -> None:
+    def release(self) -> None:
+        """Free the session after a call."""
         self.in_call = False
         self.used = time.monotonic()
         self.one_at_a_time.release()
 
 
 class SessionTable:
+    """The sessions of all apps that the server serves."""
+
     def __init__(self, projects: Callable[[], Sequence[AgentProject]]) -> None:
         self._projects = projects
-        self._sessions: dict[tuple[str, str], Held] = {}
+        self._sessions: dict[tuple[str, str], LiveSession] = {}
         self._opening = asyncio.Lock()
 
-    async def held(self, config: Mapping[str, Any]) -> Held:
-        """The session that a SessionConfig names, made where it is new. Raises `InputRefused`."""
+    async def open_session(self, config: Mapping[str, Any]) -> LiveSession:
+        """Return the session that a SessionConfig names, and open a new one. Raises `InputRefused`, `NotFound`."""
         named = _NAME.fullmatch(str(config.get("session") or ""))
         if named is None or not _ID.fullmatch(named["id"]):
             raise InputRefused("'session' should end in apps/APP/sessions/ID, the ID of 5 to 63 letters and digits")
         app = self._app(named["app"])
         deployment = config.get("deployment")
-        project = await _deployed(app, deployment) if deployment else app
+        project = await _open_deployment(app, deployment) if deployment else app
         key = (app.name, named["id"])
         async with self._opening:
-            await self._make_place()
+            await self._close_idle()
             if key not in self._sessions:
                 if len(self._sessions) >= MAX_SESSIONS:
                     raise InputRefused("too many sessions")
-                self._sessions[key] = Held(project, await _open(project, named["id"], config), time.monotonic())
-        held = self._sessions[key]
-        if deployment and held.project is not project:
+                self._sessions[key] = LiveSession(
+                    project, await _open_agent(project, named["id"], config), time.monotonic()
+                )
+        live = self._sessions[key]
+        if deployment and live.project is not project:
             raise InputRefused(f"the session has begun without the deployment '{deployment}'")
-        held.used = time.monotonic()
-        return held
+        live.used = time.monotonic()
+        return live
 
     async def close(self) -> None:
         sessions, self._sessions = list(self._sessions.values()), {}
-        for held in sessions:
-            await held.session.close()
+        for live in sessions:
+            await live.session.close()
 
     def _app(self, name: str) -> CxProject:
         apps = [each for each in self._projects() if isinstance(each, CxProject)]
         found = next((each for each in apps if name in (each.name, each.name.replace(" ", "_"))), None)
-        # Identifiers of the platform are not ours: with one app it is meant.
+        # Clients may send the identifiers of Google's platform, which we do not know: the only app is meant then.
         if found is None and len(apps) == 1:
             return apps[0]
         if found is None:
             raise NotFound(f"there is no app '{name}'; there are: {', '.join(each.name for each in apps) or 'none'}")
         return found
 
-    async def _make_place(self) -> None:
+    async def _close_idle(self) -> None:
         now = time.monotonic()
-        for key, held in list(self._sessions.items()):
-            if now - held.used > IDLE_SECONDS and not held.one_at_a_time.locked():
+        for key, live in list(self._sessions.items()):
+            if now - live.used > IDLE_SECONDS and not live.one_at_a_time.locked():
                 del self._sessions[key]
-                await held.session.close()
+                await live.session.close()
 
 
-async def _deployed(app: CxProject, deployment: Any) -> CxProject:
-    """Raises `InputRefused`."""
+async def _open_deployment(app: CxProject, deployment: Any) -> CxProject:
+    """Return the app as a deployment of it says. Raises `InputRefused`, `NotFound`."""
     named = _DEPLOYMENT.fullmatch(deployment) if isinstance(deployment, str) else None
     if named is None:
         raise InputRefused("'deployment' should end in apps/APP/deployments/ID")
@@ -134,9 +142,9 @@ async def _deployed(app: CxProject, deployment: Any) -> CxProject:
         raise InputRefused(f"the deployment '{named['id']}' cannot be served as it is written") from None
 
 
-async def _open(project: CxProject, identifier: str, config: Mapping[str, Any]) -> CxSession:
+async def _open_agent(project: CxProject, identifier: str, config: Mapping[str, Any]) -> CxSession:
     async def write_metric(name: str, value: Any) -> None:
-        """A session is no call: nothing of it is kept."""
+        """Drop the metric: nothing is recorded of a session that is no call."""
 
     info = CallInfo(identifier, "inbound", None, None, "text", datetime.now(UTC))
     fakes = bool(config.get("useToolFakes"))

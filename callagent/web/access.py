@@ -1,4 +1,4 @@
-"""Who is let in: an account's session or token, the server's own user, a proxy that has done the login. Nobody else."""
+"""Who is let in: an account by its session or token, the user who started the server, an account that a proxy names."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CSRF_HEADER: Final = "X-CSRF-Token"
 LOGIN_PATH: Final = "/login"
 METRICS_PATH: Final = "/metrics"
 LOGIN_FILES: Final = frozenset({"icon.svg", "link.js", "login.js", "style.css"})
-"""Of the static files, what the login page is made of."""
+"""The static files of the login page."""
 _OPEN_PATHS: Final = frozenset(
     {LOGIN_PATH, "/api/login", "/api/login/link", *(f"/static/{name}" for name in LOGIN_FILES)}
 )
@@ -35,28 +35,29 @@ _FOREIGN: Final = (
     "set http.public_url to the address in the browser"
 )
 _SITE_BITS: Final = 64
-"""Of an IPv6 address: what one subscriber has."""
+"""Bits of an IPv6 address that name the network of one subscriber."""
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The ways in."""
+    """The ways in that the settings open, and who a request comes from."""
 
     accounts: Accounts = field(default_factory=lambda: Accounts(()))
     local: LocalLogin | None = None
-    """For a server without accounts: the way in of the user who started it."""
+    """The way in of the user who started a server without accounts."""
     metrics_token: str = ""
-    """Opens the metrics and nothing else; empty: there is none."""
+    """The token that opens the metrics and nothing else; empty: there is none."""
     login_header: str = ""
-    """The header in which a proxy that has done the login names the account; empty: no proxy does."""
+    """The header in which a proxy that has done the login names the account; empty: none is believed."""
     proxies: Sequence[Network] = ()
-    """Where such proxies are. They also say whom they forward for."""
+    """The networks of such proxies. Their X-Forwarded-For is believed, too."""
     public_url: str = ""
-    """What browsers may reach us at, beside the address that they name as Host."""
+    """The address at which browsers reach us through a proxy, beside the one that they send as Host."""
     secure: bool = False
-    """Whether the cookie is for HTTPS alone."""
+    """Whether the session cookie is for HTTPS alone."""
 
     def identify(self, request: web.Request) -> Identity | None:
+        """Return who sent the request; None: nobody that we know."""
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() == "bearer":
             return self._bearer(request, token.strip())
@@ -64,11 +65,12 @@ class Access:
             return found
         if self.login_header and self.is_proxy(request.remote or ""):
             names = request.headers.getall(self.login_header, [])
-            # A name that comes twice is one that somebody added.
+            # A header that comes twice was added by somebody before the proxy.
             return self.accounts.vouched(names[0]) if len(names) == 1 else None
         return None
 
     def is_proxy(self, address: str) -> bool:
+        """Return whether the address is one of our proxies'."""
         try:
             plain = plain_address(address.partition("%")[0])
         except ValueError:
@@ -76,7 +78,7 @@ class Access:
         return any(plain in network for network in self.proxies)
 
     def client_address(self, request: web.Request) -> str:
-        """Who asks, for what is counted by address: behind our proxies the last one that they did not forward for."""
+        """Return the address that attempts are counted by: the sender's, or the one that our proxies forward for."""
         address = request.remote or ""
         hops = ",".join(request.headers.getall(_FORWARDED_FOR, [])).split(",")
         while self.is_proxy(address) and hops and (hop := hops.pop().strip()):
@@ -92,7 +94,7 @@ class Access:
 
 
 def counted_address(address: str) -> str:
-    """One name for all addresses of a subscriber: an IPv6 network of 64 bits, else the address."""
+    """Return one name for all addresses of a subscriber: an IPv6 network of 64 bits, or else the address."""
     try:
         plain = plain_address(address.partition("%")[0])
     except ValueError:
@@ -103,14 +105,14 @@ def counted_address(address: str) -> str:
 
 
 def guard(open_paths: frozenset[str], access: Access) -> Middleware:
-    """Refuse everything but `open_paths` and the login page to all who have neither a session nor a token."""
+    """Return the middleware that lets only identified requests through, except to `open_paths` and the login page."""
 
     @web.middleware
     async def let_in(request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.path in open_paths:
             return await handler(request)
         if request.path in _OPEN_PATHS:
-            # Whoever has a session may log in again; the page has no proof of it.
+            # Somebody with a session may log in again, and the login page has no CSRF token of the session.
             _refuse_foreign(request, access.public_url)
             return await handler(request)
         identity = access.identify(request)
@@ -127,14 +129,14 @@ def guard(open_paths: frozenset[str], access: Access) -> Middleware:
 
 
 def _refuse_foreign(request: web.Request, public_url: str) -> None:
-    """A page of another site may send a browser's requests here: it is not what asks."""
+    """Raise 403 for a request that a page of another site made a browser send."""
     if request.method in _SAFE and request.headers.get("Upgrade") is None:
         return
     origin = request.headers.get("Origin")
-    # Scripts cannot set it. Browsers leave it out over plain HTTP from elsewhere, and some for WebSockets.
+    # Scripts cannot set Sec-Fetch-Site. Browsers leave it out over plain HTTP to other hosts, some also for WebSockets.
     site = request.headers.get("Sec-Fetch-Site")
     if site is None and origin is not None:
-        # A proxy may put its own name for us into Host; what browsers call us is in the settings.
+        # A proxy may send its own name for us as Host; the name that browsers use is in the settings then.
         ours = {request.host.lower(), urlsplit(public_url).netloc.lower()} - {""}
         site = "same-origin" if _split(origin).netloc.lower() in ours else "cross-site"
     if site not in (None, "none", "same-origin"):
@@ -142,9 +144,9 @@ def _refuse_foreign(request: web.Request, public_url: str) -> None:
 
 
 def drops_secure_cookies(request: web.Request) -> bool:
-    """Whether the request comes from a page over plain HTTP, where browsers take no cookie that is for HTTPS alone.
+    """Return whether the page of the request came over plain HTTP, where browsers drop cookies for HTTPS alone.
 
-    They do from the machine itself, whose traffic nobody reads (Secure Contexts, section 3.1).
+    They keep them for pages of the machine itself (W3C Secure Contexts, section 3.1).
     """
     origin = _split(request.headers.get("Origin", ""))
     host = origin.hostname or ""
@@ -177,12 +179,12 @@ IDENTITY: Final = web.RequestKey("identity", Identity)
 
 
 def identity_of(request: web.Request) -> Identity:
-    """Set by the guard for every request that is let in."""
+    """Return who sent a request that the guard has let in."""
     return request[IDENTITY]
 
 
 def require(request: web.Request, right: Right) -> Identity:
-    """Raises 403 for who may not."""
+    """Return who sent the request. Raises 403 for who does not have the right."""
     identity = identity_of(request)
     if not identity.may(right):
         raise web.HTTPForbidden(text=f"the right '{right.value}' is needed")

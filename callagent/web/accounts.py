@@ -1,4 +1,4 @@
-"""Accounts: hashed passwords and tokens, sessions, and what slows down guessing. No I/O but the hash."""
+"""Accounts and their rights, sessions, bounds on guessing passwords, and the login of a server without accounts."""
 
 from __future__ import annotations
 
@@ -14,23 +14,26 @@ from typing import Final
 
 SESSION_SECONDS: Final = 12 * 3600.0
 LINK_SECONDS: Final = 600.0
-"""How long a link is good for."""
-_LINK_BOUND: Final = 20
-_SESSION_BOUND = 1000
-_ATTEMPTS = 10
+"""How long a login link can be used."""
+_MAX_LINKS: Final = 20
+_MAX_SESSIONS = 1000
+_MAX_ATTEMPTS = 10
+"""Wrong passwords of an address within `_ATTEMPT_SECONDS`."""
 _ATTEMPT_SECONDS = 300.0
-_ADDRESS_BOUND = 10_000
-# scrypt: 16 MB and some 50 ms a try (RFC 7914).
+_MAX_ADDRESSES = 10_000
+# scrypt (RFC 7914): 16 MB and some 50 ms for each password that is tried.
 _COST, _BLOCK, _PARALLEL = 2**14, 8, 1
 
 
 class Right(Enum):
+    """What an account may do; the settings name rights by their values."""
+
     VIEW = "view"
-    """Calls, figures and timings, without numbers and words."""
+    """See calls, figures and timings, without telephone numbers and spoken words."""
     PERSONAL = "personal"
-    """Who called, what was said, recordings."""
+    """See who called and what was said; hear recordings."""
     CONTROL = "control"
-    """Hang up a call, give it to a person; with `personal`: delete what is kept of a caller."""
+    """Hang up a call, give it to a person; with `personal`, delete what is stored of a caller."""
     CALL = "call"
     """Talk to the agents at `/phone`, and let them dial."""
     CONFIGURE = "configure"
@@ -42,39 +45,44 @@ ALL_RIGHTS: Final = frozenset(Right)
 
 @dataclass(frozen=True, slots=True)
 class Identity:
+    """Who sent a request."""
+
     name: str
     rights: frozenset[Right]
     csrf: str = ""
-    """What an unsafe request of this session must carry; empty: no session, nothing a foreign page could use."""
+    """The token that unsafe requests of this session must carry; empty where there is no session to be misused."""
 
     def may(self, right: Right) -> bool:
+        """Return whether the account has the right."""
         return right in self.rights
 
 
 LOCAL: Final = Identity("local", ALL_RIGHTS)
-"""The user who started the server, of one without accounts."""
+"""The user who started a server without accounts."""
 METRICS_READER: Final = Identity("metrics", frozenset())
-"""Whoever has the token of the metrics, and sees nothing else."""
+"""The holder of the metrics token, who sees nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
+    """One of the settings' users."""
+
     name: str
     rights: frozenset[Right]
     password: str = ""
     """As `hash_password` makes it; empty: no login with a password."""
     token: str = ""
-    """SHA-256 of a bearer token in hexadecimal; a token is random, it needs no slow hash."""
+    """SHA-256 of a bearer token in hexadecimal; a random token needs no slow hash."""
 
 
 def hash_password(password: str) -> str:
-    """What the settings hold instead of the password."""
+    """Return what the settings hold instead of the password."""
     salt = secrets.token_bytes(16)
     return f"scrypt${_text(salt)}${_text(_scrypt(password, salt))}"
 
 
 def password_fits(password: str, hashed: str) -> bool:
-    """Takes some 50 ms: call it from a thread."""
+    """Return whether the password is the hashed one. It takes some 50 ms: call it from a thread."""
     kind, _, rest = hashed.partition("$")
     salt, _, digest = rest.partition("$")
     if kind != "scrypt":
@@ -90,12 +98,12 @@ def _text(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-# A name that nobody has costs as much time as a wrong password.
+# An unknown name takes as much time as a wrong password, so that the time does not tell which names there are.
 _NOBODY: Final = "scrypt$AAAAAAAAAAAAAAAAAAAAAA==$" + _text(bytes(64))
 
 
 class Accounts:
-    """Who may log in, and who has. `now` is monotonic seconds."""
+    """The accounts, their sessions, and the attempts to log in. `now` is monotonic seconds."""
 
     def __init__(self, accounts: Sequence[Account]) -> None:
         self._accounts = {account.name: account for account in accounts}
@@ -107,43 +115,44 @@ class Accounts:
         return bool(self._accounts)
 
     def hash_of(self, name: str) -> str:
-        """What a password of `name` is to be compared with."""
+        """Return the hash to compare a password of `name` with; of an unknown name one that no password has."""
         account = self._accounts.get(name)
         return account.password if account and account.password else _NOBODY
 
     def attempt(self, address: str, now: float) -> bool:
-        """Whether `address` may try a password. The attempt counts from here on: many at once are not free."""
+        """Count an attempt of `address` and return whether it may be made. It counts before it has failed."""
         attempts = self._attempts.setdefault(address, deque())
         while attempts and attempts[0] < now - _ATTEMPT_SECONDS:
             attempts.popleft()
-        if len(attempts) >= _ATTEMPTS:
+        if len(attempts) >= _MAX_ATTEMPTS:
             return False
         attempts.append(now)
         self._attempts.move_to_end(address)
-        while len(self._attempts) > _ADDRESS_BOUND:
+        while len(self._attempts) > _MAX_ADDRESSES:
             self._attempts.popitem(last=False)
         return True
 
     def succeeded(self, address: str, began: float) -> None:
-        """The attempt that began then showed the right password: it does not count; the others go on counting."""
+        """Take back the attempt that began at `began`: its password was right. The others go on counting."""
         if began in (attempts := self._attempts.get(address, deque())):
             attempts.remove(began)
 
     def log_in(self, name: str, now: float) -> tuple[str, Identity]:
-        """A new session's cookie, for who has shown the password."""
+        """Begin a session of an account whose password was right; return its cookie."""
         account = self._accounts[name]
         return self.begin_session(account.name, account.rights, now)
 
     def begin_session(self, name: str, rights: frozenset[Right], now: float) -> tuple[str, Identity]:
-        """Its cookie."""
+        """Begin a session; return its cookie, of which only a hash is kept."""
         cookie = secrets.token_urlsafe(32)
         identity = Identity(name, rights, secrets.token_urlsafe(32))
         self._sessions[_key(cookie)] = (identity, now + SESSION_SECONDS)
-        while len(self._sessions) > _SESSION_BOUND:
+        while len(self._sessions) > _MAX_SESSIONS:
             self._sessions.popitem(last=False)
         return cookie, identity
 
     def session(self, cookie: str, now: float) -> Identity | None:
+        """Return whose session the cookie is of; None: it has ended, or there was none."""
         found = self._sessions.get(_key(cookie))
         if found is None:
             return None
@@ -156,14 +165,14 @@ class Accounts:
         self._sessions.pop(_key(cookie), None)
 
     def vouched(self, name: str) -> Identity | None:
-        """The account that a proxy says it has let in. Its browser's requests carry a proof as a session's do."""
+        """Return the account that a proxy has logged in. Its requests need a CSRF token as those of a session do."""
         account = self._accounts.get(name)
         if account is None:
             return None
         return Identity(name, account.rights, hmac.new(self._secret, name.encode(), "sha256").hexdigest())
 
     def bearer(self, token: str) -> Identity | None:
-        """Whose token it is."""
+        """Return whose bearer token it is."""
         digest = _key(token)
         for account in self._accounts.values():
             if account.token and hmac.compare_digest(account.token.lower(), digest):
@@ -172,9 +181,9 @@ class Accounts:
 
 
 class LocalLogin:
-    """The token that the command line reads from its file, and links of which each opens one session.
+    """The way in without accounts: a token that the command line reads from a private file, and links for browsers.
 
-    Only hashes are kept of links. `now` is monotonic seconds.
+    A link opens one session; only its hash is kept. `now` is monotonic seconds.
     """
 
     def __init__(self, token: str = "") -> None:
@@ -182,18 +191,19 @@ class LocalLogin:
         self._links: OrderedDict[str, float] = OrderedDict()
 
     def knows(self, token: str) -> bool:
+        """Return whether it is the token of the private file."""
         return hmac.compare_digest(_key(token), _key(self.token))
 
     def make_link(self, now: float) -> str:
-        """The secret of a new link. The oldest link is given up where there are too many."""
+        """Return the secret of a new link; the oldest link ends where there are too many."""
         link = secrets.token_urlsafe(32)
         self._links[_key(link)] = now + LINK_SECONDS
-        while len(self._links) > _LINK_BOUND:
+        while len(self._links) > _MAX_LINKS:
             self._links.popitem(last=False)
         return link
 
     def take_link(self, link: str, now: float) -> bool:
-        """Whether the link was good. It is not any more."""
+        """Use a link up; return whether it was valid."""
         ends = self._links.pop(_key(link), None)
         return ends is not None and now < ends
 

@@ -1,4 +1,4 @@
-"""The API: calls of the past, calls that are on, figures, projects."""
+"""The API of the dashboard: calls of the past, calls that are on, figures, projects."""
 
 from __future__ import annotations
 
@@ -26,28 +26,29 @@ log = get_logger(__name__)
 
 MAX_DAYS: Final = 366
 MAX_POINTS: Final = 2000
-_TEXT_BOUND = 200
+_MAX_TEXT = 200
+"""Characters of a parameter; the rest is ignored."""
 _AUDIO: Final = {".wav": "audio/wav", ".opus": "audio/ogg", ".mp3": "audio/mpeg"}
 
 
 @dataclass(frozen=True, slots=True)
 class Dashboard:
-    """What the API and the pages are made of."""
+    """What the API shows and controls."""
 
     reader: Reader
     calls: Callable[[], Mapping[str, Call]]
-    """Those that are on, by id."""
+    """The calls that are on, by id."""
     projects: Callable[[], Sequence[AgentProject]] = tuple
     recordings: Path | None = None
     """The folder that recordings are served from, and no other."""
     forget: Callable[[str], Awaitable[int]] | None = None
-    """Delete what is kept of a caller's number; how many calls that were."""
+    """Delete what is stored of a caller's number; return how many calls that were."""
     controls: Controls = field(default_factory=Controls)
 
 
 @web.middleware
 async def unavailable_is_503(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """A store that does not answer is not the fault of who asks."""
+    """Answer 503 where the store does not answer."""
     try:
         return await handler(request)
     except StoreUnavailable as error:
@@ -56,6 +57,8 @@ async def unavailable_is_503(request: web.Request, handler: Handler) -> web.Stre
 
 
 class Api:
+    """The routes that show calls, figures and projects."""
+
     def __init__(self, dashboard: Dashboard) -> None:
         self._dashboard = dashboard
         self._reader = dashboard.reader
@@ -143,7 +146,7 @@ class Api:
         identity = require(request, Right.CONTROL)
         if self._dashboard.forget is None:
             raise web.HTTPNotFound(text="nothing is kept here")
-        deleted = await self._dashboard.forget(request.match_info["number"][:_TEXT_BOUND])
+        deleted = await self._dashboard.forget(request.match_info["number"][:_MAX_TEXT])
         log.info("caller_deleted", calls=deleted, operator=identity.name)
         return web.json_response({"deleted": deleted})
 
@@ -203,7 +206,7 @@ class Api:
     # Parts ------------------------------------------------------------------------------------------------------------
 
     async def _recording_path(self, request: web.Request) -> Path:
-        """Of a file below the folder of recordings: a record cannot name another."""
+        """Return the file of the call's recording. Only files below the folder of recordings are served."""
         require(request, Right.VIEW)
         require(request, Right.PERSONAL)
         path, folder = await self._reader.recording(_id(request)), self._dashboard.recordings
@@ -235,8 +238,8 @@ def _text(query: Mapping[str, str], name: str) -> str:
 
 
 def _clean(text: str) -> str:
-    """As a database takes it: neither NUL nor half of a surrogate pair."""
-    return text.replace("\0", "").encode("utf-8", "ignore").decode()[:_TEXT_BOUND]
+    """Return text that a database can store: without NUL and without halves of surrogate pairs."""
+    return text.replace("\0", "").encode("utf-8", "ignore").decode()[:_MAX_TEXT]
 
 
 def _flag(query: Mapping[str, str], name: str) -> bool | None:

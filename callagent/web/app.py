@@ -1,4 +1,4 @@
-"""The HTTP application: health, metrics, the carriers' routes, and the dashboard."""
+"""The HTTP application: health, metrics, the routes that are added, API and dashboard."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from callagent.web.projects import ConfigurationApi
 
 HEALTH_PATHS: Final = frozenset({"/health", "/ready"})
 MAX_BODY: Final = 65536
+"""Bytes of a request's body; routes that take more read it themselves."""
 
 
 def make_app(
@@ -46,6 +47,8 @@ def make_app(
 
 
 class _HealthRoutes:
+    """What monitors and load balancers ask."""
+
     def __init__(self, hooks: ServerHooks) -> None:
         self._hooks = hooks
 
@@ -56,7 +59,7 @@ class _HealthRoutes:
 
     async def ready(self, _: web.Request) -> web.Response:
         ready = not self._hooks.draining()
-        # A store that fails is no reason to send callers elsewhere: they are served, and their records wait.
+        # A failing store is no reason to send callers elsewhere: they are served, and their records wait.
         store = "failing" if self._hooks.store_failing() else "working"
         return web.json_response({"ready": ready, "store": store}, status=200 if ready else 503)
 

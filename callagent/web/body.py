@@ -1,7 +1,7 @@
-"""The bodies that requests have: JSON, checked against a model, and forms. All are UTF-8.
+"""The bodies of requests: JSON, checked against a model, and forms. All are read as UTF-8.
 
-A charset that a request claims is not looked at: Python's codecs of seldom names take time that grows with the square
-of the body (`punycode`), and whoever sends it may not have shown yet who they are.
+The charset that a request claims is ignored: some of Python's codecs take time that grows with the square of the body
+(`punycode`), and the sender may not have been identified yet.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ M = TypeVar("M", bound=BaseModel)
 
 
 class Body(BaseModel):
+    """A request's JSON object; unknown fields are refused."""
+
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 async def read_body(request: web.Request, model: type[M]) -> M:
-    """Raises 400 with what is wrong, 415 for what is no JSON."""
+    """Return the body as a model. Raises 400 naming the wrong field, and 415 for another content type."""
     try:
         return model.model_validate(await read_json(request))
     except ValidationError as error:
@@ -31,12 +33,12 @@ async def read_body(request: web.Request, model: type[M]) -> M:
 
 
 async def read_text(request: web.Request) -> str:
-    """Raises `ValueError` for what is no UTF-8."""
+    """Return the body as text. Raises `ValueError` for invalid UTF-8."""
     return (await request.read()).decode()
 
 
 async def read_form(request: web.Request) -> list[tuple[str, str]]:
-    """The fields of a form. Raises 400 and 415."""
+    """Return the fields of a form, in their order. Raises 400, and 415 for another content type."""
     if request.content_type != "application/x-www-form-urlencoded":
         raise web.HTTPUnsupportedMediaType(text="the body should be application/x-www-form-urlencoded")
     try:
@@ -46,11 +48,11 @@ async def read_form(request: web.Request) -> list[tuple[str, str]]:
 
 
 async def read_json(request: web.Request) -> Any:
-    """Raises 400 and 415."""
+    """Return the body's JSON. Raises 400, and 415 for another content type."""
     if request.content_type != "application/json":
         raise web.HTTPUnsupportedMediaType(text="the body should be application/json")
     try:
-        # A lone surrogate is JSON, but no text that a file or a database takes.
+        # A lone surrogate is valid in JSON, but no file or database can store it as text.
         data = json.loads(await read_text(request), parse_constant=_no_constant)
         json.dumps(data, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
@@ -59,4 +61,4 @@ async def read_json(request: web.Request) -> Any:
 
 
 def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not valid JSON")

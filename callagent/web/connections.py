@@ -1,8 +1,8 @@
-"""One connection to the HTTP side: its deadlines, and its place among those of its address.
+"""HTTP connections: their sockets and TLS, their deadlines, and their number for each address.
 
-aiohttp reads the requests. It waits for the end of a request as long as a peer likes, so the deadlines are ours: a
+aiohttp reads the requests, but it waits for the rest of a request as long as a peer likes. So the deadlines are here: a
 connection that owes us the rest of a header or of a body for too long is cut. A connection takes one of the places of
-its address until one of its requests was let in.
+its address until one of its requests was let in, so that strangers cannot use up the server's connections.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from callagent.sip import TlsContexts, accept_connections
 HEADER_SECONDS: Final = 15.0
 """From the start of a connection, or from the first octet of a later request, to the end of the request's header."""
 BODY_SECONDS: Final = 60.0
-"""From there to the end of its body."""
+"""From the end of the header to the end of the body."""
 IDLE_SECONDS: Final = 75.0
-"""Between two requests; longer than proxies keep a connection for the next one. Half a second request that came in one
-packet with the first has as long."""
+"""Between two requests; longer than proxies keep a connection for the next one. The first part of a second request that
+came in one packet with the first request has as long."""
 LINGER_SECONDS: Final = 2.0
-"""For the rest of a body that nobody reads, so that the answer is not lost with the connection."""
+"""How long the rest of a body that nobody reads is waited for, so that the answer is not lost with the connection."""
 
 
 class Places:
-    """The connections of each address that have proved nothing yet."""
+    """Counts the connections of each address of which no request was let in yet."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._taken: Counter[str] = Counter()
 
     def take(self, address: str) -> bool:
-        """Whether there was one left."""
+        """Take a place of the address; return False when none is left."""
         if self._taken[address] >= self._most:
             return False
         self._taken[address] += 1
@@ -55,7 +55,7 @@ class Places:
 
 
 class HttpConnection(asyncio.Protocol):
-    """Passes on to aiohttp's protocol what the transport says."""
+    """Stands between the transport and aiohttp's protocol, and cuts a connection whose deadline passes."""
 
     def __init__(self, inner: asyncio.Protocol, place: Place) -> None:
         self._inner = inner
@@ -66,16 +66,16 @@ class HttpConnection(asyncio.Protocol):
         self._deadline: asyncio.TimerHandle | None = None
 
     def is_known(self) -> None:
-        """A request of this connection was let in: it takes no place any more. Idempotent."""
+        """Give the connection's place free: one of its requests was let in. Idempotent."""
         self._place.leave()
 
     def begin(self, request: web.Request) -> None:
-        """The header is complete."""
+        """Note that the header of a request is complete."""
         self._request = request
         self._set_deadline(None if request.content.is_eof() else BODY_SECONDS)
 
     def end(self) -> None:
-        """The request has its answer. Its body, if it was not read, is aiohttp's to wait for a moment."""
+        """Note that the request was answered. aiohttp waits `LINGER_SECONDS` for a body that was not read."""
         self._request = None
         self._set_deadline(None)
 
@@ -118,14 +118,14 @@ class HttpConnection(asyncio.Protocol):
 
 
 class Place:
-    """A connection's place among those of its address; it is freed once. `places` None: it never counted."""
+    """A connection's place among those of its address, freed once. `places` is None for a peer that is not counted."""
 
     def __init__(self, places: Places | None, address: str) -> None:
         self._places = places
         self._address = address
 
     def leave(self) -> None:
-        """Idempotent."""
+        """Free the place. Idempotent."""
         if self._places is not None:
             self._places.free(self._address)
             self._places = None
@@ -145,7 +145,7 @@ async def watch_requests(request: web.Request, handler: Handler) -> web.StreamRe
 
 
 def peer_is_known(request: web.Request) -> None:
-    """The request was let in, by a login, a token or a signature."""
+    """Note that the request was let in by a login, a token or a signature: its connection takes no place any more."""
     if (connection := _connection_of(request)) is not None:
         connection.is_known()
 
@@ -158,12 +158,12 @@ def _connection_of(request: web.Request) -> HttpConnection | None:
 log = get_logger(__name__)
 
 HANDSHAKE_SECONDS: Final = 10.0
-"""For the TLS handshake."""
+"""How long a TLS handshake may take."""
 _BACKLOG: Final = 512
 
 
 class HttpListener:
-    """Accepts connections and gives each to a protocol of aiohttp's."""
+    """Accepts connections and gives each to a protocol of aiohttp."""
 
     def __init__(
         self,
@@ -172,7 +172,7 @@ class HttpListener:
         per_address: int,
         tls: TlsContexts | None = None,
     ) -> None:
-        """`counted` names the address that a peer is counted by; None: it is not counted."""
+        """`counted` returns the address by which a peer is counted, or None for one that is not."""
         self._make_protocol = make_protocol
         self._counted = counted
         self._places = Places(per_address)
@@ -183,7 +183,7 @@ class HttpListener:
         self._refused: set[str] = set()
 
     async def listen(self, host: str, port: int) -> tuple[str, int]:
-        """Listen on every address of `host`; the first one. Raises `OSError`, also for a certificate."""
+        """Listen on every address of `host` and return the first one. Raises `OSError`, also for a certificate."""
         if self._tls is not None:
             self._tls.server()
         found = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -200,7 +200,7 @@ class HttpListener:
         return str(name[0]), int(name[1])
 
     async def close(self) -> None:
-        """Accept no more; connections that are open are aiohttp's."""
+        """Accept no more connections; aiohttp closes those that are open."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -223,7 +223,7 @@ class HttpListener:
             self._refused.discard(address)
             return Place(self._places, address)
         if address not in self._refused:
-            # Once, until it has a place again: a flood of connections is none of log lines.
+            # Logged once until the address has a place again: a flood of connections shall not flood the log.
             self._refused.add(address)
             log.warning("http_too_many_connections", peer=address)
         return None

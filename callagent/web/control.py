@@ -1,4 +1,4 @@
-"""The API of live control, and of placing calls."""
+"""The API of calls that are on: placing and ending them, listening in, and events of other programs for them."""
 
 from __future__ import annotations
 
@@ -24,18 +24,19 @@ from callagent.web.accounts import Right
 from callagent.web.body import Body, read_body
 
 MAX_LISTENERS: Final = 20
-_LOOK_SECONDS: Final = 2 * FRAME_SECONDS
-_UNREAD: Final = 64 * 1024
-"""Bytes that a listener's connection may owe us; more, and it is ended."""
+_POLL_SECONDS: Final = 2 * FRAME_SECONDS
+"""Between two looks for audio to send to a listener."""
+MAX_UNREAD: Final = 64 * 1024
+"""Bytes that a listener's connection may leave unread; one with more is ended."""
 
 log = get_logger(__name__)
 
 
 class DialRefused(CallagentError):
-    """The settings do not let this call be placed."""
+    """The settings do not allow this call."""
 
     def __init__(self, text: str, limit: str | None = None) -> None:
-        """`limit`: the setting, where it was a limit."""
+        """`limit` names the setting where a limit was reached."""
         super().__init__(text)
         self.limit = limit
 
@@ -45,48 +46,50 @@ HeaderValue = Annotated[str, Field(max_length=512, pattern=r"^[^\x00-\x1f\x7f]*$
 
 
 class Dial(Body):
-    """A call for us to place."""
+    """The request for a call that we place."""
 
     target: str = Field(default="", max_length=64)
-    """Name of a target of the settings."""
+    """The name of a target in the settings."""
     to_number: str = Field(default="", pattern=r"^(\+[1-9][0-9]{6,14})?$")
-    """Instead: E.164, where a target's prefix allows it."""
+    """Instead of `target`: a number in E.164 that a target's prefix allows."""
     from_number: str = Field(default="", pattern=r"^(\+?[0-9]{1,15})?$")
-    """Ours; it also chooses the project that talks."""
+    """Our number that is shown; it also chooses the project that talks."""
     trunk: str = Field(default="", max_length=64)
-    """For a number; empty: the first trunk that has a server."""
+    """The trunk for a number; empty: the first one that has a server."""
     metadata: dict[HeaderName, HeaderValue] = Field(default_factory=dict, max_length=20)
-    """What the project reads as SIP headers; it is not sent."""
+    """What the project reads as SIP headers; nothing of it is sent."""
 
 
 class TakeOver(Body):
-    """Where a live call is to go."""
+    """The request to give a live call to somebody else."""
 
     target: str = Field(default="", max_length=64)
     number: str = Field(default="", pattern=r"^(\+[1-9][0-9]{6,14})?$")
-    """Instead: E.164, where a target's prefix allows it."""
+    """Instead of `target`: a number in E.164 that a target's prefix allows."""
 
 
 class Recording(Body):
-    """What becomes of a live call's recording; what was discarded stays so."""
+    """The request to pause, resume or discard a live call's recording; one that was discarded stays so."""
 
     wish: RecordingWish
 
 
 @dataclass(frozen=True, slots=True)
 class Controls:
-    """What the server does for the API."""
+    """What the server lets the API do."""
 
     targets: Sequence[str] = ()
-    """Names of where a call may be sent."""
+    """Names of the targets to which a call may be sent."""
     numbers: bool = False
-    """Some numbers are allowed too, by prefix."""
+    """Whether some numbers are allowed too, by a target's prefix."""
     dial: Callable[[Dial], Awaitable[str]] | None = None
-    """Place a call; its id. Raises `DialRefused` and `TargetRefused`, which are `CallagentError`."""
+    """Place a call and return its id. Raises `CallagentError`, among them `DialRefused`."""
     admit: Callable[[], bool] = field(default=lambda: True)
 
 
 class ControlApi:
+    """The routes by which operators control live calls."""
+
     def __init__(self, find: Callable[[str], Call | None], controls: Controls) -> None:
         self._find = find
         self._controls = controls
@@ -148,7 +151,7 @@ class ControlApi:
     # Listening in ---------------------------------------------------------------------------------------------------
 
     async def listen(self, request: web.Request) -> web.StreamResponse:
-        """Binary messages: 20 ms of μ-law, the caller's 160 bytes and then the agent's."""
+        """Send the audio of a call as binary messages: 20 ms of μ-law, the caller's 160 bytes and then the agent's."""
         require(request, Right.VIEW)
         identity = require(request, Right.PERSONAL)
         call = self._call(request)
@@ -177,10 +180,10 @@ class ControlApi:
 
     async def _send(self, ws: web.WebSocketResponse, request: web.Request, call_id: str, tap: AudioTap) -> None:
         try:
-            while self._find(call_id) is not None and not _owes(request):
+            while self._find(call_id) is not None and not _reads_too_slowly(request):
                 while (frame := tap.frame()) is not None:
                     await ws.send_bytes(b"".join(audioop.lin2ulaw(side, 2) for side in frame))
-                await asyncio.sleep(_LOOK_SECONDS)
+                await asyncio.sleep(_POLL_SECONDS)
             await ws.close()
         except ConnectionError:
             pass
@@ -196,9 +199,9 @@ class ControlApi:
             await ws.close(code=1001)
 
 
-def _owes(request: web.Request) -> bool:
+def _reads_too_slowly(request: web.Request) -> bool:
     transport = request.transport
-    return transport is None or transport.get_write_buffer_size() > _UNREAD
+    return transport is None or transport.get_write_buffer_size() > MAX_UNREAD
 
 
 EVENTS_PATH: Final = "/external-events"
@@ -206,6 +209,8 @@ _ID_KEYS: Final = ("id", "event_id", "ext_event_id")
 
 
 class OutsideRoutes:
+    """The routes of other programs: events for a call that waits, and the data of a handoff."""
+
     def __init__(self, outside: Outside) -> None:
         self._outside = outside
 
@@ -214,8 +219,8 @@ class OutsideRoutes:
         app.router.add_get("/api/handoffs", self.handoff)
 
     async def event(self, request: web.Request) -> web.Response:
-        """The identifier, in the query or in the JSON body, is what lets a sender in: nobody can guess it."""
-        # Whatever charset a sender claims: one that there is not is no reason to fail.
+        """Deliver an event. Its identifier in the query or the JSON body lets the sender in: nobody can guess it."""
+        # The charset that a sender claims is ignored: an unknown one is no reason to fail.
         text = (await request.read()).decode("utf-8", "replace")
         data = _parsed(text) if request.content_type == "application/json" else text
         places: tuple[Mapping[str, Any], ...] = (request.query, data if isinstance(data, dict) else {})
@@ -225,7 +230,7 @@ class OutsideRoutes:
         return web.json_response({"status": "received"}, status=202)
 
     async def handoff(self, request: web.Request) -> web.Response:
-        """`?id=` or `?shared_id=`: what the project leaves for who takes the call over."""
+        """Return what the project left for who takes the call over, by `?id=` of the call or by `?shared_id=`."""
         require(request, Right.PERSONAL)
         found = self._outside.handoff(call_id=request.query.get("id", ""), shared_id=request.query.get("shared_id", ""))
         if found is None:

@@ -1,4 +1,4 @@
-"""What the HTTP side asks of the server."""
+"""What the routes ask of the server, and what the server asks of routes."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from aiohttp import web
 
 TurnWatcher = Callable[[TurnEvent], None]
-"""Is told what the turn manager tells the call, before the call. Returns at once."""
+"""Called with each event of the turn manager before the call gets it. Returns at once."""
 HoldSession = Callable[[CallLeg, AgentProject, TurnWatcher], asyncio.Task[None]]
-"""Hold an admitted call of a session with this agent; the task ends when nothing of the call is left."""
+"""Hold an admitted call of a session with this agent; the task ends when the call is closed."""
 
 
 class Routes(Protocol):
@@ -33,7 +33,7 @@ class Routes(Protocol):
 
 
 class Utterances(Protocol):
-    """Speech outside of calls, utterance by utterance: 16-bit PCM at the call's rate. Both raise `ProviderError`."""
+    """Speech outside of calls, one utterance at a time, as 16-bit PCM at 8 kHz. Both raise `ProviderError`."""
 
     async def recognise(self, pcm: bytes) -> str: ...
 
@@ -42,28 +42,29 @@ class Utterances(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ServerHooks:
-    """All are called on the event loop and return at once."""
+    """The server as its routes see it. All hooks are called on the event loop and return at once."""
 
     on_carrier_call: Callable[[CallLeg], None]
-    """A verified call with its media stream, or one from our page; from here on the server owns and closes the leg."""
+    """Take the leg of a verified call; from here on the server owns and closes it."""
     admit: Callable[[], bool]
-    """Whether one more call fits."""
+    """Return whether one more call fits."""
     draining: Callable[[], bool]
+    """Return whether the server is about to stop and takes no new calls."""
     metrics: Callable[[], str]
-    """Prometheus text."""
+    """Return the metrics in Prometheus' text format."""
     accepts: Callable[[CallInfo], bool] = lambda info: True
-    """Counts a call that comes in by its caller's number: whether that number may make one more."""
+    """Count an incoming call by its caller's number; return whether that number may make one more."""
     outside: Outside = field(default_factory=Outside)
-    """Where outside programs reach calls."""
+    """Where other programs reach calls."""
     dial: Dial | None = None
-    """Call the target of a transfer; None: SIP is off."""
+    """Call the target of a transfer; None where SIP is off."""
     captions: Callable[[str], dict[str, Any] | None] = lambda call_id: None
     """What the caller's own page shows of a live call; None: the call is not on."""
     hold_session: HoldSession | None = None
-    """None: there is no speech here."""
+    """None where the server has no speech."""
     utterances: Utterances | None = None
-    """The same."""
+    """None where the server has no speech."""
     still: Callable[[], list[str]] = list
-    """The threads that stand still; with one of them the server is not healthy."""
+    """Return the names of threads that stand still; with one of them the server is not healthy."""
     store_failing: Callable[[], bool] = lambda: False
-    """Whether records cannot be written. Calls are taken all the same."""
+    """Return whether records cannot be written. Calls are taken all the same."""

@@ -1,4 +1,4 @@
-"""Calls that are on: what a watcher sees of them, sent again whenever it has changed (Server-Sent Events)."""
+"""Calls that are on: what watchers see of them, sent again whenever it has changed (Server-Sent Events)."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from callagent.records import hide_personal_data
 from callagent.web.access import identity_of
 from callagent.web.accounts import Right
 
-LOOK_SECONDS: Final = 0.4
+POLL_SECONDS: Final = 0.4
+"""Between two looks at the calls while somebody watches."""
 _PING_SECONDS: Final = 15.0
-_WATCHER_BOUND = 50
+_MAX_WATCHERS = 50
 
 Calls = Callable[[], Mapping[str, Call]]
 
 
 class LiveCalls:
-    """Looks at the calls while somebody watches; a call does nothing for it."""
+    """Polls the calls while somebody watches; the calls themselves do nothing for it."""
 
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
@@ -32,14 +33,14 @@ class LiveCalls:
         self._stopping = asyncio.Event()
 
     def stop(self) -> None:
-        """Let every watcher go: the server ends."""
+        """End the stream of every watcher: the server ends."""
         self._stopping.set()
 
     def summaries(self, *, personal: bool) -> list[dict[str, Any]]:
         return [_shown(_summary(call), personal) for call in self._calls().values()]
 
     def details(self, call_id: str, *, personal: bool) -> dict[str, Any] | None:
-        """The call with its turns so far; None: it is over."""
+        """Return the call with its turns so far; None when it is over."""
         call = self._calls().get(call_id)
         return _shown(_details(call), personal) if call else None
 
@@ -55,7 +56,7 @@ class LiveCalls:
         return await self._watch(request, lambda: self.details(call_id, personal=personal))
 
     async def _watch(self, request: web.Request, look: Callable[[], Any]) -> web.StreamResponse:
-        if self._watchers >= _WATCHER_BOUND:
+        if self._watchers >= _MAX_WATCHERS:
             raise web.HTTPServiceUnavailable(text="too many watchers")
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
         await response.prepare(request)
@@ -69,7 +70,7 @@ class LiveCalls:
         return response
 
     async def _send(self, response: web.StreamResponse, look: Callable[[], Any]) -> None:
-        """Until the call is over (`look` finds nothing), or the server ends."""
+        """Send what `look` finds until it finds nothing, because the call is over, or the server ends."""
         last, sent = "", monotonic()
         while not self._stopping.is_set():
             found = look()
@@ -83,7 +84,7 @@ class LiveCalls:
             if found is None:
                 return
             try:
-                async with asyncio.timeout(LOOK_SECONDS):
+                async with asyncio.timeout(POLL_SECONDS):
                     await self._stopping.wait()
             except TimeoutError:
                 pass
@@ -127,7 +128,7 @@ def _shown(data: dict[str, Any], personal: bool) -> dict[str, Any]:
 
 
 def captions_of(call: Call) -> dict[str, Any]:
-    """What a caller may see of their own call: words and times, nothing of the project's inside."""
+    """Return what callers may see of their own call: words and times, nothing of the project's inner state."""
     turns = [
         {
             "number": turn.number,

@@ -23,7 +23,7 @@ _REFUSALS = {
 
 
 def description() -> dict[str, Any]:
-    """As JSON data; every path that the API has."""
+    """Return the description as JSON data; it names every path of the API."""
     return {
         "openapi": "3.0.3",
         "info": {"title": "callagent", "version": __version__},

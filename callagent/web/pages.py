@@ -1,4 +1,4 @@
-"""The dashboard's pages: files as they are, no build step, and the login."""
+"""The dashboard's pages, which are static files without a build step, and the login."""
 
 from __future__ import annotations
 
@@ -30,21 +30,25 @@ HEADERS: Final = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-_HASHES_AT_ONCE = 2
-_CREDENTIAL_BOUND = 1000
+_MAX_HASHES = 2
+"""Passwords that are hashed at a time: each takes 16 MB and a core."""
+_MAX_CREDENTIALS = 1000
+"""Characters of a login."""
 
 
 async def protect(_: web.Request, response: web.StreamResponse) -> None:
-    """Every answer carries the headers that keep scripts of others out."""
+    """Add the headers that keep scripts of others out to every answer."""
     for name, value in HEADERS.items():
         response.headers.setdefault(name, value)
 
 
 class Pages:
+    """The routes of the pages and of the login."""
+
     def __init__(self, access: Access) -> None:
         self._access = access
         self._accounts = access.accounts
-        self._hashing = asyncio.Semaphore(_HASHES_AT_ONCE)
+        self._hashing = asyncio.Semaphore(_MAX_HASHES)
 
     def register(self, app: web.Application) -> None:
         for path in PAGES:
@@ -80,7 +84,7 @@ class Pages:
         return self._begin_session(cookie, identity.name)
 
     async def follow_link(self, request: web.Request) -> web.Response:
-        """The page sends what stood behind the `#` of the link: it is in no request line, log or Referer."""
+        """Log in by a link. The page sends what stood behind its `#`, which is in no request line, log or Referer."""
         self._expect_that_cookies_are_kept(request)
         (link,) = await _texts(request, "link")
         local = self._access.local
@@ -91,7 +95,7 @@ class Pages:
         return self._begin_session(cookie, identity.name)
 
     async def make_link(self, request: web.Request) -> web.Response:
-        """Another link, for the user who started the server."""
+        """Make another link for the user who started the server."""
         local = self._access.local
         if local is None or identity_of(request).name != LOCAL.name:
             raise web.HTTPForbidden(text="links are for servers without [[users]]")
@@ -123,7 +127,7 @@ class Pages:
 
 
 async def _texts(request: web.Request, *names: str) -> list[str]:
-    """These members of the JSON object that is sent."""
+    """Return these members of the JSON object in the body. Raises 400 and 415."""
     if request.content_type != "application/json":
         raise web.HTTPUnsupportedMediaType(text="a login is sent as JSON")
     try:
@@ -131,6 +135,6 @@ async def _texts(request: web.Request, *names: str) -> list[str]:
         texts = [sent[name] for name in names]
     except (ValueError, KeyError, TypeError, RecursionError):
         texts = []
-    if not texts or not all(isinstance(text, str) for text in texts) or sum(map(len, texts)) > _CREDENTIAL_BOUND:
+    if not texts or not all(isinstance(text, str) for text in texts) or sum(map(len, texts)) > _MAX_CREDENTIALS:
         raise web.HTTPBadRequest(text=f"{' and '.join(names)} should be given as text")
     return [text.encode("utf-8", "replace").decode() for text in texts]

@@ -1,4 +1,4 @@
-"""The API of real-time configuration: what operators change while calls run."""
+"""The API of real-time configuration: the settings of a project that operators change while calls run."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ log = get_logger(__name__)
 
 
 class ConfigurationApi:
+    """The routes of the real-time configuration, a JSON file of the project for each environment."""
+
     def __init__(self, projects: Callable[[], Sequence[AgentProject]]) -> None:
         self._projects = projects
         self._writing = asyncio.Lock()
@@ -51,7 +53,7 @@ class ConfigurationApi:
         return await self._write(request, merge=False)
 
     async def change(self, request: web.Request) -> web.Response:
-        """The keys of the body are replaced; null takes a key away."""
+        """Replace the keys of the body; null removes a key."""
         return await self._write(request, merge=True)
 
     async def _write(self, request: web.Request, *, merge: bool) -> web.Response:
@@ -86,7 +88,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _store(folder: Path, sent: dict[str, Any], *, merge: bool) -> dict[str, Any]:
-    """Written whole or not at all: a call that reads meanwhile reads the file before."""
+    """Write the file whole or not at all: a call that reads meanwhile gets the old one. Raises 400 and 409."""
     path = folder / "data.json"
     data = {**_read(path), **sent} if merge else sent
     if merge:
@@ -105,7 +107,7 @@ def _store(folder: Path, sent: dict[str, Any], *, merge: bool) -> dict[str, Any]
 
 
 def _check(data: dict[str, Any], schema: dict[str, Any]) -> None:
-    """Raises 400. A schema's references lead to itself only; nothing is fetched for them."""
+    """Raise 400 for data that the schema refuses. Its references lead to itself only: nothing is fetched for them."""
     try:
         Draft7Validator.check_schema(schema)
         error = next(Draft7Validator(schema, registry=Registry()).iter_errors(data), None)

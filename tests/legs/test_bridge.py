@@ -22,7 +22,7 @@ from callagent.legs.leg import (
     TransferStatus,
     TransferTarget,
 )
-from callagent.legs.media import CROSSING_FRAMES, Crossing, Media, SwitchedMedia
+from callagent.legs.media import MAX_CROSSING_FRAMES, Crossing, Media, SwitchedMedia
 from callagent.legs.sip import TrunkMedia
 from callagent.legs.sip.factory import SipLegs
 from callagent.legs.sip.leg import SipLeg
@@ -342,7 +342,7 @@ def test_a_crossing_starts_with_two_frames_and_keeps_the_newest() -> None:
     assert crossing.take() is None
     crossing.put(b"2", 0.0)
     assert [crossing.take(), crossing.take(), crossing.take()] == [b"1", b"2", None]
-    for number in range(CROSSING_FRAMES + 5):
+    for number in range(MAX_CROSSING_FRAMES + 5):
         crossing.put(bytes([number]), 0.0)
     assert crossing.take() == bytes([5])
 

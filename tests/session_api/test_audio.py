@@ -11,7 +11,7 @@ import struct
 import pytest
 
 from callagent.agents.cx import InputRefused
-from callagent.session_api.audio import ENCODINGS, RATES, AudioForm, Inward, Outward, decoded
+from callagent.session_api.audio import ENCODINGS, RATES, AudioDecoder, AudioEncoder, AudioForm, decode_base64
 
 FORMS = [AudioForm(encoding, rate) for encoding in ENCODINGS for rate in RATES]
 
@@ -38,7 +38,7 @@ def written(pcm: bytes, encoding: str) -> bytes:
 @pytest.mark.parametrize("form", FORMS, ids=str)
 def test_what_a_client_sends_is_heard_at_its_length_and_pitch(form: AudioForm) -> None:
     audio = written(tone(form.rate, 440), form.encoding)
-    inward = Inward(form)
+    inward = AudioDecoder(form)
     # In pieces that cut samples in two.
     pcm = b"".join(inward.feed(audio[start : start + 777]) for start in range(0, len(audio), 777))
     assert len(pcm) / 16000 == pytest.approx(0.5, abs=0.01)
@@ -48,7 +48,7 @@ def test_what_a_client_sends_is_heard_at_its_length_and_pitch(form: AudioForm) -
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
 def test_what_we_say_reaches_a_client_at_its_length_and_pitch(form: AudioForm) -> None:
-    pcm, outward = tone(8000, 440), Outward(form)
+    pcm, outward = tone(8000, 440), AudioEncoder(form)
     audio = b"".join(base64.b64decode(outward.feed(pcm[start : start + 320])) for start in range(0, len(pcm), 320))
     assert len(audio) / ENCODINGS[form.encoding] / form.rate == pytest.approx(0.5, abs=0.01)
     assert pitch(linear(audio, form.encoding), form.rate) == pytest.approx(440, rel=0.02)
@@ -58,7 +58,7 @@ def test_what_we_say_reaches_a_client_at_its_length_and_pitch(form: AudioForm) -
 @pytest.mark.parametrize("rate", [16000, 24000])
 def test_what_a_telephone_does_not_carry_is_no_noise_in_it(rate: int) -> None:
     # 6 kHz would come back as 2 kHz.
-    pcm = Inward(AudioForm("LINEAR16", rate)).feed(tone(rate, 6000))
+    pcm = AudioDecoder(AudioForm("LINEAR16", rate)).feed(tone(rate, 6000))
     assert audioop.rms(pcm[800:], 2) < 500
 
 
@@ -68,4 +68,4 @@ def test_forms_are_written_in_the_ways_of_protocol_buffers() -> None:
     for wrong in ({}, {"audioEncoding": "LINEAR16"}, {"audioEncoding": 0, "sampleRateHertz": 8000}, [], {"a": 1}):
         with pytest.raises(InputRefused):
             AudioForm.parse(wrong, "inputAudioConfig")
-    assert decoded("-_8") == decoded("+/8=") == b"\xfb\xff"
+    assert decode_base64("-_8") == decode_base64("+/8=") == b"\xfb\xff"

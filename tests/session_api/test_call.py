@@ -231,7 +231,7 @@ async def test_a_client_is_told_that_the_server_goes_away(served: Served) -> Non
 @pytest.mark.parametrize(
     ("form", "part"),
     [({"audioEncoding": "OPUS", "sampleRateHertz": 8000}, "LINEAR16, MULAW, ALAW"),
-     ({"audioEncoding": "MULAW", "sampleRateHertz": 44100}, "8000, 16000, 24000"), ("MULAW", "is no object")],
+     ({"audioEncoding": "MULAW", "sampleRateHertz": 44100}, "8000, 16000, 24000"), ("MULAW", "should be an object")],
 )  # fmt: skip
 async def test_audio_of_another_form_is_refused(served: Served, form: Any, part: str) -> None:
     async with served.socket({**CONFIG, "inputAudioConfig": form}) as socket:
@@ -300,7 +300,7 @@ async def test_a_request_with_audio_is_answered_with_audio(served: Served) -> No
     # A sample of 8 kHz is two of 16 kHz, a byte each.
     lengths = [len(base64.b64decode(one["audio"])) for one in spoken]
     assert lengths == pytest.approx([160 * 20, 160 * 5], abs=2)
-    agent = (await served.routes._table.held({"session": SESSION})).session.agent
+    agent = (await served.routes._table.open_session({"session": SESSION})).session.agent
     assert agent.conversation.events[0].content["parts"] == [{"text": "This and that. 1.0"}]
     # Nobody listens any more, and a text needs nobody who does.
     assert "nobody listens" in await served.ask({"audio": half}, input_audio_config=form)

@@ -20,7 +20,7 @@ from callagent.legs.leg import (
     TransferTarget,
     WordsWritten,
 )
-from callagent.session_api.leg import LEAD, MESSAGE_FRAMES, MOST_WAITING, AudioTooEarly, SessionLeg
+from callagent.session_api.leg import LEAD, MAX_WAITING, MESSAGE_FRAMES, AudioTooEarly, SessionLeg
 from callagent.testing.virtual_time import run
 
 INFO = CallInfo("c1", "inbound", "ann", None, "session", datetime(2026, 1, 1, tzinfo=UTC))
@@ -69,7 +69,7 @@ def test_audio_that_comes_in_pieces_is_heard_at_the_pace_of_speech() -> None:
         client = Client()
         await client.answer()
         for _ in range(10):
-            client.leg.hear(LOUD * 5)
+            client.leg.receive_audio(LOUD * 5)
             # A little slower than it should.
             await asyncio.sleep(0.103)
         await asyncio.sleep(0.1)
@@ -89,16 +89,16 @@ def test_what_came_all_at_once_is_heard_in_time_and_its_silence_is_left_out() ->
     async def main() -> None:
         client = Client()
         await client.answer()
-        client.leg.hear(QUIET * 100 + LOUD * 100 + QUIET * 100)
+        client.leg.receive_audio(QUIET * 100 + LOUD * 100 + QUIET * 100)
         await asyncio.sleep(5)
         times = loud(client)
         assert len(times) == 100
         assert times[0] < 0.05
         assert times[-1] - times[0] == pytest.approx(1.98, abs=0.03)
-        for _ in range(int(MOST_WAITING)):
-            client.leg.hear(LOUD * 50)
+        for _ in range(int(MAX_WAITING)):
+            client.leg.receive_audio(LOUD * 50)
         with pytest.raises(AudioTooEarly):
-            client.leg.hear(LOUD)
+            client.leg.receive_audio(LOUD)
         await client.leg.hang_up(EndReason.AGENT_HANGUP)
 
     run(main())
@@ -127,8 +127,8 @@ def test_we_are_only_slightly_ahead_of_the_client() -> None:
 def test_what_the_client_does_is_told_and_the_end_once() -> None:
     async def main() -> None:
         client = Client()
-        client.leg.press("1x#")
-        client.leg.write("Hello.")
+        client.leg.press_keys("1x#")
+        client.leg.write_text("Hello.")
         await client.answer()
         assert client.events == [DigitPressed("1"), DigitPressed("#"), WordsWritten("Hello.")]
         outcome = await client.leg.transfer(TransferTarget("desk", "sip:desk@192.0.2.1"))
@@ -140,7 +140,7 @@ def test_what_the_client_does_is_told_and_the_end_once() -> None:
         await client.leg.hang_up(EndReason.ERROR)
         assert client.closed == [EndReason.CALLER_HANGUP]
         assert client.events[3:] == [CallerHungUp(EndReason.CALLER_HANGUP)]
-        client.leg.hear(LOUD)
+        client.leg.receive_audio(LOUD)
         with pytest.raises(LegGone):
             await client.leg.answer()
 

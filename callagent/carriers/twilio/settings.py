@@ -10,15 +10,17 @@ from callagent.errors import UserError
 
 @dataclass(frozen=True, slots=True)
 class TwilioSettings:
+    """The credentials of an account, and the addresses at which Twilio and we reach each other."""
+
     account_sid: str
     auth_token: str = field(repr=False)
     public_url: str
-    """Where Twilio reaches us, such as `https://phone.example.com`."""
+    """The URL at which Twilio reaches us, such as `https://phone.example.com`."""
     api_base_url: str = "https://api.twilio.com"
 
 
 def settings_of(config: Config) -> TwilioSettings | None:
-    """None without a token: no carrier may call. Raises `UserError`."""
+    """Return the account of the settings; None without a token. Raises `UserError` naming a missing setting."""
     twilio = config.twilio
     token = twilio.auth_token.get_secret_value()
     if not token:

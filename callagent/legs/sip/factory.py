@@ -1,4 +1,4 @@
-"""Makes a leg of every call that comes in over SIP, and of those we place."""
+"""Makes a leg of every call that comes in over SIP, and of every call that we place."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ from callagent.sip import (
 )
 
 MIN_FREE_PORTS = 0.05
-"""Share of the media ports below which calls are sent elsewhere."""
+"""The share of free media ports below which incoming calls are refused with 503."""
 RETRY_AFTER = {"Retry-After": "10"}
+"""Header of a refusal for want of resources."""
 
 log = get_logger(__name__)
 
@@ -38,6 +39,8 @@ def _any_time(trunk: str) -> bool:
 
 
 class SipLegs:
+    """The SIP endpoint of the server as a source of legs, with its media ports and trunks."""
+
     def __init__(
         self,
         ports: RtpPorts,
@@ -46,7 +49,7 @@ class SipLegs:
         rtp: RtpSettings | None = None,
         media: MediaOfTrunk = any_trunk,
     ) -> None:
-        """`on_leg` takes each call that comes in, before anything but 100 was answered; without it all are refused."""
+        """`on_leg` takes each incoming call, to which only 100 was answered so far; without it all are refused."""
         self._ports = ports
         self._own = OwnAddresses(ports)
         self._pump = pump
@@ -60,8 +63,8 @@ class SipLegs:
     async def open(
         self, host: str, port: int, settings: UserAgentSettings, tls: TlsSettings | None = None
     ) -> tuple[str, int]:
-        """Listen on UDP; returns the address. Raises `OSError`."""
-        # Loading them takes tens of milliseconds and a process: never while calls are on.
+        """Listen on UDP and return the address. Raises `OSError`."""
+        # Loading the codecs takes tens of milliseconds and a process: never while calls are on.
         available_codecs()
         on_invite = None if self._on_leg is None else self._accept
         self._endpoint = await Endpoint.open(host, port, settings, on_invite, tls=tls)
@@ -73,15 +76,15 @@ class SipLegs:
         return self._endpoint.local_address
 
     async def listen(self, transport: str, host: str, port: int) -> tuple[str, int]:
-        """Listen on `tcp` or `tls` as well; returns the address. Raises `OSError`."""
+        """Listen on `tcp` or `tls` as well and return the address. Raises `OSError`."""
         address = await self._opened().listen(transport, host, port)
         self._own.signalling_ports.add(address[1])
         return address
 
     def join(self, trunks: Sequence[TrunkSettings], may_call: Callable[[str], bool] = _any_time) -> Trunks:
-        """The trunks, for their owner to start and close; calls to them prove who we are.
+        """Return the trunks, for their owner to start and close; calls to them prove who we are.
 
-        `may_call` is told of each call before it is placed, with the trunk's name: whether it comes too soon.
+        `may_call` is asked with the trunk's name before each call is placed, and returns False for one too soon.
         """
         self._may_call = may_call
         self._trunks = Trunks(self._opened(), trunks)
@@ -95,16 +98,16 @@ class SipLegs:
         headers: Mapping[str, str] = NO_HEADERS,
         trunk: TrunkSettings | None = None,
     ) -> SipLeg:
-        """Call a SIP URI; the leg's `answer()` waits for the peer. Raises `ValueError`, `OSError`, `PortsExhausted`."""
+        """Call a SIP URI; the leg's `answer()` waits for the peer.
+
+        Raises `ValueError`, `OSError`, `PortsExhausted`, and `TooManyCalls` for a trunk that is called too often.
+        """
         endpoint = self._opened()
         uri = Uri.parse(target)
         proxy = None if trunk is None else trunk.server
         if trunk is None and self._trunks is not None:
             trunk = self._trunks.of_host(uri)
-        if trunk is not None and not self._may_call(trunk.name):
-            raise TooManyCalls(
-                f"trunk '{trunk.name}': more calls a second than its calls_per_second", "calls_per_second"
-            )
+        self._expect_room_on(trunk)
         route = () if trunk is None or self._trunks is None else self._trunks.service_route(trunk.name)
         media = self._media("" if trunk is None else trunk.name)
         session = self._session()
@@ -131,12 +134,18 @@ class SipLegs:
             negotiations[0].refuse_target = self._refusing(call.core.peer_host)
         return SipLeg(call, session, negotiations[0], media, self.dial_target)
 
+    def _expect_room_on(self, trunk: TrunkSettings | None) -> None:
+        if trunk is not None and not self._may_call(trunk.name):
+            raise TooManyCalls(
+                f"trunk '{trunk.name}': more calls a second than its calls_per_second", "calls_per_second"
+            )
+
     async def dial_target(self, leg: TransferableLeg, target: TransferTarget) -> SipLeg:
         """Call a target for the peer of `leg`, or for a trunk to do so. Raises `ValueError`, `OSError`, `LegGone`."""
         return await self.dial_for(target, leg.info.caller, leg.call.trunk)
 
     async def dial_for(self, target: TransferTarget, caller: str | None = None, trunk_name: str = "") -> SipLeg:
-        """Call a target for `caller`, None: withheld, who came through that trunk. Raises as `dial_target`."""
+        """Call a target for `caller`, who came through that trunk; None: withheld. Raises as `dial_target`."""
         trunk = self._trunk_to(trunk_name, target)
         uri = number_at(trunk.server, target.uri) if trunk is not None and ":" not in target.uri else target.uri
         shown = target.caller or caller
@@ -159,7 +168,7 @@ class SipLegs:
         return trunk
 
     def signalling(self, call_id: str) -> list[dict[str, Any]]:
-        """The messages of a call by its Call-ID, as the record keeps them; for once."""
+        """Take the SIP messages of a call out of the trace, by its Call-ID, as the record stores them."""
         now, moment = asyncio.get_running_loop().time(), datetime.now(UTC)
         return [
             {
@@ -173,7 +182,7 @@ class SipLegs:
         ]
 
     async def close(self) -> None:
-        """Hang up what still runs and free the socket."""
+        """Hang up the calls that are still on, and close the sockets."""
         if self._endpoint is not None:
             await self._endpoint.close()
 
@@ -188,7 +197,7 @@ class SipLegs:
             call.hang_up(status=503, headers=RETRY_AFTER)
             return
         except OSError as error:
-            # No descriptor is free, or no memory for a socket.
+            # No file descriptor is free, or no memory for a socket.
             log.warning("media_socket_not_opened", error=str(error))
             call.hang_up(status=503, headers=RETRY_AFTER)
             return
@@ -210,7 +219,7 @@ class SipLegs:
         return negotiation
 
     def _refusing(self, peer: str) -> Callable[[str, int], bool]:
-        """Which media targets are our own, for a peer whose signalling is at this IP address."""
+        """Return what refuses our own addresses as media targets of a peer whose signalling is at this IP address."""
         own = self._own
         return lambda host, port: own.refuse(host, port, peer)
 

@@ -1,4 +1,4 @@
-"""What an INVITE says about who calls whom."""
+"""Who calls whom: what an INVITE says of it, and the URIs and addresses that we write for others."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from callagent.call_info import NO_HEADERS, CallInfo
 from callagent.sip import Address, Dialog, Headers, Passport, Request, Uri, escape_user, host_reference, parse_reasons
 
 ATTESTATION = "P-Attestation-Indicator"
-"""Of the caller's number, `A`, `B` or `C` (ATIS-1000085), by a trusted trunk, which has verified the signature."""
+"""How far a trusted trunk, which verified the signature, vouches for the caller's number: `A` to `C` (ATIS-1000085)."""
 UNVERIFIED_ATTESTATION = "Unverified-Attestation"
-"""The same by an Identity header whose signature nobody has verified (RFC 8224 §6.2): whoever is on the way of the call
-may have written it. Under a name of its own, for agents, records and pages alike."""
+"""The same from an Identity header whose signature nobody has verified (RFC 8224 §6.2): anybody on the way of the call
+may have written it. It has a name of its own, so that no agent, record or page takes it for the verified one."""
 
-# What the protocol itself consists of (RFC 3261 §20 and the extensions we speak). All else is told to the agent.
+# Headers of the protocol itself (RFC 3261 §20 and the extensions we speak). The agent is told all others.
 _PROTOCOL = frozenset(
     (
         "accept", "accept-encoding", "accept-language", "allow", "allow-events", "authorization", "call-id", "contact",
@@ -31,9 +31,9 @@ _PROTOCOL = frozenset(
 
 
 def call_info_of(invite: Request, *, outgoing: bool, trusted: bool = True) -> CallInfo:
-    """A call's identity. For a call of ours, caller and callee are as we sent them.
+    """Return who calls whom. For a call that we place, caller and callee are as we sent them.
 
-    Of a peer that is not trusted only From counts: its other headers say what it likes.
+    Of a peer that is not trusted only From counts: it writes into other headers what it likes.
     """
     caller, started = _caller(invite, trusted=trusted), datetime.now(UTC)
     headers = _custom_headers(invite.headers) if trusted else {}
@@ -52,7 +52,7 @@ def call_info_of(invite: Request, *, outgoing: bool, trusted: bool = True) -> Ca
 
 
 def parting(headers: Headers, *, trusted: bool) -> tuple[Mapping[str, str], tuple[str, ...]]:
-    """What the message says that ended a call: its headers, and the causes among them (RFC 3326)."""
+    """Return the headers of the message that ended a call, and the causes among them (RFC 3326)."""
     if not trusted:
         return NO_HEADERS, ()
     causes = tuple(str(reason) for reason in parse_reasons(headers.values("Reason")))
@@ -60,7 +60,7 @@ def parting(headers: Headers, *, trusted: bool) -> tuple[Mapping[str, str], tupl
 
 
 def _claimed(invite: Request, caller: str | None, now: float) -> dict[str, str]:
-    """What an Identity header claims that the caller's network vouches for."""
+    """Return as a header what an Identity header claims of the caller's number; empty where none fits the call."""
     for value in invite.headers.values("Identity"):
         try:
             passport = Passport.parse(value)
@@ -72,7 +72,7 @@ def _claimed(invite: Request, caller: str | None, now: float) -> dict[str, str]:
 
 
 def _caller(invite: Request, *, trusted: bool) -> str | None:
-    """The asserted identity of the trunk before what the caller says of itself (RFC 3325); None when withheld."""
+    """Return the identity that the trunk asserts (RFC 3325), or else the caller's own word; None when withheld."""
     privacy = {item.strip().lower() for item in (invite.headers.get("Privacy") or "").split(";")}
     if privacy.intersection(("id", "user")):
         return None
@@ -90,7 +90,7 @@ def _caller(invite: Request, *, trusted: bool) -> str | None:
 
 
 def _user(uri: Uri) -> str | None:
-    """The user part without the parameters that gateways put into it (`+15551230000;npdi`)."""
+    """Return the user part without the parameters that gateways put into it (`+15551230000;npdi`)."""
     text = uri.user_text
     if text is None:
         return None
@@ -106,13 +106,13 @@ def _custom_headers(headers: Headers) -> dict[str, str]:
 
 
 def clean(text: str) -> str:
-    """Text that every log, database and page can hold: valid Unicode without control characters."""
+    """Return the text as every log, database and page can hold it: valid Unicode without control characters."""
     valid = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     return "".join(character for character in valid if character.isprintable())
 
 
 def target_uri(dialog: Dialog | None, target: str) -> Uri:
-    """Where a transfer goes: a number becomes a user at the peer's own host, for its trunk knows the way."""
+    """Return the URI that a REFER names: a number becomes a user at the peer's host, whose trunk knows the way."""
     if ":" in target:
         return Uri.parse(target)
     host = dialog.remote.uri.host or host_reference(dialog.peer.host) if dialog is not None else ""
@@ -120,12 +120,12 @@ def target_uri(dialog: Dialog | None, target: str) -> Uri:
 
 
 def number_at(server: Uri, number: str) -> str:
-    """The URI of a number at a trunk, with the trunk's port and transport."""
+    """Return the URI of a number at a trunk, with the trunk's port and transport."""
     return str(replace(server, user=escape_user(number), headers=None))
 
 
 def caller_address(caller: str | None, server: Uri | None) -> str:
-    """From of a call that we place for somebody; a withheld number stays withheld (RFC 3323 §4.1.1.3)."""
+    """Return the From of a call that we place for somebody; a withheld number stays withheld (RFC 3323 §4.1.1.3)."""
     if caller is None:
         return '"Anonymous" <sip:anonymous@anonymous.invalid>'
     return escape_user(caller) if server is None else f"<sip:{escape_user(caller)}@{server.host}>"

@@ -65,6 +65,8 @@ log = get_logger(__name__)
 
 
 class LegState(Enum):
+    """How far a SIP leg is."""
+
     RINGING = "ringing"
     ANSWERED = "answered"
     CLOSED = "closed"
@@ -74,8 +76,8 @@ class LegState(Enum):
 class _Gone:
     """The call ended before it was confirmed.
 
-    Not an exception: the traceback of one that the leg keeps would refer to the leg, which only the garbage collector
-    could free then.
+    It is no exception: the leg stores it, and the traceback of a stored exception would refer to the leg. Only the
+    garbage collector could free the leg then.
     """
 
     detail: str
@@ -94,12 +96,12 @@ class SipLeg:
         media: TrunkMedia = ANY_MEDIA,
         dial_target: DialTarget | None = None,
     ) -> None:
-        """Reads the INVITE's offer: raises `ValueError` when nothing of it can be used. Owns `session` from then on."""
+        """Read the INVITE's offer. Raises `ValueError` when nothing of it can be used; owns `session` from then on."""
         self.outgoing = call.core.outgoing
         self.on_transfer_request: Callable[[str, Mapping[str, str]], None] | None = None
-        """The peer asks us to call this URI instead; answer by `report_transfer`. None: such requests are declined."""
+        """Called when the peer asks us to call a URI instead (REFER); answered by `report_transfer`. None declines."""
         self.on_early_media: Callable[[Media], None] | None = None
-        """Somebody may listen to what the peer plays before it takes our call."""
+        """Called with what the peer plays before it takes our call (early media)."""
         self._call = call
         self._session = session
         self._negotiation = negotiation
@@ -225,7 +227,7 @@ class SipLeg:
                 pass
 
     def _renegotiate(self, offer: bytes) -> None:
-        """A re-INVITE or UPDATE. What cannot be agreed on leaves the media as it is."""
+        """Answer the offer of a re-INVITE or UPDATE; one that is refused leaves the media as it is (RFC 3264 §8)."""
         if not offer:
             self._call.accept_offer(self._negotiation.offer())
             return
@@ -239,7 +241,7 @@ class SipLeg:
         self._call.accept_offer(answer)
 
     def _move(self, call: EndpointCall) -> None:
-        """Another call takes the place of ours: the same conversation, another peer (RFC 3891)."""
+        """Let another call take the place of this one: the same conversation with another peer (RFC 3891)."""
         offer = call.core.invite.body
         try:
             if self._state is not LegState.ANSWERED:
@@ -272,7 +274,7 @@ class SipLeg:
         self._session.expect(self._peer_sends and self._media_expected)
 
     def _press(self, digit: str, way: str) -> None:
-        # Some gateways tell each key both ways; the way of the first key is the one that counts.
+        # Some gateways tell each key both by RTP and by INFO: only the way of the first key counts.
         self._digits_from = self._digits_from or way
         if self._digits_from == way and not self._transfer.forward_digit(digit):
             self.tell(DigitPressed(digit))
@@ -289,7 +291,7 @@ class SipLeg:
             self.tell(LegFailed(EndReason.MEDIA_TIMEOUT, detail))
 
     def _lose(self, event: CallEnded) -> None:
-        """The call is over; silent when it was us who ended it."""
+        """Note that the call is over; tell it only when the peer has ended it."""
         if self._state is LegState.CLOSED:
             return
         detail = clean(f"{event.status} {event.reason}").strip() if event.status else event.cause.value
@@ -323,7 +325,7 @@ class SipLeg:
 
 
 async def _spell(digits: str, session: RtpSession, call: EndpointCall, *, tones: bool) -> None:
-    """Key presses for a peer that takes no telephone events."""
+    """Send digits to a peer that takes no telephone events: as tones in the audio, or by INFO."""
     if tones:
         await session.send_tones(tuple(dtmf_frames(digits)))
         return
@@ -332,4 +334,4 @@ async def _spell(digits: str, session: RtpSession, call: EndpointCall, *, tones:
 
 
 def _ignore(event: Event) -> None:
-    """For a call that is no longer this leg's."""
+    """Ignore the events of a call that is no longer this leg's."""

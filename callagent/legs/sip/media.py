@@ -1,4 +1,4 @@
-"""What a trunk's media may be, and what an offer and answer mean for the media session."""
+"""The media of SIP calls: what a trunk allows, what an offer and answer mean for RTP, and which targets are refused."""
 
 from __future__ import annotations
 
@@ -13,21 +13,23 @@ from callagent.sip import FRAME_TIME, Agreement, Encryption, Hop, MediaPolicy, N
 
 @dataclass(frozen=True, slots=True)
 class TrunkMedia:
+    """What the settings say of a trunk's media."""
+
     codecs: tuple[str, ...] = ()
-    """As we offer them; empty: all that are installed."""
+    """Codecs in the order in which we offer them; empty: all that are installed."""
     encryption: Encryption = Encryption.ALLOWED
     networks: tuple[IPv4Network | IPv6Network, ...] = ()
-    """Where the trunk's media may come from besides the address in its SDP."""
+    """Networks from which the trunk's media may come, besides the address in its SDP."""
     in_band_digits: bool = False
-    """Whether digits that we send are tones in the audio, for peers without RFC 4733, and whether keys are read in the
-    audio although telephone events were negotiated. Where they were not, keys are always read there."""
+    """Whether we send digits as tones in the audio, and read keys there although telephone events (RFC 4733) were
+    negotiated. Where they were not negotiated, keys are always read in the audio."""
     trusted: bool = True
-    """Whether what its headers say of the caller is believed (RFC 3325 §4)."""
+    """Whether we believe what its headers say of the caller (RFC 3325 §4)."""
 
 
 ANY_MEDIA = TrunkMedia()
 MediaOfTrunk = Callable[[str], TrunkMedia]
-"""By the trunk's name; empty for a peer that is none."""
+"""Return the media settings of a trunk by its name, which is empty for a peer that is no trunk."""
 
 
 def any_trunk(_: str) -> TrunkMedia:
@@ -35,19 +37,19 @@ def any_trunk(_: str) -> TrunkMedia:
 
 
 def negotiation_with(hop: Hop, local: str, port: int, media: TrunkMedia) -> Negotiation:
-    """For a call whose signalling came over `hop` and whose audio we take at `local` and `port`."""
+    """Return the negotiation of a call whose signalling came over `hop`; we take its audio at `local` and `port`."""
     return _negotiation(local, port, media, tls=hop.transport == "tls", peer=hop.host)
 
 
 def negotiation_towards(target: str, local: str, port: int, media: TrunkMedia) -> Negotiation:
-    """For a call that we place. Raises `ValueError`."""
+    """Return the negotiation of a call that we place. Raises `ValueError` for a target that is no URI."""
     uri = Uri.parse(target)
     tls = uri.scheme == "sips" or (uri.parameters.get("transport") or "").lower() == "tls"
     return _negotiation(local, port, media, tls=tls, peer=None)
 
 
 def _negotiation(local: str, port: int, media: TrunkMedia, *, tls: bool, peer: str | None) -> Negotiation:
-    # A peer that reaches us over loopback is on this machine: so may be its media, and nobody else reads its keys.
+    # A peer that reaches us over loopback is on this machine: so may be its media, and nobody else reads its SRTP keys.
     loopback = ip_address(local).is_loopback
     installed = available_codecs()
     codecs = tuple(name for name in media.codecs or installed if name in installed)
@@ -56,7 +58,7 @@ def _negotiation(local: str, port: int, media: TrunkMedia, *, tls: bool, peer: s
 
 
 def rtp_parameters(agreement: Agreement, media: TrunkMedia) -> RtpParameters:
-    """Raises `ValueError` for a codec that is not installed."""
+    """Return the parameters of RTP that were agreed on. Raises `ValueError` for a codec that is not installed."""
     codec = open_codec(agreement.codec, agreement.payload_type)
     if codec is None:
         raise ValueError(f"codec {agreement.codec} is not installed")
@@ -82,16 +84,18 @@ def rtp_parameters(agreement: Agreement, media: TrunkMedia) -> RtpParameters:
 
 
 def is_of_this_machine(host: str) -> bool:
-    """Whether an IP address is one of this machine's: packets to it would leave from that address itself."""
+    """Return whether an IP address is one of this machine's: packets to it would leave from that address itself."""
     return ip_address(host).is_loopback or route_to(host) == host
 
 
 class OwnAddresses:
-    """A peer that names one of them would have us send audio to ourselves, or to other programs of this machine.
+    """The media addresses of this server, which no peer may name as the target of our packets.
 
-    A peer on this machine (a softphone, a PBX) has its media here as well: of our own addresses only the ports that we
-    hold are refused to it. `public_address` may be a translator's and others may be behind it too: only our ports there
-    are ours. To all other peers every address of this machine is refused.
+    It would have us send audio to ourselves, or to other programs of this machine.
+
+    A peer on this machine (a softphone, a PBX) has its media here as well: only the ports that we hold are refused to
+    it. `public_address` may be that of a NAT with others behind it: only our ports there are refused. To all other
+    peers every address of this machine is refused.
     """
 
     def __init__(self, ports: RtpPorts, is_local: Callable[[str], bool] = is_of_this_machine) -> None:
@@ -101,7 +105,7 @@ class OwnAddresses:
         self._is_local = is_local
 
     def refuse(self, host: str, port: int, peer: str | None) -> bool:
-        """Whether media may not go there. `peer` is the IP address of the peer's signalling."""
+        """Return whether media may not go there. `peer` is the IP address of the peer's signalling."""
         if self._is_local(host):
             on_this_machine = peer is not None and (peer == self.public_address or self._is_local(peer))
             return not on_this_machine or port in self.signalling_ports or self._ports.holds(port)
