@@ -28,6 +28,7 @@ from callagent.sip.message import (
     Address,
     Credentials,
     Headers,
+    Hop,
     MalformedMessage,
     Passport,
     Reason,
@@ -39,11 +40,11 @@ from callagent.sip.message import (
     host_reference,
     parse_message,
     parse_reasons,
+    transport_of,
 )
 from callagent.sip.sdp import FRAME_TIME, Agreement, Encryption, MediaPolicy, Negotiation, NotAcceptable
 from callagent.sip.transaction import TimerSettings
 from callagent.sip.transport import (
-    Hop,
     Lookup,
     LookupFailed,
     RateLimit,
@@ -55,7 +56,6 @@ from callagent.sip.transport import (
     accept_connections,
     certificate_end,
     route_to,
-    transport_of,
 )
 from callagent.sip.trunk import Trunks, TrunkSettings, trunk_metrics
 from callagent.sip.user_agent import UserAgent

@@ -1,7 +1,7 @@
-"""Lets peers in who prove a password (RFC 7616): signed nonces, each count once, and a lock after too many failures.
+"""Digest authentication of peers (RFC 7616): signed nonces, each count accepted once, a lock after many failures.
 
-Only a failure on a live nonce that was signed for the sender's address counts towards the lock: whoever forges that
-address never hears the nonce, and cannot lock its owner out.
+Only a failure with a valid nonce that was signed for the sender's address counts towards the lock: an attacker who
+forges that address never receives the nonce, and so cannot lock its owner out.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from callagent.sip.message import ALGORITHMS, Proof, Request, parse_digest, write_digest
-from callagent.sip.transport import Hop
+from callagent.sip.message import ALGORITHMS, Hop, Proof, Request, parse_digest, write_digest
 
 NONCE_SECONDS = 60.0
+"""How long a nonce is valid."""
 MAX_FAILURES = 5
 FAILURE_SECONDS = 60.0
+"""So many failures within this time lock an address."""
 PROVEN_SECONDS = 3600.0
-"""How long a source that has proven itself is exempt from the lock and the rate limit of its address."""
+"""How long a source that has proven a password is exempt from the lock and the rate limit of its address."""
 _MAX_NONCES = 20_000
 _MAX_HOSTS = 20_000
 _FIELDS = ("username", "realm", "nonce", "uri", "response", "cnonce", "nc", "qop")
@@ -31,50 +32,56 @@ def _anywhere(host: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What a peer has to prove to be let in as a trunk."""
+    """The account that a peer proves to be served as a trunk."""
 
     trunk: str
     password: str = field(repr=False)
     admits: Callable[[str], bool] = _anywhere
-    """Whether it may come from this IP address."""
+    """Whether the account may be used from this IP address."""
 
 
 @dataclass(frozen=True, slots=True)
 class DigestSettings:
+    """The realm and accounts that peers authenticate with."""
+
     realm: str
     accounts: Mapping[str, Account]
     """By user name."""
     algorithms: Sequence[str] = tuple(ALGORITHMS)
-    """Offered in this order; some peers read the first challenge only, and know MD5 only."""
+    """Offered in this order; some peers read only the first challenge, and support only MD5."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
+    """The outcome of one check."""
+
     trunk: str | None
-    """The trunk that was proven."""
+    """The trunk whose account was proven; None otherwise."""
     challenges: tuple[str, ...] = ()
-    """Values of WWW-Authenticate for a 401 otherwise; the same for known and unknown users."""
+    """Values of WWW-Authenticate for a 401, the same for known and unknown users."""
 
 
 class Authenticator:
+    """Checks the proofs in requests; keeps counts of nonces, failures and proven sources in bounded memory."""
+
     def __init__(self, settings: DigestSettings) -> None:
         self._settings = settings
         self._key = secrets.token_bytes(32)
-        # An unknown user costs the same time as a known one.
+        # The proof of an unknown user is computed as well, so that the time does not reveal which users exist.
         self._nobody = Account("", secrets.token_hex(16), lambda host: False)
         self._counts: dict[str, tuple[float, int]] = {}
         self._failures: dict[str, deque[float]] = {}
         self._proven: OrderedDict[_Source, float] = OrderedDict()
 
     def is_proven(self, source: Hop, now: float) -> bool:
-        """Whether a peer has proven a password from exactly this address and port within `PROVEN_SECONDS`."""
+        """Whether a password was proven from exactly this address and port within `PROVEN_SECONDS`."""
         at = self._proven.get(_source_of(source))
         return at is not None and now - at <= PROVEN_SECONDS
 
     def is_locked(self, source: Hop, now: float) -> bool:
-        """Whether this address failed so often of late that it is not listened to.
+        """Whether this address has failed so often recently that its requests are dropped.
 
-        A peer that has proven itself is: another one behind the same address translator must not lock it out.
+        A proven source is never locked: another peer behind the same NAT must not lock it out.
         """
         failures = self._failures.get(source.host)
         if failures is None or self.is_proven(source, now):
@@ -86,6 +93,7 @@ class Authenticator:
         return len(failures) >= MAX_FAILURES
 
     def check(self, request: Request, source: Hop, now: float) -> Verdict:
+        """Check the proof of a request; without a proof for our realm it gets a challenge."""
         for value in request.headers.values("Authorization"):
             try:
                 fields = parse_digest(value)
@@ -99,8 +107,8 @@ class Authenticator:
         return self._challenge(source.host, now)
 
     def _check(self, method: str, fields: Mapping[str, str], host: str, now: float) -> Verdict:
-        # What the nonce does not bind to this address is not computed at all: it neither counts nor tells a right
-        # password from a wrong one, so nobody can try passwords on a nonce of one's own choice.
+        # A proof whose nonce is not valid for this address is not computed at all: the response would tell a right
+        # password from a wrong one without counting as a failure.
         if not self._is_live(fields.get("nonce", ""), host, now):
             return self._challenge(host, now, stale=True)
         algorithm = fields.get("algorithm", "MD5").upper()
@@ -108,7 +116,7 @@ class Authenticator:
         if not complete or algorithm not in self._settings.algorithms:
             return self._fail(host, now)
         account = self._settings.accounts.get(fields["username"], self._nobody)
-        # The URI is the one that the peer signed: gateways on the way may have rewritten the request's.
+        # The URI is that of the proof: gateways may have rewritten the Request-URI since.
         proof = Proof(
             fields["username"], fields["realm"], method, fields["uri"], fields["nonce"],
             algorithm, fields["qop"], fields["nc"], fields["cnonce"],
@@ -122,12 +130,12 @@ class Authenticator:
         return Verdict(account.trunk)
 
     def _is_live(self, nonce: str, host: str, now: float) -> bool:
-        """Whether we signed the nonce for this address less than `NONCE_SECONDS` ago."""
+        """Whether we signed the nonce for this address within `NONCE_SECONDS`."""
         stamp, _, signature = nonce.partition("-")
         return _same(signature, self._sign(stamp, host)) and now - NONCE_SECONDS <= _made(stamp) <= now + 1
 
     def _counts_up(self, nonce: str, nc: str, now: float) -> bool:
-        """Whether the count of a live nonce is higher than any before; it is remembered then."""
+        """Remember the count of a valid nonce; False if it is not higher than all before (a replay)."""
         try:
             count = int(nc, 16)
         except ValueError:
@@ -148,7 +156,7 @@ class Authenticator:
         if len(self._counts) >= _MAX_NONCES:
             self._counts = {own: seen for own, seen in self._counts.items() if seen[0] > now - NONCE_SECONDS}
         if len(self._counts) >= _MAX_NONCES:
-            # More live nonces than anybody honest has: start anew rather than grow or let a replay pass.
+            # More valid nonces than honest peers have: a new key makes all of them invalid, and memory stays bounded.
             self._key = secrets.token_bytes(32)
             self._counts.clear()
         self._counts[nonce] = (made, count)
@@ -179,12 +187,12 @@ def _source_of(hop: Hop) -> _Source:
 
 
 def _made(stamp: str) -> float:
-    """When the nonce with this stamp was made; only for stamps whose signature has been checked."""
+    """Return when the nonce with this stamp was made; only for stamps whose signature is verified."""
     return int(stamp[:12], 16) / 1000
 
 
 def _same(one: str, other: str) -> bool:
-    """In a time that tells nothing of where they differ."""
+    """Compare in a time that does not depend on where the texts differ."""
     return hmac.compare_digest(_octets(one), _octets(other))
 
 

@@ -22,11 +22,10 @@ from callagent.sip.dialog import (
     UserAgentSettings,
     Way,
 )
-from callagent.sip.message import Address, Credentials, Request, Response, Uri, host_reference
+from callagent.sip.message import Address, Credentials, Hop, Request, Response, Uri, host_reference, transport_of
 from callagent.sip.transport import (
     Connections,
     Datagrams,
-    Hop,
     Lookup,
     LookupFailed,
     StreamLimits,
@@ -34,7 +33,6 @@ from callagent.sip.transport import (
     TlsSettings,
     Trace,
     route_to,
-    transport_of,
 )
 from callagent.sip.user_agent import UserAgent
 

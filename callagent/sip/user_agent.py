@@ -29,6 +29,7 @@ from callagent.sip.message import (
     Address,
     CSeq,
     Headers,
+    Hop,
     MalformedMessage,
     Request,
     Response,
@@ -37,11 +38,12 @@ from callagent.sip.message import (
     copy_headers,
     parse_message,
     reason_phrase,
+    response_hop,
     unwrap_description,
 )
 from callagent.sip.request_validation import refusal_of
 from callagent.sip.transaction import OnResponse, ServerTransaction
-from callagent.sip.transport import MAX_STREAM_MESSAGE, Hop, RateLimit, response_hop
+from callagent.sip.transport import MAX_STREAM_MESSAGE, RateLimit
 
 _RETRY_AFTER = 10
 """Seconds, when all calls that `max_calls` allows are taken."""

@@ -24,9 +24,8 @@ from callagent.sip.dialog.requests import send_in_dialog
 from callagent.sip.dialog.session_timer import SessionTimer
 from callagent.sip.dialog.uac import OutgoingInvite, Way
 from callagent.sip.dialog.uas import IncomingInvite
-from callagent.sip.message import Credentials, Headers, Message, Request, Response, Uri, respond_to
+from callagent.sip.message import Credentials, Headers, Hop, Message, Request, Response, Uri, respond_to
 from callagent.sip.transaction import ServerTransaction, Timer
-from callagent.sip.transport import Hop
 
 
 class SipCall(CallMachine):
@@ -35,9 +34,10 @@ class SipCall(CallMachine):
     def __init__(self, core: UserAgentCore, invite: Request, *, outgoing: bool) -> None:
         super().__init__(core, invite, outgoing=outgoing)
         self.session_timer = SessionTimer()
-        self.renegotiation = Renegotiation(self.session_timer)
-        self.refer_sender = ReferSender()
-        self.refer_receiver = ReferReceiver()
+        # Most calls end without a re-INVITE and a REFER: their parts are made when one is sent or received.
+        self.renegotiation: Renegotiation | None = None
+        self.refer_sender: ReferSender | None = None
+        self.refer_receiver: ReferReceiver | None = None
         # One of the two: each call has one INVITE that began it.
         self._received: IncomingInvite | None = None
         self._sent: OutgoingInvite | None = None
@@ -66,7 +66,7 @@ class SipCall(CallMachine):
         call = cls(core, invite, outgoing=True)
         call._sent = OutgoingInvite(core, call, way)
         call.session_timer.request_interval(call, invite.headers)
-        call.renegotiation.last = invite.body
+        call.last_description = invite.body
         call._begin(way.hops[0].host, now)
         call._sent.send(now)
         return call
@@ -81,7 +81,7 @@ class SipCall(CallMachine):
         """Send 200 with our answer, or with our offer if the INVITE had none."""
         response = self._response(200, body)
         if response is not None and self.state is CallState.INCOMING:
-            self.renegotiation.last = body
+            self.last_description = body
             self.session_timer.agree(self, self.invite, response, now)
         self.apply(CallInput.ANSWER, response, now)
 
@@ -100,25 +100,29 @@ class SipCall(CallMachine):
         if self.dialog is None or not self.established:
             raise ValueError("Only an established call can be transferred")
         target = target if to is None else attended_target(to, target)
+        if self.refer_sender is None:
+            self.refer_sender = ReferSender()
         self.refer_sender.send(self, self.dialog, target, headers, now)
 
     def report_transfer(self, status: int, now: float) -> None:
         """Report the outcome of the peer's REFER; a status below 200 is progress."""
-        if self.dialog is not None and self.established:
+        if self.refer_receiver is not None and self.dialog is not None and self.established:
             self.refer_receiver.report(self, self.dialog, status, now)
 
     def reoffer(self, body: bytes, now: float) -> None:
         """Offer other media; `OfferAnswered` or `OfferRefused` follows."""
         if self.dialog is not None and self.established:
-            self.renegotiation.send(self, self.dialog, body, now)
+            self._renegotiate().send(self, self.dialog, body, now)
 
     def accept_offer(self, body: bytes, now: float) -> None:
         """Answer the offer of `OfferReceived`."""
-        self.renegotiation.accept(self, body, now)
+        if self.renegotiation is not None:
+            self.renegotiation.accept(self, body, now)
 
     def refuse_offer(self, now: float, status: int = 488) -> None:
         """Refuse the offer of `OfferReceived`; the media stays as it is."""
-        self.renegotiation.refuse(self, status, now)
+        if self.renegotiation is not None:
+            self.renegotiation.refuse(self, status, now)
 
     def send_digit(self, digit: str, now: float) -> None:
         """Send a DTMF digit by INFO."""
@@ -130,7 +134,7 @@ class SipCall(CallMachine):
         """Handle the ACK of a 2xx, of the INVITE or of a re-INVITE."""
         if self._received is not None and self._received.is_answered_by(ack):
             self.apply(CallInput.ACK, ack, now)
-        else:
+        elif self.renegotiation is not None:
             self.renegotiation.receive_ack(self, ack)
 
     def receive_request(self, transaction: ServerTransaction, now: float) -> None:
@@ -157,10 +161,15 @@ class SipCall(CallMachine):
 
     def repeat_offer(self, now: float) -> None:
         if self.dialog is not None:
-            self.renegotiation.repeat(self, self.dialog, now)
+            self._renegotiate().repeat(self, self.dialog, now)
 
     def credentials_for(self, hop: Hop) -> Credentials | None:
         return None if self._sent is None else self._sent.credentials_for(hop)
+
+    def _renegotiate(self) -> Renegotiation:
+        if self.renegotiation is None:
+            self.renegotiation = Renegotiation(self.session_timer)
+        return self.renegotiation
 
     def _dialog_of(self, request: Request) -> Dialog | None:
         """Return the dialog of a request: the call's, or an early one of our INVITE."""
@@ -182,11 +191,11 @@ class SipCall(CallMachine):
     def _receive_offer(self, dialog: Dialog, transaction: ServerTransaction, now: float) -> None:
         update = transaction.request.method == "UPDATE"
         if self.established:
-            self.renegotiation.receive(self, dialog, transaction, now)
+            self._renegotiate().receive(self, dialog, transaction, now)
         elif self.state in (CallState.LEAVING, CallState.ENDED):
             self.core.respond(transaction, dialog, 481, now)
         elif update and (self.outgoing or not transaction.request.body):
-            self.renegotiation.receive(self, dialog, transaction, now)
+            self._renegotiate().receive(self, dialog, transaction, now)
         elif update and self.state is CallState.INCOMING:
             # The offer of the INVITE has no answer yet (RFC 3311 §5.2).
             response = respond_to(transaction.request, 500, tag=dialog.local.tag, headers=[("Retry-After", "2")])
@@ -194,22 +203,6 @@ class SipCall(CallMachine):
         else:
             # The first offer and answer end with the ACK (RFC 3261 §14.2).
             self.core.respond(transaction, dialog, 491, now)
-
-    def _receive_notify(self, dialog: Dialog, transaction: ServerTransaction, now: float) -> None:
-        known = self.refer_sender.receive_notify(self, transaction.request, now)
-        self.core.respond(transaction, dialog, 200 if known else 481, now)
-
-    def _receive_refer(self, dialog: Dialog, transaction: ServerTransaction, now: float) -> None:
-        if self.established:
-            self.refer_receiver.receive(self, dialog, transaction, now)
-        else:
-            self.core.respond(transaction, dialog, 603, now)
-
-    def _receive_prack(self, dialog: Dialog, transaction: ServerTransaction, now: float) -> None:
-        if self._received is None:
-            self.core.respond(transaction, dialog, 481, now)
-        else:
-            self._received.receive_prack(self, dialog, transaction, now)
 
     # Effects of the state table
 
@@ -315,8 +308,10 @@ class SipCall(CallMachine):
 
     def release(self) -> None:
         self._stop_timer()
-        self.renegotiation.close()
-        self.refer_sender.close()
+        if self.renegotiation is not None:
+            self.renegotiation.close()
+        if self.refer_sender is not None:
+            self.refer_sender.close()
         self.session_timer.stop()
         if self._received is not None:
             self._received.close()
@@ -331,13 +326,34 @@ class SipCall(CallMachine):
         self.core.events.append(CallClosed(self))
 
 
+def _receive_notify(call: SipCall, dialog: Dialog, transaction: ServerTransaction, now: float) -> None:
+    known = call.refer_sender is not None and call.refer_sender.receive_notify(call, transaction.request, now)
+    call.core.respond(transaction, dialog, 200 if known else 481, now)
+
+
+def _receive_refer(call: SipCall, dialog: Dialog, transaction: ServerTransaction, now: float) -> None:
+    if not call.established:
+        call.core.respond(transaction, dialog, 603, now)
+        return
+    if call.refer_receiver is None:
+        call.refer_receiver = ReferReceiver()
+    call.refer_receiver.receive(call, dialog, transaction, now)
+
+
+def _receive_prack(call: SipCall, dialog: Dialog, transaction: ServerTransaction, now: float) -> None:
+    if call._received is None:
+        call.core.respond(transaction, dialog, 481, now)
+    else:
+        call._received.receive_prack(call, dialog, transaction, now)
+
+
 _HANDLERS: Mapping[str, Callable[[SipCall, Dialog, ServerTransaction, float], None]] = {
     "BYE": SipCall._receive_bye,
     "INFO": receive_info,
     "INVITE": SipCall._receive_offer,
-    "NOTIFY": SipCall._receive_notify,
-    "PRACK": SipCall._receive_prack,
-    "REFER": SipCall._receive_refer,
+    "NOTIFY": _receive_notify,
+    "PRACK": _receive_prack,
+    "REFER": _receive_refer,
     "UPDATE": SipCall._receive_offer,
 }
 """By method; the methods without a handler are answered 200."""

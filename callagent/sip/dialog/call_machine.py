@@ -7,8 +7,7 @@ from enum import Enum
 from callagent.sip.dialog.core import UserAgentCore
 from callagent.sip.dialog.dialog import Dialog
 from callagent.sip.dialog.events import Call, EndCause
-from callagent.sip.message import Credentials, Message, Request
-from callagent.sip.transport import Hop
+from callagent.sip.message import Credentials, Hop, Message, Request
 
 
 class CallState(Enum):
@@ -145,6 +144,8 @@ class CallMachine(Call):
         self.dialog: Dialog | None = None
         self.peer_host = ""
         self.attempts_spent = False
+        self.last_description = b""
+        """Our last session description; a session refresh without changes repeats it."""
         self.cause: EndCause | None = None
         """Why the call ends; set by the first input that ends it."""
 

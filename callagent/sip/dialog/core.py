@@ -14,6 +14,7 @@ from callagent.sip.message import (
     BRANCH_COOKIE,
     METHODS,
     Address,
+    Hop,
     Parameters,
     Request,
     Response,
@@ -30,7 +31,6 @@ from callagent.sip.transaction import (
     TimerSettings,
     TransactionLayer,
 )
-from callagent.sip.transport import Hop
 
 
 def _admit_nobody(source_ip: str) -> str | None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import ipaddress
 from dataclasses import dataclass, field, replace
 
-from callagent.sip.message import Address, CSeq, Headers, Request, Response, Uri
-from callagent.sip.transport import Hop, default_port, hop_of
+from callagent.sip.message import Address, CSeq, Headers, Hop, Request, Response, Uri, default_port, hop_of
 
 
 @dataclass(slots=True)

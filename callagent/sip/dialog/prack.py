@@ -13,7 +13,7 @@ from callagent.sip.message import CSeq, Request, Response, parse_integer
 from callagent.sip.transaction import ServerTransaction, Timer
 
 _MAX_RSEQ = 2**31 - 1
-_OPTION_TAG = "100rel"
+OPTION_TAG = "100rel"
 
 
 class ReliableProvisional:
@@ -26,16 +26,13 @@ class ReliableProvisional:
         self._rseq = 0
         self._timer: Timer | None = None
 
-    def is_required_by(self, invite: Request) -> bool:
-        return _OPTION_TAG in invite.headers.flags("Require")
-
     def send(self, call: CallMachine, transaction: ServerTransaction, response: Response, now: float) -> None:
         """Send `response`, unless an earlier one is not acknowledged yet: only one may be under way (RFC 3262 §3)."""
         if self._timer is not None:
             return
         # The first number is random, below 2**31 so that the following ones fit as well.
         self._rseq = self._rseq + 1 if self._rseq else secrets.randbelow(2**31 - 2**16) + 1
-        response.headers.set("Require", _OPTION_TAG)
+        response.headers.set("Require", OPTION_TAG)
         response.headers.set("RSeq", str(self._rseq))
         transaction.respond(response, now)
         timers = call.core.settings.timers
@@ -129,7 +126,7 @@ class EarlyDialogs:
 def _rseq(response: Response) -> int | None:
     """Return the number of a reliable provisional response; None if it is not reliable."""
     value = response.headers.get("RSeq")
-    if value is None or not response.headers.supports(_OPTION_TAG):
+    if value is None or not response.headers.supports(OPTION_TAG):
         return None
     try:
         return parse_integer(value, _MAX_RSEQ)

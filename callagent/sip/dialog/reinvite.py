@@ -32,8 +32,6 @@ class Renegotiation:
         self._sent: Request | None = None
         """Our re-INVITE, until its final response."""
         self._retry: Timer | None = None
-        self.last = b""
-        """Our last session description, which a refresh without changes repeats."""
 
     # Offers of the peer
 
@@ -63,7 +61,7 @@ class Renegotiation:
         if transaction is None or dialog is None:
             return
         dialog.refresh_target(transaction.request)
-        self.last = body
+        call.last_description = body
         response = call.core.make_response(transaction.request, dialog, 200, body=body)
         self._session_timer.agree(call, transaction.request, response, now)
         if transaction.request.method == "UPDATE":
@@ -109,14 +107,14 @@ class Renegotiation:
         request.headers.set("Allow", call.core.allow)
         request.body = body
         self._session_timer.renew(call, request)
-        self.last = body
+        call.last_description = body
         self._sent = request
         send_in_dialog(call, request, lambda response, at: self._receive(call, dialog, body, response, at), now)
 
     def repeat(self, call: CallMachine, dialog: Dialog, now: float) -> None:
         """Refresh the session with our last description, later if an offer is under way."""
-        if self.last:
-            self.send(call, dialog, self.last, now)
+        if call.last_description:
+            self.send(call, dialog, call.last_description, now)
 
     def close(self) -> None:
         if self._answer is not None:

@@ -8,9 +8,8 @@ from functools import partial
 from callagent.sip.dialog.call_machine import CallMachine
 from callagent.sip.dialog.core import UserAgentCore
 from callagent.sip.dialog.dialog import Dialog
-from callagent.sip.message import MAX_PROOFS, Credentials, Request, Response, authorized
+from callagent.sip.message import MAX_PROOFS, Credentials, Hop, Request, Response, authorized
 from callagent.sip.transaction import OnResponse
-from callagent.sip.transport import Hop
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,13 +16,14 @@ from callagent.sip.message import (
     Credentials,
     CSeq,
     Headers,
+    Hop,
     Request,
     Response,
     authorized,
     parse_integer,
     repeated,
+    transport_of,
 )
-from callagent.sip.transport import Hop, transport_of
 
 MAX_REDIRECTIONS = 3
 _MAX_MIN_SE = 7200

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from callagent.sip.dialog.call_machine import CallMachine
 from callagent.sip.dialog.core import UserAgentCore
 from callagent.sip.dialog.dialog import Dialog
-from callagent.sip.dialog.prack import ReliableProvisional
+from callagent.sip.dialog.prack import OPTION_TAG, ReliableProvisional
 from callagent.sip.message import Request, Response
 from callagent.sip.transaction import ServerTransaction, Timer
 
@@ -60,32 +60,39 @@ class IncomingInvite:
 
     def __init__(self, transaction: ServerTransaction) -> None:
         self._transaction = transaction
-        self._provisional = ReliableProvisional()
+        self._provisional: ReliableProvisional | None = None
+        """Made for a caller that requires reliable provisional responses."""
         self._answer: AnswerRetransmission | None = None
 
     def send_provisional(self, call: CallMachine, response: Response, now: float) -> None:
         """Send a 1xx, reliably if the caller requires it (RFC 3262 §3)."""
-        if self._provisional.is_required_by(call.invite):
-            self._provisional.send(call, self._transaction, response, now)
-        else:
+        if OPTION_TAG not in call.invite.headers.flags("Require"):
             self._transaction.respond(response, now)
+            return
+        if self._provisional is None:
+            self._provisional = ReliableProvisional()
+        self._provisional.send(call, self._transaction, response, now)
 
     def send_answer(
         self, core: UserAgentCore, response: Response, on_missing: Callable[[float], None], now: float
     ) -> None:
         """Send a 2xx until its ACK arrives; `on_missing` is called if none does."""
-        self._provisional.stop()
+        self.close()
         self._answer = AnswerRetransmission(core, self._transaction, response, on_missing)
         self._answer.start(now)
 
     def refuse(self, response: Response, now: float) -> None:
         """Send a final response other than 2xx."""
         self._transaction.on_cancel = None
-        self._provisional.stop()
+        self.close()
         self._transaction.respond(response, now)
 
     def receive_prack(self, call: CallMachine, dialog: Dialog, transaction: ServerTransaction, now: float) -> None:
-        self._provisional.receive_prack(call, dialog, transaction, now)
+        """Respond to a PRACK."""
+        if self._provisional is None:
+            call.core.respond(transaction, dialog, 481, now)
+        else:
+            self._provisional.receive_prack(call, dialog, transaction, now)
 
     def is_answered_by(self, ack: Request) -> bool:
         """Whether the ACK is that of our 2xx, which is still being sent."""
@@ -99,4 +106,6 @@ class IncomingInvite:
         self._transaction.on_cancel = None
 
     def close(self) -> None:
-        self._provisional.stop()
+        """Stop the retransmission of a provisional response."""
+        if self._provisional is not None:
+            self._provisional.stop()

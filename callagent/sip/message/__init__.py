@@ -1,6 +1,18 @@
 """SIP messages and their parts: the grammar layer (RFC 3261 §7, §19, §20, §25)."""
 
-from callagent.sip.message.addressing import BRANCH_COOKIE, Address, Uri, Via, escape_user, host_reference
+from callagent.sip.message.addressing import (
+    BRANCH_COOKIE,
+    Address,
+    Hop,
+    Uri,
+    Via,
+    default_port,
+    escape_user,
+    hop_of,
+    host_reference,
+    response_hop,
+    transport_of,
+)
 from callagent.sip.message.digest import (
     ALGORITHMS,
     MAX_PROOFS,
@@ -41,6 +53,7 @@ __all__ = [
     "CSeq",
     "Credentials",
     "Headers",
+    "Hop",
     "MalformedMessage",
     "Message",
     "Parameters",
@@ -53,9 +66,11 @@ __all__ = [
     "Via",
     "authorized",
     "copy_headers",
+    "default_port",
     "escape",
     "escape_user",
     "full_name",
+    "hop_of",
     "host_reference",
     "parse_digest",
     "parse_integer",
@@ -64,6 +79,8 @@ __all__ = [
     "reason_phrase",
     "repeated",
     "respond_to",
+    "response_hop",
+    "transport_of",
     "unwrap_description",
     "write_digest",
 ]

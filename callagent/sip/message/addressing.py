@@ -1,7 +1,8 @@
-"""URIs, the addresses of From, To, Contact and Route, and Via (RFC 3261 §19.1, §20.10, §20.42)."""
+"""URIs, the addresses of From, To, Contact and Route, Via, and the hops they lead to (RFC 3261 §18, §19.1, §20)."""
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from dataclasses import dataclass, field, replace
 
@@ -32,26 +33,29 @@ _SIP = re.compile(
 )
 _TEL = re.compile(rf"(\+?[0-9A-Fa-f*#\-.()]++)((?:;{_PARAMETER_TEXT}*+)?)")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):([!#-;=?-~]+)")
-"""Any URI: visible ASCII without quotes and angle brackets."""
+"""A URI of any scheme: visible ASCII characters without quotes and angle brackets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Uri:
+    """A sip, sips or tel URI by its parts, or a URI of another scheme as opaque text."""
+
     scheme: str
     host: str = ""
     """Empty for tel and opaque URIs; IPv6 in brackets."""
     user: str | None = None
-    """As written, escapes kept; the number of a tel URI."""
+    """As written, with its escapes; of a tel URI the number."""
     port: int | None = None
     parameters: Parameters = field(default_factory=Parameters)
     headers: str | None = None
-    """What follows the question mark, as written. Never applied to a request."""
+    """The text after the question mark, as written. It is never applied to a request (§19.1.5)."""
     opaque: str | None = None
-    """The rest of a URI whose scheme is not ours."""
+    """What follows the scheme of a URI that is not sip, sips or tel."""
     password: str | None = None
 
     @classmethod
     def parse(cls, value: str) -> Uri:
+        """Parse a URI of any scheme. Raises `ValueError`."""
         sip = _SIP.fullmatch(value)
         if sip is not None:
             return cls._of_sip(sip)
@@ -98,7 +102,7 @@ class Uri:
 
     @property
     def user_text(self) -> str | None:
-        """The user part with its escapes resolved."""
+        """The user part without escapes."""
         return None if self.user is None else unescape(self.user)
 
     @property
@@ -111,12 +115,12 @@ class Uri:
 
 
 def escape_user(user: str) -> str:
-    """The text as a URI's user part."""
+    """Return a text as the user part of a URI."""
     return escape(user, _USER_MARKS)
 
 
 def host_reference(host: str) -> str:
-    """An address as a URI writes it: IPv6 in brackets."""
+    """Return an address as a URI writes it: IPv6 in brackets."""
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
@@ -128,6 +132,8 @@ _BARE_ADDRESS = re.compile(r"([^\s<>\";,?]++)\s*((?:;.*+)?)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Address:
+    """The value of From, To, Contact, Route and similar header fields: name, URI and parameters (§20.10)."""
+
     uri: Uri
     display_name: str = ""
     parameters: Parameters = field(default_factory=Parameters)
@@ -143,7 +149,7 @@ class Address:
         if match is not None:
             name = unquote(match[1].strip())
             return cls(Uri.parse(match[2]), name, Parameters.parse(match[3]))
-        # Without angle brackets every parameter belongs to the header field, and the URI holds none (§20.10).
+        # Without angle brackets all parameters belong to the header field, none to the URI (§20.10).
         match = _BARE_ADDRESS.fullmatch(value)
         if match is None:
             raise ValueError("Address is not valid")
@@ -178,6 +184,8 @@ _VIA = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Via:
+    """One Via value: a hop that the request passed, to which its responses return (§20.42, RFC 3581)."""
+
     transport: str
     host: str
     port: int | None = None
@@ -210,16 +218,17 @@ class Via:
 
     @property
     def has_unique_branch(self) -> bool:
-        """Whether the branch alone identifies the transaction; an RFC 2543 peer's does not."""
+        """Whether the branch alone identifies the transaction (§8.1.1.7); the branch of an RFC 2543 peer does not."""
         branch = self.branch
         return branch is not None and branch.startswith(BRANCH_COOKIE) and len(branch) > len(BRANCH_COOKIE)
 
     @property
     def sent_by(self) -> str:
+        """Host and port in one form, for comparison (§17.2.3)."""
         return f"{self.host.lower()}:{self.port or (5061 if self.transport == 'TLS' else 5060)}"
 
     def received_from(self, host: str, port: int) -> Via:
-        """As the next hop writes it down before it goes on: `received`, and `rport` where asked for."""
+        """Return this Via with `received`, and with `rport` if the sender asked for it (§18.2.1, RFC 3581 §4)."""
         parameters = self.parameters
         symmetric = "rport" in parameters
         if symmetric or self.host.strip("[]") != host:
@@ -229,5 +238,56 @@ class Via:
         return Via(self.transport, self.host, self.port, parameters)
 
     def response_port(self, source_port: int) -> int:
-        """The port responses go to, at the address the request came from (§18.2.2, RFC 3581 §4)."""
+        """Return the port of the address that responses go to (§18.2.2, RFC 3581 §4)."""
         return source_port if "rport" in self.parameters else self.port or 5060
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """An address and transport that a message is sent to, or came from."""
+
+    host: str
+    """An IP address, without brackets."""
+    port: int
+    transport: str = "udp"
+    """`udp`, `tcp` or `tls`."""
+    connection: int | None = None
+    """The peer's port of an open connection, which messages to this hop use while it lasts (RFC 5923)."""
+    name: str = ""
+    """The host name that led to the address; the peer's TLS certificate must have it."""
+    tentative: bool = False
+    """Whether the connection is only an attempt: if it fails, the message goes by UDP (§18.1.1)."""
+
+    @property
+    def reliable(self) -> bool:
+        return self.transport != "udp"
+
+
+def response_hop(via: Via, source: Hop) -> Hop:
+    """Return where responses go: over the connection of the request, or to the address it came from (§18.2.2)."""
+    if source.reliable:
+        return Hop(source.host, via.port or default_port(source.transport), source.transport, source.connection)
+    return Hop(source.host, via.response_port(source.port))
+
+
+def default_port(transport: str) -> int:
+    return 5061 if transport == "tls" else 5060
+
+
+def hop_of(uri: Uri) -> Hop | None:
+    """Return the hop of a URI with an IP address; None if it names a host, which DNS has to resolve (RFC 3263)."""
+    parameter = uri.parameters.get("maddr")
+    host = parameter.strip("[]") if parameter else uri.bare_host
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return None
+    transport = transport_of(uri)
+    return Hop(host, uri.port or default_port(transport), transport)
+
+
+def transport_of(uri: Uri) -> str:
+    """Return the transport that a URI asks for: `udp` if none, `tls` for sips (RFC 3261 §26.2.2)."""
+    if uri.scheme == "sips":
+        return "tls"
+    return (uri.parameters.get("transport") or "udp").lower()

@@ -1,4 +1,4 @@
-"""Digest access authentication (RFC 7616, RFC 8760): what both sides compute, and ours towards a trunk."""
+"""Digest access authentication: the computation, and our proofs towards a trunk (RFC 7616, RFC 8760)."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from callagent.sip.message.message import CSeq, Request, Response
 ALGORITHMS = {"SHA-256": "sha256", "MD5": "md5"}
 """Strongest first."""
 MAX_PROOFS = 3
-"""For one request: a proxy's, the server's, and one whose nonce was too old."""
+"""Challenges that one request may answer: a proxy's, the server's, and one after a stale nonce."""
 _TOKENS = ("algorithm", "nc", "qop", "stale")
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Ours at one trunk."""
+    """Our user name and password at one trunk."""
 
     username: str
     password: str
     realm: str
-    """They are told to no other."""
+    """Challenges of other realms are not answered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What a digest is computed from, besides the password."""
+    """The values that a digest is computed from, besides the password (RFC 7616 §3.4)."""
 
     username: str
     realm: str
@@ -43,6 +43,7 @@ class Proof:
     cnonce: str = ""
 
     def response(self, password: str) -> str:
+        """Return the digest."""
         name = ALGORITHMS[self.algorithm]
         secret = _hash(name, f"{self.username}:{self.realm}:{password}")
         request = _hash(name, f"{self.method}:{self.uri}")
@@ -51,7 +52,7 @@ class Proof:
 
 
 def parse_digest(value: str) -> dict[str, str]:
-    """Names in lower case and unquoted values of a `Digest …` field. Raises `ValueError`."""
+    """Return names in lower case and unquoted values of a `Digest …` field. Raises `ValueError`."""
     scheme, _, rest = value.strip().partition(" ")
     if scheme.lower() != "digest":
         raise ValueError("Scheme is not Digest")
@@ -68,12 +69,15 @@ def write_digest(fields: Mapping[str, str]) -> str:
 
 
 def authorize(request: Request, refusal: Response, credentials: Credentials) -> tuple[str, str] | None:
-    """The header that answers a 401 or 407; None where it asks for something else, again, or in another's name."""
+    """Return the header field that answers a 401 or 407.
+
+    None if no challenge is one that we can answer, is of another realm, or refuses the proof that was sent.
+    """
     asks, answers = ("Proxy-Authenticate", "Proxy-Authorization") if refusal.status == 407 else _PLAIN
     challenge = _choose(refusal.headers.values(asks), credentials.realm)
     if challenge is None:
         return None
-    # A second no means a wrong password, unless it was only the nonce that was too old (RFC 7616 §3.3).
+    # A second challenge means that the password is wrong, unless the nonce was stale (RFC 7616 §3.3).
     if answers in request.headers and challenge.get("stale", "").lower() != "true":
         return None
     qop = "auth" if "qop" in challenge else ""
@@ -98,9 +102,9 @@ def authorize(request: Request, refusal: Response, credentials: Credentials) -> 
 
 
 def authorized(request: Request, refusal: Response, credentials: Credentials) -> Request | None:
-    """The request once more, with its proof, as a new transaction; None where there is nothing to prove.
+    """Return the request with its proof, for a new transaction; None if `authorize` finds nothing to answer.
 
-    Whoever sends it stops after `MAX_PROOFS`.
+    The caller has to stop after `MAX_PROOFS` challenges.
     """
     header = authorize(request, refusal, credentials)
     if header is None:
@@ -111,7 +115,7 @@ def authorized(request: Request, refusal: Response, credentials: Credentials) ->
 
 
 def repeated(request: Request) -> Request:
-    """The same request for a new transaction: the next number, no Via yet (RFC 3261 §8.1.3.5)."""
+    """Return the request for a new transaction: with the next CSeq, and without Via (RFC 3261 §8.1.3.5)."""
     again = Request(Headers(request.headers), request.body, request.method, request.uri)
     again.headers.remove("Via")
     again.headers.set("CSeq", str(CSeq(request.cseq.number + 1, request.method)))
@@ -122,7 +126,7 @@ _PLAIN = ("WWW-Authenticate", "Authorization")
 
 
 def _choose(values: Sequence[str], realm: str) -> dict[str, str] | None:
-    """The strongest challenge of our realm that we can answer."""
+    """Return the fields of the strongest challenge of our realm that we can answer."""
     known: dict[str, dict[str, str]] = {}
     for value in values:
         try:

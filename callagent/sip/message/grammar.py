@@ -1,4 +1,8 @@
-"""Named pieces of the RFC 3261 §25 grammar, scanners for lists, and the parameters of header fields and URIs."""
+"""Patterns of the RFC 3261 §25 grammar, scanners for lists and quoted strings, and parameters.
+
+Every pattern and scanner is linear in the length of its input: most quantifiers are possessive (`++`, `*+`), so that no
+message makes them backtrack.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,9 @@ IPV6_REFERENCE = r"\[[0-9A-Fa-f:.]{2,45}\]"
 HOST = rf"(?:{HOSTNAME}|{IPV6_REFERENCE})"
 PORT = r"[0-9]{1,5}"
 
-_REMEMBERED = 256
+_MAX_REMEMBERED_LENGTH = 256
+"""Characters of a text whose parsed value is cached; longer texts would fill the memory."""
+_MAX_REMEMBERED_VALUES = 512
 _BRACKETS = re.compile(r"[\"<>]")
 _TOKEN = re.compile(TOKEN)
 _QUOTED_PAIR = re.compile(r"\\(.)", re.DOTALL)
@@ -30,9 +36,9 @@ Parsed = TypeVar("Parsed")
 
 
 def remember(parse: Callable[[str], Parsed]) -> Callable[[str], Parsed]:
-    """Keep what short texts parsed to: one message asks for the same immutable values again and again."""
-    known = lru_cache(maxsize=512)(parse)
-    return lambda value: known(value) if len(value) <= _REMEMBERED else parse(value)
+    """Cache the values of short texts, which must be immutable: one message asks for the same several times."""
+    known = lru_cache(maxsize=_MAX_REMEMBERED_VALUES)(parse)
+    return lambda value: known(value) if len(value) <= _MAX_REMEMBERED_LENGTH else parse(value)
 
 
 def is_token(value: str) -> bool:
@@ -40,7 +46,8 @@ def is_token(value: str) -> bool:
 
 
 def parse_integer(value: str, maximum: int) -> int:
-    """ASCII digits only, ten at most, so that no input makes a huge number."""
+    """Return a number of at most ten ASCII digits and not above `maximum`. Raises `ValueError`."""
+    # The length is checked before the conversion, whose time grows with the square of the length.
     if not value.isascii() or not value.isdigit() or len(value.lstrip("0")) > 10 or len(value) > 20:
         raise ValueError("Number is not valid")
     number = int(value)
@@ -57,7 +64,7 @@ def parse_port(value: str) -> int:
 
 
 def check_host(host: str) -> str:
-    """The host as given; a bracketed IPv6 reference must hold an IPv6 address."""
+    """Return the host unchanged. Raises `ValueError` if brackets hold anything but an IPv6 address."""
     if host.startswith("["):
         # RFC 3261 had a grammar error that allows three colons before an embedded IPv4 address (RFC 5118 §4.10).
         ipaddress.IPv6Address(host[1:-1].replace(":::", "::"))
@@ -65,7 +72,7 @@ def check_host(host: str) -> str:
 
 
 def split_list(value: str, separator: str = ",") -> list[str]:
-    """Split at separators outside quoted strings and angle brackets. `separator` is a comma or a semicolon."""
+    """Split at separators (comma or semicolon) that are outside of quoted strings and angle brackets."""
     if separator not in value:
         return [value.strip()]
     if not _BRACKETS.search(value):
@@ -94,7 +101,7 @@ def quote(value: str) -> str:
 
 
 def unquote(value: str) -> str:
-    """The text of a quoted string; any other text unchanged."""
+    """Return the text of a quoted string; any other text unchanged."""
     if len(value) >= 2 and value[0] == value[-1] == '"':
         inner = value[1:-1]
         return _QUOTED_PAIR.sub(r"\1", inner) if "\\" in inner else inner
@@ -122,17 +129,19 @@ def escape(value: str, allowed: str) -> str:
 _PARAMETER = re.compile(rf"({TOKEN})(?:\s*=\s*({QUOTED_STRING}|[^\s\"<>;,=]+))?", re.DOTALL)
 
 _PLAIN = re.compile(rf"(?:;{TOKEN}(?:=[^\s\"<>;,=]++)?)++")
-"""What nearly all are: no quotes, no spaces."""
+"""Parameters without quotes and spaces, as nearly all are; they are split without the scanner."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
+    """The parameters of a header field or a URI, such as `;name=value;flag`; names have no case."""
+
     items: tuple[tuple[str, str | None], ...] = ()
-    """Name and value as written; None for a flag. A quoted value keeps its quotes."""
+    """Names and values as written; None is the value of a flag. A quoted value keeps its quotes."""
 
     @classmethod
     def parse(cls, value: str) -> Parameters:
-        """Parse `;name=value…`; an empty text is no parameters."""
+        """Parse `;name=value…`; an empty text has no parameters. Raises `ValueError`."""
         return cls._read(value) if value else _NONE
 
     @classmethod
@@ -154,20 +163,20 @@ class Parameters:
         return "".join([f";{name}" if value is None else f";{name}={value}" for name, value in self.items])
 
     def __contains__(self, name: str) -> bool:
-        for own, _ in self.items:  # noqa: SIM110 - several for each message: a generator takes three times as long.
+        for own, _ in self.items:  # noqa: SIM110 - called several times per message; a generator takes three times as long.
             if own.lower() == name:
                 return True
         return False
 
     def get(self, name: str) -> str | None:
-        """The unquoted value; None when absent or a flag. `name` in lower case."""
+        """Return the value without quotes; None if absent or a flag. `name` is in lower case."""
         for own, value in self.items:
             if own.lower() == name:
                 return None if value is None else unquote(value)
         return None
 
     def replace(self, name: str, value: str | None) -> Parameters:
-        """With `name` set, in its old place where it had one."""
+        """Return these parameters with `name` set, at its old position if it had one."""
         if name in self:
             return Parameters(tuple([(own, value if own.lower() == name else old) for own, old in self.items]))
         return Parameters((*self.items, (name, value)))

@@ -1,4 +1,4 @@
-"""The header fields of a SIP message (RFC 3261 §7.3, §20): bounded, with compact names resolved."""
+"""The header fields of a SIP message, with compact names expanded (RFC 3261 §7.3, §20), and Reason (RFC 3326)."""
 
 from __future__ import annotations
 
@@ -32,12 +32,13 @@ def _name(name: str) -> tuple[str, str]:
 
 
 _names = remember(_name)
-"""The full name of a field, and that in lower case."""
+"""Returns the full name of a field, and that name in lower case."""
+# Names as most peers write them need neither a check nor the cache.
 _USUAL_NAMES = {name: (name, name.lower()) for name in (*_COMPACT.values(), *_UNABRIDGED)}
 
 
 def full_name(name: str) -> str:
-    """The name of a field with a compact form expanded (§7.3.3). Raises `ValueError` unless it is a token."""
+    """Return the name of a field, with a compact form expanded (§7.3.3). Raises `ValueError` unless it is a token."""
     return _names(name)[0]
 
 
@@ -45,34 +46,34 @@ def _count(value: str) -> int:
     return len(split_list(value))
 
 
-TOO_MUCH = "Headers are too many or too long"
+TOO_LARGE = "Headers are too many or too long"
 
 Read = TypeVar("Read")
 
 
 class Headers:
-    """Header fields in their order; names without case, compact forms resolved, values without line breaks."""
+    """Header fields in order. Names have no case, compact forms are expanded, values have no line breaks."""
 
     __slots__ = ("_index", "_items", "_read")
 
     def __init__(self, items: Iterable[tuple[str, str]] = ()) -> None:
         self._items: list[tuple[str, str]] = []
         self._index: dict[str, list[str]] | None = None
-        """Values by name in lower case, made when somebody asks; None after a change."""
+        """Values by name in lower case, built when first needed; None after a change."""
         self._read: dict[str, Any] = {}
-        """What fields were parsed to; empty after a change."""
+        """Parsed values that `read` keeps; empty after a change."""
         for name, value in items:
             self.add(name, value)
 
     def add(self, name: str, value: str) -> None:
-        """Append one field. `ValueError` on what would break the message, such as a line feed."""
+        """Append one field. Raises `ValueError` for what would break the message, such as a line feed."""
         if "\r" in value or "\n" in value:
             raise ValueError("Header is not valid")
         self._items.append((_names(name)[0], value.strip()))
         self._changed()
 
     def add_lines(self, lines: Iterable[str]) -> None:
-        """Append unfolded fields as they were received; those before one that is not valid are kept."""
+        """Append unfolded lines as received. Raises `ValueError` at the first invalid one; those before it stay."""
         self._changed()
         items, index = self._items, self._by_name()
         for line in lines:
@@ -85,16 +86,17 @@ class Headers:
             index.setdefault(lowered, []).append(value)
 
     def take_over(self, name: str, values: Iterable[str]) -> None:
-        """Append fields of that name, given in full, with values of another message: they are valid already."""
+        """Append values from another message, which are known to be valid; `name` is a full name."""
         self._items += [(name, value) for value in values]
         self._changed()
 
     def insert_first(self, name: str, value: str) -> None:
+        """Insert one field before all others."""
         self.add(name, value)
         self._items.insert(0, self._items.pop())
 
     def set(self, name: str, value: str) -> None:
-        """Replace every field of that name by this one."""
+        """Replace all fields of that name by this one."""
         self.remove(name)
         self.add(name, value)
 
@@ -104,11 +106,12 @@ class Headers:
         self._changed()
 
     def get(self, name: str) -> str | None:
-        """The first value."""
+        """Return the first value of a field, or None."""
         values = self.values(name)
         return values[0] if values else None
 
     def values(self, name: str) -> Sequence[str]:
+        """Return the values of all fields of that name, in order."""
         return self._by_name().get(name.lower(), ())
 
     def _by_name(self) -> dict[str, list[str]]:
@@ -120,7 +123,10 @@ class Headers:
         return index
 
     def check(self, required: Mapping[str, str], single: Mapping[str, str]) -> None:
-        """`ValueError` unless all `required` fields are there and no `single` one twice: lower case to usual name."""
+        """Raise `ValueError` if a `required` field is absent or a `single` one occurs twice.
+
+        Both map a name in lower case to its usual form.
+        """
         index = self._by_name()
         for lowered, name in required.items():
             if lowered not in index:
@@ -130,15 +136,16 @@ class Headers:
                 raise ValueError(f"{name} occurs twice")
 
     def read(self, name: str, parse: Callable[[Headers], Read]) -> Read:
-        """What `parse` makes of the field, kept until something changes; `name` stands for the two."""
+        """Return `parse(self)`, remembered under `name` until a field changes."""
         known = self._read.get(name)
         if known is None:
             known = self._read[name] = parse(self)
         return cast(Read, known)
 
     def replace_top_via(self, vias: Sequence[Via]) -> None:
-        """Write the first of these in the place of the topmost; the others stand as they are. What was read stays."""
+        """Replace the topmost Via by the first of `vias`, which are all of the message. Values that were read stay."""
         first, *fields = self.values("Via")
+        # The topmost field may hold several values; they are written as fields of their own.
         with_it = [str(each) for each in vias[1 : len(vias) - sum(map(_count, fields))]] if "," in first else []
         values = [str(vias[0]), *with_it]
         at = next(number for number, item in enumerate(self._items) if item[0].lower() == "via")
@@ -152,11 +159,11 @@ class Headers:
         self._read.clear()
 
     def tokens(self, name: str) -> list[str]:
-        """All comma-separated elements of all fields of that name."""
+        """Return the comma-separated elements of all fields of that name. Raises `ValueError`."""
         return [item for value in self.values(name) for item in split_list(value) if item]
 
     def flags(self, name: str) -> frozenset[str]:
-        """The elements in lower case; none where the field cannot be read."""
+        """Return the elements in lower case; none if the field is not valid."""
         try:
             return frozenset(item.lower() for item in self.tokens(name))
         except ValueError:
@@ -182,14 +189,16 @@ _MAX_CAUSE = 999
 
 @dataclass(frozen=True, slots=True)
 class Reason:
+    """One value of the Reason header field: why a peer ended a call."""
+
     protocol: str
-    """`SIP` (the cause is a status), `Q.850` or another."""
+    """`SIP` (the cause is a status code), `Q.850`, or another."""
     cause: int | None = None
     text: str = ""
 
     @classmethod
     def parse(cls, value: str) -> Reason:
-        """One value. Raises `ValueError`."""
+        """Parse one value. Raises `ValueError`."""
         protocol, separator, rest = value.partition(";")
         protocol = protocol.strip()
         if not is_token(protocol):
@@ -201,12 +210,12 @@ class Reason:
         )
 
     def __str__(self) -> str:
-        """As figures count it, without the text: `Q.850 16`."""
+        """Protocol and cause without the text, as metrics count them: `Q.850 16`."""
         return self.protocol if self.cause is None else f"{self.protocol} {self.cause}"
 
 
 def parse_reasons(values: Sequence[str]) -> tuple[Reason, ...]:
-    """Those that can be read, eight at most: each protocol may give its own (§2)."""
+    """Return the valid reasons, eight at most; a message may have one per protocol (RFC 3326 §2)."""
     reasons: list[Reason] = []
     for value in values:
         try:

@@ -1,4 +1,4 @@
-"""SIP messages: requests and responses, read with bounds on everything and written (RFC 3261 §7, §8.2.6, §20)."""
+"""SIP messages: parsing with bounds on everything, writing, and responses to requests (RFC 3261 §7, §8.2.6, §20)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from http import HTTPStatus
 
 from callagent.sip.message.addressing import Address, Uri, Via
 from callagent.sip.message.grammar import QUOTED_STRING, TOKEN, parse_integer, remember, unquote
-from callagent.sip.message.headers import MAX_HEADER_LENGTH, MAX_HEADERS, TOO_MUCH, Headers
+from callagent.sip.message.headers import MAX_HEADER_LENGTH, MAX_HEADERS, TOO_LARGE, Headers
 
 MAX_DATAGRAM = 16 * 1024
 MAX_VIAS = 64
@@ -28,6 +28,8 @@ _TYPE = re.compile(rf"\s*({TOKEN})\s*/\s*({TOKEN})\s*(?:;.*)?", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class CSeq:
+    """The CSeq header field."""
+
     number: int
     method: str
 
@@ -54,7 +56,7 @@ _parse_target = remember(Uri.parse)
 
 @dataclass(slots=True)
 class Message:
-    """What requests and responses share. The typed properties parse on first use."""
+    """What requests and responses share. Its typed properties are parsed on first use and remembered."""
 
     headers: Headers = field(default_factory=Headers)
     body: bytes = b""
@@ -74,15 +76,17 @@ class Message:
 
     @property
     def via(self) -> Via:
-        """The topmost."""
+        """The topmost Via."""
         return self.vias[0]
 
     @property
     def sender(self) -> Address:
+        """From."""
         return self.headers.read("sender", _read_sender)
 
     @property
     def recipient(self) -> Address:
+        """To."""
         return self.headers.read("recipient", _read_recipient)
 
     @property
@@ -147,7 +151,7 @@ class Request(Message):
         return f"{self.method} {self.uri} SIP/2.0"
 
     def replace_top_via(self, via: Via) -> None:
-        """Put `via` in the place of the topmost one, whether or not it shares its field with others."""
+        """Replace the topmost Via, also if its field holds several."""
         self.headers.replace_top_via((via, *self.vias[1:]))
 
 
@@ -161,22 +165,22 @@ class Response(Message):
 
 
 class MalformedMessage(ValueError):
-    """The bytes are not a valid message; `headers` is there when the sender may be answered with `status`."""
+    """The bytes are not a valid message. If `headers` is set, the sender may be answered with `status`."""
 
     def __init__(self, why: str, *, status: int = 400, headers: Headers | None = None) -> None:
         super().__init__(why)
         self.status = status
         self.headers = headers
-        """The fields read so far; None when nobody is to be answered: a response, an ACK, not SIP at all."""
+        """The fields read so far; None for a response, an ACK, or what is not SIP at all, which get no answer."""
 
 
 def parse_message(data: bytes, *, limit: int = MAX_DATAGRAM) -> Request | Response:
-    """Read one whole message. Octets after Content-Length are ignored (§18.3); raises `MalformedMessage` only."""
+    """Parse one whole message; octets beyond Content-Length are ignored (§18.3). Raises `MalformedMessage` only."""
     if len(data) > limit:
         raise MalformedMessage("Message is too large")
     head, separator, body = data.lstrip(b"\r\n").partition(b"\r\n\r\n")
     if not separator and head.endswith(b"\r\n"):
-        # A datagram is framed by its own end (§18.3): one that lacks the empty line after its last header is whole.
+        # The end of a datagram ends its message (§18.3), so one without the empty line after its headers is whole.
         head, separator = head.removesuffix(b"\r\n"), b"\r\n"
     folded = b"\r\n " in head or b"\r\n\t" in head
     start, *lines = head.decode("utf-8", "surrogateescape").split("\r\n")
@@ -213,10 +217,10 @@ def _read_start(line: str, headers: Headers) -> Request | Response:
 
 
 def _read_headers(lines: list[str], headers: Headers, *, folded: bool) -> None:
-    """Unfold and add. What is not valid ends the reading, so that the fields before it can still be answered."""
+    """Unfold the lines and add them, up to the first that is not valid: a 400 needs the fields before it."""
     fields = _unfold(lines) if folded else lines
     if len(fields) > MAX_HEADERS or max(map(len, fields), default=0) > MAX_HEADER_LENGTH:
-        raise ValueError(TOO_MUCH)
+        raise ValueError(TOO_LARGE)
     headers.add_lines(fields)
 
 
@@ -227,9 +231,9 @@ def _unfold(lines: list[str]) -> list[str]:
             unfolded.append(line)
             continue
         unfolded[-1] += " " + line.strip()
-        # Here and not at the end: a field of many short lines would be copied again for each.
+        # Checked for each line: a field of many short lines would be copied again with each of them.
         if len(unfolded[-1]) > MAX_HEADER_LENGTH:
-            raise ValueError(TOO_MUCH)
+            raise ValueError(TOO_LARGE)
     return unfolded
 
 
@@ -246,7 +250,7 @@ def _cut_body(message: Message, body: bytes) -> bytes:
 
 
 def _validate(message: Request | Response) -> None:
-    """Read every field that the layers above rely on once, so that they need not expect errors."""
+    """Parse every field that the layers above rely on, so that they need not expect errors."""
     headers = message.headers
     headers.check(_REQUIRED, _SINGLE)
     if len(message.vias) > MAX_VIAS:
@@ -265,7 +269,7 @@ def _validate(message: Request | Response) -> None:
 def _validate_request(request: Request, cseq: CSeq) -> None:
     if cseq.method != request.method:
         raise ValueError("CSeq does not match the method")
-    # A Request-URI with headers may not occur in a request, and they may never be applied (§19.1.1).
+    # Headers are not allowed in a Request-URI, and must never be applied (§19.1.1).
     if request.uri.headers is not None:
         raise ValueError("Request-URI has headers")
     hops = request.headers.get("Max-Forwards")
@@ -282,20 +286,23 @@ _PART_TYPE = re.compile(rb"^content-type[ \t]*:[ \t]*([^\s;]+)", re.IGNORECASE |
 
 
 def unwrap_description(message: Message) -> None:
-    """Make the SDP part the message's body; a multipart without one stays as it is."""
+    """Replace a multipart body by its SDP part (RFC 5621 §3); a multipart without one stays as it is.
+
+    Gateways put other parts beside the SDP, such as ISUP, which are ignored.
+    """
     if not (message.content_type or "").startswith("multipart/"):
         return
     match = _BOUNDARY.search(message.headers.get("Content-Type") or "")
     if match is None:
         return
-    found = _find(message.body, unquote(match[1]).encode("utf-8", "surrogateescape"))
+    found = _find_sdp(message.body, unquote(match[1]).encode("utf-8", "surrogateescape"))
     if found is not None:
         message.body = found
         message.headers.set("Content-Type", SDP)
 
 
-def _find(body: bytes, boundary: bytes) -> bytes | None:
-    # The line break before a delimiter belongs to it, and the first one may lack it.
+def _find_sdp(body: bytes, boundary: bytes) -> bytes | None:
+    # The line break before a delimiter belongs to the delimiter; the first delimiter may have none (RFC 2046 §5.1.1).
     parts = (b"\r\n" + body).split(b"\r\n--" + boundary)
     for part in parts[1 : MAX_PARTS + 1]:
         head, separator, content = part.partition(b"\r\n\r\n")
@@ -337,7 +344,7 @@ def respond_to(
     headers: Iterable[tuple[str, str]] = (),
     body: bytes = b"",
 ) -> Response:
-    """A response that goes back the request's way. A body is SDP."""
+    """Return a response with the header fields that the request determines (§8.2.6.2). A `body` is SDP."""
     response = Response(copy_headers(request.headers, tag), body, status=status, reason=reason_phrase(status))
     if 100 < status < 300 and request.method == "INVITE":
         for route in request.headers.values("Record-Route"):
@@ -350,7 +357,7 @@ def respond_to(
 
 
 def copy_headers(received: Headers, tag: str | None) -> Headers:
-    """What every response repeats. A To without a tag gets ours, also one that cannot be read."""
+    """Return the fields that a response copies from its request; `tag` is added to a To that has none."""
     headers = Headers()
     for name in ("Via", "From", "To", "Call-ID", "CSeq"):
         values = received.values(name)

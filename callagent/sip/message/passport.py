@@ -1,4 +1,7 @@
-"""What a caller's network vouches for: the PASSporT of an Identity header (RFC 8224, 8225, 8588), unverified."""
+"""The SHAKEN PASSporT of an Identity header field: what the caller's network attests (RFC 8224, 8225, 8588).
+
+It is parsed, and its signature is not verified.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 MAX_AGE = 60.0
-"""Seconds; an older one may be another call's, replayed (RFC 8224 §12.1)."""
+"""Seconds; an older one may be the replay of another call's (RFC 8224 §12.1)."""
 _MAX_LENGTH = 8 * 1024
 _INFO = re.compile(r"info\s*=\s*<([^<>]*)>", re.IGNORECASE)
 
@@ -18,19 +21,19 @@ _INFO = re.compile(r"info\s*=\s*<([^<>]*)>", re.IGNORECASE)
 @dataclass(frozen=True, slots=True)
 class Passport:
     attestation: str
-    """`A`: the network knows the caller and its number; `B`: the caller; `C`: neither."""
+    """`A`: the network knows the caller and its right to the number; `B`: the caller only; `C`: neither."""
     origin: str
-    """Digits of the calling number."""
+    """The digits of the calling number."""
     destinations: tuple[str, ...]
     issued: float
     """Seconds since 1970."""
     origin_id: str
     url: str
-    """Of the certificate that would prove it. Never fetched."""
+    """The URL of the signer's certificate, which is never fetched."""
 
     @classmethod
     def parse(cls, value: str) -> Passport:
-        """Read one Identity header of type `shaken`. Raises `ValueError`."""
+        """Parse an Identity header field of type `shaken`. Raises `ValueError`."""
         token, _, rest = value.strip().partition(";")
         if len(value) > _MAX_LENGTH or token.count(".") != 2:
             raise ValueError("Identity is not valid")
@@ -52,7 +55,7 @@ class Passport:
         )
 
     def fits(self, caller: str, now: float) -> bool:
-        """Whether it speaks of this caller and was made just now."""
+        """Whether it is about this caller and was issued less than `MAX_AGE` seconds ago."""
         return bool(self.origin) and self.origin == _digits(caller) and abs(now - self.issued) <= MAX_AGE
 
 

@@ -1,7 +1,6 @@
 """Session descriptions, and the offers and answers of a call (RFC 8866, RFC 3264)."""
 
-from callagent.sip.sdp.media_policy import Encryption, MediaPolicy, NotAcceptable
-from callagent.sip.sdp.offer_answer import FRAME_TIME, Agreement, Negotiation
+from callagent.sip.sdp.offer_answer import FRAME_TIME, Agreement, Encryption, MediaPolicy, Negotiation, NotAcceptable
 
 __all__ = [
     "FRAME_TIME",

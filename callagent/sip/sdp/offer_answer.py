@@ -1,6 +1,7 @@
-"""Offer and answer for one audio stream among whatever else is offered (RFC 3264, 6337).
+"""Offer and answer for one audio stream (RFC 3264, RFC 6337): codecs, keys, and where packets may be sent.
 
-We ask for packets of 20 ms, and send what the peer asks for, in whole frames of 20 ms.
+Other streams that a peer offers are refused. We ask for packets of 20 ms, and send packets as long as the peer asks
+for, in whole frames of 20 ms.
 """
 
 from __future__ import annotations
@@ -8,10 +9,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from enum import Enum
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
-from callagent.sip.sdp.media_policy import Encryption, MediaPolicy, NotAcceptable, media_target
-from callagent.sip.sdp.sdes import OFFERED, Crypto, usable
-from callagent.sip.sdp.session_description import Direction, MediaDescription, SessionDescription
+from callagent.sip.sdp.session_description import (
+    OFFERED_SUITES,
+    Crypto,
+    Direction,
+    MediaDescription,
+    SessionDescription,
+    usable_crypto,
+)
 
 PLAIN = ("RTP/AVP", "RTP/AVPF")
 SECURE = ("RTP/SAVP", "RTP/SAVPF")
@@ -19,7 +27,7 @@ _ENCODINGS = {
     "PCMU/8000": "PCMU",
     "PCMA/8000": "PCMA",
     "G722/8000": "G722",
-    # Some phones write what it samples at and not what RFC 3551 wants.
+    # RFC 3551 §4.5.2 requires the clock rate 8000; some phones write the sampling rate.
     "G722/16000": "G722",
     "OPUS/48000": "OPUS",
 }
@@ -30,51 +38,95 @@ _EVENTS = {8000: "101", 16000: "102", 48000: "103"}
 _EVENT = "TELEPHONE-EVENT/"
 _COMFORT_NOISE = "CN/8000"
 _NOISE_NUMBER = "13"
-"""What a peer may send us in its silences (RFC 3389 §4); ours are always audio."""
+"""The payload type of comfort noise, which a peer may send us in its silences (RFC 3389 §4); we send none."""
 _TIME = re.compile(r"\d{1,4}(?:\.\d{1,3})?\s*", re.ASCII)
 _RTCP = re.compile(r"(\d{1,5})(?: IN IP[46] (\S+))?\s*")
 
 FRAME_TIME = 20
-_LONGEST_TIME = 60
-"""Milliseconds of a frame, and of the longest packet that we send: Opus has none longer (RFC 6716 §2)."""
+_MAX_PACKET_TIME = 60
+"""Milliseconds of a frame, and of the longest packet that we send, which is the longest frame of Opus (RFC 6716 §2)."""
 
-NO_POLICY = MediaPolicy()
+LOWEST_PORT = 1024
+_SITE_LOCAL = tuple(
+    ip_network(each) for each in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7")
+)
+_LINK_LOCAL = tuple(ip_network(each) for each in ("169.254.0.0/16", "fe80::/10"))
+_THIS_NETWORK = ip_network("0.0.0.0/8")
+
+
+def _refuse_none(host: str, port: int) -> bool:
+    return False
+
+
+class NotAcceptable(ValueError):
+    """Nothing of what the peer offers or answers can be used: 488."""
+
+
+class Encryption(Enum):
+    """Whether media is encrypted with keys in the SDP."""
+
+    OFF = "off"
+    ALLOWED = "allowed"
+    """Used if the peer offers it; offered in a way that a peer without it still answers (RFC 8643)."""
+    REQUIRED = "required"
+
+
+@dataclass(frozen=True, slots=True)
+class MediaPolicy:
+    """What the media of one trunk may be."""
+
+    codecs: tuple[str, ...] = ("PCMU", "PCMA")
+    """Some of PCMU, PCMA, G722 and OPUS, in the order of our offers; an answer follows the peer's order."""
+    encryption: Encryption = Encryption.OFF
+    confidential: bool = False
+    """Whether the signalling keeps keys secret, by TLS or on one machine; otherwise no keys are offered or accepted."""
+
+    @property
+    def takes_keys(self) -> bool:
+        return self.confidential and self.encryption is not Encryption.OFF
+
+    @property
+    def takes_plain(self) -> bool:
+        return self.encryption is not Encryption.REQUIRED
+
+
+DEFAULT_POLICY = MediaPolicy()
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """What both sides said about the audio."""
+    """The outcome of one offer and answer for the audio."""
 
     remote: tuple[str, int] | None
-    """Where our packets go; None while the peer has switched the stream off."""
+    """Where our packets go; None while the peer has switched the stream off or holds with 0.0.0.0."""
     codec: str
     """`PCMU`, `PCMA`, `G722` or `OPUS`."""
     telephone_event: int | None
-    """Payload type of DTMF that we send; None when the peer has none."""
+    """Payload type of the telephone events that we send; None if the peer does not support them."""
     direction: Direction
-    """Ours: SENDRECV in a conversation, SENDONLY towards a peer that only listens (`a=recvonly`), else held."""
+    """From our side: SENDRECV in a conversation, SENDONLY to a peer that only listens (`a=recvonly`), or on hold."""
     payload_type: int = 0
-    """Of the audio that we send."""
+    """The payload type of the audio that we send."""
     telephone_event_rate: int = 8000
     own_payload_type: int | None = None
-    """What the peer may send by our own description; differs only where the answer chose another number."""
+    """The payload type of our own description, which the peer may send, if the answer chose another number."""
     own_telephone_event: int | None = None
     comfort_noise: int | None = None
     packet_time: int = FRAME_TIME
-    """Milliseconds of a packet that we send."""
+    """Milliseconds of audio in a packet that we send."""
     control: tuple[str, int] | None = None
-    """Where RTCP goes: equal to `remote` under RFC 5761. None: the port above."""
+    """Where RTCP goes; equal to `remote` with `rtcp-mux` (RFC 5761). None: the port above `remote`."""
     send_key: Crypto | None = None
     receive_key: Crypto | None = None
 
     @property
     def held(self) -> bool:
-        """Whether the peer does not listen (RFC 3264 §8.4). One that sends nothing still does (§5.1)."""
+        """Whether the peer does not listen (RFC 3264 §8.4). One that only sends nothing still listens (§5.1)."""
         return self.remote is None or not self.direction.sends
 
 
 class Negotiation:
-    """Our side of one call's offers and answers; the origin's version grows when the description changes."""
+    """Our side of the offers and answers of one call; the origin's version grows with each change (RFC 3264 §8)."""
 
     def __init__(
         self,
@@ -83,10 +135,10 @@ class Negotiation:
         session_id: int,
         *,
         loopback: bool,
-        policy: MediaPolicy = NO_POLICY,
+        policy: MediaPolicy = DEFAULT_POLICY,
         peer: str | None = None,
     ) -> None:
-        """`host` and `port` are where the peer sends audio to; `loopback` allows targets on this machine's loopback.
+        """`host` and `port` are where the peer sends its audio; `loopback` allows it to name loopback addresses.
 
         `peer` is the IP address that the peer's signalling comes from.
         """
@@ -97,15 +149,15 @@ class Negotiation:
         self._policy = policy
         self._peer = peer
         self.refuse_target: Callable[[str, int], bool] = lambda host, port: False
-        """Whether media may not go to this IP address and port, because they are our own."""
+        """Whether an IP address and port must not get media, because they are our own."""
         self._last: SessionDescription | None = None
         self._index = 0
-        """Which of the media lines is ours."""
+        """Which of the media lines is our audio."""
         self._own_key: Crypto | None = None
         self._peer_key: Crypto | None = None
 
     def offer(self, direction: Direction = Direction.SENDRECV) -> bytes:
-        """The first offer, or another within the call. Raises `NotAcceptable` where keys are required but not safe."""
+        """Return an offer, the first or a later one. Raises `NotAcceptable` if required keys would not stay secret."""
         if not self._policy.takes_plain and not self._policy.takes_keys:
             raise NotAcceptable("Encryption is required, and this signalling would give the keys away")
         protocol, formats = self._last_ours()
@@ -114,7 +166,7 @@ class Negotiation:
         return self._write(tuple(ours if at == self._index else each.refused() for at, each in enumerate(others)))
 
     def answer(self, body: bytes) -> tuple[bytes, Agreement]:
-        """Our answer to an offer. Raises `ValueError` (`NotAcceptable` where only the choice does not suit)."""
+        """Return our answer to an offer. Raises `ValueError`; `NotAcceptable` if the offer has nothing we can use."""
         offer = SessionDescription.parse(body)
         index, agreement = self._choose(offer)
         chosen = offer.media[index]
@@ -133,7 +185,7 @@ class Negotiation:
         return self._write(media), agreement
 
     def accept(self, body: bytes) -> Agreement:
-        """Read the answer to our offer. Raises `ValueError`."""
+        """Return what the answer to our offer agrees on. Raises `ValueError`."""
         answer = SessionDescription.parse(body)
         if self._last is None or len(answer.media) != len(self._last.media):
             raise NotAcceptable("Answer does not match the offer")
@@ -153,9 +205,10 @@ class Negotiation:
     # Choosing
 
     def _choose(self, offer: SessionDescription) -> tuple[int, Agreement]:
-        """The best audio line: one in use before one switched off, encrypted before plain, ours of before, the first.
+        """Return index and agreement of the best audio line. Raises `NotAcceptable` if none can be used.
 
-        A stream that was switched off stays answered.
+        Lines in use come before those switched off, encrypted ones before plain, the one that was ours before others,
+        then the first. A stream that was switched off is still answered.
         """
         refusal = NotAcceptable("No usable audio stream")
         found: list[tuple[tuple[bool, bool, bool, int], Agreement]] = []
@@ -219,14 +272,14 @@ class Negotiation:
     # Keys
 
     def _offered_key(self, media: MediaDescription) -> tuple[Crypto | None, Crypto | None]:
-        """Ours and the peer's, from an offer. Raises `NotAcceptable` where policy says so."""
-        lines = usable(media.values("crypto")) if self._policy.takes_keys else []
+        """Return our key and the peer's for an offer. Raises `NotAcceptable` if the policy requires keys."""
+        lines = usable_crypto(media.values("crypto")) if self._policy.takes_keys else []
         if not lines:
             if media.protocol in SECURE or not self._policy.takes_plain:
                 raise NotAcceptable("Media is not encrypted as it must be")
             return None, None
         peer, own, before = lines[0], self._own_key, self._peer_key
-        # An offer that repeats the peer's key asks for no new one of ours.
+        # If an offer repeats the peer's key, we repeat ours, and the RTP stream goes on undisturbed.
         if own is not None and before is not None and (peer.suite, peer.key) == (before.suite, before.key):
             return Crypto(peer.tag, own.suite, own.key), peer
         return Crypto.make(peer.tag, peer.suite), peer
@@ -236,12 +289,12 @@ class Negotiation:
             return []
         if self._own_key is not None:
             return [Crypto(1, self._own_key.suite, self._own_key.key)]
-        return [Crypto.make(tag, suite) for tag, suite in enumerate(OFFERED, 1)]
+        return [Crypto.make(tag, suite) for tag, suite in enumerate(OFFERED_SUITES, 1)]
 
     def _answered_keys(self, media: MediaDescription, ours: MediaDescription) -> tuple[Crypto | None, Crypto | None]:
-        """Ours and the peer's, from an answer; its tag says which of our lines was taken."""
-        offered = {line.tag: line for line in usable(ours.values("crypto"))}
-        for line in usable(media.values("crypto")):
+        """Return our key and the peer's for an answer, whose tag names the chosen line of ours (RFC 4568 §5.1.3)."""
+        offered = {line.tag: line for line in usable_crypto(ours.values("crypto"))}
+        for line in usable_crypto(media.values("crypto")):
             own = offered.get(line.tag)
             if own is not None and own.suite == line.suite:
                 return own, line
@@ -252,7 +305,7 @@ class Negotiation:
     # Writing
 
     def _last_ours(self) -> tuple[str, dict[str, str]]:
-        """Protocol and formats of our line so far: numbers do not change their meaning in a call (RFC 3264 §8.3.2)."""
+        """Return protocol and formats of our line so far: payload types keep their meaning (RFC 3264 §8.3.2)."""
         last = self._last.media[self._index] if self._last is not None else None
         if last is not None and last.port:
             return last.protocol, _maps(last)
@@ -288,16 +341,16 @@ def _is_payload_type(number: str) -> bool:
 
 
 def _packet_time(media: MediaDescription) -> int:
-    """What the peer asks for, in whole frames, and not above what it can bear (RFC 8866 §6.4)."""
+    """Return the packet time that the peer asks for, in whole frames and up to its `maxptime` (RFC 8866 §6.4)."""
     wished, most = (
         [int(float(each)) for each in media.values(name) if _TIME.fullmatch(each)] for name in ("ptime", "maxptime")
     )
-    milliseconds = min([*(wished or [FRAME_TIME]), *most, _LONGEST_TIME])
+    milliseconds = min([*(wished or [FRAME_TIME]), *most, _MAX_PACKET_TIME])
     return max(FRAME_TIME, milliseconds // FRAME_TIME * FRAME_TIME)
 
 
 def _event(encodings: dict[str, str], clock_rate: int) -> tuple[int, int | None]:
-    """Rate and payload type of telephone events: at the clock of the audio where there is one (RFC 4733 §2.1)."""
+    """Return clock rate and payload type of telephone events, preferably at the rate of the audio (RFC 4733 §2.1)."""
     rates = {each.removeprefix(_EVENT): int(n) for n, each in reversed(encodings.items()) if each.startswith(_EVENT)}
     for rate in (clock_rate, *_EVENTS):
         if str(rate) in rates:
@@ -306,7 +359,7 @@ def _event(encodings: dict[str, str], clock_rate: int) -> tuple[int, int | None]
 
 
 def _answered(encoding: str, agreement: Agreement) -> str:
-    """The map of a format that we take, as it is written."""
+    """Return the `rtpmap` value of a format in our answer."""
     if encoding.startswith(_EVENT):
         return f"telephone-event/{agreement.telephone_event_rate}"
     return encoding if encoding == _COMFORT_NOISE else _MAPS[agreement.codec]
@@ -322,5 +375,57 @@ def _format_attributes(formats: dict[str, str]) -> Iterator[tuple[str, str]]:
         if written.startswith("telephone-event"):
             yield "fmtp", f"{number} 0-15"
         elif written.startswith("opus"):
-            # Frames are at 8 kHz from end to end (RFC 7587 §6.1).
+            # All audio within the server is at 8 kHz, so a higher rate would be wasted (RFC 7587 §6.1).
             yield "fmtp", f"{number} maxplaybackrate=8000; sprop-maxcapturerate=8000; stereo=0"
+
+
+def media_target(
+    host: str,
+    port: int,
+    own: tuple[str, int],
+    peer: str | None,
+    *,
+    loopback: bool,
+    refuse: Callable[[str, int], bool] = _refuse_none,
+) -> tuple[str, int] | None:
+    """Return where packets for `host` and `port` of an SDP go; None for 0.0.0.0, which means hold (RFC 3264 §8.4).
+
+    A peer with a private address whose signalling comes from a public one is behind a NAT: the public address is used.
+    Raises `NotAcceptable` for a host name, and for addresses through which the server would attack others or itself:
+    `refuse` tells which addresses and ports are our own.
+    """
+    try:
+        address = _unmapped(ip_address(host))
+    except ValueError:
+        raise NotAcceptable("Media address is not an IP address") from None
+    if address.is_unspecified:
+        return None
+    if peer is not None and _is_site_local(address):
+        behind = _unmapped(ip_address(peer))
+        if not (_is_site_local(behind) or behind.is_loopback):
+            address = behind
+    if not _is_allowed(address, loopback) or port < LOWEST_PORT or (str(address), port) == own:
+        raise NotAcceptable("Media target is not allowed")
+    if refuse(str(address), port):
+        raise NotAcceptable("Media target is an address of this server")
+    if address.version != _unmapped(ip_address(own[0])).version:
+        raise NotAcceptable("Media address is of the other IP version")
+    return (str(address), port)
+
+
+def _is_allowed(address: IPv4Address | IPv6Address, loopback: bool) -> bool:
+    if address.is_loopback:
+        return loopback
+    if address.is_multicast or any(address in network for network in _LINK_LOCAL):
+        return False
+    # 240.0.0.0/4 includes the broadcast address. `is_reserved` is true for almost all of IPv6, so not used there.
+    return not (isinstance(address, IPv4Address) and (address.is_reserved or address in _THIS_NETWORK))
+
+
+def _is_site_local(address: IPv4Address | IPv6Address) -> bool:
+    return any(address in network for network in _SITE_LOCAL)
+
+
+def _unmapped(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return mapped if mapped is not None else address

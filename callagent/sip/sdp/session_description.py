@@ -1,8 +1,14 @@
-"""Session descriptions (RFC 8866): read with bounds, names never resolved, written with the lines we use."""
+"""Session descriptions (SDP, RFC 8866) and the keys in them (SDES, RFC 4568): parsed with bounds, and written.
+
+Host names in them are never resolved.
+"""
 
 from __future__ import annotations
 
+import base64
+import binascii
 import re
+import secrets
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -22,6 +28,8 @@ _STATIC = {"0": "PCMU/8000", "8": "PCMA/8000", "9": "G722/8000", "13": "CN/8000"
 
 
 class Direction(Enum):
+    """The direction attribute of a media stream, from the side that writes it."""
+
     SENDRECV = "sendrecv"
     SENDONLY = "sendonly"
     RECVONLY = "recvonly"
@@ -47,19 +55,24 @@ Attributes = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class MediaDescription:
+    """One `m=` line with the lines that follow it."""
+
     kind: str
     port: int
-    """0: refused, or not used any more."""
+    """0: refused, or switched off."""
     protocol: str
     formats: tuple[str, ...]
     address: str = ""
-    """From its own connection line, else the session's."""
+    """From its own connection line, or else the session's."""
     attributes: Attributes = ()
-    """Its own; `a=sendrecv` is ("sendrecv", "")."""
+    """Name and value of its own attributes; `a=sendrecv` is ("sendrecv", "")."""
     direction: Direction = Direction.SENDRECV
 
     def encodings(self) -> dict[str, str]:
-        """`PCMU/8000`, name in upper case, of each format that says what it is, in the order of preference."""
+        """Return the encoding, such as `PCMU/8000`, of each format in order of preference; the name is in upper case.
+
+        Formats whose encoding is neither given nor static (RFC 3551 §6) are left out.
+        """
         named: dict[str, str] = {}
         for name, value in self.attributes:
             match = _FORMAT_MAP.fullmatch(value) if name == "rtpmap" else None
@@ -69,14 +82,18 @@ class MediaDescription:
         return {number: encoding for number, encoding in known if encoding is not None}
 
     def values(self, attribute: str) -> list[str]:
+        """Return the values of all attributes of that name."""
         return [value for name, value in self.attributes if name == attribute]
 
     def refused(self) -> MediaDescription:
+        """Return the line that refuses this stream (RFC 3264 §6)."""
         return MediaDescription(self.kind, 0, self.protocol, self.formats[:1])
 
 
 @dataclass(frozen=True, slots=True)
 class SessionDescription:
+    """One session description."""
+
     address: str
     media: tuple[MediaDescription, ...]
     session_id: int = 0
@@ -86,7 +103,7 @@ class SessionDescription:
 
     @classmethod
     def parse(cls, data: bytes) -> SessionDescription:
-        """Raises `ValueError` only."""
+        """Parse a description. Raises `ValueError` only."""
         if len(data) > MAX_LENGTH:
             raise ValueError("SDP is too long")
         lines = _lines(data)
@@ -129,7 +146,7 @@ class SessionDescription:
 def _lines(data: bytes) -> list[tuple[str, str]]:
     lines = []
     for line in data.decode("utf-8", "replace").replace("\r\n", "\n").strip("\n").split("\n"):
-        # Some write a line indented, which RFC 8866 §5 does not allow; there is no doubt about what it means.
+        # Some peers indent lines, which RFC 8866 §5 does not allow, but which has only one meaning.
         match = _LINE.fullmatch(line.lstrip(" \t"))
         if match is None:
             raise ValueError("SDP line is not valid")
@@ -176,3 +193,67 @@ def _address(connection: str | None) -> str:
 def _direction(attributes: Attributes, otherwise: Direction) -> Direction:
     names = {direction.value: direction for direction in Direction}
     return next((names[name] for name, value in attributes if name in names and not value), otherwise)
+
+
+KEY_OCTETS = {
+    "AES_CM_128_HMAC_SHA1_80": 30,
+    "AES_CM_128_HMAC_SHA1_32": 30,
+    "AEAD_AES_128_GCM": 28,
+    "AEAD_AES_256_GCM": 44,
+}
+"""The suites and the octets of their master key with its salt (RFC 4568 §6.2, RFC 7714 §14)."""
+OFFERED_SUITES = ("AEAD_AES_256_GCM", "AEAD_AES_128_GCM", "AES_CM_128_HMAC_SHA1_80", "AES_CM_128_HMAC_SHA1_32")
+_CRYPTO_LINE = re.compile(r"(\d{1,9})[ \t]+(\S+)[ \t]+(\S+)((?:[ \t]+\S+)*)[ \t]*")
+_INLINE = re.compile(r"inline:([A-Za-z0-9+/]+={0,2})(\|(?:2\^\d{1,2}|\d{1,15}))?", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Crypto:
+    """One `a=crypto` line with a suite that we support."""
+
+    tag: int
+    suite: str
+    key: bytes = field(repr=False)
+    """The master key and its salt."""
+
+    @classmethod
+    def parse(cls, value: str) -> Crypto:
+        """Parse a line. Raises `ValueError`, also for several keys, key identifiers (MKI) and weaker sessions."""
+        match = _CRYPTO_LINE.fullmatch(value)
+        if match is None:
+            raise ValueError("SDP crypto line is not valid")
+        suite = match[2].upper()
+        # Unknown session parameters make the line unusable, unless they begin with a hyphen (§6.3). The window size
+        # (WSH) is only a hint.
+        if any(not each.upper().startswith(("-", "WSH=")) for each in match[4].split()):
+            raise ValueError("SDP crypto line has parameters that we do not support")
+        inline = _INLINE.fullmatch(match[3])
+        if inline is None or suite not in KEY_OCTETS:
+            raise ValueError("SDP crypto line is not supported")
+        try:
+            key = base64.b64decode(inline[1] + "=" * (-len(inline[1]) % 4), validate=True)
+        except binascii.Error:
+            raise ValueError("SDP key is not valid") from None
+        if len(key) != KEY_OCTETS[suite]:
+            raise ValueError("SDP key is not valid")
+        return cls(int(match[1]), suite, key)
+
+    @classmethod
+    def make(cls, tag: int, suite: str) -> Crypto:
+        """Return a line with a new random key."""
+        return cls(tag, suite, secrets.token_bytes(KEY_OCTETS[suite]))
+
+    def __str__(self) -> str:
+        return f"{self.tag} {self.suite} inline:{base64.b64encode(self.key).decode()}"
+
+
+def usable_crypto(values: list[str]) -> list[Crypto]:
+    """Return the usable lines in the peer's order; those with the same tag are left out (RFC 4568 §4.1)."""
+    lines = []
+    for value in values:
+        try:
+            lines.append(Crypto.parse(value))
+        except ValueError:
+            continue
+    tags = [line.tag for line in lines]
+    return [line for line in lines if tags.count(line.tag) == 1]

@@ -1,11 +1,11 @@
-"""Finds the transaction a message belongs to, and keeps all of them (RFC 3261 §17.1.3, §17.2.3)."""
+"""The transaction layer: all transactions, and which of them a message belongs to (RFC 3261 §17.1.3, §17.2.3)."""
 
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 
-from callagent.sip.message import CSeq, Headers, Request, Response, Via
+from callagent.sip.message import CSeq, Headers, Hop, Request, Response, Via, response_hop
 from callagent.sip.transaction.machines import (
     CLIENT,
     INVITE_CLIENT,
@@ -18,24 +18,25 @@ from callagent.sip.transaction.machines import (
     input_of,
 )
 from callagent.sip.transaction.timers import Timer, Timers, TimerSettings
-from callagent.sip.transport import Hop, response_hop
 
 MAX_TRANSACTIONS = 20_000
 TCP_MEMORY_SECONDS = 600.0
-"""How long it is remembered whether a peer takes large requests by TCP."""
+"""How long we remember whether a peer accepts large requests by TCP."""
 TCP_TRIAL_SECONDS = 5.0
-"""How long a request that was sent by TCP for its size may be left without any response until it goes by UDP."""
+"""How long a request that went by TCP for its size may have no response before it goes by UDP."""
 _MAX_TCP_PEERS = 1024
 MAX_REPEATABLE = 500
-"""Transactions that are only kept to repeat an answer which a repeated request would get anyway."""
+"""Completed transactions whose request would get the same response as a new one; beyond it the oldest are dropped."""
 
 Key = tuple[str, ...]
 OnResponse = Callable[[Response | None, float], None]
-"""Called with each response that concerns the user; None when nobody answered in time."""
+"""Called with each response for the user of the transaction, and with None if none arrives in time."""
 
 
 class ClientTransaction(Transaction):
-    __slots__ = ("_fallback", "_layer", "_trial", "hop", "key", "on_response")
+    """A request of ours."""
+
+    __slots__ = ("_fallback", "_fallback_timer", "_layer", "hop", "key", "on_response")
 
     def __init__(
         self,
@@ -45,49 +46,49 @@ class ClientTransaction(Transaction):
         on_response: OnResponse,
         fallback: tuple[Hop, Via] | None = None,
     ) -> None:
-        """`fallback` is taken where there is no connection to `hop`."""
+        """`fallback` is the hop, with its Via, that is taken if no connection to `hop` can be made."""
         table = INVITE_CLIENT if request.method == "INVITE" else CLIENT
         super().__init__(table, request, layer.settings, layer.timers)
         self._layer = layer
         self.key: Key = (request.via.branch or "", request.method)
         self.hop = hop
         self._fallback = fallback
-        self._trial: Timer | None = None
+        self._fallback_timer: Timer | None = None
         self.on_response = on_response
         self.reliable = hop.reliable
 
     def start(self, now: float) -> None:
         super().start(now)
         if self._fallback is not None:
-            self._trial = self._layer.timers.at(now + TCP_TRIAL_SECONDS, self._give_up_trial)
+            self._fallback_timer = self._layer.timers.at(now + TCP_TRIAL_SECONDS, self._end_fallback_wait)
 
-    def end_trial(self) -> None:
-        """The transport of `hop` has carried a response, or nothing is waited for any more."""
+    def drop_fallback(self) -> None:
+        """Stay with the transport of `hop`: it has carried a response, or the transaction has ended."""
         self._fallback = None
-        if self._trial is not None:
-            self._trial.cancel()
-            self._trial = None
+        if self._fallback_timer is not None:
+            self._fallback_timer.cancel()
+            self._fallback_timer = None
 
-    def _give_up_trial(self, now: float) -> None:
+    def _end_fallback_wait(self, now: float) -> None:
         self.fall_back(now)
 
     def fall_back(self, now: float) -> bool:
-        """Send by UDP what no connection took; whether there was anything to be done (§18.1.1).
+        """Send the request by UDP because its connection failed (§18.1.1); False if there is no fallback any more.
 
-        The branch stays: a peer that did read it before its connection ended recognises the repetition.
+        The branch stays the same, so that a peer that did read the request recognises the retransmission.
         """
         if self._fallback is None or self.state not in (State.CALLING, State.TRYING):
             return False
-        self._layer.note_tcp(self.hop, now, has_it=False)
+        self._layer.remember_tcp(self.hop, now, has_it=False)
         self.hop, via = self._fallback
-        self.end_trial()
+        self.drop_fallback()
         self.request.replace_top_via(via)
         self.reliable = False
         self._layer.send(bytes(self.request), self.hop)
         self.start(now)
         return True
 
-    def take_effect(self, effect: Effect, message: Request | Response | None, now: float) -> None:
+    def carry_out(self, effect: Effect, message: Request | Response | None, now: float) -> None:
         if effect is Effect.SEND:
             self._layer.send(bytes(self.request), self.hop)
         elif effect is Effect.ACK and isinstance(message, Response):
@@ -97,12 +98,14 @@ class ClientTransaction(Transaction):
         elif effect is Effect.TIMEOUT:
             self.on_response(None, now)
 
-    def leave(self) -> None:
-        self.end_trial()
+    def release(self) -> None:
+        self.drop_fallback()
         self._layer.forget_client(self)
 
 
 class ServerTransaction(Transaction):
+    """A request of a peer."""
+
     __slots__ = ("_layer", "hop", "key", "merge", "on_cancel", "source")
 
     def __init__(self, layer: TransactionLayer, request: Request, source: Hop, key: Key) -> None:
@@ -113,22 +116,24 @@ class ServerTransaction(Transaction):
         self.merge = merge_key(request)
         self.source = source
         self.hop = response_hop(request.via, source)
-        """Where its responses go."""
+        """Where the responses go."""
         self.on_cancel: Callable[[Request, float], None] | None = None
-        """There as long as a CANCEL of this INVITE has an effect."""
+        """Called with a CANCEL of this INVITE; None once a CANCEL has no effect any more."""
         self.reliable = source.reliable
 
-    def take_effect(self, effect: Effect, message: Request | Response | None, now: float) -> None:
+    def carry_out(self, effect: Effect, message: Request | Response | None, now: float) -> None:
         if effect is Effect.SEND and self.sent:
             self._layer.send(self.sent, self.hop)
         if self.answered and self.repeatable:
             self._layer.keep_repeatable(self)
 
-    def leave(self) -> None:
+    def release(self) -> None:
         self._layer.forget_server(self)
 
 
 class TransactionLayer:
+    """All transactions of one user agent."""
+
     def __init__(self, settings: TimerSettings, timers: Timers, send: Callable[[bytes, Hop], None]) -> None:
         self.settings = settings
         self.timers = timers
@@ -139,13 +144,14 @@ class TransactionLayer:
         self._repeatable: OrderedDict[Key, ServerTransaction] = OrderedDict()
         self._tcp: OrderedDict[tuple[str, int], tuple[bool, float]] = OrderedDict()
         self.partners: Counter[str] = Counter()
-        """Hosts that owe us an answer, and how many."""
+        """Requests of ours that wait for a final response or its retransmissions, per host."""
 
     def __len__(self) -> int:
         return len(self._clients) + len(self._servers)
 
     @property
     def full(self) -> bool:
+        """Whether no new request is to be taken."""
         return len(self) >= MAX_TRANSACTIONS
 
     # Sending requests
@@ -158,7 +164,7 @@ class TransactionLayer:
         now: float,
         fallback: tuple[Hop, Via] | None = None,
     ) -> ClientTransaction:
-        """Send a request whose topmost Via is ours, and repeat it as its machine says."""
+        """Send a request whose topmost Via is ours, with retransmissions as its machine requires."""
         transaction = ClientTransaction(self, request, hop, on_response, fallback)
         self._clients[transaction.key] = transaction
         self.partners[hop.host] += 1
@@ -167,7 +173,7 @@ class TransactionLayer:
         return transaction
 
     def fail(self, hop: Hop, now: float) -> None:
-        """The connection to this hop could not be made, or ended: who waits for an answer over it waits in vain."""
+        """End the transactions over a connection that could not be made, or ended; those with a fallback take it."""
         for transaction in list(self._clients.values()):
             own = transaction.hop
             same = own.transport == hop.transport and own.host == hop.host and hop.port in (own.port, own.connection)
@@ -175,32 +181,32 @@ class TransactionLayer:
                 transaction.apply(Input.TRANSPORT_ERROR, None, now)
 
     def has_tcp(self, hop: Hop, now: float) -> bool | None:
-        """Whether the peer takes requests by TCP at the port that it has for UDP; None: that is not known."""
+        """Whether the peer accepts TCP connections at its UDP port; None: not known."""
         known = self._tcp.get((hop.host, hop.port))
         return None if known is None or now >= known[1] else known[0]
 
-    def note_tcp(self, hop: Hop, now: float, *, has_it: bool) -> None:
+    def remember_tcp(self, hop: Hop, now: float, *, has_it: bool) -> None:
         self._tcp[hop.host, hop.port] = (has_it, now + TCP_MEMORY_SECONDS)
         self._tcp.move_to_end((hop.host, hop.port))
         if len(self._tcp) > _MAX_TCP_PEERS:
             self._tcp.popitem(last=False)
 
     def receive_response(self, response: Response, now: float) -> bool:
-        """Whether it belonged to one of our transactions."""
+        """Pass a response to its transaction (§17.1.3); False if there is none."""
         key = (response.via.branch or "", response.cseq.method)
         transaction = self._clients.get(key)
         if transaction is None:
             return False
         if transaction.hop.tentative:
-            self.note_tcp(transaction.hop, now, has_it=True)
-            transaction.end_trial()
+            self.remember_tcp(transaction.hop, now, has_it=True)
+            transaction.drop_fallback()
         transaction.apply(input_of(response), response, now)
         return True
 
     # Receiving requests
 
     def receive_request(self, request: Request, source: Hop, now: float) -> ServerTransaction | None:
-        """The new transaction of a new request; None when a known one took it. Not for ACK."""
+        """Return the transaction of a new request; None for a retransmission, which is handled here. Not for ACK."""
         key = server_key(request)
         known = self._servers.get(key)
         if known is not None:
@@ -213,15 +219,15 @@ class TransactionLayer:
         return transaction
 
     def knows(self, request: Request) -> bool:
-        """Whether it repeats a request, or cancels an INVITE, that has a transaction."""
+        """Whether it is a retransmission, or the CANCEL of a known INVITE."""
         return server_key(request) in self._servers or self.invite_of(request) is not None
 
     def expects(self, request: Request) -> bool:
-        """Whether it repeats, cancels or acknowledges what has a transaction."""
+        """Whether it is a retransmission, or the CANCEL or ACK of a known INVITE."""
         return self.knows(request) or server_key(request, "INVITE") in self._servers
 
     def receive_ack(self, ack: Request, now: float) -> bool:
-        """Whether it ended an INVITE that we refused; the ACK of a 2xx belongs to the dialog."""
+        """Pass the ACK of a refusal to its INVITE transaction; False for the ACK of a 2xx, which the call handles."""
         transaction = self._servers.get(server_key(ack, "INVITE"))
         if transaction is None or transaction.state is State.ACCEPTED:
             return False
@@ -229,18 +235,18 @@ class TransactionLayer:
         return True
 
     def invite_of(self, cancel: Request) -> ServerTransaction | None:
-        """The INVITE that a CANCEL means (§9.2)."""
+        """Return the INVITE transaction that a CANCEL is for (§9.2)."""
         return self._servers.get(server_key(cancel, "INVITE"))
 
     def is_merged(self, request: Request) -> bool:
-        """Whether the request came a second time by another way (§8.2.2.2)."""
+        """Whether a fork upstream made the request arrive a second time over another path (§8.2.2.2)."""
         known = self._merge.get(merge_key(request))
         return known is not None and known != server_key(request) and known in self._servers
 
     # From the transactions
 
     def keep_repeatable(self, transaction: ServerTransaction) -> None:
-        """It is only there to repeat its answer: of too many such the oldest ends."""
+        """Limit the transactions that exist only for retransmissions: beyond `MAX_REPEATABLE` the oldest ends."""
         self._repeatable[transaction.key] = transaction
         if len(self._repeatable) > MAX_REPEATABLE:
             self._repeatable.popitem(last=False)[1].forget()
@@ -262,10 +268,10 @@ class TransactionLayer:
 
 
 def server_key(request: Request, method: str | None = None) -> Key:
-    """What makes two requests the same (§17.2.3); an RFC 2543 peer's branch does not say it alone.
+    """Return what identifies the transaction of a request (§17.2.3): its branch, or more fields for an RFC 2543 peer.
 
-    The number is the same in a repeated request, its CANCEL and its ACK. A peer that gives all its requests one branch
-    means another one by another number, and is to have its answer.
+    The CSeq number is part of it, though §17.2.3 does not require that: it is the same in a request, its CANCEL and its
+    ACK, and it tells apart the requests of a peer that uses one branch for all of them.
     """
     via, number = request.via, str(request.cseq.number)
     method = method or request.method
@@ -276,11 +282,12 @@ def server_key(request: Request, method: str | None = None) -> Key:
 
 
 def merge_key(request: Request) -> Key:
+    """Return what two requests that a fork made of one have in common (§8.2.2.2)."""
     return (request.sender.tag or "", request.call_id, str(request.cseq))
 
 
 def acknowledge(invite: Request, response: Response) -> Request:
-    """The ACK of a response that is not 2xx: it belongs to the INVITE's transaction (§17.1.1.3)."""
+    """Return the ACK of a final response other than 2xx, which is part of the INVITE's transaction (§17.1.1.3)."""
     headers = Headers([("Via", str(invite.via)), ("Max-Forwards", "70")])
     for name in ("From", "Call-ID", "Route"):
         for value in invite.headers.values(name):

@@ -1,7 +1,7 @@
 """The four transaction machines as tables (RFC 3261 §17, RFC 6026, RFC 4320).
 
 A row maps (state, input) to (next state, effects). An input without a row in a state is absorbed. Timers belong to
-states: entering a state starts those of its row in `TIMERS` that do not run yet and stops all others.
+states: entering a state starts the timers that have a row in it and do not run yet, and stops all others.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from callagent.sip.transaction.timers import Timer, Timers, TimerSettings
 
 
 class State(Enum):
-    __hash__ = object.__hash__  # Quicker than by name; members are compared by identity anyway.
+    __hash__ = object.__hash__  # Faster than the hash of the name; members are compared by identity anyway.
 
     CALLING = "calling"
     TRYING = "trying"
@@ -27,15 +27,17 @@ class State(Enum):
 
 
 class Input(Enum):
-    __hash__ = object.__hash__  # Quicker than by name; members are compared by identity anyway.
+    __hash__ = object.__hash__  # Faster than the hash of the name; members are compared by identity anyway.
 
     REQUEST = "request"
-    """The request again, from the wire."""
+    """A retransmission of the request."""
     ACK = "ack"
     PROVISIONAL = "provisional"
-    """1xx: from the wire for a client, from the user for a server. So with the next two."""
+    """A 1xx; as with the next two, received by a client, or sent by the user of a server."""
     SUCCESS = "success"
+    """A 2xx."""
     FAILURE = "failure"
+    """A final response other than 2xx."""
     TRANSPORT_ERROR = "transport error"
     TIMER_A = "A"
     TIMER_B = "B"
@@ -53,13 +55,13 @@ class Input(Enum):
 
 class Effect(Enum):
     SEND = "send"
-    """The request, or the last response, goes out (again)."""
+    """Send the request, or the last response, (again)."""
     ACK = "ack"
-    """Acknowledge a response that is not 2xx (§17.1.1.3)."""
+    """Acknowledge a final response other than 2xx (§17.1.1.3)."""
     PASS = "pass"
-    """The user hears of it."""
+    """Pass the message to the user of the transaction."""
     TIMEOUT = "timeout"
-    """The user hears that nobody answered."""
+    """Tell the user that no response arrived."""
 
 
 Table = Mapping[tuple[State, Input], tuple[State, tuple[Effect, ...]]]
@@ -102,7 +104,7 @@ INVITE_SERVER: Table = {
     (State.PROCEEDING, Input.PROVISIONAL): (State.PROCEEDING, (Effect.SEND,)),
     (State.PROCEEDING, Input.SUCCESS): (State.ACCEPTED, (Effect.SEND,)),
     (State.PROCEEDING, Input.FAILURE): (State.COMPLETED, (Effect.SEND,)),
-    # The user resends the 2xx until its ACK; a repeated INVITE is absorbed meanwhile (RFC 6026 §7.1).
+    # The user of the transaction sends the 2xx again until its ACK; a retransmitted INVITE is absorbed (RFC 6026 §7.1).
     (State.ACCEPTED, Input.SUCCESS): (State.ACCEPTED, (Effect.SEND,)),
     (State.ACCEPTED, Input.ACK): (State.ACCEPTED, (Effect.PASS,)),
     (State.ACCEPTED, Input.TIMER_L): (State.TERMINATED, ()),
@@ -126,13 +128,13 @@ SERVER: Table = {
 }
 
 _FIRST_STATES = {id(INVITE_CLIENT): State.CALLING, id(INVITE_SERVER): State.PROCEEDING}
-_FORGOTTEN = Request()
+_NO_REQUEST = Request()
 _RETRANSMISSIONS = (Input.TIMER_A, Input.TIMER_E, Input.TIMER_G)
 _ABSORBING = (Input.TIMER_D, Input.TIMER_I, Input.TIMER_J, Input.TIMER_K)
 
 
 def timers_of(table: Table, state: State) -> tuple[Input, ...]:
-    """The timers that run in a state: exactly those that have a row there."""
+    """Return the timers that run in a state, which are those with a row in it."""
     return tuple(event for own, event in table if own is state and event.name.startswith("TIMER"))
 
 
@@ -144,7 +146,7 @@ _TIMERS = {
 
 
 class Transaction:
-    """One request and its responses. What an effect is, and what its end, say its two kinds."""
+    """One request and its responses; clients and servers implement the effects and the end."""
 
     __slots__ = (
         *("_running", "_settings", "_table", "_timers", "answered"),
@@ -154,32 +156,33 @@ class Transaction:
     def __init__(self, table: Table, request: Request, settings: TimerSettings, timers: Timers) -> None:
         self.request = request
         self.sent = b""
-        """A server's last response, the one that is repeated."""
+        """The last response of a server, for retransmission."""
         self.repeatable = False
-        """The same request would get the same answer, and change nothing: there is no need to know it for long."""
+        """Whether the request, received again as a new one, would get the same response and change nothing."""
         self.answered = False
-        """That was a final one."""
+        """Whether that response was final."""
         self.state = _FIRST_STATES.get(id(table), State.TRYING)
         self.reliable = False
+        """Whether the transport is reliable, so that nothing is retransmitted (§17.1.1.2)."""
         self._table = table
         self._settings = settings
         self._timers = timers
         self._running: dict[Input, tuple[Timer, float]] = {}
 
-    def take_effect(self, effect: Effect, message: Request | Response | None, now: float) -> None:
-        """Do what a row of the table asks for."""
+    def carry_out(self, effect: Effect, message: Request | Response | None, now: float) -> None:
+        """Carry out one effect of a row."""
         raise NotImplementedError
 
-    def leave(self) -> None:
-        """The machine has ended: nobody need know the transaction any longer."""
+    def release(self) -> None:
+        """Remove the terminated transaction from its layer."""
         raise NotImplementedError
 
     def start(self, now: float) -> None:
-        """Start the first state's timers; a client's request has been sent by its layer."""
+        """Start the timers of the first state."""
         self._start_timers(now)
 
     def apply(self, event: Input, message: Request | Response | None, now: float) -> None:
-        """Take one input: change the state, then let the effects happen."""
+        """Apply one input to the table: change the state, then carry out the effects of the row."""
         row = self._table.get((self.state, event))
         if row is None:
             return
@@ -188,12 +191,12 @@ class Transaction:
             self.state = state
             self._start_timers(now)
         for effect in effects:
-            self.take_effect(effect, message, now)
+            self.carry_out(effect, message, now)
         if state is State.TERMINATED:
-            self.leave()
+            self.release()
 
     def respond(self, response: Response, now: float) -> None:
-        """As a server: send this response unless a final one is out already."""
+        """Send a response as a server, unless a final one was sent already."""
         event = input_of(response)
         if (self.state, event) not in self._table:
             return
@@ -201,14 +204,14 @@ class Transaction:
         self.answered = response.status >= 200
         self.apply(event, response, now)
         if self.answered:
-            # It stays for half a minute to repeat these bytes; thousands of messages would be kept for nothing.
-            self.request = _FORGOTTEN
+            # The transaction stays for 32 s to retransmit these bytes; it does not need its parsed request for that.
+            self.request = _NO_REQUEST
 
     def forget(self) -> None:
-        """End at once, whatever is still to come."""
+        """Terminate at once, without waiting for timers."""
         self.state = State.TERMINATED
         self._start_timers(0.0)
-        self.leave()
+        self.release()
 
     @property
     def terminated(self) -> bool:
@@ -254,6 +257,7 @@ class Transaction:
 
 
 def input_of(response: Response) -> Input:
+    """Return the input that a response is for either kind of transaction."""
     if response.status < 200:
         return Input.PROVISIONAL
     return Input.SUCCESS if response.status < 300 else Input.FAILURE

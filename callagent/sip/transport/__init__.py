@@ -3,7 +3,6 @@
 from callagent.sip.transport.connections import Connections, StreamLimits, accept_connections
 from callagent.sip.transport.dns_lookup import Lookup, LookupFailed
 from callagent.sip.transport.framing import MAX_STREAM_MESSAGE
-from callagent.sip.transport.hops import Hop, default_port, hop_of, response_hop, transport_of
 from callagent.sip.transport.rate_limit import RateLimit
 from callagent.sip.transport.tls import TlsContexts, TlsSettings, certificate_end
 from callagent.sip.transport.trace import Trace, TracedMessage
@@ -13,7 +12,6 @@ __all__ = [
     "MAX_STREAM_MESSAGE",
     "Connections",
     "Datagrams",
-    "Hop",
     "Lookup",
     "LookupFailed",
     "RateLimit",
@@ -24,9 +22,5 @@ __all__ = [
     "TracedMessage",
     "accept_connections",
     "certificate_end",
-    "default_port",
-    "hop_of",
-    "response_hop",
     "route_to",
-    "transport_of",
 ]

@@ -11,29 +11,32 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from callagent.log import get_logger
+from callagent.sip.message import Hop
 from callagent.sip.transport.framing import Framer
-from callagent.sip.transport.hops import Hop
 from callagent.sip.transport.tls import TlsContexts
 
 log = get_logger(__name__)
 
-_PAUSE_SECONDS = 0.1
-"""Between attempts while none succeeds: the loop does not spin, and the kernel keeps the connections waiting."""
+_RETRY_SECONDS = 0.1
+"""Between attempts to accept while they fail: the loop does not spin, and the kernel keeps the connections waiting."""
 
 
 async def accept_connections(listener: socket.socket, failure: str) -> AsyncIterator[tuple[socket.socket, Any]]:
-    """Yield the socket and the peer's address of each connection, until cancelled. `failure` is the event logged."""
+    """Yield the socket and the peer's address of each connection, until cancelled; also used for HTTP.
+
+    `failure` is the event that is logged while connections cannot be accepted.
+    """
     loop = asyncio.get_running_loop()
     failing = False
     while True:
         try:
             accepted = await loop.sock_accept(listener)
         except OSError as error:
-            # Out of descriptors, or the peer has left already. One line until a connection is accepted again.
+            # No descriptor is free, or the peer has gone already. One log line until a connection is accepted again.
             if not failing:
                 log.warning(failure, error=str(error))
             failing = True
-            await asyncio.sleep(_PAUSE_SECONDS)
+            await asyncio.sleep(_RETRY_SECONDS)
             continue
         failing = False
         yield accepted
@@ -42,30 +45,30 @@ async def accept_connections(listener: socket.socket, failure: str) -> AsyncIter
 MAX_CONNECTIONS = 2000
 MAX_PER_HOST = 1200
 MAX_UNSENT = 256 * 1024
-"""Octets that a peer may leave unread before its connection is cut."""
+"""Octets that wait to be sent to a peer before its connection is aborted."""
 
 Key = tuple[str, str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class StreamLimits:
-    """In seconds."""
+    """Time limits of connections, in seconds."""
 
     message: float = 30.0
-    """Until the first message, and for one that has begun to be complete."""
+    """From the connection to its first message, and from the first to the last octet of a message."""
     idle: float = 900.0
-    """Without a sign of life."""
+    """Without any message or keep-alive."""
     connect: float = 5.0
-    """For a connection and its TLS handshake, either way."""
+    """For a connection and its TLS handshake, in either direction."""
     trial: float = 1.5
-    """For a connection where UDP is taken if there is none: one lost SYN may be repeated, after a second."""
+    """For a connection that falls back to UDP: long enough for one SYN to be repeated, after a second."""
 
 
 class Connection(asyncio.Protocol):
-    """One stream to a peer."""
+    """One TCP or TLS connection to a peer."""
 
     def __init__(self, owner: Connections, transport_name: str, hop: Hop | None = None) -> None:
-        """`hop` is where we connect to; None: the peer has connected."""
+        """`hop` is where we connect to; None: the peer connects to us."""
         self.outgoing = hop is not None
         self.hop = hop or Hop("", 0, transport_name)
         self._owner = owner
@@ -136,7 +139,7 @@ class Connection(asyncio.Protocol):
 
 
 class Connections:
-    """All streams of an endpoint. Its owner hears of each message and of each connection that ends."""
+    """All connections of an endpoint. Its owner is told of each message and of each connection that ends."""
 
     def __init__(
         self,
@@ -146,7 +149,7 @@ class Connections:
         on_lost: Callable[[Hop], None],
         limits: StreamLimits,
     ) -> None:
-        """`on_message` gets False where the stream cannot be read on after this message."""
+        """`admit` decides by IP address. `on_message` gets False if the stream is unreadable after this message."""
         self.limits = limits
         self.on_message = on_message
         self._tls = tls
@@ -163,12 +166,12 @@ class Connections:
         return len(self._open)
 
     def prepare(self) -> None:
-        """Read the certificates of the authorities that we trust. What is wrong with them is said when they count."""
+        """Load the trusted authorities in advance. Errors are left to the first connection that needs them."""
         with contextlib.suppress(OSError):
             self._tls.client()
 
     async def listen(self, transport: str, host: str, port: int) -> tuple[str, int]:
-        """Accept `tcp` or `tls` connections. Raises `OSError`."""
+        """Accept `tcp` or `tls` connections, and return the address. Raises `OSError`."""
         if transport == "tls":
             self._tls.server()
         family, kind, protocol, _, address = (await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM))[0]
@@ -189,7 +192,10 @@ class Connections:
         return str(name[0]), int(name[1])
 
     def send(self, data: bytes, hop: Hop) -> None:
-        """Send over the connection that the hop names, another one to the same address, or a new one."""
+        """Send over the connection that the hop names, another one to the same address, or a new one.
+
+        Messages wait for a connection that is being made, up to `MAX_UNSENT` octets.
+        """
         preferred = None if hop.connection is None else self._open.get((hop.transport, hop.host, hop.connection))
         key = (hop.transport, hop.host, hop.port)
         connection = preferred or self._open.get(key)

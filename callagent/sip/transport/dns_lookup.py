@@ -1,4 +1,4 @@
-"""Where a SIP URI leads to: NAPTR, SRV and address records in the order of RFC 3263."""
+"""Locates the servers of a SIP URI by NAPTR, SRV and address records (RFC 3263)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import socket
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from callagent.sip.message import Uri
-from callagent.sip.transport.hops import Hop, default_port, hop_of, transport_of
+from callagent.sip.message import Hop, Uri, default_port, hop_of, transport_of
 
 if TYPE_CHECKING:
     from dns.asyncresolver import Resolver
@@ -18,14 +17,15 @@ if TYPE_CHECKING:
 
 TRANSPORTS = ("udp", "tcp", "tls")
 MAX_HOPS = 8
-_SECONDS = 5.0
-_RECORD_SECONDS = 2.0
+_MAX_SECONDS = 5.0
+"""For all queries of one URI."""
+_MAX_QUERY_SECONDS = 2.0
 _SERVICES = {"SIP+D2U": "udp", "SIP+D2T": "tcp", "SIPS+D2T": "tls"}
 _SRV = {"udp": "_sip._udp", "tcp": "_sip._tcp", "tls": "_sips._tcp"}
 
 
 class LookupFailed(OSError):
-    """The host of a SIP URI has no address, or nobody told it in time."""
+    """The host of a SIP URI has no address, or DNS did not answer in time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,30 +36,30 @@ class _Server:
 
 
 class Lookup:
-    """Answers are kept as long as they say. No lookup blocks the event loop."""
+    """Looks up servers of one address family. Answers are cached for their TTL; no lookup blocks the event loop."""
 
     def __init__(self, family: socket.AddressFamily, nameserver: tuple[str, int] | None = None) -> None:
-        """`nameserver` instead of the system's."""
+        """`nameserver` replaces the system's."""
         self._family = family
         self._nameserver = nameserver
         self._resolver: Resolver | None = None
 
     def prepare(self) -> None:
-        """Load the resolver before there is a name to look up. Where it cannot be had, the first name says so."""
+        """Load the resolver in advance. An error is reported by the first lookup."""
         import dns.exception
 
         with contextlib.suppress(dns.exception.DNSException, OSError):
-            self._made()
+            self._load_resolver()
 
     async def hops(self, uri: Uri) -> tuple[Hop, ...]:
-        """The servers in the order to try them. Raises `LookupFailed`; `ValueError` for a transport we do not speak."""
+        """Return the servers in the order to try them. Raises `LookupFailed`, or `ValueError` for another transport."""
         if transport_of(uri) not in TRANSPORTS:
-            raise ValueError("Only UDP, TCP and TLS are spoken")
+            raise ValueError("Only the transports UDP, TCP and TLS are supported")
         known = hop_of(uri)
         if known is not None:
             return (known,)
         try:
-            async with asyncio.timeout(_SECONDS):
+            async with asyncio.timeout(_MAX_SECONDS):
                 hops = [hop for server in await self._servers(uri) for hop in await self._addresses(server, uri)]
         except TimeoutError:
             hops = []
@@ -70,7 +70,7 @@ class Lookup:
     async def _servers(self, uri: Uri) -> list[_Server]:
         host, transport = uri.parameters.get("maddr") or uri.bare_host, transport_of(uri)
         plain = [_Server(host, uri.port or default_port(transport), transport)]
-        # A name without a domain is this network's own.
+        # No SRV query for a URI with a port (§4.2), and for a name without a domain, which is local to this network.
         if uri.port is not None or "." not in host:
             return plain
         asked = uri.scheme == "sips" or "transport" in uri.parameters
@@ -82,7 +82,7 @@ class Lookup:
         return plain
 
     async def _services(self, host: str) -> list[tuple[str, str]]:
-        """SRV names in the order that the domain prefers, else in ours (§4.1)."""
+        """Return the SRV names in the order that NAPTR records give, or else UDP before TCP (§4.1)."""
         records = sorted(await self._query(host, "NAPTR"), key=lambda record: (record.order, record.preference))
         named = []
         for record in records:
@@ -92,9 +92,9 @@ class Lookup:
         return named or [(f"{_SRV[transport]}.{host}", transport) for transport in ("udp", "tcp")]
 
     async def _srv(self, name: str, transport: str) -> list[_Server]:
-        """By priority; within one by chance, as the weights say (RFC 2782)."""
+        """Return the servers of SRV records by priority, within one at random by weight (RFC 2782)."""
         records = await self._query(name, "SRV")
-        # Exponential draws: the chance to come first is the share of the weight.
+        # The smallest of exponential draws is each record's with a probability of its share of the weights.
         ordered = sorted(records, key=lambda one: (one.priority, random.expovariate(max(one.weight, 0.01))))
         servers = [_Server(one.target.to_text(omit_final_dot=True), one.port, transport) for one in ordered]
         return [server for server in servers if server.host and server.host != "."]
@@ -108,7 +108,7 @@ class Lookup:
         return [replace(hop, host=address) for address in dict.fromkeys(addresses)]
 
     async def addresses_of(self, host: str, port: int) -> list[str]:
-        """What the system knows of a name, hosts file included."""
+        """Return the addresses that the system resolver finds, including the hosts file."""
         loop = asyncio.get_running_loop()
         try:
             found = await loop.getaddrinfo(host, port, family=self._family, type=socket.SOCK_STREAM)
@@ -121,14 +121,14 @@ class Lookup:
         import dns.resolver
 
         try:
-            resolver = self._made()
-            answer = await resolver.resolve(name, kind, lifetime=_RECORD_SECONDS)
+            resolver = self._load_resolver()
+            answer = await resolver.resolve(name, kind, lifetime=_MAX_QUERY_SECONDS)
         except (dns.exception.DNSException, OSError):
-            # No such record, or nobody who could tell: the next kind is asked for.
+            # No such record, or no answer: the caller goes on to the next kind of record.
             return []
         return list(answer)
 
-    def _made(self) -> Resolver:
+    def _load_resolver(self) -> Resolver:
         if self._resolver is None:
             import dns.asyncresolver
             import dns.resolver

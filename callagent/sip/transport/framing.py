@@ -1,4 +1,4 @@
-"""Cuts a stream into SIP messages by their Content-Length (RFC 3261 §18.3), with bounds on what is kept."""
+"""Framing: cuts a stream into SIP messages by their Content-Length, with bounds on what is kept (RFC 3261 §18.3)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _END = b"\r\n\r\n"
 
 
 class Framer:
-    """Feed it what arrives; once `broken` is there, nothing more can be read from the stream."""
+    """The messages of one stream; once `broken` is set, nothing more can be read from it."""
 
     def __init__(self) -> None:
         self.broken: bytes | None = None
-        """The message whose length cannot be told, for a 400; empty where there is nobody to answer."""
+        """The head of a message without a valid length, to be answered 400; empty if there is nothing to answer."""
         self.pings = 0
-        """Keep-alives (RFC 5626 §3.5.1) that came and still have to be answered by CRLF each."""
+        """Keep-alives that were received; the caller answers each with CRLF (RFC 5626 §3.5.1) and resets the number."""
         self._buffer = bytearray()
         self._searched = 0
 
@@ -29,7 +29,7 @@ class Framer:
         return bool(self._buffer)
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The messages that are complete now."""
+        """Take in octets, and return the messages that are complete."""
         messages: list[bytes] = []
         if self.broken is not None:
             return messages
@@ -42,7 +42,7 @@ class Framer:
         self._skip_keep_alives()
         end = self._buffer.find(_END, self._searched)
         if end < 0:
-            # The mark may be split over two reads.
+            # The next search begins before the end: the blank line may be split over two reads.
             self._searched = max(0, len(self._buffer) - len(_END) + 1)
             if len(self._buffer) > MAX_STREAM_MESSAGE:
                 self._break(b"")
@@ -66,7 +66,7 @@ class Framer:
         rest = self._buffer.lstrip(b"\r\n")
         blank = bytes(self._buffer[: len(self._buffer) - len(rest)])
         self.pings += blank.count(_END)
-        # Half a line break may be the first half of the next keep-alive.
+        # An incomplete keep-alive (CRLF without the second CRLF) stays for the next read.
         keep = b"" if rest else blank[len(blank) - len(blank) % len(_END) :]
         self._buffer = bytearray(keep) + rest
 
@@ -76,7 +76,7 @@ class Framer:
 
 
 def _length_of(head: bytes) -> int | None:
-    """Octets of the body; without the field none, unless a type says that there is a body (§20.14)."""
+    """Return the octets of the body, 0 without Content-Length; None if that is invalid, or absent beside a type."""
     lengths = _LENGTH.findall(head)
     if len(lengths) == 1 and len(_HAS_LENGTH.findall(head)) == 1:
         return int(lengths[0])

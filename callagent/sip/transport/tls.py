@@ -15,16 +15,16 @@ log = get_logger(__name__)
 @dataclass(frozen=True, slots=True)
 class TlsSettings:
     certificate: Path | None = None
-    """PEM, the whole chain; shown to whoever connects, and to servers that ask us for one."""
+    """PEM of the whole chain, shown to clients that connect, and to servers that ask for one."""
     key: Path | None = None
     trusted: Path | None = None
-    """PEM of the authorities of servers that we connect to; None: the system's."""
+    """PEM of the authorities of servers that we connect to; None: those of the system."""
     clients: Path | None = None
-    """PEM of the authorities of peers that connect to us; None: they need no certificate."""
+    """PEM of the authorities of clients that connect to us; None: clients need no certificate."""
 
 
 class TlsContexts:
-    """A file that cannot be used keeps the certificate that was read before."""
+    """The TLS contexts, made again when a file has changed; if that fails, the previous ones stay in use."""
 
     def __init__(self, settings: TlsSettings) -> None:
         self._settings = settings
@@ -33,14 +33,14 @@ class TlsContexts:
         self._read_at: tuple[int, ...] = ()
 
     def server(self) -> ssl.SSLContext:
-        """For the next peer that connects. Raises `OSError` (`ssl.SSLError` is one) when there never was one."""
+        """Return the context for the next client. Raises `OSError` (also `ssl.SSLError`) if none was ever made."""
         self._refresh()
         if self._server is None:
             self._server = self._make_server()
         return self._server
 
     def client(self) -> ssl.SSLContext:
-        """For the next server that we connect to; it has to prove its name. Raises `OSError`."""
+        """Return the context for the next server that we connect to, whose name is verified. Raises `OSError`."""
         self._refresh()
         if self._client is None:
             self._client = self._make_client()
@@ -99,7 +99,7 @@ _VERSION, _UTC_TIME = 0xA0, 0x17
 
 
 def certificate_end(file: Path) -> datetime:
-    """The end of the first certificate of a PEM file. Raises `OSError` and `ValueError`."""
+    """Return when the first certificate of a PEM file expires (RFC 5280 §4.1.2.5). Raises `OSError`, `ValueError`."""
     _, found, rest = file.read_text("ascii", "replace").partition(_BEGIN)
     body, ended, _ = rest.partition(_END)
     if not found or not ended:
@@ -119,7 +119,7 @@ def certificate_end(file: Path) -> datetime:
 
 
 def _element(der: bytes) -> tuple[int, bytes, bytes]:
-    """Tag and contents of the first element, and what follows it."""
+    """Return tag and contents of the first DER element, and what follows it."""
     if len(der) < 2:
         raise ValueError("Certificate is not valid")
     length, start = der[1], 2

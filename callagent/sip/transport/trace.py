@@ -1,4 +1,4 @@
-"""What was said on the wire, call by call, for the ladder of a call's page. Bounded; no I/O."""
+"""The messages of each call, kept for the ladder diagram in the dashboard, in bounded memory."""
 
 from __future__ import annotations
 
@@ -8,47 +8,50 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from callagent.sip.transport.hops import Hop
+from callagent.sip.message import Hop
 
 MAX_BYTES: Final = 32 << 20
-"""Of all calls; of more, the oldest calls are forgotten."""
+"""For all calls; beyond it the oldest calls are forgotten."""
 MAX_ENDED: Final = 256
-"""Calls that are over and whose messages nobody has taken yet: their record is on its way, or they were refused."""
+"""Ended calls whose messages have not been taken: their record is being written, or they were refused."""
 MAX_MESSAGES: Final = 120
-"""Of one call; of more, the first and the last half are kept."""
+"""For one call; beyond it the first and the last half are kept."""
 MAX_TEXT: Final = 4000
+"""Octets kept of one message."""
 _CALL_ID = re.compile(rb"^(?:Call-ID|i)[ \t]*:[ \t]*([^\r\n]*?)[ \t]*\r?$", re.IGNORECASE | re.MULTILINE)
-# What proves who somebody is, and what decrypts the audio, is nobody's to read afterwards.
+# Proofs of passwords, and the keys of the audio, are removed before anybody reads a message.
 _SECRET = re.compile(r"^((?:Proxy-)?Authorization[ \t]*:|a=crypto:\d+ \S+)[^\r\n]*", re.IGNORECASE | re.MULTILINE)
 _SDP = re.compile(r"^(?:Content-Type|c)[ \t]*:[ \t]*application/sdp", re.IGNORECASE | re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class TracedMessage:
+    """One message as the dashboard shows it."""
+
     at: float
     """Monotonic seconds."""
     sent: bool
-    """By us."""
+    """True: by us; False: received."""
     peer: str
     """Transport, host and port."""
     line: str
     """The start line."""
     text: str
-    """The message without passwords, keys and bodies other than SDP: a body may hold digits that a caller pressed."""
+    """The message without proofs, keys and bodies other than SDP, which may hold digits that a caller pressed."""
 
 
 class Trace:
-    """The messages of the calls that are on, and of those that ended of late."""
+    """The messages of calls that have not ended, and of those that ended recently."""
 
     def __init__(self, is_call: Callable[[str], bool]) -> None:
-        """`is_call` knows the Call-IDs of the calls that are on: what belongs to none is not kept."""
+        """`is_call` tells whether a call with this Call-ID has not ended; messages of others are not kept."""
         self._is_call = is_call
         self._calls: OrderedDict[str, list[tuple[float, bool, Hop, bytes]]] = OrderedDict()
         self._ended: OrderedDict[str, None] = OrderedDict()
         self._size = 0
 
     def add(self, data: bytes, hop: Hop, now: float, *, sent: bool) -> None:
-        """One message as it went over the wire. Never raises."""
+        """Add one message as it was sent or received. Never raises."""
         data = data[:MAX_TEXT]
         found = _CALL_ID.search(data)
         if found is None or data.startswith((b"OPTIONS ", b"REGISTER ")):
@@ -67,7 +70,7 @@ class Trace:
             self._forget(next(iter(self._calls)))
 
     def end(self, call_id: str) -> None:
-        """The call is over: whoever wants its messages takes them soon."""
+        """Note that the call has ended: its messages are kept until `take`, or until `MAX_ENDED` others have ended."""
         if call_id not in self._calls:
             return
         self._ended[call_id] = None
@@ -75,7 +78,7 @@ class Trace:
             self._forget(next(iter(self._ended)))
 
     def take(self, call_id: str) -> list[TracedMessage]:
-        """The messages of a call by its Call-ID, in their order; they are forgotten here."""
+        """Return the messages of a call in order, and forget them."""
         return [_traced(*one) for one in self._forget(call_id)]
 
     def _forget(self, call_id: str) -> list[tuple[float, bool, Hop, bytes]]:
@@ -98,6 +101,6 @@ def _shown(data: bytes) -> str:
 
 
 def _text(data: bytes) -> str:
-    """Valid Unicode without control characters but line ends."""
+    """Return valid Unicode without control characters other than line ends."""
     text = data.decode("utf-8", "replace")
     return "".join(character for character in text if character.isprintable() or character in "\r\n")

@@ -1,4 +1,4 @@
-"""The UDP socket of an endpoint, and which of our addresses reaches a peer."""
+"""The UDP socket of an endpoint, and the local address that reaches a peer."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ log = get_logger(__name__)
 
 _RECEIVE_BUFFER = 4 * 1024 * 1024
 _DISCARD = 9
-_spare: list[int] = []
-"""A descriptor that is there when no other is; used on the event loop only."""
+_reserved: list[int] = []
+"""One open descriptor, to be closed when no other is free; used on the event loop only."""
 
 
 class Datagrams(asyncio.DatagramProtocol):
-    """Made by `open`."""
+    """The UDP socket; use `open`."""
 
     def __init__(self, on_datagram: Callable[[bytes, tuple[str, int]], None]) -> None:
         self._on_datagram = on_datagram
@@ -30,9 +30,9 @@ class Datagrams(asyncio.DatagramProtocol):
 
     @classmethod
     async def open(cls, host: str, port: int, on_datagram: Callable[[bytes, tuple[str, int]], None]) -> Datagrams:
-        """Port 0 takes any. Raises `OSError`."""
+        """Bind the socket; port 0 takes any free port. Raises `OSError`."""
         loop = asyncio.get_running_loop()
-        _keep_spare()
+        _keep_reserved()
         opened = cls(on_datagram)
         await loop.create_datagram_endpoint(lambda: opened, sock=await _bind(loop, host, port))
         return opened
@@ -41,7 +41,7 @@ class Datagrams(asyncio.DatagramProtocol):
         if self._transport is None:
             return
         if (":" in address[0]) != (":" in self.local_address[0]):
-            # A peer may name an address of the other family: this socket cannot reach it, and no other call suffers.
+            # A peer may name an address of the other family, which this socket cannot reach.
             log.info("sip_unreachable", error=f"{address[0]} is of another family than our socket")
             return
         try:
@@ -65,12 +65,12 @@ class Datagrams(asyncio.DatagramProtocol):
         self._on_datagram(data, (addr[0], addr[1]))
 
     def error_received(self, exc: Exception) -> None:
-        # ICMP says that nobody listens there; the retransmissions find out for themselves.
+        # ICMP port unreachable: the transaction times out by itself.
         log.debug("sip_unreachable", error=str(exc))
 
 
 async def _bind(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket.socket:
-    """IPv6 stays IPv6: an IPv4 peer in IPv6 clothes would be on nobody's allow-list."""
+    """Bind to one address family only: no allow-list names an IPv4 peer by its IPv4-mapped IPv6 address."""
     family, kind, protocol, _, address = (await loop.getaddrinfo(host, port, type=socket.SOCK_DGRAM))[0]
     opened = socket.socket(family, kind, protocol)
     try:
@@ -86,7 +86,7 @@ async def _bind(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket
 
 
 def route_to(peer: str) -> str:
-    """The local address that packets to `peer` leave from; no packet is sent. Raises `OSError` without a socket."""
+    """Return the local address that packets to `peer` leave from; none is sent. Raises `OSError` without a socket."""
     family = socket.AF_INET6 if ":" in peer else socket.AF_INET
     with _probe(family) as probe:
         try:
@@ -98,23 +98,25 @@ def route_to(peer: str) -> str:
 
 @contextlib.contextmanager
 def _probe(family: int) -> Iterator[socket.socket]:
-    """A socket for a moment. Where no descriptor is free a spare one is given up for it: also what refuses a call for
-    that reason has to know our address."""
+    """Open a socket for a moment, in place of the reserved descriptor if no other is free.
+
+    A response that refuses a call for lack of descriptors needs our address as well.
+    """
     try:
         probe = socket.socket(family, socket.SOCK_DGRAM)
     except OSError as error:
-        if error.errno not in (errno.EMFILE, errno.ENFILE) or not _spare:
+        if error.errno not in (errno.EMFILE, errno.ENFILE) or not _reserved:
             raise
-        os.close(_spare.pop())
+        os.close(_reserved.pop())
         probe = socket.socket(family, socket.SOCK_DGRAM)
     try:
         yield probe
     finally:
         probe.close()
-        _keep_spare()
+        _keep_reserved()
 
 
-def _keep_spare() -> None:
-    if not _spare:
+def _keep_reserved() -> None:
+    if not _reserved:
         with contextlib.suppress(OSError):
-            _spare.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+            _reserved.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))

@@ -1,4 +1,4 @@
-"""Keeps in touch with trunks: registers at them, asks by OPTIONS whether they are there, knows their addresses."""
+"""Trunks: keeps us registered, checks by OPTIONS whether they respond, and knows their addresses."""
 
 from __future__ import annotations
 
@@ -9,22 +9,37 @@ from dataclasses import dataclass
 
 from callagent.log import get_logger
 from callagent.sip.endpoint import Endpoint
-from callagent.sip.message import MAX_PROOFS, Address, Credentials, CSeq, Headers, Request, Response, Uri, authorized
-from callagent.sip.transport import Hop, LookupFailed
+from callagent.sip.message import (
+    MAX_PROOFS,
+    Address,
+    Credentials,
+    CSeq,
+    Headers,
+    Hop,
+    Request,
+    Response,
+    Uri,
+    authorized,
+)
+from callagent.sip.transport import LookupFailed
 from callagent.sip.trunk.registration import Registration
 
 log = get_logger(__name__)
 
-_LEAVE_SECONDS = 2.0
-_LOOKUP_RETRY = 30.0
-_LOOKUP_AGAIN = 300.0
+_UNREGISTER_SECONDS = 2.0
+"""For all trunks together, when the server ends."""
+_LOOKUP_RETRY_SECONDS = 30.0
+_LOOKUP_REPEAT_SECONDS = 300.0
+"""Between lookups of a trunk's addresses, after a failure and after a success."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrunkSettings:
+    """One trunk of the settings."""
+
     name: str
     server: Uri
-    """Its registrar and proxy."""
+    """URI of its registrar and proxy."""
     credentials: Credentials | None = None
     register: bool = False
     keep_alive: float = 0.0
@@ -33,13 +48,17 @@ class TrunkSettings:
 
 @dataclass(slots=True)
 class TrunkState:
+    """What is known of one trunk."""
+
     reachable: bool | None = None
-    """Whether the last request was answered at all; None: nothing was asked yet."""
+    """Whether the last request got any response; None: none was sent yet."""
     registered: bool | None = None
-    """None: it is not to be registered at."""
+    """None: the settings do not ask for a registration."""
 
 
 class Trunks:
+    """All trunks of an endpoint, served by one task each."""
+
     def __init__(self, endpoint: Endpoint, trunks: Sequence[TrunkSettings]) -> None:
         self.states = {trunk.name: TrunkState(None, False if trunk.register else None) for trunk in trunks}
         self._endpoint = endpoint
@@ -52,30 +71,30 @@ class Trunks:
         self._task = asyncio.create_task(self._run(), name="sip trunks")
 
     async def close(self) -> None:
-        """Take the registrations back, in bounded time."""
+        """Stop the tasks and unregister, in bounded time."""
         if self._task is None:
             return
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         try:
-            async with asyncio.timeout(_LEAVE_SECONDS):
-                await asyncio.gather(*(self._leave(trunk) for trunk in self._trunks))
+            async with asyncio.timeout(_UNREGISTER_SECONDS):
+                await asyncio.gather(*(self._unregister(trunk) for trunk in self._trunks))
         except TimeoutError:
             log.warning("sip_not_unregistered")
 
     def admit(self, host: str) -> str | None:
-        """The trunk whose server this IP address is."""
+        """Return the name of the trunk that has a server at this IP address, or None."""
         return self._hosts.get(host)
 
     def of_host(self, uri: Uri) -> TrunkSettings | None:
-        """The trunk whose host the URI names. Its credentials are for nobody else."""
+        """Return the trunk whose host the URI names; its credentials are for no other host."""
         return next((each for each in self._trunks if each.server.host.lower() == uri.host.lower()), None)
 
     def of_name(self, name: str) -> TrunkSettings | None:
         return next((each for each in self._trunks if each.name == name), None)
 
     def service_route(self, name: str) -> tuple[Address, ...]:
-        """Through which proxies the trunk wants our calls to come; empty: it said nothing of that."""
+        """Return the proxies through which the trunk wants our calls (RFC 3608); empty if it named none."""
         known = self._registrations.get(name)
         return () if known is None else known[0].service_route
 
@@ -85,38 +104,40 @@ class Trunks:
                 if trunk.register:
                     group.create_task(self._keep_registered(trunk))
                 if trunk.keep_alive:
-                    group.create_task(self._keep_asking(trunk))
+                    group.create_task(self._keep_checking(trunk))
                 if not trunk.register and not trunk.keep_alive:
-                    group.create_task(self._keep_found(trunk))
+                    group.create_task(self._keep_resolved(trunk))
 
     async def _keep_registered(self, trunk: TrunkSettings) -> None:
         user = trunk.credentials.username if trunk.credentials else trunk.name
         registration = Registration(trunk.server, user)
         while True:
             request = registration.request()
-            response = await self._ask(trunk, request, registration)
-            seconds = registration.hear(request, response)
+            response = await self._request(trunk, request, registration)
+            seconds = registration.receive(request, response)
             self._note_registered(trunk, registration.registered, response)
             await asyncio.sleep(seconds)
 
-    async def _keep_asking(self, trunk: TrunkSettings) -> None:
+    async def _keep_checking(self, trunk: TrunkSettings) -> None:
         while True:
-            await self._ask(trunk, _options(trunk.server), None)
+            await self._request(trunk, _options(trunk.server), None)
             await asyncio.sleep(trunk.keep_alive)
 
-    async def _keep_found(self, trunk: TrunkSettings) -> None:
-        """Know the addresses of a trunk that we only call and are called by."""
+    async def _keep_resolved(self, trunk: TrunkSettings) -> None:
+        """Look up the addresses of a trunk that gets neither REGISTER nor OPTIONS."""
         while True:
-            found = await self._find(trunk)
-            await asyncio.sleep(_LOOKUP_AGAIN if found else _LOOKUP_RETRY)
+            found = await self._resolve(trunk)
+            await asyncio.sleep(_LOOKUP_REPEAT_SECONDS if found else _LOOKUP_RETRY_SECONDS)
 
-    async def _ask(self, trunk: TrunkSettings, request: Request, registration: Registration | None) -> Response | None:
-        """The answer of the first server that gives one; demands for proof are met."""
+    async def _request(
+        self, trunk: TrunkSettings, request: Request, registration: Registration | None
+    ) -> Response | None:
+        """Send a request to the trunk's servers in order until one responds, other than by 503."""
         response = None
-        for hop in await self._find(trunk):
-            request, response = await self._proving(trunk, request, hop)
+        for hop in await self._resolve(trunk):
+            request, response = await self._request_with_proof(trunk, request, hop)
             if registration is not None:
-                registration.repeat(request)
+                registration.note_repeated(request)
             if response is not None and response.status != 503:
                 if registration is not None:
                     self._registrations[trunk.name] = (registration, hop)
@@ -125,8 +146,10 @@ class Trunks:
         self._note_reachable(trunk, response is not None)
         return response
 
-    async def _proving(self, trunk: TrunkSettings, request: Request, hop: Hop) -> tuple[Request, Response | None]:
-        """The request as it was sent last, and its answer."""
+    async def _request_with_proof(
+        self, trunk: TrunkSettings, request: Request, hop: Hop
+    ) -> tuple[Request, Response | None]:
+        """Send a request, answer up to `MAX_PROOFS` challenges, and return the last request with its response."""
         response = await self._endpoint.request(request, hop)
         for _ in range(MAX_PROOFS):
             again = self._proven(trunk, request, response)
@@ -141,7 +164,7 @@ class Trunks:
             return None
         return authorized(request, response, trunk.credentials)
 
-    async def _find(self, trunk: TrunkSettings) -> tuple[Hop, ...]:
+    async def _resolve(self, trunk: TrunkSettings) -> tuple[Hop, ...]:
         try:
             hops = await self._endpoint.resolve(trunk.server)
         except (LookupFailed, ValueError) as error:
@@ -151,12 +174,12 @@ class Trunks:
         self._hosts |= {hop.host: trunk.name for hop in hops}
         return hops
 
-    async def _leave(self, trunk: TrunkSettings) -> None:
+    async def _unregister(self, trunk: TrunkSettings) -> None:
         known = self._registrations.get(trunk.name)
         if known is None or not known[0].registered:
             return
         registration, hop = known
-        await self._proving(trunk, registration.request(leave=True), hop)
+        await self._request_with_proof(trunk, registration.request(unregister=True), hop)
 
     def _note_registered(self, trunk: TrunkSettings, registered: bool, response: Response | None) -> None:
         state = self.states[trunk.name]
@@ -174,7 +197,7 @@ class Trunks:
 
 
 def trunk_metrics(states: Mapping[str, TrunkState]) -> list[str]:
-    """Lines of Prometheus text."""
+    """Return lines of Prometheus text."""
     lines = []
     for name, values in (
         ("reachable", {trunk: state.reachable for trunk, state in states.items()}),
@@ -198,6 +221,6 @@ def _options(server: Uri) -> Request:
 
 
 def _without_via(request: Request) -> Request:
-    """For another server: a transaction of its own."""
+    """Return the request for another server, where it is a new transaction."""
     headers = Headers(item for item in request.headers if item[0] not in ("Via", "Contact"))
     return Request(headers, request.body, request.method, request.uri)

@@ -6,7 +6,7 @@ import pytest
 
 from callagent.sip import Address, Headers, Hop, Request, Response, Uri
 from callagent.sip.dialog.dialog import Dialog
-from callagent.sip.transport.hops import hop_of
+from callagent.sip.message import hop_of
 
 PEER = Hop("192.0.2.50", 5070)
 CONTACT = Address.parse("<sip:agent@192.0.2.2:5060>")

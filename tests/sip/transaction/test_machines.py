@@ -40,12 +40,12 @@ class Recorded(Transaction):
         self.times: list[float] = []
         self.left = False
 
-    def take_effect(self, effect: Effect, message: Request | Response | None, now: float) -> None:
+    def carry_out(self, effect: Effect, message: Request | Response | None, now: float) -> None:
         self.effects.append(effect)
         if effect is Effect.SEND:
             self.times.append(now)
 
-    def leave(self) -> None:
+    def release(self) -> None:
         self.left = True
 
 

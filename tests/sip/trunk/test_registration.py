@@ -16,12 +16,12 @@ def registration() -> Registration:
 
 
 def heard(one: Registration, status: int, *headers: tuple[str, str]) -> float:
-    return one.hear(one.request(), Response(Headers(headers), status=status))
+    return one.receive(one.request(), Response(Headers(headers), status=status))
 
 
 def test_requests_count_and_support_path() -> None:
     one = registration()
-    first, second = one.request(), one.request(leave=True)
+    first, second = one.request(), one.request(unregister=True)
     assert str(first.uri) == "sip:edge.example.com:5070;transport=tcp"
     assert (first.cseq.number, second.cseq.number) == (1, 2)
     assert first.call_id == second.call_id
@@ -33,7 +33,7 @@ def test_it_is_refreshed_before_it_ends_and_failures_wait_longer_each_time() -> 
     one = registration()
     assert heard(one, 200, ("Expires", "100")) == 90.0
     assert one.registered
-    assert 15 <= one.hear(one.request(), None) <= 30
+    assert 15 <= one.receive(one.request(), None) <= 30
     assert not one.registered
     assert 30 <= heard(one, 403) <= 60
     for _ in range(10):
@@ -65,7 +65,7 @@ def test_the_service_route_lasts_as_long_as_the_registration() -> None:
     heard(one, 200)
     assert one.service_route == ()
     heard(one, 200, ("Service-Route", "<sip:a.example.com;lr>"))
-    one.hear(one.request(), None)
+    one.receive(one.request(), None)
     assert one.service_route == ()
 
 

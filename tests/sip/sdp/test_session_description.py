@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callagent.sip.sdp.sdes import KEY_OCTETS, Crypto, usable
+from callagent.sip.sdp.session_description import KEY_OCTETS, Crypto, usable_crypto
 
 KEY = base64.b64encode(bytes(range(30))).decode()
 SUITE = "AES_CM_128_HMAC_SHA1_80"
@@ -55,12 +55,12 @@ def test_what_we_do_not_do_is_not_usable(value: str) -> None:
 
 def test_lines_keep_their_order_and_a_tag_that_comes_twice_counts_for_nothing() -> None:
     line = f"{SUITE} inline:{KEY}"
-    assert [each.tag for each in usable([f"2 {line}", "junk", f"1 {line}", f"9 {line}", f"9 {line}"])] == [2, 1]
+    assert [each.tag for each in usable_crypto([f"2 {line}", "junk", f"1 {line}", f"9 {line}", f"9 {line}"])] == [2, 1]
 
 
 @given(st.text(max_size=200))
 def test_any_text_is_read_or_refused(text: str) -> None:
-    assert usable([text]) == []
+    assert usable_crypto([text]) == []
 
 
 def test_keys_are_not_shown() -> None:
