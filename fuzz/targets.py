@@ -8,7 +8,8 @@ from itertools import count
 
 from callagent.rtp import PCMU, RtpParameters, RtpSender
 from callagent.rtp.receiver import RtpReceiver
-from callagent.rtp.rtcp import Report, ReportBlock, Reports, compound, parse_reports
+from callagent.rtp.reports import Reports
+from callagent.rtp.rtcp import Report, ReportBlock, compound, parse_reports
 from callagent.rtp.telephone_event import TelephoneEvent
 from callagent.sip import (
     UNPROVEN,
