@@ -250,34 +250,45 @@ class Engine:
         return ProviderError(f"the process {self._module} ended")
 
     async def _serve(self, ready: asyncio.Future[None]) -> None:
+        self._process = None
         ours, theirs = socket.socketpair()
         with theirs:
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                *("-m", self._module, str(theirs.fileno())),
-                pass_fds=[theirs.fileno()],
-                # `-m` looks in the working directory first: that must be where callagent is, not a project.
-                cwd=PACKAGES,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.DEVNULL,
-            )
-        reader, writer = await asyncio.open_unix_connection(sock=ours)
-        try:
-            writer.write(wire.encode(self._load))
-            async with asyncio.timeout(LOAD_SECONDS):
-                _expect_ready(await wire.read(reader))
-            self._writer = writer
-            self._enter(Phase.READY)
-            if not ready.done():
-                ready.set_result(None)
-            self._send()
-            await self._receive(reader)
-        finally:
-            self._writer = None
-            writer.close()
-            if self._process.returncode is None:
-                self._process.kill()
-            await self._process.wait()
+            reader, writer = await asyncio.open_unix_connection(sock=ours)
+            # From here on the process is awaited however this ends: a cancelled start leaves none behind.
+            try:
+                self._process = await self._start_process(theirs)
+                theirs.close()
+                writer.write(wire.encode(self._load))
+                async with asyncio.timeout(LOAD_SECONDS):
+                    _expect_ready(await wire.read(reader))
+                self._writer = writer
+                self._enter(Phase.READY)
+                if not ready.done():
+                    ready.set_result(None)
+                self._send()
+                await self._receive(reader)
+            finally:
+                self._writer = None
+                writer.close()
+                await self._end_process()
+
+    async def _start_process(self, theirs: socket.socket) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-m", self._module, str(theirs.fileno())),
+            pass_fds=[theirs.fileno()],
+            # `-m` looks in the working directory first: that must be where callagent is, not a project.
+            cwd=PACKAGES,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+        )
+
+    async def _end_process(self) -> None:
+        if self._process is None:
+            return
+        if self._process.returncode is None:
+            self._process.kill()
+        await self._process.wait()
 
     async def _receive(self, reader: asyncio.StreamReader) -> None:
         loop = asyncio.get_running_loop()

@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -170,6 +171,28 @@ async def test_a_process_that_dies_while_loading_is_a_provider_error() -> None:
     with pytest.raises(ProviderError, match="ended"):
         await engine.start()
     assert engine.phase is Phase.CLOSED
+
+
+@pytest.mark.parametrize("steps", range(1, 40, 2))
+async def test_a_start_that_is_cancelled_at_any_moment_leaves_no_process(
+    steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[asyncio.subprocess.Process] = []
+
+    async def create(*arguments: str, **options: Any) -> asyncio.subprocess.Process:
+        started.append(await create_process(*arguments, **options))
+        return started[-1]
+
+    create_process = asyncio.create_subprocess_exec
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", create)
+    engine = Engine(VOICE, wire.LoadVoice())
+    starting = asyncio.create_task(engine.start())
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    starting.cancel()
+    await asyncio.gather(starting, return_exceptions=True)
+    await engine.close()
+    assert [process.returncode for process in started if process.returncode is None] == []
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the parent-death signal is Linux's")
