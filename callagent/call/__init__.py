@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from callagent.call.call import Call
 from callagent.call.recording_tap import AudioTap
-from callagent.call.state import CallServices, CallSettings, CallState, Event, ProvidersFailed, SpeechMade
+from callagent.call.state import (
+    END_FUNCTION_ATTEMPTS,
+    CallServices,
+    CallSettings,
+    CallState,
+    Event,
+    ProvidersFailed,
+    SpeechMade,
+)
 
 __all__ = [
+    "END_FUNCTION_ATTEMPTS",
     "AudioTap",
     "Call",
     "CallServices",

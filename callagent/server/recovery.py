@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from callagent.agents import Agent, AgentProject, AgentRecord, ResumableProject
-from callagent.call.state import END_FUNCTION_ATTEMPTS
+from callagent.call import END_FUNCTION_ATTEMPTS
 from callagent.call_info import CallInfo, EndReason
 from callagent.log import get_logger
 from callagent.records import CallRecord, LostCall, RecordWriter, heartbeat_owners, owner_of, remove_heartbeat

@@ -118,11 +118,6 @@ def build_request(
     kept = storage or CallStorage()
     text = fill_in(node.instruction or "", state, node.name, kept.artifacts) if instruction is None else instruction
     targets = transfer_targets(node)
-    tools = {tool.name: tool for tool in node.tools if tool.kind not in _NOT_OFFERED}
-    if targets:
-        # It comes first, and replaces one that the project lists itself, which would not know the allowed targets.
-        transfer = transfer_tool(targets)
-        tools = {transfer.name: transfer, **{name: tool for name, tool in tools.items() if name != transfer.name}}
     # What stands in the system prompt and in which order is the ADK's: the static instruction or the instruction, the
     # agent's name, the transfer targets, the tools' own texts, the list of artifacts.
     view = contents_for if node.has_history else current_contents
@@ -142,7 +137,7 @@ def build_request(
     return ModelRequest(
         system="\n\n".join(each for each in system if each),
         contents=contents,
-        tools=tools,
+        tools=_offered_tools(node, targets),
         model=node.model_name,
         temperature=node.temperature,
         max_tokens=node.max_tokens,
@@ -151,6 +146,16 @@ def build_request(
         output_schema=node.output_schema,
         json_output=node.json_output,
     )
+
+
+def _offered_tools(node: LlmNode, targets: Sequence[Node]) -> dict[str, Tool]:
+    """Return the tools that the model may call, the transfer tool among them where there are targets."""
+    tools = {tool.name: tool for tool in node.tools if tool.kind not in _NOT_OFFERED}
+    if not targets:
+        return tools
+    # It comes first, and replaces one that the project lists itself, which would not know the allowed targets.
+    transfer = transfer_tool(targets)
+    return {transfer.name: transfer, **{name: tool for name, tool in tools.items() if name != transfer.name}}
 
 
 def _identity(node: Node) -> str:
