@@ -35,7 +35,7 @@ _VERSION = "2023-06-01"
 _MAX_TOKENS = 1024
 """The API wants a limit; a phone answer is far shorter."""
 _JSON_ONLY = "Answer with one JSON object and nothing else."
-_MOST_CALLS = 64
+_MAX_CALLS = 64
 _BELOW_LOW = ("none", "minimal")
 """Efforts that the API does not have: it gets the least that it has."""
 
@@ -91,8 +91,8 @@ class Answer:
 
     def _begin_block(self, index: int, block: Mapping[str, Any]) -> str | None:
         if block["type"] == "tool_use":
-            if len(self._calls) == _MOST_CALLS:
-                raise ProviderError(f"the model called more than {_MOST_CALLS} tools at once")
+            if len(self._calls) == _MAX_CALLS:
+                raise ProviderError(f"the model called more than {_MAX_CALLS} tools at once")
             self._calls[index] = _ToolUse(str(block["id"]), str(block["name"]), json.dumps(block.get("input") or {}))
         return str(block.get("text") or "") or None if block["type"] == "text" else ""
 

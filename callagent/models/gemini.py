@@ -36,7 +36,7 @@ _SAMPLING = {
 }  # fmt: skip
 
 _PROTOCOL = "event of a generated content"
-_MOST_CALLS = 64
+_MAX_CALLS = 64
 _FINE = ("STOP", "MAX_TOKENS")
 _WITHHELD = ("SAFETY", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII")
 _KEPT_SIGNATURES = 4096
@@ -97,8 +97,8 @@ class Answer:
         parts = (candidate.get("content") or {}).get("parts") or ()
         for part in parts:
             if "functionCall" in part:
-                if len(self.calls) == _MOST_CALLS:
-                    raise ProviderError(f"the model called more than {_MOST_CALLS} tools at once")
+                if len(self.calls) == _MAX_CALLS:
+                    raise ProviderError(f"the model called more than {_MAX_CALLS} tools at once")
                 part["functionCall"]["name"]
                 self.calls.append(part)
             elif not part.get("thought"):

@@ -17,7 +17,7 @@ log = get_logger(__name__)
 ANY = "*"
 """In a table of names: every name that is not listed."""
 _NAMELESS = ("", "None")
-_MOST_WARNINGS = 100
+_MAX_WARNINGS = 100
 
 
 class ModelNames(Mapping[str, str]):
@@ -42,7 +42,7 @@ class ModelNames(Mapping[str, str]):
         return len(self._names)
 
     def _tell(self, name: str) -> None:
-        if name not in self._told and len(self._told) < _MOST_WARNINGS:
+        if name not in self._told and len(self._told) < _MAX_WARNINGS:
             self._told.add(name)
             log.warning("model_name_not_listed", name=name, used=self._names.get(ANY, "the configured model"))
 

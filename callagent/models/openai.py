@@ -21,7 +21,7 @@ BASE_URL = "https://api.openai.com/v1"
 _SAMPLING = {each: each for each in ("top_p", "stop", "seed", "presence_penalty", "frequency_penalty")}
 
 _PROTOCOL = "chat completion"
-_MOST_CALLS = 64
+_MAX_CALLS = 64
 _DONE = "[DONE]"
 
 
@@ -83,8 +83,8 @@ class Answer:
 
     def _take_fragment(self, fragment: Mapping[str, Any]) -> None:
         call = self._calls.setdefault(self._key(fragment), _Fragments())
-        if len(self._calls) > _MOST_CALLS:
-            raise ProviderError(f"the model called more than {_MOST_CALLS} tools at once")
+        if len(self._calls) > _MAX_CALLS:
+            raise ProviderError(f"the model called more than {_MAX_CALLS} tools at once")
         function = fragment.get("function") or {}
         call.id = call.id or str(fragment.get("id") or "")
         call.name += str(function.get("name") or "")

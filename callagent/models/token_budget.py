@@ -17,7 +17,7 @@ class TokensSpent(ProviderError):
 
 
 class TokenBudget:
-    """One call's."""
+    """The tokens that one call may still use."""
 
     def __init__(self, tokens: int, on_refusal: Callable[[str], None]) -> None:
         """`on_refusal` is told why, once, when the first request is refused."""
@@ -40,7 +40,7 @@ class TokenBudget:
 
 
 TOKEN_BUDGET: ContextVar[TokenBudget | None] = ContextVar("token_budget", default=None)
-"""That of the call in whose context a model is asked; None: there is no call."""
+"""The budget of the call in whose context a model is asked; None outside of calls."""
 
 
 CHARACTERS_PER_TOKEN = 4

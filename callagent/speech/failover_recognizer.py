@@ -19,11 +19,11 @@ log = get_logger(__name__)
 FINAL_SECONDS = 4.0
 """Time to wait after `finish()` for a final transcript where nobody else can be asked: on a busy machine a late one is
 worth more than the guess so far, and the caller hears a word of patience meanwhile."""
-SPARED_SECONDS = 1.25
+FINAL_SECONDS_WITH_SPARE = 1.25
 """The same where another recogniser may be asked, less than 2 s after the end of speech: the caller is not to wait
 longer than 1.5 s beyond what an answer takes."""
 PREROLL_BYTES = 25 * FRAME_BYTES
-MOST_AUDIO = 60 * 2 * SAMPLE_RATE
+MAX_AUDIO = 60 * 2 * SAMPLE_RATE
 """Bytes of one utterance kept for the next recogniser."""
 
 
@@ -111,7 +111,7 @@ class FailoverStream:
 
     def feed(self, pcm: bytes) -> None:
         if self._hearing is not None:
-            self._hearing.audio += pcm[: MOST_AUDIO - len(self._hearing.audio)]
+            self._hearing.audio += pcm[: MAX_AUDIO - len(self._hearing.audio)]
         self._before += pcm
         if len(self._before) > 2 * PREROLL_BYTES:
             del self._before[:-PREROLL_BYTES]
@@ -272,7 +272,7 @@ class FailoverStream:
     @property
     def _allowed(self) -> float:
         """Seconds for the final transcript."""
-        return FINAL_SECONDS if self._place == len(self._lineup.members) - 1 else SPARED_SECONDS
+        return FINAL_SECONDS if self._place == len(self._lineup.members) - 1 else FINAL_SECONDS_WITH_SPARE
 
     def _miss(self) -> None:
         self._deadline = self._awaited = None

@@ -45,7 +45,7 @@ log = get_logger(__name__)
 
 FIRST_AUDIO_SECONDS = 1.5
 """From the text to the first audio."""
-SPARED_SECONDS = 1.25
+FIRST_AUDIO_SECONDS_WITH_SPARE = 1.25
 """The same where another voice may be asked: the caller waits no longer than 1.5 s beyond what an answer takes."""
 BEHIND_SECONDS = 1.0
 """A voice that has fallen so far behind what it should have spoken by now is too slow."""
@@ -116,7 +116,7 @@ class FailoverVoice:
         spoken.begin()
         speaking = member.provider.speak(text, settings)
         spared = member is not self.lineup.members[-1]
-        first = SPARED_SECONDS if spared else FIRST_AUDIO_SECONDS
+        first = FIRST_AUDIO_SECONDS_WITH_SPARE if spared else FIRST_AUDIO_SECONDS
         patience = _Patience(self.lineup.is_patient(member), first)
         remembered = member.provider.holds(text, settings)
         try:

@@ -15,7 +15,7 @@ from pathlib import Path
 from callagent.audio import SAMPLE_RATE
 from callagent.errors import ConfigError
 
-LONGEST_SECONDS = 120
+MAX_SECONDS = 120
 SLICE = SAMPLE_RATE // 20
 """Samples of one step of an envelope: 50 ms."""
 
@@ -134,7 +134,7 @@ def _read(path: Path) -> bytes:
     try:
         with wave.open(str(path)) as file:
             rate, width, channels = file.getframerate(), file.getsampwidth(), file.getnchannels()
-            data = file.readframes(min(file.getnframes(), LONGEST_SECONDS * rate))
+            data = file.readframes(min(file.getnframes(), MAX_SECONDS * rate))
         if width != 2 or channels > 2:
             raise ConfigError(f"{path}: a sound is 16-bit PCM, mono or stereo")
     except (OSError, EOFError, wave.Error) as error:

@@ -11,12 +11,12 @@ TAGS = ("break", "emphasis", "p", "phoneme", "prosody", "s", "say-as", "sub")
 _TAG = re.compile(r"</?([a-zA-Z][\w:-]*)(?:\s[^<>]*)?/?>")
 _ELEMENT = re.compile(r"<(sub|say-as)\b([^<>]*)>([^<>]*)</\1>", re.I)
 _APART = ("digits", "telephone", "characters", "spell-out", "verbatim")
-_MOST_CHARACTERS = 10_000
+_MAX_CHARACTERS = 10_000
 
 
 def is_ssml(text: str) -> bool:
     """Whether `text` has a tag that voices read. A lone `<` is no tag."""
-    return any(match[1].lower() in (*TAGS, "speak") for match in _TAG.finditer(text[:_MOST_CHARACTERS]))
+    return any(match[1].lower() in (*TAGS, "speak") for match in _TAG.finditer(text[:_MAX_CHARACTERS]))
 
 
 def plain(text: str) -> str:

@@ -108,7 +108,7 @@ def money(symbol: str, amount: str) -> str:
     return f"{large} and {small}" if parts else large
 
 
-LONGEST_NUMBER = 4
+MAX_NUMBER_DIGITS = 4
 """Digits in a row without separators; more are an identifier, read one by one."""
 _GROUP = ", "
 """Between the groups of a telephone number: a short pause."""
@@ -206,7 +206,7 @@ def _number(match: re.Match[str]) -> str:
     if (
         "." not in text
         and "," not in match[0]
-        and (len(whole) > LONGEST_NUMBER or (whole[0] == "0" and len(whole) > 1))
+        and (len(whole) > MAX_NUMBER_DIGITS or (whole[0] == "0" and len(whole) > 1))
     ):
         return digits(text)
     return decimal(text)

@@ -17,12 +17,12 @@ from callagent.models.understanding import Answer, find_answer
 
 log = get_logger(__name__)
 
-_LEAST_CONFIDENCE = 0.1
+_MIN_CONFIDENCE = 0.1
 """Below it the choice is no better than a guess."""
 _SURE_CONFIDENCE = 0.5
-_MOST_TOOLS = 12
+_MAX_TOOLS = 12
 """More take seconds to prepare."""
-_MOST_ANSWER_WORDS = 4
+_MAX_ANSWER_WORDS = 4
 _OWN_FUNCTIONS = ("save_entities",)
 """The engine's: the rules fill them."""
 _CONFIRM = "Let me make sure:"
@@ -62,9 +62,9 @@ class EmbeddedModel:
 
     async def _read(self, said: str, tools: Sequence[Tool], today: date) -> Call | Speak | None:
         """What the small model chooses; None: nothing that may be done."""
-        bare = find_answer(said) is not None and len(said.split()) <= _MOST_ANSWER_WORDS
+        bare = find_answer(said) is not None and len(said.split()) <= _MAX_ANSWER_WORDS
         # A bare yes or no names no function, but the small model would choose one.
-        if bare or not (offered := _offered(tools)) or len(offered) > _MOST_TOOLS:
+        if bare or not (offered := _offered(tools)) or len(offered) > _MAX_TOOLS:
             return None
         try:
             reading = await self._pool.read(ToolSet.of(offered, today), said)
@@ -73,7 +73,7 @@ class EmbeddedModel:
             log.warning("embedded_model_failed", error=str(error))
             return None
         call = _checked(reading, offered)
-        if call is None or reading.confidence < _LEAST_CONFIDENCE:
+        if call is None or reading.confidence < _MIN_CONFIDENCE:
             return None
         sure = reading.confidence >= _SURE_CONFIDENCE and reading.grounded
         return call if sure else Speak(_confirmation(call))

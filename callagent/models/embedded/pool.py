@@ -45,7 +45,7 @@ log = get_logger(__name__)
 
 _MODULE = Path(__file__).with_name("needle_process.py")
 _LINE_LIMIT = 1 << 18
-_MOST_WAITING = 16
+_MAX_WAITING = 16
 """Requests; a process that is so far behind is asked nothing more."""
 _ENVIRONMENT = {"NEEDLE_TELEMETRY": "0", "DO_NOT_TRACK": "1", "OMP_NUM_THREADS": "1"}
 
@@ -74,7 +74,7 @@ class NeedleProcess:
 
     async def ask(self, request: dict[str, Any], timeout: float) -> Any:
         """The answer; `timeout` in seconds. Raises `ProviderError`; a process that is too late is ended."""
-        if self.waiting >= _MOST_WAITING:
+        if self.waiting >= _MAX_WAITING:
             raise ProviderError("the embedded model is behind")
         process = await self._running()
         self._number += 1

@@ -93,8 +93,8 @@ def neutralise(text: str) -> str:
     return _CONTROL.sub(lambda token: token[0].replace("<", " ").replace(">", " "), text)
 
 
-DEEPEST = 100
-"""Levels of objects and arrays in one another that are written and read."""
+MAX_DEPTH = 100
+"""Levels of nested objects and arrays that are written and read."""
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]*")
 
@@ -103,7 +103,7 @@ def format_value(value: Any, *, tokens: TokenSet = FUNCTIONGEMMA, sort: bool = F
     """JSON data as the models' text; `sort` puts the keys of objects in order, as the chat template does.
 
     Control tokens in strings are neutralised. Raises `ValueError` for what is no JSON data, for infinite numbers and
-    for data deeper than `DEEPEST`.
+    for data deeper than `MAX_DEPTH`.
     """
     return "".join(_write(value, tokens, sort, 0))
 
@@ -127,8 +127,8 @@ def dictsort(mapping: Mapping[str, Any]) -> list[tuple[str, Any]]:
 
 
 def _write(value: Any, tokens: TokenSet, sort: bool, depth: int) -> Iterable[str]:
-    if depth > DEEPEST:
-        raise ValueError(f"the value is deeper than {DEEPEST} levels")
+    if depth > MAX_DEPTH:
+        raise ValueError(f"the value is deeper than {MAX_DEPTH} levels")
     match value:
         case str():
             yield format_string(value, tokens)

@@ -13,11 +13,11 @@ from callagent.models.protocol import Tool
 
 Mode = Literal["calls", "text", "both"]
 
-_DEEPEST = 20
+_MAX_DEPTH = 20
 """Levels of a schema; below, any value is allowed."""
 
 
-_MOST_ORDERED = 5
+_MAX_ORDERED = 5
 """Optional arguments of one object that are allowed once each."""
 
 
@@ -87,7 +87,7 @@ class _Grammar:
         return rule
 
     def _one_of(self, pairs: Sequence[str], name: str) -> str:
-        if len(pairs) > _MOST_ORDERED:
+        if len(pairs) > _MAX_ORDERED:
             # Sets of pairs double with each one more; here only their number is bounded.
             self._rules[f"{name}-any"] = " | ".join(pairs)
             several = f"{name}-any"
@@ -110,7 +110,7 @@ class _Grammar:
         return f'"{{" ({name}-pair ("," {name}-pair)*)? "}}"'
 
     def _value(self, schema: Mapping[str, Any], name: str, depth: int) -> str:
-        if depth > _DEEPEST:
+        if depth > _MAX_DEPTH:
             return self._any("value")
         choices = self._choices(schema, name, depth)
         if schema.get("nullable") is True and '"null"' not in choices:

@@ -195,7 +195,7 @@ class ServerSettings:
 
 
 class HttpEngine:
-    """A server in one of the dialects of `wires`; `close()` ends its connections."""
+    """A server that speaks one of the protocols of `WIRES`; `close()` ends its connections."""
 
     def __init__(self, wire: Wire, settings: ServerSettings) -> None:
         self.constrains = wire.constrains

@@ -38,7 +38,7 @@ from callagent.models.protocol import (
 log = get_logger(__name__)
 
 _MAX_TOKENS = 128
-_MOST_CALLS = 16
+_MAX_CALLS = 16
 _INSTRUCTIONS = ("system", "developer")
 
 
@@ -72,7 +72,7 @@ class _Answer:
 
     def add(self, call: FunctionCall) -> None:
         # Small models repeat themselves; the same call twice in one answer is meant once.
-        if call not in self.calls and len(self.calls) < _MOST_CALLS:
+        if call not in self.calls and len(self.calls) < _MAX_CALLS:
             self.calls.append(call)
 
 

@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Any
 
 from callagent.models.functiongemma.declarations import function_of
-from callagent.models.functiongemma.format import DEEPEST, TOKEN_SETS, TokenSet
+from callagent.models.functiongemma.format import MAX_DEPTH, TOKEN_SETS, TokenSet
 from callagent.models.functiongemma.schema import coerce_arguments
 from callagent.models.protocol import Tool
 
@@ -26,7 +26,7 @@ _BARE = re.compile(r"[^,{}\[\]<>]+")
 _QUOTED_KEY = re.compile(r'"([^"<>]*)"(?=[ \t\r\n]*:)')
 _QUOTED = re.compile(r'"([^"<>]*)"(?=[ \t\r\n]*[,}\]])')
 _KEYWORDS: dict[str, bool | None] = {"true": True, "false": False, "null": None}
-_MOST_DIGITS = 4300
+_MAX_DIGITS = 4300
 """Of an integer, as Python itself has it: reading them takes time that grows with the square."""
 _QUOTES = tuple(tokens.escape for tokens in TOKEN_SETS)
 _OPENING = tuple(tokens.start_call for tokens in TOKEN_SETS)
@@ -206,8 +206,8 @@ class _Reader:
         if opening == "<" and (quote := self.accept(*_QUOTES)):
             return self._string(quote)
         if opening in ("{", "["):
-            if depth >= DEEPEST:
-                raise self._error(f"deeper than {DEEPEST} levels")
+            if depth >= MAX_DEPTH:
+                raise self._error(f"deeper than {MAX_DEPTH} levels")
             self._at += 1
             return self._object(depth + 1) if opening == "{" else self._array(depth + 1)
         if self._lenient:
@@ -250,8 +250,8 @@ class _Reader:
 
 def _number(scalar: re.Match[str]) -> int | float:
     if not scalar[2]:
-        if len(scalar[1]) > _MOST_DIGITS:
-            raise ExpressionError(f"a number of more than {_MOST_DIGITS} digits", scalar.start())
+        if len(scalar[1]) > _MAX_DIGITS:
+            raise ExpressionError(f"a number of more than {_MAX_DIGITS} digits", scalar.start())
         return int(scalar[1])
     value = float(scalar[0])
     if value in (float("inf"), float("-inf")):

@@ -117,11 +117,11 @@ _SHAPES: dict[str, Callable[[Any], bool]] = {
 
 
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
-_MOST_DIGITS = 1000
+_MAX_DIGITS = 1000
 _MAX_DEPTH = 100
-_LONGEST_FOR_PATTERN = 1000
+_MAX_PATTERN_TEXT = 1000
 """Characters; a pattern may take time that grows faster than the text."""
-_LONGEST_WORDS = 200
+_MAX_REASON_LENGTH = 200
 _ABSENT = object()
 
 
@@ -136,11 +136,11 @@ class _Misfit(ValueError):
 
     def within(self, place: str) -> _Misfit:
         dot = "." if self._place and not self._place.startswith("[") else ""
-        self._place = f"{place}{dot}{self._place}"[:_LONGEST_WORDS]
+        self._place = f"{place}{dot}{self._place}"[:_MAX_REASON_LENGTH]
         return self
 
     def __str__(self) -> str:
-        about = (str(each)[:_LONGEST_WORDS] for each in self._about)
+        about = (str(each)[:_MAX_REASON_LENGTH] for each in self._about)
         return f"{self._place or 'the call'}{self._reason.format(*about)}"
 
 
@@ -282,7 +282,7 @@ def _number(value: Any) -> Any:
 
 def _number_of(text: str) -> Any:
     written = _NUMBER.fullmatch(text)
-    if written is None or len(text) > _MOST_DIGITS:
+    if written is None or len(text) > _MAX_DIGITS:
         return _ABSENT
     if written[1] is None and written[2] is None:
         return int(text)
@@ -343,7 +343,7 @@ def _match(text: str, schema: Schema) -> None:
     if (pattern := schema.get("pattern")) is None:
         return
     try:
-        matches = len(text) <= _LONGEST_FOR_PATTERN and re.search(pattern, text)
+        matches = len(text) <= _MAX_PATTERN_TEXT and re.search(pattern, text)
     except re.error:
         # A pattern of another dialect says nothing.
         return

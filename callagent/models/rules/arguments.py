@@ -24,8 +24,8 @@ from callagent.models.understanding import (
     part_of_day,
 )
 
-_LEAST_PHONE_DIGITS = 7
-_MOST_CLOCK_DIGITS = 4
+_MIN_PHONE_DIGITS = 7
+_MAX_CLOCK_DIGITS = 4
 _PARTS_OF_DAY = {"morning", "afternoon", "evening", "night"}
 
 _DATE = re.compile(r"\b(?:date|day|birthday)\b")
@@ -107,7 +107,7 @@ def _text(hint: str, hearing: Hearing) -> tuple[str | None, bool]:
         return find_email(said) or None, True
     if _PHONE.search(hint):
         digits = find_digits(said)
-        return (digits if len(digits) >= _LEAST_PHONE_DIGITS else None), True
+        return (digits if len(digits) >= _MIN_PHONE_DIGITS else None), True
     if "yyyy-mm-dd" in hint or (_DATE.search(hint) and not _DIGITS.search(hint)):
         day = find_date(said, hearing.today)
         return (day.isoformat() if day else None), True
@@ -127,7 +127,7 @@ def _text(hint: str, hearing: Hearing) -> tuple[str | None, bool]:
 def _digits(said: str) -> str | None:
     """Digits that are not a day or a time of day."""
     digits = find_digits(said)
-    if len(digits) <= _MOST_CLOCK_DIGITS and (find_time(said) or find_date(said, date(2000, 1, 1))):
+    if len(digits) <= _MAX_CLOCK_DIGITS and (find_time(said) or find_date(said, date(2000, 1, 1))):
         return None
     return digits or None
 

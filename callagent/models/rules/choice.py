@@ -30,13 +30,13 @@ _STILL_THERE = "Are you still there?"
 _NOT_TRANSFERRED = "I am sorry, I could not put you through."
 _NOT_UNDERSTOOD = "I am sorry, I did not understand that. Could you say it in other words?"
 
-_LEAST_SCORE = 0.3
+_MIN_SCORE = 0.3
 """Nearly a third of what the caller said must fit a function or topic."""
 _SURE_SCORE = 0.6
 """A topic that fits so well is a question, whatever days or numbers are in it."""
-_LEAST_TOPIC_SCORE = 0.5
+_MIN_TOPIC_SCORE = 0.5
 """Topics are long: half of what the caller said must be in one."""
-_LEAST_EVIDENCE = 0.8
+_MIN_EVIDENCE = 0.8
 """Weight of the words shared with a topic: one word that functions have too is not enough."""
 _ARGUMENT_SCORE = 0.5
 """Added where the caller gave what a function asks for."""
@@ -132,9 +132,9 @@ def _react(situation: Situation, tools: Sequence[Tool], today: date) -> Choice:
         return _call(tool)
     if tool := _correcting(candidates, situation, today):
         return _call(tool)
-    if best and best.score >= _LEAST_SCORE and best.score >= topic_score:
+    if best and best.score >= _MIN_SCORE and best.score >= topic_score:
         return _call(best)
-    if topic and topic_score >= _LEAST_TOPIC_SCORE:
+    if topic and topic_score >= _MIN_TOPIC_SCORE:
         return _follow(topic, situation, candidates)
     if answer and situation.say:
         return Speak(situation.say)
@@ -252,7 +252,7 @@ def _best_topic(situation: Situation, tools: Sequence[Tool]) -> tuple[Topic | No
     keywords = Keywords([*texts, *map(_description, tools)])
     scores = keywords.scores(situation.said)
     evidence = keywords.evidence(situation.said)
-    fitting = [index for index in range(len(topics)) if evidence[index] >= _LEAST_EVIDENCE]
+    fitting = [index for index in range(len(topics)) if evidence[index] >= _MIN_EVIDENCE]
     best = max(fitting, key=lambda index: scores[index], default=None)
     return (topics[best], scores[best]) if best is not None else (None, 0.0)
 

@@ -26,7 +26,7 @@ _TOPIC = re.compile(
     r"^faq_instructions:(?P<instructions>(?s:.*?))(?=^faq_id:|\Z)",
     re.MULTILINE,
 )
-_MOST_CHARACTERS = 1000
+_MAX_CHARACTERS = 1000
 """Of the caller's words; who says more in one go is not understood better."""
 _CUT_MARK = "…"
 """The engine's end of words that the caller interrupted."""
@@ -84,7 +84,7 @@ class Situation:
         return cls(
             prompt=system[-1] if system else "",
             in_step=in_step,
-            said="" if _SILENT.search(said) else said[:_MOST_CHARACTERS],
+            said="" if _SILENT.search(said) else said[:_MAX_CHARACTERS],
             turn_begun=start >= 0 and not (since and since[-1]["role"] == "assistant"),
             last_agent=spoken[-1] if spoken else "",
             results=results,

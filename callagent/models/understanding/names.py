@@ -22,7 +22,7 @@ _PARTICLES = {"van", "von", "de", "da", "der", "la", "le", "di", "bin", "al", "s
 _SPELLING = re.compile(r"(?<!['’])\b[a-z](?:[\s.,-]+(?:double[\s-]+)?[a-z]\b){2,}", re.IGNORECASE)
 _EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 _SPOKEN_EMAIL = re.compile(r"([\w.+-]+(?:\s+(?:dot|underscore|dash)\s+[\w.+-]+)*)\s+at\s+([\w-]+(?:\s+dot\s+[\w-]+)+)")
-_MOST_NAME_WORDS = 4
+_MAX_NAME_WORDS = 4
 
 
 def find_name(text: str, *, asked: bool = False) -> str:
@@ -33,7 +33,7 @@ def find_name(text: str, *, asked: bool = False) -> str:
     if not asked:
         return ""
     bare = re.sub(r"[^\w'’ -]+", " ", text).split()
-    return _take_name(bare) if 0 < len(bare) <= _MOST_NAME_WORDS else ""
+    return _take_name(bare) if 0 < len(bare) <= _MAX_NAME_WORDS else ""
 
 
 def find_spelling(text: str) -> str:
@@ -58,7 +58,7 @@ def find_email(text: str) -> str:
 
 def _take_name(candidates: list[str]) -> str:
     taken: list[str] = []
-    for word in candidates[:_MOST_NAME_WORDS]:
+    for word in candidates[:_MAX_NAME_WORDS]:
         plain = word.lower().strip(".,'’")
         if not plain or plain in (_ENDS_NAME if taken else _NO_NAME) or any(c.isdigit() for c in plain):
             break

@@ -19,13 +19,13 @@ _REPEATS = {"double": 2, "triple": 3, "treble": 3}
 _HOMOPHONES = {"for": "4", "to": "2", "too": "2", "won": "1", "ate": "8"}
 _TOKEN = re.compile(r"\d+(?:\.\d+)?|[a-z]+")
 _CURRENCY = r"(?:dollars?|euros?|pounds?|bucks|usd|eur|gbp)"
-_MOST_WORDS = 200
+_MAX_WORDS = 200
 
 
 def words(text: str) -> list[str]:
     """Lower-case words and figures; hyphens and other marks separate."""
     joined = re.sub(r"(?<=\d),(?=\d{3}\b)", "", text.lower())
-    return _TOKEN.findall(joined)[:_MOST_WORDS]
+    return _TOKEN.findall(joined)[:_MAX_WORDS]
 
 
 def find_digits(text: str) -> str:

@@ -155,7 +155,7 @@ LOAD_SECONDS = 120.0
 WORK_SECONDS = 20.0
 """One request; a process that takes longer is killed."""
 FIRST_PAUSE = 0.5
-LONGEST_PAUSE = 30.0
+MAX_PAUSE = 30.0
 """Before a dead process is started again; doubles from the first to the longest."""
 WATCH_SECONDS = 0.25
 PACKAGES = Path(callagent.__file__).parent.parent
@@ -237,7 +237,7 @@ class Engine:
             self._jobs.abandon()
             log.error("inference_process_died", module=self._module, reason=str(reason), again_in=self._pause)
             await asyncio.sleep(self._pause)
-            self._pause = min(2 * self._pause, LONGEST_PAUSE)
+            self._pause = min(2 * self._pause, MAX_PAUSE)
 
     async def _live(self, ready: asyncio.Future[None]) -> UserError | ProviderError:
         """One life of the process; returns why it ended."""

@@ -16,7 +16,7 @@ SOFT = 0.05
 """Of the loudest frame (-26 dB): what is quieter is silence."""
 FAINT_RMS = 40
 """Never speech (-58 dBFS)."""
-LONGEST_PIECE = 26.0
+MAX_PIECE_SECONDS = 26.0
 """Seconds of speech without an end; then what was said so far is transcribed on its own."""
 CUT_WITHIN = 8.0
 """At the end of the longest piece, where the quietest moment is looked for."""
@@ -74,7 +74,7 @@ class Utterance:
         return piece
 
     def _wanted(self) -> Wanted:
-        if len(self.audio) >= LONGEST_PIECE * BYTES_PER_SECOND:
+        if len(self.audio) >= MAX_PIECE_SECONDS * BYTES_PER_SECOND:
             return Wanted.PIECE
         if not self._drafted and self._loudest and self._quiet >= DRAFT_SECONDS * BYTES_PER_SECOND:
             return Wanted.DRAFT
@@ -102,8 +102,8 @@ def pieces(pcm: bytes) -> list[bytes]:
     """A recording of any length in pieces that a model takes."""
     rest = bytearray(pcm)
     cut: list[bytes] = []
-    while len(rest) > LONGEST_PIECE * BYTES_PER_SECOND:
-        window = rest[: round(LONGEST_PIECE * BYTES_PER_SECOND)]
+    while len(rest) > MAX_PIECE_SECONDS * BYTES_PER_SECOND:
+        window = rest[: round(MAX_PIECE_SECONDS * BYTES_PER_SECOND)]
         at = quietest(window, CUT_WITHIN)
         cut.append(bytes(rest[:at]))
         del rest[:at]

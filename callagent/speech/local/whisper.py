@@ -17,7 +17,7 @@ from callagent.audio import SAMPLE_RATE
 from callagent.errors import UserError
 from callagent.speech.local import mel
 
-LONGEST_WINDOW = 30.0
+MAX_WINDOW_SECONDS = 30.0
 """Seconds the model was trained on."""
 SILENCE = 0.8
 """Probability of no speech above which the text is an invention ("you", "Thank you.")."""
@@ -38,7 +38,7 @@ class Decoding:
     """How to decode: a wider beam is better and slower, a shorter window is faster."""
 
     beam: int = 5
-    windows: tuple[float, ...] = (12.0, LONGEST_WINDOW)
+    windows: tuple[float, ...] = (12.0, MAX_WINDOW_SECONDS)
     """Seconds, ascending; the first that the audio fits into is used. Under 8 s the models loop."""
     alternatives: int = 3
 
@@ -71,7 +71,7 @@ class Whisper:
         audio = _audio(pcm)
         seconds = len(audio) / mel.SAMPLE_RATE
         prompt = self._prompt(language, expected)
-        for window in [size for size in decoding.windows if size >= seconds] or [LONGEST_WINDOW]:
+        for window in [size for size in decoding.windows if size >= seconds] or [MAX_WINDOW_SECONDS]:
             result = self._generate(mel.log_mel(audio, window, self._model.n_mels), prompt, decoding, seconds)
             if _is_no_speech(result.no_speech_prob, result.scores[0]):
                 return NOTHING

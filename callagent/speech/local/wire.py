@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-LONGEST = 16 << 20
+MAX_MESSAGE_BYTES = 16 << 20
 """Bytes of one message: four minutes of 24 kHz audio would fit."""
 
 
@@ -106,7 +106,7 @@ def encode(message: Message) -> bytes:
 async def read(reader: asyncio.StreamReader) -> Message:
     """The next message. Raises `EOFError` at the end, `ValueError` for what is none."""
     size = int.from_bytes(await reader.readexactly(4), "little")
-    if size > LONGEST:
+    if size > MAX_MESSAGE_BYTES:
         raise ValueError(f"message of {size} bytes is not valid")
     message: Message = _decoder.decode(await reader.readexactly(size))
     return message

@@ -17,7 +17,7 @@ BASE_URL = "https://streaming.assemblyai.com"
 ENGLISH_MODEL = "universal-streaming-english"
 OTHER_MODEL = "universal-streaming-multilingual"
 MESSAGE_LIMIT = 1 << 18
-MOST_KEYWORDS = 100
+MAX_KEYWORDS = 100
 
 
 class AssemblyAiDialect:
@@ -43,7 +43,7 @@ class AssemblyAiDialect:
             "max_turn_silence": "10000",
         }
         if settings.keywords:
-            query["keyterms_prompt"] = json.dumps(settings.keywords[:MOST_KEYWORDS])
+            query["keyterms_prompt"] = json.dumps(settings.keywords[:MAX_KEYWORDS])
         url = self._settings.url(BASE_URL, f"/v3/ws?{urlencode(query)}", socket=True)
         return url, {"Authorization": self._settings.api_key}
 

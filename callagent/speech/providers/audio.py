@@ -9,13 +9,13 @@ from callagent.errors import ProviderError
 from callagent.speech.protocol import SpeechChunk
 
 SECOND_OF_ULAW = 8000
-MOST_SECONDS_PER_CHARACTER = 1.0
-FEWEST_SECONDS = 10.0
+MAX_SECONDS_PER_CHARACTER = 1.0
+MIN_SECONDS = 10.0
 
 
 def max_audio_bytes(text: str, bytes_per_second: int) -> int:
     """Bytes that no voice needs to say `text`: more is garbage."""
-    return round(max(FEWEST_SECONDS, len(text) * MOST_SECONDS_PER_CHARACTER) * bytes_per_second)
+    return round(max(MIN_SECONDS, len(text) * MAX_SECONDS_PER_CHARACTER) * bytes_per_second)
 
 
 def decode_ulaw(ulaw: bytes) -> bytes:

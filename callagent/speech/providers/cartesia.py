@@ -30,9 +30,9 @@ SPEAK_MODEL = "sonic-3.5"
 VOICE = "a0e99841-438c-4a64-b679-ae501e7d6091"
 ENGLISH_MODEL = "ink-2"
 OTHER_MODEL = "ink-whisper"
-MOST_KEYWORDS, KEYWORD_CHARACTERS = 100, 1200
+MAX_KEYWORDS, KEYWORD_CHARACTERS = 100, 1200
 """Of all of them together."""
-MOST_WAITING = 2000
+MAX_WAITING = 2000
 """Messages of one utterance not yet taken."""
 
 
@@ -53,7 +53,7 @@ class CartesiaVoice:
     async def speak(self, text: str, settings: VoiceSettings) -> AsyncIterator[SpeechChunk]:
         socket = await self._connect()
         context = uuid.uuid4().hex
-        messages: asyncio.Queue[dict[str, Any] | ProviderError] = asyncio.Queue(MOST_WAITING)
+        messages: asyncio.Queue[dict[str, Any] | ProviderError] = asyncio.Queue(MAX_WAITING)
         self._contexts[context] = messages
         done = False
         try:
@@ -190,7 +190,7 @@ class CartesiaDialect:
         language = primary_language(settings.language)
         model = self._settings.model or (ENGLISH_MODEL if language == "en" else OTHER_MODEL)
         query = [("model", model), ("language", language), ("encoding", "pcm_mulaw"), ("sample_rate", "8000")]
-        query += [("keyterm", word) for word in fitting(settings.keywords, MOST_KEYWORDS, together=KEYWORD_CHARACTERS)]
+        query += [("keyterm", word) for word in fitting(settings.keywords, MAX_KEYWORDS, together=KEYWORD_CHARACTERS)]
         url = self._settings.url(BASE_URL, f"/stt/websocket?{urlencode(query)}", socket=True)
         return url, _headers(self._settings)
 

@@ -18,7 +18,7 @@ BASE_URL = "https://api.deepgram.com"
 LISTEN_MODEL = "nova-3"
 SPEAK_MODEL = "aura-2-thalia-en"
 MESSAGE_LIMIT = 1 << 18
-MOST_KEYWORDS = 50
+MAX_KEYWORDS = 50
 
 
 class DeepgramDialect:
@@ -45,7 +45,7 @@ class DeepgramDialect:
             ("endpointing", "false"),
         ]
         name = "keyterm" if model.startswith("nova-3") else "keywords"
-        query += [(name, word) for word in settings.keywords[:MOST_KEYWORDS]]
+        query += [(name, word) for word in settings.keywords[:MAX_KEYWORDS]]
         url = self._settings.url(BASE_URL, f"/v1/listen?{urlencode(query)}", socket=True)
         return url, {"Authorization": f"Token {self._settings.api_key}"}
 
@@ -135,7 +135,7 @@ class FluxDialect:
         ]
         if self._settings.model.endswith("multi"):
             query.append(("language_hint", primary_language(settings.language)))
-        query += [("keyterm", word) for word in settings.keywords[:MOST_KEYWORDS]]
+        query += [("keyterm", word) for word in settings.keywords[:MAX_KEYWORDS]]
         url = self._settings.url(BASE_URL, f"/v2/listen?{urlencode(query)}", socket=True)
         return url, {"Authorization": f"Token {self._settings.api_key}"}
 

@@ -23,7 +23,7 @@ VOICE = "21m00Tcm4TlvDq8ikWAM"
 LISTEN_MODEL = "scribe_v2_realtime"
 LINE_LIMIT = 1 << 20
 MESSAGE_LIMIT = 1 << 18
-MOST_KEYWORDS, KEYWORD_CHARACTERS = 50, 20
+MAX_KEYWORDS, KEYWORD_CHARACTERS = 50, 20
 """More, or longer ones, are refused."""
 _REFUSALS = {"auth_error": 401, "quota_exceeded": 429, "rate_limited": 429, "resource_exhausted": 429}
 
@@ -131,7 +131,7 @@ class ElevenLabsDialect:
             ("commit_strategy", "manual"),
             ("language_code", primary_language(settings.language)),
         ]
-        query += [("keyterms", word) for word in fitting(settings.keywords, MOST_KEYWORDS, each=KEYWORD_CHARACTERS)]
+        query += [("keyterms", word) for word in fitting(settings.keywords, MAX_KEYWORDS, each=KEYWORD_CHARACTERS)]
         url = self._settings.url(BASE_URL, f"/v1/speech-to-text/realtime?{urlencode(query)}", socket=True)
         return url, {"xi-api-key": self._settings.api_key}
 

@@ -28,11 +28,11 @@ log = get_logger(__name__)
 PREROLL_BYTES = 25 * FRAME_BYTES
 MESSAGE_BYTES = 3 * FRAME_BYTES
 """60 ms: some providers refuse less than 50 ms in a message."""
-MOST_WAITING = 1000
-"""Messages not yet sent, a minute of speech: then the socket is too slow to be of use."""
+MAX_WAITING = 1000
+"""Messages that wait to be sent, a minute of speech. Beyond them the socket is too slow to be of use and fails."""
 KEEP_ALIVE_SECONDS = 4.0
-GRACE_SECONDS = 1.0
-"""From `finish()`, after which a provider that answered this utterance before is not waited for any longer."""
+FINAL_GRACE_SECONDS = 1.0
+"""Time to wait after `finish()` for a final transcript when partial ones have already arrived."""
 Message = str | bytes
 
 
@@ -126,7 +126,7 @@ class SocketStream:
         self._task: asyncio.Task[None] | None = None
         self._opened: tuple[tuple[str, Mapping[str, str]], tuple[Message, ...]] | None = None
         """Where the socket leads and what it was told first."""
-        self._outgoing: asyncio.Queue[Message | None] = asyncio.Queue(MOST_WAITING)
+        self._outgoing: asyncio.Queue[Message | None] = asyncio.Queue(MAX_WAITING)
         self._before = bytearray()
         self._unsent = bytearray()
         self._count = 0
@@ -193,7 +193,7 @@ class SocketStream:
         if running:
             self._part()
         self._opened = (address, hello)
-        self._outgoing = asyncio.Queue(MOST_WAITING)
+        self._outgoing = asyncio.Queue(MAX_WAITING)
         for message in hello:
             self._send(message)
         self._task = asyncio.get_running_loop().create_task(self._run(address, self._outgoing))
@@ -304,7 +304,7 @@ class SocketStream:
             self._grace.cancel()
             self._grace = None
         if self._owed and self._owed[0].finished:
-            self._grace = asyncio.get_running_loop().call_later(GRACE_SECONDS, self._end_grace)
+            self._grace = asyncio.get_running_loop().call_later(FINAL_GRACE_SECONDS, self._end_grace)
 
     def _end_grace(self) -> None:
         """Some providers do not answer where nothing was left to be transcribed."""

@@ -17,7 +17,7 @@ from callagent.speech.providers.connections import ProviderClient
 from callagent.speech.providers.declaration import SpeechProvider
 
 PREROLL_BYTES = 25 * FRAME_BYTES
-MOST_AUDIO = 58 * 2 * SAMPLE_RATE
+MAX_AUDIO = 58 * 2 * SAMPLE_RATE
 """Bytes of one utterance; what is said after that is not heard. Google and Azure take a minute."""
 WIDE_RATE = 16000
 
@@ -48,7 +48,7 @@ class UtteranceStream:
     def feed(self, pcm: bytes) -> None:
         if self._hearing is not None:
             audio, _ = self._hearing
-            audio += pcm[: MOST_AUDIO - len(audio)]
+            audio += pcm[: MAX_AUDIO - len(audio)]
             return
         self._before += pcm
         if len(self._before) > 2 * PREROLL_BYTES:

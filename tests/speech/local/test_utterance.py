@@ -7,7 +7,7 @@ from array import array
 
 import pytest
 
-from callagent.speech.local.utterance import BYTES_PER_SECOND, LONGEST_PIECE, Utterance, Wanted, pieces, quietest
+from callagent.speech.local.utterance import BYTES_PER_SECOND, MAX_PIECE_SECONDS, Utterance, Wanted, pieces, quietest
 
 FRAME = 0.02
 NOTHING, PARTIAL, DRAFT, PIECE = Wanted.NOTHING, Wanted.PARTIAL, Wanted.DRAFT, Wanted.PIECE
@@ -83,7 +83,7 @@ def test_pieces_lose_nothing_and_are_short_enough() -> None:
     cut = pieces(pcm)
     assert b"".join(cut) == pcm
     assert len(cut) > 1
-    assert all(len(piece) <= LONGEST_PIECE * BYTES_PER_SECOND and len(piece) % 2 == 0 for piece in cut)
+    assert all(len(piece) <= MAX_PIECE_SECONDS * BYTES_PER_SECOND and len(piece) % 2 == 0 for piece in cut)
     assert pieces(b"") == [b""]
 
 

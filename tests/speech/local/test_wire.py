@@ -47,7 +47,7 @@ def test_the_process_reads_until_the_core_closes() -> None:
 
 async def test_what_is_no_message_is_refused() -> None:
     reader = asyncio.StreamReader()
-    reader.feed_data((wire.LONGEST + 1).to_bytes(4, "little"))
+    reader.feed_data((wire.MAX_MESSAGE_BYTES + 1).to_bytes(4, "little"))
     with pytest.raises(ValueError, match="is not valid"):
         await wire.read(reader)
     reader = asyncio.StreamReader()

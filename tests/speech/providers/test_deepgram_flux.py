@@ -60,7 +60,7 @@ async def test_a_turn_is_ended_by_us() -> None:
 
 
 async def test_where_nothing_was_said_no_turn_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream_module, "GRACE_SECONDS", 0.05)
+    monkeypatch.setattr(stream_module, "FINAL_GRACE_SECONDS", 0.05)
     async with listening("deepgram", socket(Flux("").react), model=MODEL) as (ear, _):
         ear.stream.begin(RecognizerSettings())
         ear.stream.feed(FRAMES[0] * 10)

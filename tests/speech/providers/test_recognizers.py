@@ -294,7 +294,7 @@ async def test_committed_parts_of_deepgram_are_joined() -> None:
 
 
 async def test_deepgram_need_not_answer_where_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream_module, "GRACE_SECONDS", 0.05)
+    monkeypatch.setattr(stream_module, "FINAL_GRACE_SECONDS", 0.05)
 
     async def react(say: Say, message: str | bytes) -> None:
         if isinstance(message, bytes):
