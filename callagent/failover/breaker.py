@@ -15,14 +15,14 @@ T = TypeVar("T")
 
 ON_PROVIDER_FAILURE: ContextVar[Callable[[str, str, str], None] | None] = ContextVar("provider_failure", default=None)
 """Told of each failure with role, provider and reason, in the context of the call that it happened to."""
-MOST_FAILURES = 3
+MAX_FAILURES = 3
 WITHIN_SECONDS = 30.0
 """So many failures within so many seconds open the breaker."""
 PROBE_SECONDS = 10.0
 """From one probe to the next."""
 ALARM_SECONDS = 300.0
 """After a refused key: asking again changes nothing until somebody has changed the key."""
-LONGEST_WAIT = 600.0
+MAX_WAIT_SECONDS = 600.0
 """Whatever Retry-After says."""
 
 
@@ -61,7 +61,7 @@ class Breaker:
         """All there were."""
         self.alarm = False
         """The key was refused and nothing has worked since: somebody has to act."""
-        self._recent: deque[float] = deque(maxlen=MOST_FAILURES)
+        self._recent: deque[float] = deque(maxlen=MAX_FAILURES)
         self._next_probe = 0.0
 
     def admit(self, now: float) -> bool:
@@ -87,7 +87,7 @@ class Breaker:
         self.alarm = self.alarm or is_alarm(error)
         self._recent.append(now)
         wait = _wait_after(error)
-        often = len(self._recent) == MOST_FAILURES and now - self._recent[0] <= WITHIN_SECONDS
+        often = len(self._recent) == MAX_FAILURES and now - self._recent[0] <= WITHIN_SECONDS
         if trip or often or wait is not None or self.state is not BreakerState.CLOSED:
             self._next_probe = now + (PROBE_SECONDS if wait is None else wait)
             self._change(Change.TRIPPED)
@@ -106,7 +106,7 @@ def _wait_after(error: ProviderError) -> float | None:
     if is_alarm(error):
         return ALARM_SECONDS
     if isinstance(error, ProviderRefused) and error.retry_after is not None:
-        return min(max(error.retry_after, 1.0), LONGEST_WAIT)
+        return min(max(error.retry_after, 1.0), MAX_WAIT_SECONDS)
     return None
 
 
