@@ -1,7 +1,7 @@
 """A blocking client of Model Context Protocol servers: over HTTP, over server-sent events, and of programs.
 
 It is imported only in workers, and only when a project uses it, because it imports `requests`. Why it is not the
-published `mcp` package: `docs/adr/mcp-client.md`.
+published `mcp` package: `docs/adr/0005-mcp-client.md`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Parser and evaluator of the Common Expression Language (https://github.com/google/cel-spec), as far as apps use it.
 
-Conditions are evaluated beside the calls, so depth, length and steps are bounded. `docs/adr/cel-evaluator.md` says why
-no library is used.
+Conditions are evaluated beside the calls, so depth, length and steps are bounded. `docs/adr/0006-cel-evaluator.md` says
+why no library is used.
 
 Supported are literals, lists, maps, `.` and `[]`, `! - * / % + < <= > >= == != in && || ?:`; `has()`, `size()`,
 `int() uint() double() string() bool()`; of lists and maps `all exists exists_one filter map`; of texts `contains
