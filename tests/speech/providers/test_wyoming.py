@@ -37,7 +37,7 @@ async def server(serve: Serve, **more: Any) -> AsyncIterator[SpeechProvider]:
     listening = await asyncio.start_server(handle, "127.0.0.1", 0)
     port = listening.sockets[0].getsockname()[1]
     try:
-        yield SpeechProvider(base_url=f"tcp://127.0.0.1:{port}", **more)
+        yield SpeechProvider(base_url=f"tcp://127.0.0.1:{port}", **{"connect_timeout": 60.0, **more})
     finally:
         listening.close()
 
