@@ -37,6 +37,7 @@ from callagent.speech import (
     open_voice,
     open_voice_activity,
     recognizer_languages,
+    section_of,
     speakable,
     speaks,
     voice_languages,
@@ -71,8 +72,7 @@ def check_languages(settings: SpeechSettings) -> None:
         ("voice", settings.voice, voice_languages),
     ):
         for place, name in enumerate(names):
-            provider = name.partition("/")[0].partition("-")[0]
-            languages = languages_of(name, providers.get(provider, SpeechProvider()))
+            languages = languages_of(name, providers.get(section_of(name), SpeechProvider()))
             if speaks(languages, settings.language):
                 continue
             known = ", ".join(sorted(languages or ()))

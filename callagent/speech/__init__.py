@@ -48,7 +48,7 @@ if TYPE_CHECKING:
         VoiceSettings,
         WordTime,
     )
-    from callagent.speech.providers import SpeechProvider
+    from callagent.speech.providers import SpeechProvider, section_of
     from callagent.speech.sounds import Sounds
     from callagent.speech.text_normalization import speakable
     from callagent.speech.voice_activity import (
@@ -83,6 +83,7 @@ _MODULES = {
     "open_voice": "factory",
     "open_voice_activity": "voice_activity",
     "recognizer_languages": "languages",
+    "section_of": "providers",
     "speakable": "text_normalization",
     "speaks": "languages",
     "voice_languages": "languages",
@@ -114,6 +115,7 @@ __all__ = [
     "open_voice",
     "open_voice_activity",
     "recognizer_languages",
+    "section_of",
     "speakable",
     "speaks",
     "voice_languages",

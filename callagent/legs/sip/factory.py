@@ -157,10 +157,9 @@ class SipLegs:
             raise LegGone("no media port is free") from None
 
     def _trunk_to(self, came_through: str, target: TransferTarget) -> TrunkSettings | None:
-        direct = ":" in target.uri and not target.trunk
-        if direct or self._trunks is None:
-            if direct:
-                return None
+        if ":" in target.uri and not target.trunk:
+            return None
+        if self._trunks is None:
             raise ValueError("a number needs a trunk")
         trunk = self._trunks.of_name(target.trunk or came_through)
         if trunk is None:

@@ -13,7 +13,7 @@ from importlib import import_module
 from types import MappingProxyType
 
 from callagent.speech.protocol import Recognizer, Voice
-from callagent.speech.providers.declaration import Declaration, Languages, SpeechProvider, primary_language
+from callagent.speech.providers.declaration import Declaration, Languages, SpeechProvider, primary_language, section_of
 from callagent.speech.sentences import LongTextVoice
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "open_provider_recognizer",
     "open_provider_voice",
     "primary_language",
+    "section_of",
 ]
 
 

@@ -57,8 +57,8 @@ class Declaration:
 
     @property
     def section(self) -> str:
-        """The table `speech.providers.SECTION` that it is configured by: `openai` for `openai-realtime`."""
-        return self.name.partition("-")[0]
+        """The table `speech.providers.SECTION` that it is configured by."""
+        return section_of(self.name)
 
     @property
     def line(self) -> str:
@@ -66,6 +66,11 @@ class Declaration:
         roles = [role for role, opener in (("recogniser", self.recognizer), ("voice", self.voice)) if opener]
         variables = ", ".join(f"`{name}`" for name in (self.key, *self.environment) if name)
         return f"* `{self.name}` ({', '.join(roles)}): {self.documentation}." + (f" {variables}" if variables else "")
+
+
+def section_of(name: str) -> str:
+    """Return the settings table of a provider named with or without a model: `openai` for `openai-realtime/MODEL`."""
+    return name.partition("/")[0].partition("-")[0]
 
 
 def fitting(words: Sequence[str], most: int, *, each: int = 1000, together: int = 10_000) -> list[str]:
