@@ -45,7 +45,7 @@ def microphone(path: Path) -> Path:
 
 def play(server: ServerProcess, folder: Path, number: int) -> tuple[dict[str, Any], str]:
     """One call; its record, and what the phone's own recording says."""
-    from callagent.speech.local.transcribe import transcribe_wav
+    from callagent.speech.local.recognizer import transcribe_wav
 
     folder.mkdir()
     with baresip(folder / "caller", microphone(folder / "microphone.wav")) as caller:

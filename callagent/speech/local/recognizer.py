@@ -1,21 +1,137 @@
-"""The embedded recogniser: partial transcripts from Whisper tiny.en, final ones from Whisper base."""
+"""The embedded recogniser: Whisper in a process of its own, for all calls; also for whole recordings.
+
+Partial transcripts come from Whisper tiny.en, final ones from Whisper base. `Utterance` decides without I/O what is
+worth transcribing; `LocalStream` asks the process; `load_models` runs in the process, which is started as
+`python -m callagent.speech.local.recognizer FD`.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import audioop
+import wave
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from callagent.speech.local import weights, wire
-from callagent.speech.local.engine import Engine, Job, Urgency
-from callagent.speech.local.utterance import BYTES_PER_SECOND, Utterance, Wanted
-from callagent.speech.protocol import RecognizerSettings, Transcript
+from callagent.audio import SAMPLE_RATE
+from callagent.speech.local import inference, weights
+from callagent.speech.local.inference import Engine, Job, Urgency
+from callagent.speech.protocol import RecognizerSettings, Transcript, primary_language
+
+if TYPE_CHECKING:
+    from callagent.speech.local.whisper import Whisper
+
+BYTES_PER_SECOND = 2 * SAMPLE_RATE
+PARTIAL_EVERY_SECONDS = 0.3
+"""Of new speech, between one partial transcript and the next."""
+DRAFT_SECONDS = 0.2
+"""Of silence, after which the final is begun in the hope that nothing more is said."""
+SOFT = 0.05
+"""Of the loudest frame (-26 dB): what is quieter is silence."""
+FAINT_RMS = 40
+"""Never speech (-58 dBFS)."""
+MAX_PIECE_SECONDS = 26.0
+"""Seconds of speech without an end; then what was said so far is transcribed on its own."""
+CUT_WITHIN = 8.0
+"""At the end of the longest piece, where the quietest moment is looked for."""
+CUT_STEP = BYTES_PER_SECOND // 10
+
+
+class Wanted(Enum):
+    NOTHING = "nothing"
+    PARTIAL = "partial"
+    DRAFT = "draft"
+    PIECE = "piece"
+
+
+class Utterance:
+    """The audio of one utterance."""
+
+    def __init__(self, before: bytes) -> None:
+        self.audio = bytearray()
+        """What was said since the last piece was cut off."""
+        self.spoken_on = False
+        """Sound has come since the draft was begun: it lacks words."""
+        self._drafted = False
+        self._loudest = 0
+        self._new = 0
+        self._quiet = 0
+        if before:
+            self.feed(before)
+            self._new = 0
+
+    def feed(self, pcm: bytes) -> Wanted:
+        self.audio += pcm
+        if self._is_silence(pcm):
+            self._quiet += len(pcm)
+        else:
+            self._quiet = 0
+            self._new += len(pcm)
+            self._drafted = False
+            self.spoken_on = True
+        return self._wanted()
+
+    def begin_partial(self) -> None:
+        self._new = 0
+
+    def begin_draft(self) -> None:
+        self._new = 0
+        self._drafted = True
+        self.spoken_on = False
+
+    def cut(self) -> bytes:
+        """Take the audio up to the quietest moment of the last seconds."""
+        at = quietest(self.audio, CUT_WITHIN)
+        piece = bytes(self.audio[:at])
+        del self.audio[:at]
+        self._new = 0
+        return piece
+
+    def _wanted(self) -> Wanted:
+        if len(self.audio) >= MAX_PIECE_SECONDS * BYTES_PER_SECOND:
+            return Wanted.PIECE
+        if not self._drafted and self._loudest and self._quiet >= DRAFT_SECONDS * BYTES_PER_SECOND:
+            return Wanted.DRAFT
+        if self._new >= PARTIAL_EVERY_SECONDS * BYTES_PER_SECOND:
+            return Wanted.PARTIAL
+        return Wanted.NOTHING
+
+    def _is_silence(self, pcm: bytes) -> bool:
+        level = audioop.rms(pcm, 2)
+        if level > FAINT_RMS:
+            self._loudest = max(self._loudest, level)
+        return level <= max(FAINT_RMS, SOFT * self._loudest)
+
+
+def quietest(audio: bytes | bytearray, within: float) -> int:
+    """Offset of the quietest tenth of a second among the last `within` seconds."""
+    first = max(CUT_STEP, len(audio) - round(within * BYTES_PER_SECOND))
+    first -= first % 2
+    offsets = range(first, len(audio) - CUT_STEP + 1, CUT_STEP)
+    found = min(offsets, key=lambda at: audioop.rms(audio[at : at + CUT_STEP], 2), default=len(audio))
+    return min(found + CUT_STEP // 2, len(audio))
+
+
+def pieces(pcm: bytes) -> list[bytes]:
+    """A recording of any length in pieces that a model takes."""
+    rest = bytearray(pcm)
+    cut: list[bytes] = []
+    while len(rest) > MAX_PIECE_SECONDS * BYTES_PER_SECOND:
+        window = rest[: round(MAX_PIECE_SECONDS * BYTES_PER_SECOND)]
+        at = quietest(window, CUT_WITHIN)
+        cut.append(bytes(rest[:at]))
+        del rest[:at]
+    return [*cut, bytes(rest)]
+
 
 PREROLL = BYTES_PER_SECOND // 2
 """Bytes kept from before `begin()`: voice activity is found after the first sound."""
-FINAL_SECONDS = 8.0
-PARTIAL_SECONDS = 1.0
+FINAL_DEADLINE_SECONDS = 8.0
+PARTIAL_DEADLINE_SECONDS = 1.0
 """How long an answer is waited for."""
 
 
@@ -35,12 +151,12 @@ class LocalRecognizer:
 
     def __init__(self, options: RecognizerOptions | None = None) -> None:
         options = options or RecognizerOptions()
-        load = wire.LoadRecognizer(
+        load = inference.LoadRecognizer(
             options.whisper_dir, str(options.cache or weights.default_cache()), options.threads, options.beam
         )
         self._packaged_base = not options.whisper_dir
         self.engine = Engine(
-            "callagent.speech.local.recognizer_process", load, at_once=options.threads, partials=4 * options.threads
+            "callagent.speech.local.recognizer", load, at_once=options.threads, partials=4 * options.threads
         )
 
     async def start(self) -> None:
@@ -120,10 +236,10 @@ class _Hearing:
         """Texts of what was cut off a long utterance; None: still worked on."""
         self._partial: Job | None = None
         self._draft: Job | None = None
-        self._drafted: wire.Transcribed | None = None
+        self._drafted: inference.Transcribed | None = None
         self._latest = ""
         """The latest partial text of what was not cut off."""
-        self._last: wire.Transcribed | None = None
+        self._last: inference.Transcribed | None = None
         """The rest of the utterance, once it is finished and transcribed."""
         self._finished = False
         self._closed = False
@@ -179,39 +295,41 @@ class _Hearing:
         position = len(self._pieces)
         self._pieces.append(None)
 
-        def transcribed(answer: wire.Answer | None) -> None:
+        def transcribed(answer: inference.Answer | None) -> None:
             self._pieces[position] = _text(answer)
             self._finish_if_complete()
 
         self._ask(Urgency.SOON, self._utterance.cut(), transcribed)
 
-    def _ask(self, urgency: Urgency, pcm: bytes, answered: Callable[[wire.Answer | None], None]) -> Job:
+    def _ask(self, urgency: Urgency, pcm: bytes, answered: Callable[[inference.Answer | None], None]) -> Job:
         job = self._job(urgency, lambda: pcm, answered)
         self._engine.submit(job)
         return job
 
-    def _job(self, urgency: Urgency, audio: Callable[[], bytes], answered: Callable[[wire.Answer | None], None]) -> Job:
+    def _job(
+        self, urgency: Urgency, audio: Callable[[], bytes], answered: Callable[[inference.Answer | None], None]
+    ) -> Job:
         settings = self._settings
         final = urgency < Urgency.FIRST
-        language = settings.language.partition("-")[0].lower()
+        language = primary_language(settings.language)
         expected = settings.expected or ", ".join(settings.keywords)
-        seconds = FINAL_SECONDS if final else PARTIAL_SECONDS
+        seconds = FINAL_DEADLINE_SECONDS if final else PARTIAL_DEADLINE_SECONDS
         return Job(
             urgency,
-            lambda number: wire.Transcribe(number, audio(), final, language, expected),
+            lambda number: inference.Transcribe(number, audio(), final, language, expected),
             answered,
             asyncio.get_running_loop().time() + seconds,
         )
 
-    def _partially_transcribed(self, answer: wire.Answer | None) -> None:
+    def _partially_transcribed(self, answer: inference.Answer | None) -> None:
         self._partial = None
         self._tell_partial(_text(answer))
 
-    def _draft_transcribed(self, answer: wire.Answer | None) -> None:
+    def _draft_transcribed(self, answer: inference.Answer | None) -> None:
         self._draft = None
         if self._finished:
             self._rest_transcribed(answer)
-        elif isinstance(answer, wire.Transcribed):
+        elif isinstance(answer, inference.Transcribed):
             self._drafted = answer
             self._tell_partial(_text(answer))
         else:
@@ -223,12 +341,12 @@ class _Hearing:
         self._latest = text
         self._emit(self, Transcript(self._joined(text), False, self._number))
 
-    def _rest_transcribed(self, answer: wire.Answer | None) -> None:
-        if isinstance(answer, wire.Transcribed):
+    def _rest_transcribed(self, answer: inference.Answer | None) -> None:
+        if isinstance(answer, inference.Transcribed):
             self._last = answer
         else:
             # The recogniser failed on the final: what the caller was last understood to say stands.
-            self._last = wire.Transcribed(0, (self._latest,) if self._latest else ())
+            self._last = inference.Transcribed(0, (self._latest,) if self._latest else ())
         self._finish_if_complete()
 
     def _finish_if_complete(self) -> None:
@@ -256,5 +374,77 @@ class _Hearing:
             self._draft = None
 
 
-def _text(answer: wire.Answer | None) -> str:
-    return answer.texts[0] if isinstance(answer, wire.Transcribed) and answer.texts else ""
+def _text(answer: inference.Answer | None) -> str:
+    return answer.texts[0] if isinstance(answer, inference.Transcribed) and answer.texts else ""
+
+
+WINDOWS = (8.0, 12.0, 20.0, 30.0)
+"""Of partials, by the small model; the larger one needs 12 s."""
+
+
+def load_models(settings: inference.LoadRecognizer) -> inference.Serve:
+    from callagent.speech.local.whisper import Decoding, Whisper
+
+    cache = Path(settings.cache)
+    finals = Whisper(weights.final_model(settings.whisper_dir, cache), settings.threads)
+    small = weights.partial_model(cache)
+    partials = Whisper(small, settings.threads) if small else finals
+    best = Decoding(beam=settings.beam)
+    quick = Decoding(beam=1, windows=WINDOWS if small else WINDOWS[1:], alternatives=1)
+
+    def serve(request: inference.Request) -> inference.Answer:
+        if not isinstance(request, inference.Transcribe):
+            raise ValueError(f"{type(request).__name__} is not for a recogniser")
+        if request.final:
+            heard = finals.transcribe(request.pcm, best, request.language, request.expected)
+        else:
+            # The small model writes worse, not better, after an expected answer.
+            heard = partials.transcribe(request.pcm, quick, request.language)
+        return inference.Transcribed(request.number, heard.texts, heard.confidence)
+
+    # The first decoding allocates what the later ones use.
+    for final in (True, False):
+        serve(inference.Transcribe(0, bytes(2 * SAMPLE_RATE), final))
+    return serve
+
+
+def transcribe(pcm: bytes, expected: str = "") -> str:
+    """The words in 16-bit mono PCM at 8 kHz, of any length. Blocks; raises `MissingExtra` and `UserError`."""
+    from callagent.speech.local.whisper import Decoding
+
+    heard = [_whisper().transcribe(piece, Decoding(), expected=expected) for piece in pieces(pcm)]
+    return " ".join(text for part in heard for text in part.texts[:1])
+
+
+def transcribe_wav(path: Path | str, expected: str = "", channel: int | None = None) -> str:
+    """The words in a 16-bit WAV file of any rate; of one channel of a stereo file, or of both mixed."""
+    with wave.open(str(path), "rb") as recording:
+        pcm = recording.readframes(recording.getnframes())
+        channels, rate = recording.getnchannels(), recording.getframerate()
+        if recording.getsampwidth() != 2 or channels > 2:
+            raise ValueError(f"{path} is not 16-bit PCM with one or two channels")
+    if channels == 2:
+        left = {None: 0.5, 0: 1.0, 1: 0.0}[channel]
+        pcm = audioop.tomono(pcm, 2, left, 1.0 - left)
+    if rate != SAMPLE_RATE:
+        pcm = _resample(pcm, rate)
+    return transcribe(pcm, expected)
+
+
+def _resample(pcm: bytes, rate: int) -> bytes:
+    import numpy as np
+    import soxr
+
+    return bytes(soxr.resample(np.frombuffer(pcm, dtype="<i2"), rate, SAMPLE_RATE).astype("<i2").tobytes())
+
+
+@cache
+def _whisper() -> Whisper:
+    weights.require_recognizer(packaged_base=True)
+    from callagent.speech.local.whisper import Whisper
+
+    return Whisper(weights.final_model("", weights.default_cache()))
+
+
+if __name__ == "__main__":
+    inference.run(inference.LoadRecognizer, load_models, lambda settings: settings.threads)

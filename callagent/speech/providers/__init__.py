@@ -12,8 +12,15 @@ from functools import cache
 from importlib import import_module
 from types import MappingProxyType
 
-from callagent.speech.protocol import Recognizer, Voice
-from callagent.speech.providers.declaration import Declaration, Languages, SpeechProvider, primary_language, section_of
+from callagent.speech.protocol import (
+    Declaration,
+    Languages,
+    Recognizer,
+    SpeechProvider,
+    Voice,
+    primary_language,
+    section_of,
+)
 from callagent.speech.sentences import LongTextVoice
 
 __all__ = [

@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from urllib.parse import urlencode
 
 from callagent.errors import ProviderError
-from callagent.speech.protocol import RecognizerSettings
+from callagent.speech.protocol import Declaration, RecognizerSettings, SpeechProvider, primary_language
 from callagent.speech.providers.connections import parse_object
-from callagent.speech.providers.declaration import Declaration, SpeechProvider, primary_language
 from callagent.speech.providers.socket_recognizer import Heard, HeardKind, Message, SocketRecognizer
 
 WHO = "AssemblyAI"

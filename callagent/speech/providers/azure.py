@@ -7,10 +7,16 @@ from typing import Any
 from urllib.parse import urlencode
 
 from callagent.errors import ProviderError
-from callagent.speech.protocol import RecognizerSettings, SpeechChunk, VoiceSettings
+from callagent.speech.protocol import (
+    Declaration,
+    RecognizerSettings,
+    SpeechChunk,
+    SpeechProvider,
+    VoiceSettings,
+    voice_name_languages,
+)
 from callagent.speech.providers.audio import SECOND_OF_ULAW, max_audio_bytes, ulaw_chunks
 from callagent.speech.providers.connections import ProviderClient, parse_object
-from callagent.speech.providers.declaration import Declaration, SpeechProvider, voice_name_languages
 from callagent.speech.providers.utterance_recognizer import WIDE_RATE, Understood, UtteranceRecognizer, wav, wide
 from callagent.speech.ssml import attribute, markup
 

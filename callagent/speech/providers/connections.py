@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from callagent.errors import ProviderError, ProviderRefused, ProviderTimeout
-from callagent.speech.providers.declaration import SpeechProvider
+from callagent.speech.protocol import SpeechProvider
 
 if TYPE_CHECKING:
     import aiohttp

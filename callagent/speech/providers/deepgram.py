@@ -7,10 +7,17 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from urllib.parse import urlencode
 
 from callagent.errors import ProviderError
-from callagent.speech.protocol import RecognizerSettings, SpeechChunk, VoiceSettings
+from callagent.speech.protocol import (
+    Declaration,
+    Languages,
+    RecognizerSettings,
+    SpeechChunk,
+    SpeechProvider,
+    VoiceSettings,
+    primary_language,
+)
 from callagent.speech.providers.audio import SECOND_OF_ULAW, max_audio_bytes, ulaw_chunks
 from callagent.speech.providers.connections import ProviderClient, parse_object
-from callagent.speech.providers.declaration import Declaration, Languages, SpeechProvider, primary_language
 from callagent.speech.providers.socket_recognizer import Heard, HeardKind, Message, SocketRecognizer
 
 WHO = "Deepgram"

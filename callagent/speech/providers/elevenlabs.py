@@ -10,10 +10,18 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from callagent.errors import ProviderError, ProviderRefused
-from callagent.speech.protocol import RecognizerSettings, SpeechChunk, VoiceSettings, WordTime
+from callagent.speech.protocol import (
+    Declaration,
+    RecognizerSettings,
+    SpeechChunk,
+    SpeechProvider,
+    VoiceSettings,
+    WordTime,
+    fitting,
+    primary_language,
+)
 from callagent.speech.providers.audio import SECOND_OF_ULAW, decode_ulaw, max_audio_bytes
 from callagent.speech.providers.connections import ProviderClient, parse_object
-from callagent.speech.providers.declaration import Declaration, SpeechProvider, fitting, primary_language
 from callagent.speech.providers.socket_recognizer import Heard, HeardKind, Message, SocketRecognizer
 
 WHO = "ElevenLabs"

@@ -9,10 +9,16 @@ from typing import Any
 
 from callagent.audio import SAMPLE_RATE
 from callagent.errors import ProviderError
-from callagent.speech.protocol import RecognizerSettings, SpeechChunk, VoiceSettings
+from callagent.speech.protocol import (
+    Declaration,
+    RecognizerSettings,
+    SpeechChunk,
+    SpeechProvider,
+    VoiceSettings,
+    voice_name_languages,
+)
 from callagent.speech.providers.audio import SECOND_OF_ULAW, decode_ulaw, encode_ulaw, max_audio_bytes, strip_wav
 from callagent.speech.providers.connections import ProviderClient, parse_object
-from callagent.speech.providers.declaration import Declaration, SpeechProvider, voice_name_languages
 from callagent.speech.providers.utterance_recognizer import Understood, UtteranceRecognizer
 from callagent.speech.ssml import is_ssml, markup
 

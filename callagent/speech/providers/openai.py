@@ -9,10 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from callagent.audio import Decimator, prepare_decimators
 from callagent.errors import ProviderError, ProviderRefused
-from callagent.speech.protocol import RecognizerSettings, SpeechChunk, VoiceSettings
+from callagent.speech.protocol import (
+    Declaration,
+    RecognizerSettings,
+    SpeechChunk,
+    SpeechProvider,
+    VoiceSettings,
+    primary_language,
+)
 from callagent.speech.providers.audio import max_audio_bytes
 from callagent.speech.providers.connections import ProviderClient, parse_object
-from callagent.speech.providers.declaration import Declaration, SpeechProvider, primary_language
 from callagent.speech.providers.socket_recognizer import Heard, HeardKind, Message, SocketRecognizer
 from callagent.speech.providers.utterance_recognizer import Understood, UtteranceRecognizer, wav
 

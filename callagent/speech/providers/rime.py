@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
-from callagent.speech.protocol import SpeechChunk, VoiceSettings
+from callagent.speech.protocol import Declaration, SpeechChunk, SpeechProvider, VoiceSettings, primary_language
 from callagent.speech.providers.audio import SECOND_OF_ULAW, max_audio_bytes, ulaw_chunks
 from callagent.speech.providers.connections import ProviderClient
-from callagent.speech.providers.declaration import Declaration, SpeechProvider, primary_language
 
 WHO = "Rime"
 BASE_URL = "https://users.rime.ai"

@@ -12,9 +12,8 @@ from typing import ClassVar
 
 from callagent.audio import FRAME_BYTES, SAMPLE_RATE
 from callagent.errors import ProviderError
-from callagent.speech.protocol import RecognizerSettings, Transcript
+from callagent.speech.protocol import RecognizerSettings, SpeechProvider, Transcript
 from callagent.speech.providers.connections import ProviderClient
-from callagent.speech.providers.declaration import SpeechProvider
 
 PREROLL_BYTES = 25 * FRAME_BYTES
 MAX_AUDIO = 58 * 2 * SAMPLE_RATE

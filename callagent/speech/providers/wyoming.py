@@ -16,10 +16,17 @@ from urllib.parse import urlsplit
 
 from callagent.audio import SAMPLE_RATE, Decimator, prepare_decimators
 from callagent.errors import ProviderError, ProviderTimeout
-from callagent.speech.protocol import RecognizerSettings, SpeechChunk, Transcript, VoiceSettings
+from callagent.speech.protocol import (
+    Declaration,
+    RecognizerSettings,
+    SpeechChunk,
+    SpeechProvider,
+    Transcript,
+    VoiceSettings,
+    primary_language,
+)
 from callagent.speech.providers.audio import max_audio_bytes
 from callagent.speech.providers.connections import parse_object
-from callagent.speech.providers.declaration import Declaration, SpeechProvider, primary_language
 from callagent.speech.providers.utterance_recognizer import WIDE_RATE, Understood, UtteranceStream, wide
 
 LINE_LIMIT = 1 << 16

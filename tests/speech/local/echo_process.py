@@ -7,12 +7,12 @@ import time
 from pathlib import Path
 
 from callagent.errors import UserError
-from callagent.speech.local import process, wire
+from callagent.speech.local import inference
 
 
-def load_voice(settings: wire.LoadVoice) -> process.Serve:
-    def serve(request: wire.Request) -> wire.Answer:
-        assert isinstance(request, wire.Speak)
+def load_voice(settings: inference.LoadVoice) -> inference.Serve:
+    def serve(request: inference.Request) -> inference.Answer:
+        assert isinstance(request, inference.Speak)
         match request.text.split():
             case ["die"]:
                 os._exit(1)
@@ -23,27 +23,27 @@ def load_voice(settings: wire.LoadVoice) -> process.Serve:
             case ["wait", file]:
                 while not Path(file).exists():
                     time.sleep(0.005)
-        return wire.Spoken(request.number, request.text.encode(), ((request.text, 0.0, 1.0),))
+        return inference.Spoken(request.number, request.text.encode(), ((request.text, 0.0, 1.0),))
 
     return serve
 
 
-def load_recognizer(settings: wire.LoadRecognizer) -> process.Serve:
+def load_recognizer(settings: inference.LoadRecognizer) -> inference.Serve:
     if settings.whisper_dir == "missing":
         raise UserError("missing: not a model")
     if settings.whisper_dir == "dies":
         os._exit(1)
 
-    def serve(request: wire.Request) -> wire.Answer:
-        assert isinstance(request, wire.Transcribe)
+    def serve(request: inference.Request) -> inference.Answer:
+        assert isinstance(request, inference.Transcribe)
         if request.expected == "die":
             os._exit(1)
         kind = "final" if request.final else "partial"
         text = f"{kind} {len(request.pcm) / 16000:.1f}s {request.language} {request.expected}".strip()
-        return wire.Transcribed(request.number, (text, "another"), 0.5)
+        return inference.Transcribed(request.number, (text, "another"), 0.5)
 
     return serve
 
 
 if __name__ == "__main__":
-    process.run(wire.LoadRecognizer, load_recognizer, lambda settings: settings.threads)
+    inference.run(inference.LoadRecognizer, load_recognizer, lambda settings: settings.threads)

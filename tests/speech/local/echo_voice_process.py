@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from callagent.speech.local import process, wire
+from callagent.speech.local import inference
 from tests.speech.local.echo_process import load_voice
 
 if __name__ == "__main__":
-    process.run(wire.LoadVoice, load_voice, lambda settings: 1)
+    inference.run(inference.LoadVoice, load_voice, lambda settings: 1)

@@ -1,19 +1,196 @@
-"""Which request an inference process works on next. No I/O."""
+"""Inference processes: what the core and a process say to each other, the loop in the process, and its supervision.
+
+Messages are length-prefixed MessagePack on a socket pair. The core sends one `Load…`, answered by `Ready` or `Failed`;
+then `Transcribe`, `Speak` or `Judge`, each answered once.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import heapq
+import os
+import signal
 import socket
 import sys
-from collections.abc import Callable
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from enum import Enum, IntEnum
 from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
 
 import callagent
 from callagent.errors import ProviderError, UserError
 from callagent.log import get_logger
-from callagent.speech.local import wire
+
+MAX_MESSAGE_BYTES = 16 << 20
+"""Bytes of one message: four minutes of 24 kHz audio would fit."""
+
+
+class _Message(msgspec.Struct, tag=True, array_like=True):
+    pass
+
+
+class LoadRecognizer(_Message):
+    whisper_dir: str
+    cache: str
+    threads: int
+    beam: int
+
+
+class LoadVoice(_Message):
+    pass
+
+
+class LoadTurnModel(_Message):
+    pass
+
+
+class Ready(_Message):
+    pass
+
+
+class Failed(_Message):
+    """The answer to a request that could not be served, or to a load (`number` 0)."""
+
+    number: int
+    reason: str
+    user: bool = False
+    """Somebody has to change a file or a setting; trying again does not help."""
+
+
+class Transcribe(_Message):
+    number: int
+    pcm: bytes
+    final: bool
+    language: str = "en"
+    expected: str = ""
+
+
+class Transcribed(_Message):
+    number: int
+    texts: tuple[str, ...] = ()
+    confidence: float | None = None
+
+
+class Speak(_Message):
+    """One sentence."""
+
+    number: int
+    text: str
+    voice: str = ""
+    speed: float = 1.0
+
+
+class Spoken(_Message):
+    number: int
+    pcm: bytes
+    words: tuple[tuple[str, float, float], ...] = ()
+
+
+class Judge(_Message):
+    """Has who spoke last in this finished?"""
+
+    number: int
+    pcm: bytes
+
+
+class Judged(_Message):
+    number: int
+    probability: float
+
+
+Load = LoadRecognizer | LoadVoice | LoadTurnModel
+Request = Transcribe | Speak | Judge
+Answer = Transcribed | Spoken | Judged | Failed
+Message = Load | Request | Ready | Answer
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Message)
+
+
+def encode(message: Message) -> bytes:
+    body = _encoder.encode(message)
+    return len(body).to_bytes(4, "little") + body
+
+
+async def read(reader: asyncio.StreamReader) -> Message:
+    """The next message. Raises `EOFError` at the end, `ValueError` for what is none."""
+    size = int.from_bytes(await reader.readexactly(4), "little")
+    if size > MAX_MESSAGE_BYTES:
+        raise ValueError(f"message of {size} bytes is not valid")
+    message: Message = _decoder.decode(await reader.readexactly(size))
+    return message
+
+
+def read_all(connection: socket.socket) -> Iterator[Message]:
+    """Messages until the other side closes; blocks."""
+    with connection.makefile("rb") as stream:
+        while len(prefix := stream.read(4)) == 4:
+            yield _decoder.decode(stream.read(int.from_bytes(prefix, "little")))
+
+
+ENVIRONMENT = {
+    # One request, one thread: more would fight each other for the processors.
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "CUDA_VISIBLE_DEVICES": "",
+    "HF_HUB_OFFLINE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+PR_SET_PDEATHSIG = 1
+"""prctl(2): the signal this process gets when its parent ends."""
+
+LoadT = TypeVar("LoadT", bound=Load)
+Serve = Callable[[Request], Answer]
+
+
+def run(expected: type[LoadT], load: Callable[[LoadT], Serve], threads: Callable[[LoadT], int]) -> None:
+    """Serve the core on the socket whose number is the first argument, until it closes it."""
+    _prepare()
+    connection = socket.socket(fileno=int(sys.argv[1]))
+    messages = read_all(connection)
+    settings = next(messages, None)
+    if not isinstance(settings, expected):
+        return
+    try:
+        serve = load(settings)
+    except UserError as error:
+        connection.sendall(encode(Failed(0, str(error), user=True)))
+        return
+    connection.sendall(encode(Ready()))
+    sending = threading.Lock()
+
+    def answer(request: Request) -> None:
+        try:
+            reply = encode(serve(request))
+        except Exception as error:
+            # The edge of one request: whatever an engine raises, the call that asked is told and the others go on.
+            traceback.print_exc()
+            reply = encode(Failed(request.number, f"{type(error).__name__}: {error}"))
+        with sending:
+            connection.sendall(reply)
+
+    with ThreadPoolExecutor(threads(settings)) as pool:
+        for message in messages:
+            if isinstance(message, Request):
+                pool.submit(answer, message)
+
+
+def _prepare() -> None:
+    """Before anything heavy is imported, since the libraries read their variables then."""
+    os.environ.update(ENVIRONMENT)
+    # Sent to all processes of the server by a terminal or a service manager, they are the core's to handle: it drains
+    # its calls, which need speech until the last one ends, and then closes the socket.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class Urgency(IntEnum):
@@ -37,8 +214,8 @@ class Job:
     def __init__(
         self,
         urgency: Urgency,
-        make: Callable[[int], wire.Request],
-        answered: Callable[[wire.Answer | None], None],
+        make: Callable[[int], Request],
+        answered: Callable[[Answer | None], None],
         due: float,
     ) -> None:
         self.urgency = urgency
@@ -103,7 +280,7 @@ class Jobs:
                 job.answered(None)
         return None
 
-    def answer(self, number: int, answer: wire.Answer | None) -> None:
+    def answer(self, number: int, answer: Answer | None) -> None:
         """The process answered (None: it did not) the job `number`."""
         job = self._running.pop(number, None)
         if job is None:
@@ -171,7 +348,7 @@ class Phase(Enum):
 class Engine:
     """One inference process. When it dies, what it worked on has no answer, what waits goes to the next one."""
 
-    def __init__(self, module: str, load: wire.Load, *, at_once: int = 1, partials: int = 8) -> None:
+    def __init__(self, module: str, load: Load, *, at_once: int = 1, partials: int = 8) -> None:
         self._module = module
         self._load = load
         self._jobs = Jobs(at_once, partials, WORK_SECONDS)
@@ -258,9 +435,9 @@ class Engine:
             try:
                 self._process = await self._start_process(theirs)
                 theirs.close()
-                writer.write(wire.encode(self._load))
+                writer.write(encode(self._load))
                 async with asyncio.timeout(LOAD_SECONDS):
-                    _expect_ready(await wire.read(reader))
+                    _expect_ready(await read(reader))
                 self._writer = writer
                 self._enter(Phase.READY)
                 if not ready.done():
@@ -293,8 +470,8 @@ class Engine:
     async def _receive(self, reader: asyncio.StreamReader) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            message = await wire.read(reader)
-            if not isinstance(message, wire.Answer):
+            message = await read(reader)
+            if not isinstance(message, Answer):
                 raise ValueError(f"{type(message).__name__} is not an answer")
             self._pause = FIRST_PAUSE
             # Not called from here: whoever fails on the answer must not end the process of all calls.
@@ -305,7 +482,7 @@ class Engine:
         now = asyncio.get_running_loop().time()
         while self._writer is not None and (taken := self._jobs.take(now)):
             number, job = taken
-            self._writer.write(wire.encode(job.make(number)))
+            self._writer.write(encode(job.make(number)))
 
     def _look(self) -> None:
         """Answer what nobody waits for any more; kill a process that hangs."""
@@ -322,8 +499,8 @@ class Engine:
             self._phase = phase
 
 
-def _expect_ready(message: wire.Message) -> None:
-    if isinstance(message, wire.Failed):
+def _expect_ready(message: Message) -> None:
+    if isinstance(message, Failed):
         raise UserError(message.reason) if message.user else ValueError(message.reason)
-    if not isinstance(message, wire.Ready):
+    if not isinstance(message, Ready):
         raise ValueError(f"{type(message).__name__} is not the answer to a load")

@@ -1,0 +1,94 @@
+"""The embedded turn model: Smart Turn in a process of its own. It hears intonation, not words; of any language.
+
+`load_model` runs in the process, which is started as `python -m callagent.speech.local.turn_model FD`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from callagent.audio import SAMPLE_RATE
+from callagent.speech.local import inference, weights
+from callagent.speech.local.inference import Engine, Job, Urgency
+
+LATEST = 0.5
+"""Seconds: an opinion that comes later than the end of the silence is none."""
+
+
+class LocalTurnModel:
+    """Shared by all calls. Weak on telephone speech, so it only shortens or lengthens a silence."""
+
+    def __init__(self) -> None:
+        self.engine = Engine("callagent.speech.local.turn_model", inference.LoadTurnModel())
+
+    async def start(self) -> None:
+        """Returns when the model is loaded. Raises `MissingExtra`, `UserError` or `ProviderError`."""
+        weights.require_turn_model()
+        await self.engine.start()
+
+    async def finished(self, pcm: bytes) -> float | None:
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[inference.Answer | None] = loop.create_future()
+
+        def answered(judged: inference.Answer | None) -> None:
+            if not answer.done():
+                answer.set_result(judged)
+
+        job = Job(Urgency.NOW, lambda number: inference.Judge(number, pcm), answered, loop.time() + LATEST)
+        self.engine.submit(job)
+        try:
+            async with asyncio.timeout(LATEST):
+                judged = await answer
+        except TimeoutError:
+            return None
+        finally:
+            self.engine.cancel(job)
+        return judged.probability if isinstance(judged, inference.Judged) else None
+
+    async def close(self) -> None:
+        await self.engine.close()
+
+
+FILE = Path(__file__).parents[1] / "data" / "smart_turn.onnx"
+SECONDS = 8
+"""As much as the model hears: the end of what was said."""
+EPSILON = 1e-7
+"""Added to the variance, as in training."""
+
+
+def load_model(settings: inference.LoadTurnModel) -> inference.Serve:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    session = onnxruntime.InferenceSession(str(FILE), options, providers=["CPUExecutionProvider"])
+
+    def serve(request: inference.Request) -> inference.Answer:
+        if not isinstance(request, inference.Judge):
+            raise ValueError(f"{type(request).__name__} is not for a turn model")
+        return inference.Judged(request.number, probability(session, request.pcm))
+
+    serve(inference.Judge(0, bytes(2 * SAMPLE_RATE)))
+    return serve
+
+
+def probability(session: Any, pcm: bytes) -> float:
+    """That who spoke last in `pcm` (8 kHz) has finished."""
+    import numpy as np
+    import soxr
+
+    from callagent.speech.local.whisper import WHISPER_RATE, log_mel
+
+    wanted = SECONDS * WHISPER_RATE
+    samples = np.frombuffer(pcm, dtype="<i2").astype(np.float32) / 32768
+    audio = soxr.resample(samples, SAMPLE_RATE, WHISPER_RATE)[-wanted:]
+    audio = np.pad(audio, (wanted - len(audio), 0))
+    audio = ((audio - audio.mean()) / np.sqrt(audio.var() + EPSILON)).astype(np.float32)
+    features = log_mel(audio, SECONDS)[None]
+    return float(session.run(None, {"input_features": features})[0].reshape(-1)[0])
+
+
+if __name__ == "__main__":
+    inference.run(inference.LoadTurnModel, load_model, lambda settings: 1)
