@@ -11,19 +11,15 @@ from callagent import lazy_exports
 
 if TYPE_CHECKING:
     from callagent.agents.cx.check import check_cx_app, check_cx_imports
-    from callagent.agents.cx.evals import (
+    from callagent.agents.cx.evaluations import (
         Evaluations,
-        Golden,
-        Judge,
         Simulation,
-        call_failures,
         read_evaluations,
-        read_goldens,
         read_tool_tests,
-        run_goldens,
         run_tool_tests,
     )
     from callagent.agents.cx.format import is_cx_app, read_cx_app
+    from callagent.agents.cx.goldens import Golden, Judge, call_failures, read_goldens, run_goldens
     from callagent.agents.cx.project import CxProject, UnknownDeployment, cx_runtime, load_cx_app
     from callagent.agents.cx.session_api import (
         TOOL_ANSWERS,
@@ -40,18 +36,18 @@ if TYPE_CHECKING:
 _MODULES = {
     "CxProject": "project",
     "CxSession": "session_api",
-    "Evaluations": "evals",
-    "Golden": "evals",
+    "Evaluations": "evaluations",
+    "Golden": "goldens",
     "InputRefused": "session_api",
-    "Judge": "evals",
+    "Judge": "goldens",
     "NotFound": "session_api",
-    "Simulation": "evals",
+    "Simulation": "evaluations",
     "Speak": "session_api",
     "SpokenProject": "session_api",
     "SpokenSession": "session_api",
     "TOOL_ANSWERS": "session_api",
     "UnknownDeployment": "project",
-    "call_failures": "evals",
+    "call_failures": "goldens",
     "check_cx_app": "check",
     "check_cx_imports": "check",
     "cx_runtime": "project",
@@ -59,11 +55,11 @@ _MODULES = {
     "is_cx_app": "format",
     "load_cx_app": "project",
     "read_cx_app": "format",
-    "read_evaluations": "evals",
-    "read_goldens": "evals",
-    "read_tool_tests": "evals",
-    "run_goldens": "evals",
-    "run_tool_tests": "evals",
+    "read_evaluations": "evaluations",
+    "read_goldens": "goldens",
+    "read_tool_tests": "evaluations",
+    "run_goldens": "goldens",
+    "run_tool_tests": "evaluations",
     "whole_turns": "session_api",
 }
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.agents.cx.format.test_audio_prompts import tone
+from tests.agents.cx.format.test_files import tone
 from tests.agents.cx.support import write_app
 from tests.end_to_end.scripted import Talker, scripts, talker
 from tests.end_to_end.server_process import serve

@@ -22,8 +22,8 @@ from callagent.agents.cx import (
     read_tool_tests,
     run_tool_tests,
 )
+from callagent.agents.cx.runtime.app_code import CLASSES
 from callagent.agents.cx.runtime.classes import CallbackContext, Content, Part
-from callagent.agents.cx.runtime.namespace import CLASSES
 from callagent.testing.in_process import InProcessPool
 from tests.agents.cx.support import driven
 from tests.agents.driving import results, words

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from callagent.agents.cx.engine.agent import SESSION_START, CxAgent
 from callagent.agents.cx.engine.agent_tree import app_tools, build_tree
-from callagent.agents.cx.engine.call_settings import ambient_sound_problem, read_call_settings, recording_folder
 from callagent.agents.cx.engine.instruction import condition_problems, other_tag_lines, render
 from callagent.agents.cx.engine.platform_code import PlatformCode
-from callagent.agents.cx.engine.telephony import as_map, telephony_variables
+from callagent.agents.cx.engine.telephony import (
+    ambient_sound_problem,
+    as_map,
+    read_call_settings,
+    recording_folder,
+    telephony_variables,
+)
 from callagent.agents.cx.engine.transfer_rules import condition_expression
 from callagent.agents.cx.engine.turn_effects import TurnEffects
 

@@ -7,11 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from callagent.agents.actions import Action, Handoff, HangUp, Listen
-from callagent.agents.cx.engine.call_settings import ambient_sound, read_call_settings
 from callagent.agents.cx.engine.platform_code import PlatformCode
-from callagent.agents.cx.engine.telephony import LIVE_AGENT
-from callagent.agents.cx.engine.turn_effects import DeferredSpeech, MarkedActionQueue, TurnEffects
-from callagent.agents.cx.engine.turn_spans import TurnSpans
+from callagent.agents.cx.engine.telephony import LIVE_AGENT, ambient_sound, read_call_settings
+from callagent.agents.cx.engine.turn_effects import DeferredSpeech, MarkedActionQueue, TurnEffects, TurnSpans
 from callagent.agents.cx.format import CxApp
 from callagent.agents.protocol import AgentRecord, CallerTurn, HandoffFailed
 from callagent.agents.tree import (

@@ -5,25 +5,27 @@ from __future__ import annotations
 from callagent.agents.cx.format.app import (
     AUTHENTICATION,
     UNAVAILABLE,
+    WIDGET_TOOL,
     AgentConfig,
     Code,
     CxApp,
     GuardrailConfig,
     ToolConfig,
     ToolsetConfig,
+    Widget,
     parse_duration,
     referenced_tool_name,
+    settings_without_effect,
     tool_name,
     tool_timeout,
+    widget_of,
+    widgets_of,
 )
-from callagent.agents.cx.format.audio_prompts import Recordings, recording_path
-from callagent.agents.cx.format.check_rules import CheckRule
 from callagent.agents.cx.format.deployments import AppExport, ServedApp, check_deployments, choose_version, read_export
-from callagent.agents.cx.format.document_reader import read_documents
-from callagent.agents.cx.format.files import app_folder, is_cx_app
+from callagent.agents.cx.format.document_reader import CheckRule, read_documents, read_yaml_file
+from callagent.agents.cx.format.files import Recordings, app_folder, is_cx_app, recording_path
 from callagent.agents.cx.format.load import SYSTEM_TOOLS, AppReader, read_cx_app
 from callagent.agents.cx.format.openapi import Operation, lookup, operations, single_operation
-from callagent.agents.cx.format.widgets import WIDGET_TOOL, Widget, settings_without_effect, widget_of, widgets_of
 
 __all__ = [
     "AUTHENTICATION",
@@ -53,6 +55,7 @@ __all__ = [
     "read_cx_app",
     "read_documents",
     "read_export",
+    "read_yaml_file",
     "recording_path",
     "referenced_tool_name",
     "settings_without_effect",

@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from callagent.agents.cx.format.app import CxApp
-from callagent.agents.cx.format.check_rules import CheckRule
+from callagent.agents.cx.format.document_reader import CheckRule
 from callagent.agents.cx.format.files import APP_FILES, AppFiles, is_app_folder, read_files
 from callagent.agents.cx.format.load import AppReader
 from callagent.agents.kernel import Findings

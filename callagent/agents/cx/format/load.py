@@ -18,10 +18,10 @@ from callagent.agents.cx.format.app import (
     ToolsetConfig,
     referenced_tool_name,
 )
-from callagent.agents.cx.format.check_rules import CheckRule
 from callagent.agents.cx.format.document_reader import (
     ENVIRONMENT_FILE,
     PLACEHOLDER,
+    CheckRule,
     DocumentReader,
     Environment,
     parse_yaml,

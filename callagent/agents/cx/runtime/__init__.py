@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 from callagent import lazy_exports
 
 if TYPE_CHECKING:
-    from callagent.agents.cx.runtime.allowed_imports import may_import
-    from callagent.agents.cx.runtime.app_runtime import CxRuntime
+    from callagent.agents.cx.runtime.app_code import may_import
+    from callagent.agents.cx.runtime.session import CxRuntime
 
 _MODULES = {
-    "CxRuntime": "app_runtime",
-    "may_import": "allowed_imports",
+    "CxRuntime": "session",
+    "may_import": "app_code",
 }
 
 __all__ = [

@@ -18,11 +18,10 @@ from callagent.agents.cx.format import (
     single_operation,
     tool_name,
 )
-from callagent.agents.cx.runtime.authentication import Authentication
+from callagent.agents.cx.runtime.app_code import Namespaces, call_by_name
 from callagent.agents.cx.runtime.classes import CallbackContext, Tool, as_tool_context
 from callagent.agents.cx.runtime.http import ExternalResponse, Requests
-from callagent.agents.cx.runtime.mcp_tools import McpTools
-from callagent.agents.cx.runtime.namespace import Namespaces, call_by_name
+from callagent.agents.cx.runtime.tool_servers import Authentication, McpTools
 
 NOT_HERE = {"error": "This tool is not available in this conversation. Go on without it; do not call it again."}
 """The result of a tool that needs the platform's services or a client."""

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from callagent.agents.cx.runtime.allowed_imports import may_import
+from callagent.agents.cx.runtime.app_code import may_import
 from callagent.agents.cx.runtime.classes import (
     Blob,
     CallbackContext,

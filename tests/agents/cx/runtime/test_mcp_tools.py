@@ -20,9 +20,8 @@ import pytest
 
 from callagent.agents.cx import check_cx_app, check_cx_imports, cx_runtime, load_cx_app
 from callagent.agents.cx.format.app import AUTHENTICATION
-from callagent.agents.cx.runtime.authentication import Authentication, SecretMissing
 from callagent.agents.cx.runtime.http import Requests
-from callagent.agents.cx.runtime.mcp_tools import _headers
+from callagent.agents.cx.runtime.tool_servers import Authentication, SecretMissing, _headers
 from callagent.agents.tree import TreeSettings
 from callagent.testing.in_process import InProcessPool
 from callagent.workers import ProcessPool

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from callagent.agents.cx.runtime.namespace import CLASSES
+from callagent.agents.cx.runtime.app_code import CLASSES
 
 NAMES = (
     "Blob", "CallbackContext", "Content", "Event", "EventActions", "FunctionCall", "FunctionDeclaration",

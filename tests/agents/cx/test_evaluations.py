@@ -18,7 +18,7 @@ from callagent.agents.cx import (
     run_goldens,
     run_tool_tests,
 )
-from callagent.agents.cx.evals.tool_tests import Expectation
+from callagent.agents.cx.evaluations import Expectation
 from callagent.errors import ProjectError
 from callagent.testing.in_process import InProcessPool
 from tests.agents.cx.support import DESK

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from callagent.agents.cx.cel.functions import FUNCTIONS, OPERATORS
+from callagent.agents.cx.cel_functions import FUNCTIONS, OPERATORS
 
 Names = Mapping[Any, Any]
 """Variables by name. The step counter of an evaluation is in it under a key that is no text."""

@@ -1,4 +1,4 @@
-"""Recordings in the place of words."""
+"""The files of an app that are recordings, and their place in what the agent says."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ import pytest
 
 from callagent.agents import Say, SetBackground
 from callagent.agents.cx import check_cx_app
-from callagent.agents.cx.engine.call_settings import ambient_sound, ambient_sound_problem
-from callagent.agents.cx.format.audio_prompts import Recordings
-from callagent.agents.cx.format.files import AppFiles
+from callagent.agents.cx.engine.telephony import ambient_sound, ambient_sound_problem
+from callagent.agents.cx.format.files import AppFiles, Recordings
 from callagent.audio import SAMPLE_RATE
 from callagent.speech.sounds import MADE
 from tests.agents.cx.support import GREETING, driven, write_app

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callagent.agents.cx.cel.expression import Expression
+from callagent.agents.cx.cel import Expression
 from tests.processor_time import processor_seconds
 
 VARIABLES: dict[str, Any] = {"age": 17, "name": "Ada", "tags": ["a", "b"], "late": True, "none": None}

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from callagent.agents.cx import check_cx_app, check_cx_imports, cx_runtime
-from callagent.agents.cx.format.check_rules import CheckRule
+from callagent.agents.cx.format.document_reader import CheckRule
 from callagent.server.projects import check
 from callagent.workers import ProcessPool
 from tests.agents.cx.support import write_app
 from tests.end_to_end.baresip import free_port
 
-DOCUMENTATION = Path(__file__).parents[4] / "docs" / "apps.md"
+DOCUMENTATION = Path(__file__).parents[3] / "docs" / "apps.md"
 CALLBACK = "def before_model_callback(callback_context, llm_request):\n"
 
 

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from callagent.agents.actions import Action, FunctionEnded, FunctionStarted, Handoff, HangUp, Say
 from callagent.agents.cx.engine import CxAgent
-from callagent.agents.cx.evals.tool_tests import read_yaml_file
+from callagent.agents.cx.format import read_yaml_file
 from callagent.agents.cx.project import CxProject, Mocks
 from callagent.agents.protocol import CallerTurn
 from callagent.errors import ProjectError

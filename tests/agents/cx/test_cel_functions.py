@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callagent.agents.cx.cel.expression import Expression
-from callagent.agents.cx.cel.timestamps import Duration, Timestamp
+from callagent.agents.cx.cel import Expression
+from callagent.agents.cx.cel_functions import Duration, Timestamp
 
 FRIDAY = "timestamp('2009-02-13T23:31:30Z')"
 FIRST, LAST = -62135596800 * 10**9, 253402300800 * 10**9 - 1

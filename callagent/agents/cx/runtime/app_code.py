@@ -1,0 +1,254 @@
+"""An app's Python in a worker: what it may import, its globals, and its functions as declarations of tools.
+
+An app may import the standard library without sockets and processes, and three libraries. This keeps authors to what
+runs everywhere; harm is contained by the worker process, not here.
+"""
+
+from __future__ import annotations
+
+import builtins
+import inspect
+import os
+import re
+import signal
+import sys
+import threading
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import CodeType, FrameType
+from typing import Any
+
+from pydantic import TypeAdapter
+from pydantic.errors import PydanticUserError
+
+from callagent.agents.cx.runtime.classes import (
+    Blob,
+    CallbackContext,
+    Content,
+    Event,
+    EventActions,
+    FunctionCall,
+    FunctionDeclaration,
+    FunctionResponse,
+    GenerateContentConfig,
+    HttpMethod,
+    LlmRequest,
+    LlmResponse,
+    Part,
+    Tool,
+    ToolContext,
+    ToolDeclaration,
+)
+from callagent.agents.cx.runtime.http import ExternalResponse, Requests, StatusError
+
+CLASSES: Mapping[str, type] = {
+    each.__name__: each
+    for each in (
+        Blob, Content, Event, EventActions, FunctionCall,
+        FunctionDeclaration, FunctionResponse, GenerateContentConfig, HttpMethod,
+        LlmRequest, LlmResponse, Part, Tool, ToolDeclaration,
+        CallbackContext, ToolContext, ExternalResponse, Requests, StatusError,
+    )
+}  # fmt: skip
+# Published code annotates with these and does not import them.
+_TYPING = ("Any", "Callable", "Dict", "Iterable", "Iterator", "List", "Literal", "Optional", "Set", "Tuple", "Union")
+
+
+class _CesPublic:
+    """`ces_public`, under which published code names the same classes (`ces_public.Part`)."""
+
+    def __init__(self) -> None:
+        for name, each in CLASSES.items():
+            setattr(self, name, each)
+
+
+class Namespaces:
+    """The namespaces of one call: each file is run once, when it is first needed."""
+
+    def __init__(self, compiled: Mapping[str, CodeType | SyntaxError], platform: Mapping[str, Any]) -> None:
+        self._compiled = compiled
+        self._platform = platform
+        self._made: dict[str, dict[str, Any]] = {}
+        self._typing = {name: getattr(typing, name) for name in _TYPING}
+
+    def get(self, file: str) -> dict[str, Any]:
+        """Return the globals of a file, which runs if it has not. Raises what the file raises."""
+        if file in self._made:
+            return self._made[file]
+        code = self._compiled[file]
+        if isinstance(code, SyntaxError):
+            raise code
+        names = {
+            **self._typing,
+            **CLASSES,
+            "ces_public": _CesPublic(),
+            **self._platform,
+            "__name__": file.rpartition("/")[2].removesuffix(".py"),
+            "__file__": file,
+            "__builtins__": code_builtins(),
+        }
+        exec(code, names)
+        self._made[file] = names
+        return names
+
+    def function(self, file: str, name: str) -> Callable[..., Any]:
+        """Return a function of a file; empty name: the first one. Raises LookupError and what the file raises."""
+        names = self.get(file)
+        if name:
+            found = names.get(name)
+            if not callable(found):
+                raise LookupError(f"{file} has no function '{name}'")
+            return found  # type: ignore[no-any-return]
+        own = (each for each in names.values() if inspect.isfunction(each) and each.__code__.co_filename == file)
+        first = next(own, None)
+        if first is None:
+            raise LookupError(f"{file} has no function")
+        return first
+
+
+def call_by_name(function: Callable[..., Any], named: Mapping[str, Any]) -> Any:
+    """Call a function by keyword with those of the arguments that it takes."""
+    parameters = inspect.signature(function).parameters
+    if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+        return function(**named)
+    return function(**{name: value for name, value in named.items() if name in parameters})
+
+
+_LIBRARIES = frozenset({"pydantic", "pydantic_core", "numpy", "google"})
+_CLOSED = frozenset(
+    {
+        "_ctypes", "_posixsubprocess", "_socket", "_ssl", "_winapi", "ctypes", "ftplib", "gc", "imaplib", "importlib",
+        "multiprocessing", "nntplib", "pip", "poplib", "pty", "runpy", "smtplib", "socket", "socketserver", "ssl",
+        "subprocess", "telnetlib", "webbrowser", "xmlrpc",
+    }
+)  # fmt: skip
+_CLOSED_MODULES = ("http.client", "http.server", "urllib.request", "concurrent.futures.process")
+_GOOGLE = ("google.protobuf",)
+
+
+def may_import(name: str) -> bool:
+    """Whether an app's code may import a dotted name."""
+    top = name.partition(".")[0]
+    if top == "google":
+        return any(f"{name}.".startswith(f"{each}.") for each in _GOOGLE)
+    if top in _CLOSED or any(f"{name}.".startswith(f"{each}.") for each in _CLOSED_MODULES):
+        return False
+    return top in _LIBRARIES or top in sys.stdlib_module_names
+
+
+def _import(name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
+    if level:
+        raise ImportError("an app's code has no package: relative imports lead nowhere")
+    wanted = [name, *(f"{name}.{each}" for each in fromlist or ())]
+    is_google = name == "google" and fromlist
+    for each in wanted[1:] if is_google else wanted:
+        if not may_import(each):
+            raise ImportError(f"'{each}' may not be imported: the standard library, pydantic, numpy and protobuf may")
+    return builtins.__import__(name, globals, locals, fromlist, level)
+
+
+def code_builtins() -> dict[str, Any]:
+    """Return the builtins of an app's code, whose imports are checked."""
+    return {**vars(builtins), "__import__": _import}
+
+
+_ARGUMENT = re.compile(r"\s*\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)")
+_HEADING = re.compile(r"\s*(Args|Arguments|Parameters|Returns?|Raises|Yields|Examples?|Notes?)\s*:\s*")
+
+
+def declare(function: Callable[..., Any], description: str) -> dict[str, Any]:
+    """Return a function as a tool, `{"description", "parameters"}`, from its hints and docstring.
+
+    `description`: the configured one, which wins over the docstring's.
+    """
+    text, arguments = read_docstring(inspect.getdoc(function) or "")
+    try:
+        hints = typing.get_type_hints(function)
+    except (NameError, TypeError, AttributeError):
+        hints = {}
+    properties: dict[str, Any] = {}
+    required: list[str] = []
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
+            continue
+        schema = _schema(hints.get(parameter.name, Any))
+        if parameter.name in arguments:
+            schema = {**schema, "description": arguments[parameter.name]}
+        if parameter.default is parameter.empty:
+            required.append(parameter.name)
+        properties[parameter.name] = schema
+    parameters = {"type": "object", "properties": properties, **({"required": required} if required else {})}
+    return {"description": description or text, "parameters": parameters if properties else None}
+
+
+def read_docstring(text: str) -> tuple[str, Mapping[str, str]]:
+    """Return a docstring's description of the function, and of each argument (Google style)."""
+    said: list[str] = []
+    arguments: dict[str, str] = {}
+    section, name = "", ""
+    for line in text.splitlines():
+        if found := _HEADING.fullmatch(line):
+            section, name = found.group(1), ""
+        elif not section:
+            said.append(line)
+        elif section in ("Args", "Arguments", "Parameters"):
+            if found := _ARGUMENT.fullmatch(line):
+                name = found.group(1)
+                arguments[name] = found.group(2).strip()
+            elif name and line.strip():
+                arguments[name] = f"{arguments[name]} {line.strip()}".strip()
+    return "\n".join(said).strip(), arguments
+
+
+def _schema(hint: Any) -> dict[str, Any]:
+    try:
+        return TypeAdapter(hint).json_schema()
+    except PydanticUserError:
+        # A type without a JSON schema is declared as any value.
+        return {}
+
+
+class OutOfTime(BaseException):
+    """The time is over. It is no Exception, so that code that catches those does not go on."""
+
+
+_MAX_RAISES = 3
+"""`OutOfTime` is raised so often in code that catches it; then the process ends."""
+
+
+@contextmanager
+def time_limit(file: str, seconds: float, on_over: Callable[[int], None]) -> Iterator[None]:
+    """Raise `OutOfTime` in the code of a file after some seconds, again where it is caught, and then end the process.
+
+    `on_over` is called with the line of the file at which the code was. Without effect outside of the main thread,
+    which alone takes signals.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    left = _MAX_RAISES
+
+    def over(number: int, frame: FrameType | None) -> None:
+        nonlocal left
+        left -= 1
+        on_over(_line(file, frame))
+        if not left:
+            os._exit(1)
+        raise OutOfTime(f"not done after {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, over)
+    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _line(file: str, frame: FrameType | None) -> int:
+    """Return the line of the file's own code, whatever code it has called."""
+    while frame is not None and frame.f_code.co_filename != file:
+        frame = frame.f_back
+    return frame.f_lineno if frame is not None else 1
