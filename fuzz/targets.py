@@ -29,11 +29,10 @@ from callagent.sip import (
     UserAgentSettings,
     parse_message,
 )
-from callagent.sip.authenticator import Authenticator
-from callagent.sip.message.digest import authorize
+from callagent.sip.connections import Framer
+from callagent.sip.digest import Authenticator, authorize
 from callagent.sip.message.message import respond_to
-from callagent.sip.sdp.session_description import SessionDescription
-from callagent.sip.transport.framing import Framer
+from callagent.sip.session_description import SessionDescription
 
 Target = Callable[[bytes], None]
 

@@ -52,16 +52,23 @@ INNER_MAY_IMPORT: dict[str, set[str]] = {
     "models.functiongemma": set(),
     "models.rules": {"models.understanding"},
     "models.understanding": set(),
-    "sip.dialog": {"sip.message", "sip.transaction", "sip.transport"},
+    "sip.connections": {"sip.message", "sip.tls"},
+    "sip.dialog": {"sip.digest", "sip.message", "sip.transaction_layer", "sip.transaction_machines"},
+    "sip.digest": {"sip.message"},
+    "sip.dns_lookup": {"sip.message"},
     "sip.message": set(),
-    "sip.sdp": {"sip.message"},
-    "sip.transaction": {"sip.message", "sip.transport"},
-    "sip.transport": {"sip.message"},
-    "sip.trunk": {"sip.message", "sip.transport"},
+    "sip.offer_answer": {"sip.session_description"},
+    "sip.session_description": {"sip.message"},
+    "sip.tls": set(),
+    "sip.trace": {"sip.message"},
+    "sip.transaction_layer": {"sip.message", "sip.transaction_machines"},
+    "sip.transaction_machines": {"sip.message"},
+    "sip.trunks": {"sip.digest", "sip.dns_lookup", "sip.endpoint", "sip.message"},
+    "sip.udp": set(),
     "speech.local": set(),
     "speech.providers": set(),
 }
-"""Which sub-packages of the same package a sub-package may import."""
+"""Which parts of the same package, sub-packages or modules, a part of it may import."""
 
 
 def modules() -> list[Path]:

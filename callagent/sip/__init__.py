@@ -1,6 +1,6 @@
 """SIP signalling: a user agent without I/O, and its endpoint on UDP, TCP and TLS."""
 
-from callagent.sip.authenticator import Account, DigestSettings
+from callagent.sip.connections import StreamLimits, accept_connections
 from callagent.sip.dialog import (
     UNPROVEN,
     CallAnswered,
@@ -23,14 +23,14 @@ from callagent.sip.dialog import (
     UserAgentSettings,
     Way,
 )
+from callagent.sip.digest import Account, Credentials, DigestSettings
+from callagent.sip.dns_lookup import Lookup, LookupFailed
 from callagent.sip.endpoint import Endpoint, EndpointCall
 from callagent.sip.message import (
     Address,
-    Credentials,
     Headers,
     Hop,
     MalformedMessage,
-    Passport,
     Reason,
     Request,
     Response,
@@ -42,23 +42,13 @@ from callagent.sip.message import (
     parse_reasons,
     transport_of,
 )
-from callagent.sip.sdp import FRAME_TIME, Agreement, Encryption, MediaPolicy, Negotiation, NotAcceptable
-from callagent.sip.transaction import TimerSettings
-from callagent.sip.transport import (
-    Lookup,
-    LookupFailed,
-    RateLimit,
-    StreamLimits,
-    TlsContexts,
-    TlsSettings,
-    Trace,
-    TracedMessage,
-    accept_connections,
-    certificate_end,
-    route_to,
-)
-from callagent.sip.trunk import Trunks, TrunkSettings, trunk_metrics
-from callagent.sip.user_agent import UserAgent
+from callagent.sip.offer_answer import FRAME_TIME, Agreement, Encryption, MediaPolicy, Negotiation, NotAcceptable
+from callagent.sip.tls import TlsContexts, TlsSettings, certificate_end
+from callagent.sip.trace import Trace, TracedMessage
+from callagent.sip.transaction_machines import TimerSettings
+from callagent.sip.trunks import Trunks, TrunkSettings, trunk_metrics
+from callagent.sip.udp import route_to
+from callagent.sip.user_agent import RateLimit, UserAgent
 
 __all__ = [
     "FRAME_TIME",
@@ -93,7 +83,6 @@ __all__ = [
     "OfferAnswered",
     "OfferReceived",
     "OfferRefused",
-    "Passport",
     "RateLimit",
     "Reason",
     "Request",

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 
 from callagent.log import get_logger
+from callagent.sip.connections import Connections, StreamLimits
 from callagent.sip.dialog import (
     NO_HEADERS,
     Call,
@@ -22,18 +23,12 @@ from callagent.sip.dialog import (
     UserAgentSettings,
     Way,
 )
-from callagent.sip.message import Address, Credentials, Hop, Request, Response, Uri, host_reference, transport_of
-from callagent.sip.transport import (
-    Connections,
-    Datagrams,
-    Lookup,
-    LookupFailed,
-    StreamLimits,
-    TlsContexts,
-    TlsSettings,
-    Trace,
-    route_to,
-)
+from callagent.sip.digest import Credentials
+from callagent.sip.dns_lookup import Lookup, LookupFailed
+from callagent.sip.message import Address, Hop, Request, Response, Uri, host_reference, transport_of
+from callagent.sip.tls import TlsContexts, TlsSettings
+from callagent.sip.trace import Trace
+from callagent.sip.udp import Datagrams, route_to
 from callagent.sip.user_agent import UserAgent
 
 log = get_logger(__name__)

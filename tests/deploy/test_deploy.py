@@ -19,7 +19,7 @@ from callagent.config import Config, load_config
 from callagent.failover import Lineup, Member
 from callagent.observability import Metrics, provider_metrics
 from callagent.records import CallRecord
-from callagent.sip.trunk.trunks import TrunkState, trunk_metrics
+from callagent.sip.trunks import TrunkState, trunk_metrics
 from callagent.workers import WORKER_FIGURES
 
 DEPLOY = Path(__file__).parents[2] / "deploy"

@@ -28,7 +28,7 @@ from callagent.sip import TlsSettings, UserAgentSettings
 from tests.end_to_end.baresip import START_SECONDS, free_port, is_open
 from tests.end_to_end.scripted import until
 from tests.lossy_link import Damage, LossyLink, relay
-from tests.sip.transport.test_connections import make_certificate
+from tests.sip.test_connections import make_certificate
 
 MODULES = Path("/usr/lib/baresip/modules")
 PATIENCE = 60.0

@@ -28,7 +28,7 @@ from callagent.sip import (
     UserAgentSettings,
 )
 from tests.end_to_end.baresip import START_SECONDS, free_port, is_open
-from tests.sip.transport.test_connections import make_certificate
+from tests.sip.test_connections import make_certificate
 
 pytestmark = [
     pytest.mark.end_to_end,

@@ -24,7 +24,7 @@ from callagent.rtp import Pump, RtpPorts
 from callagent.sip import Encryption, TlsSettings, UserAgentSettings
 from tests.end_to_end.baresip import BARESIP, baresip
 from tests.end_to_end.scripted import until
-from tests.sip.transport.test_connections import make_certificate
+from tests.sip.test_connections import make_certificate
 
 PATIENCE = 60.0
 pytestmark = [pytest.mark.end_to_end, pytest.mark.skipif(BARESIP is None, reason="baresip is not installed")]

@@ -17,8 +17,8 @@ from tests.end_to_end.server_process import ServerProcess, serve
 from tests.end_to_end.watched_server import longest_step
 from tests.sip.anomalies import anomalies
 from tests.sip.mutations import mutants
+from tests.sip.test_connections import make_certificate
 from tests.sip.test_torture import MANIFEST, message
-from tests.sip.transport.test_connections import make_certificate
 
 pytestmark = pytest.mark.end_to_end
 

@@ -33,7 +33,7 @@ from callagent.sip import (
 )
 from tests.end_to_end.baresip import free_port
 from tests.end_to_end.test_kamailio import PATIENCE, stop, until_it_listens
-from tests.sip.transport.test_connections import make_certificate
+from tests.sip.test_connections import make_certificate
 
 pytestmark = [
     pytest.mark.end_to_end,

@@ -16,7 +16,7 @@ from callagent.rtp import Pump, RtpPorts
 from callagent.sip import Dialog, UserAgentSettings
 from callagent.sip.dialog.call import SipCall
 from callagent.sip.message.message import reason_phrase
-from callagent.sip.transaction.layer import ServerTransaction
+from callagent.sip.transaction_layer import ServerTransaction
 from tests.own_time import OwnTime, own_time
 
 NOTIFY_LIMIT, TRANSFER_LIMIT = 0.4, 0.8

@@ -20,7 +20,7 @@ from callagent.server.process_tuning import OWN, PER_CALL, RESERVE
 from tests.end_to_end.baresip import free_port
 from tests.end_to_end.scripted import MILL, scripts, talker, until
 from tests.end_to_end.server_process import serve
-from tests.sip.transport.test_connections import make_certificate
+from tests.sip.test_connections import make_certificate
 
 RAISE = """
 import resource, sys

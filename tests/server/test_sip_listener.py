@@ -17,7 +17,7 @@ from callagent.legs.sip import SipLeg
 from callagent.server.sip_listener import Signalling, SignallingLimits
 from callagent.sip import CallAnswered, CallEnded, Credentials, Endpoint, Event, Negotiation, TlsSettings
 from callagent.sip import UserAgentSettings as Settings
-from tests.sip.transport.test_connections import make_certificate
+from tests.sip.test_connections import make_certificate
 
 
 def settings(**changes: object) -> SipSettings:

@@ -17,7 +17,7 @@ from callagent.sip import (
     Negotiation,
     UserAgentSettings,
 )
-from callagent.sip.transport.udp import Datagrams
+from callagent.sip.udp import Datagrams
 
 SETTINGS = UserAgentSettings(admit=lambda host: "local")
 

@@ -11,9 +11,9 @@ from hypothesis import settings as settings_of_hypothesis
 from hypothesis import strategies as st
 
 from callagent.sip import UNPROVEN, Account, CallEnded, Credentials, DigestSettings, Hop, Way
+from callagent.sip.connections import MAX_STREAM_MESSAGE, Framer
 from callagent.sip.dialog.call import SipCall
 from callagent.sip.message.message import respond_to
-from callagent.sip.transport.framing import MAX_STREAM_MESSAGE, Framer
 from tests.sip.pair import SERVER, Pair, settings
 from tests.sip.test_torture import MANIFEST, message
 from tests.sip.test_user_agent import in_dialog

@@ -30,7 +30,7 @@ from callagent.sip import (
 )
 from callagent.sip.dialog.call import SipCall
 from callagent.sip.message.message import respond_to
-from callagent.sip.transaction.layer import TCP_MEMORY_SECONDS
+from callagent.sip.transaction_layer import TCP_MEMORY_SECONDS
 from tests.end_to_end.baresip import free_port
 from tests.sip.pair import PHONE, SERVER
 

@@ -30,7 +30,7 @@ from callagent.sip import (
 )
 from callagent.sip.message.headers import Headers
 from callagent.sip.message.message import CSeq
-from callagent.sip.transaction.layer import server_key
+from callagent.sip.transaction_layer import server_key
 from tests.sip.pair import PHONE, SERVER, Pair, settings
 
 

@@ -23,9 +23,9 @@ from callagent.sip.dialog.events import (
     TransferRequested,
     TransferState,
 )
+from callagent.sip.dialog.invite import Way
 from callagent.sip.dialog.refer import Replaces
 from callagent.sip.dialog.session_timer import is_too_short
-from callagent.sip.dialog.uac import Way
 
 __all__ = [
     "EXTENSIONS",

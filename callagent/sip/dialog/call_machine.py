@@ -1,13 +1,20 @@
-"""The states of a call as a table, for both roles, and the base class that applies it (RFC 3261 §13 to §15)."""
+"""The states of a call as a table, the base class that applies it, and the requests that a call sends in its dialog.
+
+RFC 3261 §13 to §15 for the states; a request in the dialog is repeated with a digest if the peer asks for one (§22).
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 
 from callagent.sip.dialog.core import UserAgentCore
 from callagent.sip.dialog.dialog import Dialog
 from callagent.sip.dialog.events import Call, EndCause
-from callagent.sip.message import Credentials, Hop, Message, Request
+from callagent.sip.digest import MAX_PROOFS, Credentials, authorized
+from callagent.sip.message import Hop, Message, Request, Response
+from callagent.sip.transaction_layer import OnResponse
 
 
 class CallState(Enum):
@@ -188,3 +195,49 @@ class CallMachine(Call):
     def credentials_for(self, hop: Hop) -> Credentials | None:
         """Return the credentials that requests of this call may prove to `hop`; None: it gets no proof."""
         raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class _Exchange:
+    """One request within a dialog and its repetitions; it does not refer to the call."""
+
+    core: UserAgentCore
+    dialog: Dialog
+    hop: Hop
+    credentials: Credentials | None
+    on_response: OnResponse
+
+
+def send_in_dialog(call: CallMachine, request: Request, on_response: OnResponse, now: float) -> None:
+    """Send a request that the call's dialog made.
+
+    A challenge (401 or 407) is answered with the credentials that the call's INVITE has proven, at most `MAX_PROOFS`
+    times; `on_response` gets every other response, and None if none arrives in time.
+    """
+    dialog = call.dialog
+    assert dialog is not None, "the request was made by the dialog"
+    hop = dialog.next_hop()
+    exchange = _Exchange(call.core, dialog, hop, call.credentials_for(hop), on_response)
+    _send(exchange, request, MAX_PROOFS, now)
+
+
+def ignore_response(response: Response | None, now: float) -> None:
+    """Do nothing: for requests whose outcome changes nothing here."""
+
+
+def _send(exchange: _Exchange, request: Request, proofs: int, now: float) -> None:
+    # Not nested functions: two that refer to each other would be a cycle that only the garbage collector frees.
+    on_response = partial(_receive, exchange, request, proofs)
+    exchange.core.send_request(request, exchange.hop, on_response, now)
+
+
+def _receive(exchange: _Exchange, request: Request, proofs: int, response: Response | None, now: float) -> None:
+    again = None
+    if response is not None and response.status in (401, 407) and exchange.credentials is not None and proofs:
+        again = authorized(request, response, exchange.credentials)
+    if again is None:
+        exchange.on_response(response, now)
+    else:
+        dialog = exchange.dialog
+        dialog.local_cseq = max(dialog.local_cseq, again.cseq.number)
+        _send(exchange, again, proofs - 1, now)

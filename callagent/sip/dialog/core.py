@@ -7,9 +7,9 @@ from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from callagent.sip.authenticator import DigestSettings
 from callagent.sip.dialog.dialog import Dialog
 from callagent.sip.dialog.events import Call, Event
+from callagent.sip.digest import DigestSettings
 from callagent.sip.message import (
     BRANCH_COOKIE,
     METHODS,
@@ -23,14 +23,8 @@ from callagent.sip.message import (
     host_reference,
     respond_to,
 )
-from callagent.sip.transaction import (
-    ClientTransaction,
-    OnResponse,
-    ServerTransaction,
-    Timers,
-    TimerSettings,
-    TransactionLayer,
-)
+from callagent.sip.transaction_layer import ClientTransaction, OnResponse, ServerTransaction, TransactionLayer
+from callagent.sip.transaction_machines import Timers, TimerSettings
 
 
 def _admit_nobody(source_ip: str) -> str | None:

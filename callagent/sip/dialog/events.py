@@ -9,7 +9,7 @@ from typing import Protocol
 
 from callagent.sip.dialog.dialog import Dialog
 from callagent.sip.message import Headers, Request, Uri
-from callagent.sip.transaction import ServerTransaction
+from callagent.sip.transaction_layer import ServerTransaction
 
 NO_HEADERS: Mapping[str, str] = {}
 

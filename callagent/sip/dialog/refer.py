@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from callagent.sip.dialog.call_machine import CallMachine
+from callagent.sip.dialog.call_machine import CallMachine, ignore_response, send_in_dialog
 from callagent.sip.dialog.dialog import Dialog
 from callagent.sip.dialog.events import Call, TransferProgressed, TransferRequested, TransferState
-from callagent.sip.dialog.requests import ignore_response, send_in_dialog
 from callagent.sip.message import Address, Parameters, Request, Response, Uri, escape, reason_phrase
-from callagent.sip.transaction import ServerTransaction, Timer
+from callagent.sip.transaction_layer import ServerTransaction
+from callagent.sip.transaction_machines import Timer
 
 _FRAGMENT = re.compile(rb"\s*SIP/2\.0 ([1-6][0-9]{2}) ?([^\r\n]*)", re.IGNORECASE)
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import random
 
-from callagent.sip.dialog.call_machine import CallMachine
+from callagent.sip.dialog.call_machine import CallMachine, send_in_dialog
 from callagent.sip.dialog.dialog import Dialog
 from callagent.sip.dialog.events import OfferAnswered, OfferReceived, OfferRefused
-from callagent.sip.dialog.requests import send_in_dialog
+from callagent.sip.dialog.invite import AnswerRetransmission
 from callagent.sip.dialog.session_timer import SessionTimer, is_glare
-from callagent.sip.dialog.uas import AnswerRetransmission
 from callagent.sip.message import Request, Response, respond_to
-from callagent.sip.transaction import ServerTransaction, Timer
+from callagent.sip.transaction_layer import ServerTransaction
+from callagent.sip.transaction_machines import Timer
 
 _OWNER_GLARE_DELAY = (2.1, 4.0)
 _OTHER_GLARE_DELAY = (0.0, 2.0)

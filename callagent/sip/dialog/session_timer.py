@@ -5,11 +5,10 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 
-from callagent.sip.dialog.call_machine import CallMachine
+from callagent.sip.dialog.call_machine import CallMachine, send_in_dialog
 from callagent.sip.dialog.dialog import Dialog
-from callagent.sip.dialog.requests import send_in_dialog
 from callagent.sip.message import Headers, Message, Parameters, Request, Response, parse_integer
-from callagent.sip.transaction import Timer
+from callagent.sip.transaction_machines import Timer
 
 _MAX_SECONDS = 86_400
 _MAX_MARGIN = 32.0

@@ -6,7 +6,7 @@ import ipaddress
 import re
 from dataclasses import dataclass, field, replace
 
-from callagent.sip.message.grammar import (
+from callagent.sip.message.headers import (
     HOST,
     PORT,
     QUOTED_STRING,

@@ -8,8 +8,17 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 
 from callagent.sip.message.addressing import Address, Uri, Via
-from callagent.sip.message.grammar import QUOTED_STRING, TOKEN, parse_integer, remember, unquote
-from callagent.sip.message.headers import MAX_HEADER_LENGTH, MAX_HEADERS, TOO_LARGE, Headers
+from callagent.sip.message.headers import (
+    MAX_HEADER_LENGTH,
+    MAX_HEADERS,
+    QUOTED_STRING,
+    TOKEN,
+    TOO_LARGE,
+    Headers,
+    parse_integer,
+    remember,
+    unquote,
+)
 
 MAX_DATAGRAM = 16 * 1024
 MAX_VIAS = 64

@@ -8,7 +8,7 @@ from callagent.legs.sip.factory import SipLegs
 from callagent.legs.sip.media import TrunkMedia, negotiation_towards, negotiation_with, rtp_parameters
 from callagent.rtp import Pump, RtpPorts, available_codecs
 from callagent.sip import Encryption, Hop, NotAcceptable, UserAgentSettings
-from tests.sip.sdp.test_offer_answer import offer
+from tests.sip.test_offer_answer import offer
 
 KEY = "a=crypto:1 AES_CM_128_HMAC_SHA1_80 inline:" + "A" * 40
 MEDIA = TrunkMedia(("PCMU",), networks=(ip_network("198.51.100.0/24"),), in_band_digits=True)

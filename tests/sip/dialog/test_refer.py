@@ -19,11 +19,10 @@ from callagent.sip import (
     Uri,
     parse_message,
 )
-from callagent.sip.dialog.call import SipCall
+from callagent.sip.dialog.call import SipCall, send_digit
 from callagent.sip.dialog.dialog import Dialog
-from callagent.sip.dialog.info_dtmf import send_digit
 from callagent.sip.dialog.refer import TRANSFER_TABLE, TransferInput
-from callagent.sip.message.grammar import unescape
+from callagent.sip.message.headers import unescape
 from tests.sip.pair import SERVER, Pair, settings
 from tests.sip.test_user_agent import in_dialog
 

@@ -15,9 +15,8 @@ from callagent.sip import (
     Request,
     Response,
 )
-from callagent.sip.dialog.call import SipCall
-from callagent.sip.dialog.info_dtmf import send_digit
-from callagent.sip.dialog.uac import cancel_of
+from callagent.sip.dialog.call import SipCall, send_digit
+from callagent.sip.dialog.invite import cancel_of
 from tests.sip.pair import PHONE, SERVER, Pair
 from tests.sip.test_user_agent import in_dialog
 

@@ -6,7 +6,7 @@ import pytest
 
 from callagent.sip import CallEnded, EndCause, Event, InviteReceived, Negotiation, OfferReceived, Request
 from callagent.sip.dialog.session_timer import SessionExpires
-from tests.sip.dialog.test_uac import answered_by_hand, by_hand, heard, refused_by_hand
+from tests.sip.dialog.test_invite import answered_by_hand, by_hand, heard, refused_by_hand
 from tests.sip.pair import PHONE, SERVER, Pair, settings
 from tests.sip.test_user_agent import outside
 

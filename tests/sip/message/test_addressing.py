@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from callagent.sip import Address, Uri, escape_user
 from callagent.sip.message.addressing import Via
-from callagent.sip.message.grammar import Parameters, split_list, unescape
+from callagent.sip.message.headers import Parameters, split_list, unescape
 
 
 @pytest.mark.parametrize(

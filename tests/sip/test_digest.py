@@ -18,7 +18,7 @@ from callagent.sip import (
     Way,
     parse_message,
 )
-from callagent.sip.message.digest import Proof, parse_digest, write_digest
+from callagent.sip.digest import Proof, parse_digest, write_digest
 from callagent.sip.message.message import respond_to
 from tests.sip.pair import PHONE, SERVER, Pair, settings
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
-from callagent.sip.sdp.session_description import (
+from callagent.sip.session_description import (
     OFFERED_SUITES,
     Crypto,
     Direction,

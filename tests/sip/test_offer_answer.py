@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from callagent.sip import Negotiation, NotAcceptable
-from callagent.sip.sdp.session_description import Direction, SessionDescription
+from callagent.sip.session_description import Direction, SessionDescription
 
 
 def offer(media: str = "m=audio 4000 RTP/AVP 0 8 101", *more: str, host: str = "192.0.2.1") -> bytes:

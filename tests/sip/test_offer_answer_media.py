@@ -7,9 +7,9 @@ import base64
 import pytest
 
 from callagent.sip import Agreement, Encryption, MediaPolicy, Negotiation, NotAcceptable
-from callagent.sip.sdp.session_description import Direction, MediaDescription, SessionDescription
+from callagent.sip.session_description import Direction, MediaDescription, SessionDescription
 from tests.processor_time import processor_seconds
-from tests.sip.sdp.test_offer_answer import offer
+from tests.sip.test_offer_answer import offer
 
 ALL = ("PCMU", "PCMA", "G722", "OPUS")
 KEY = base64.b64encode(bytes(range(30))).decode()

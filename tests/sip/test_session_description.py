@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callagent.sip.sdp.session_description import KEY_OCTETS, Crypto, usable_crypto
+from callagent.sip.session_description import KEY_OCTETS, Crypto, usable_crypto
 
 KEY = base64.b64encode(bytes(range(30))).decode()
 SUITE = "AES_CM_128_HMAC_SHA1_80"

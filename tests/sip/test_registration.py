@@ -6,7 +6,7 @@ import pytest
 
 from callagent.sip import Address, Headers, Response, Uri
 from callagent.sip.endpoint import _first_hop
-from callagent.sip.trunk.registration import Registration
+from callagent.sip.trunks import Registration
 
 SERVER = Uri.parse("sip:edge.example.com:5070;transport=tcp")
 

@@ -6,7 +6,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable
 
 from callagent.sip.message import CSeq, Headers, Hop, Request, Response, Via, response_hop
-from callagent.sip.transaction.machines import (
+from callagent.sip.transaction_machines import (
     CLIENT,
     INVITE_CLIENT,
     INVITE_SERVER,
@@ -14,10 +14,12 @@ from callagent.sip.transaction.machines import (
     Effect,
     Input,
     State,
+    Timer,
+    Timers,
+    TimerSettings,
     Transaction,
     input_of,
 )
-from callagent.sip.transaction.timers import Timer, Timers, TimerSettings
 
 MAX_TRANSACTIONS = 20_000
 TCP_MEMORY_SECONDS = 600.0

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from callagent.sip import Hop, Trace
-from callagent.sip.transport.trace import MAX_BYTES, MAX_ENDED, MAX_MESSAGES
+from callagent.sip.trace import MAX_BYTES, MAX_ENDED, MAX_MESSAGES
 
 PEER = Hop("192.0.2.1", 5060)
 INVITE = (
