@@ -25,8 +25,8 @@ from callagent.agents import (
     Say,
     StepEntered,
 )
-from callagent.agents.flows.check.check import check_project
-from callagent.agents.flows.engine.settings import FlowSettings
+from callagent.agents.flows.check import check_project
+from callagent.agents.flows.engine.conversation import FlowSettings
 from callagent.agents.flows.flow_project import load_flow_project, project_runtime
 from callagent.call_info import CallInfo, EndReason
 from callagent.models import LanguageModel

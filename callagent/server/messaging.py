@@ -32,7 +32,7 @@ def message_rules(config: Config) -> MessageRules:
 
 
 def _twilio(config: Config) -> MessageSender:
-    from callagent.agents.flows.senders import TwilioSender
+    from callagent.agents.flows import TwilioSender
 
     settings = config.twilio
     token = settings.auth_token.get_secret_value()
@@ -42,7 +42,7 @@ def _twilio(config: Config) -> MessageSender:
 
 
 def _telnyx(config: Config) -> MessageSender:
-    from callagent.agents.flows.senders import TelnyxSender
+    from callagent.agents.flows import TelnyxSender
 
     key = config.messages.telnyx_api_key.get_secret_value()
     if not key:
@@ -51,7 +51,7 @@ def _telnyx(config: Config) -> MessageSender:
 
 
 def _smtp(config: Config) -> MessageSender:
-    from callagent.agents.flows.senders import SmtpSender, SmtpSettings
+    from callagent.agents.flows import SmtpSender, SmtpSettings
 
     settings = config.messages
     if not settings.smtp_sender:

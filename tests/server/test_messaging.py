@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from callagent.agents.flows.senders import SmtpSender, TelnyxSender, TwilioSender
+from callagent.agents.flows import SmtpSender, TelnyxSender, TwilioSender
 from callagent.config import Config
 from callagent.errors import ConfigError
 from callagent.server.messaging import message_senders

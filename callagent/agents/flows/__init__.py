@@ -11,19 +11,10 @@ from typing import TYPE_CHECKING
 from callagent import lazy_exports
 
 if TYPE_CHECKING:
-    from callagent.agents.flows.check import (
-        check_imports,
-        check_project,
-    )
-    from callagent.agents.flows.engine import (
-        FileMemory,
-        FlowSettings,
-    )
-    from callagent.agents.flows.flow_project import (
-        FlowProject,
-        load_flow_project,
-        project_runtime,
-    )
+    from callagent.agents.flows.check import check_imports, check_project
+    from callagent.agents.flows.engine import FileMemory, FlowSettings
+    from callagent.agents.flows.external_events import Outside
+    from callagent.agents.flows.flow_project import FlowProject, load_flow_project, project_runtime
     from callagent.agents.flows.format import (
         Flow,
         ProjectFunction,
@@ -33,25 +24,25 @@ if TYPE_CHECKING:
         load_project,
         load_test_cases,
     )
-    from callagent.agents.flows.senders import (
-        MessageRules,
-        MessageSender,
-        OptOuts,
-        Outside,
-    )
+    from callagent.agents.flows.message_providers import SmtpSender, SmtpSettings, TelnyxSender, TwilioSender
+    from callagent.agents.flows.messages import MessageRules, MessageSender, OptOuts
 
 _MODULES = {
     "FileMemory": "engine",
     "Flow": "format",
     "FlowProject": "flow_project",
     "FlowSettings": "engine",
-    "MessageRules": "senders",
-    "MessageSender": "senders",
-    "OptOuts": "senders",
-    "Outside": "senders",
+    "MessageRules": "messages",
+    "MessageSender": "messages",
+    "OptOuts": "messages",
+    "Outside": "external_events",
     "ProjectFunction": "format",
     "RealTimeConfiguration": "format",
+    "SmtpSender": "message_providers",
+    "SmtpSettings": "message_providers",
+    "TelnyxSender": "message_providers",
     "TestCase": "format",
+    "TwilioSender": "message_providers",
     "check_imports": "check",
     "check_project": "check",
     "is_flow_project": "format",
@@ -72,7 +63,11 @@ __all__ = [
     "Outside",
     "ProjectFunction",
     "RealTimeConfiguration",
+    "SmtpSender",
+    "SmtpSettings",
+    "TelnyxSender",
     "TestCase",
+    "TwilioSender",
     "check_imports",
     "check_project",
     "is_flow_project",

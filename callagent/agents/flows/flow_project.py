@@ -1,12 +1,12 @@
-"""A loaded flow project: makes one agent per call."""
+"""A loaded flow project: makes one agent per call, and lists the positions at which its model is asked."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,23 +21,26 @@ from callagent.agents.flows.engine import (
     FunctionRunner,
     MeaningIndex,
     Position,
+    Prompt,
     Scope,
     TopicIndex,
     WordIndex,
+    build_request,
     fetch_remote_functions,
-    flow_prompt_positions,
     resolve_text,
+    validate,
 )
 from callagent.agents.flows.format import (
     Project,
     ProjectFunction,
     RealTimeConfiguration,
+    Topic,
     filler_phrases,
     load_project,
     project_graph,
     pronounce,
 )
-from callagent.agents.kernel import ProjectGraph, PromptPosition
+from callagent.agents.kernel import ExampleQuery, ProjectGraph, PromptPosition
 from callagent.agents.protocol import Agent, AgentRecord, MetricWriter
 from callagent.call_info import CallInfo
 from callagent.errors import ProjectError
@@ -207,3 +210,43 @@ def load_flow_project(
         known = ", ".join(project.languages.all)
         raise ProjectError(f"There is no language '{settings.language}'. The project has: {known}.")
     return FlowProject(project, model, pool, settings)
+
+
+def flow_prompt_positions(
+    project: Project, settings: FlowSettings, at: datetime | None, state: Mapping[str, Any]
+) -> Iterator[PromptPosition]:
+    """As a call sees them that takes place `at`; of its `state`, what has an entity's name was collected."""
+    info = CallInfo("", "inbound", None, None, "text", at or datetime.now(UTC))
+    conversation = Conversation.begin(info, project, replace(settings, at=at or settings.at), _no_metric)
+    conversation.state = dict(state)
+    found = [
+        validate(each, state[name], info.started.date()) for name, each in project.entities.items() if name in state
+    ]
+    conversation.entities = {result.name: result for result in found if result.valid}
+    yield _place(conversation, [])
+    for topic in project.topics:
+        place = _place(conversation, [topic])
+        yield replace(place, queries=tuple(_queries(topic, place, Prompt(conversation))))
+    for flow in project.flows.values():
+        for step in flow.steps:
+            conversation.position = Position(flow.name, step)
+            yield _place(conversation, [])
+
+
+def _place(conversation: Conversation, topics: list[Topic]) -> PromptPosition:
+    position, request = conversation.position, build_request(conversation, topics)
+    instructions = [message for message in request.messages if message["role"] == "system"]
+    return PromptPosition(
+        position.flow, position.step, str(instructions[-1]["content"]), tuple(request.toolset.schemas)
+    )
+
+
+def _queries(topic: Topic, place: PromptPosition, prompt: Prompt) -> Iterator[ExampleQuery]:
+    """The topic's example queries: they lead to the one function that the topic names, or to none."""
+    named = {reference.tool for reference in prompt.resolve(topic.actions).tools}
+    functions = [tool["function"] for tool in place.tools if tool["function"]["name"] in named]
+    if len(functions) > 1 or any(function["parameters"].get("required") for function in functions):
+        # Which one, and with what, no file tells.
+        return
+    for said in topic.examples:
+        yield ExampleQuery(said, tuple({"name": each["name"], "arguments": {}} for each in functions), topic.file)

@@ -10,7 +10,7 @@ from typing import Any
 
 from callagent.agents.actions import Action, HangUp, LimitReached, Say
 from callagent.agents.flows.engine.decision import Decision, Position
-from callagent.agents.flows.engine.dialogue import Dialogue
+from callagent.agents.flows.engine.function_calls import Dialogue, send_messages
 from callagent.agents.flows.engine.listening import interruptible, is_hidden_when_reopened
 from callagent.agents.flows.engine.memory import WRITE_SECONDS, CallerMemory
 from callagent.agents.flows.engine.prompt import Prompt
@@ -63,7 +63,7 @@ class FlowAgent:
         async with aclosing(Turn(dialogue).carry_out(replace(decision, end_turn=True))) as actions:
             async for action in actions:
                 yield action
-        conversation.send_messages()
+        send_messages(conversation)
 
     async def reply(self, turn: CallerTurn | HandoffFailed) -> AsyncIterator[Action]:
         conversation, dialogue = self._conversation, self._dialogue
@@ -85,7 +85,7 @@ class FlowAgent:
                 async for action in actions:
                     yield action
         finally:
-            conversation.send_messages()
+            send_messages(conversation)
 
     async def restore(self, known: AgentRecord) -> None:
         """Restore what the record has of a call that is over, for its end function."""
@@ -158,7 +158,7 @@ class FlowAgent:
 
     async def _deliver(self) -> None:
         """Send the queued messages and wait for their outcome, which the record shows."""
-        self._conversation.send_messages()
+        send_messages(self._conversation)
         await self._conversation.outbox.close(self._conversation.settings.delivery_timeout)
 
     def record(self) -> AgentRecord:

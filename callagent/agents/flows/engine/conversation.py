@@ -1,9 +1,9 @@
-"""The state of one call: position, project state, entities, metrics, history. No I/O."""
+"""The state of one call and the settings it is run with: position, project state, entities, history. No I/O."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -11,17 +11,251 @@ from typing import Any
 from callagent.agents.actions import Action, MetricWritten
 from callagent.agents.flows.engine.decision import Decision, Position
 from callagent.agents.flows.engine.entity_values import EntityResult
-from callagent.agents.flows.engine.history import History
-from callagent.agents.flows.engine.references import Scope, resolve_text
-from callagent.agents.flows.engine.settings import FlowSettings
+from callagent.agents.flows.engine.memory import MemoryStore
+from callagent.agents.flows.external_events import MAX_PER_CALL, Outside
 from callagent.agents.flows.format import PositionSettings, Project, Step
-from callagent.agents.flows.senders import MAX_PER_CALL, Outbox, plain_list, queued_email, queued_message
+from callagent.agents.flows.messages import MessageRules, MessageSender, Outbox, plain_list
 from callagent.agents.kernel import Vault
 from callagent.agents.protocol import MetricWriter
 from callagent.call_info import NO_HEADERS, CallInfo
 from callagent.log import get_logger
+from callagent.models import Embedder, Message, ToolCall
 
 log = get_logger(__name__)
+NOT_EXECUTED = "Not executed."
+CUT_MARK = "…"
+
+
+@dataclass(frozen=True, slots=True)
+class FlowSettings:
+    environment: str = "live"
+    """`draft`, `sandbox`, `pre-release` or `live`: `conv.env`, SMS senders, real-time configuration."""
+    channel: str = ""
+    """`voice`, `webchat` …; empty: voice."""
+    variant: str | None = None
+    """None: the project's default."""
+    language: str | None = None
+    """None: the project's default."""
+    at: datetime | None = None
+    """Pins the clock of the project's functions and of relative dates; without a zone it is UTC."""
+    function_timeout: float = 10.0
+    """Seconds a function may run."""
+    slow_function_timeout: float = 30.0
+    """Seconds for a function with latency control: the caller hears something meanwhile."""
+    tool_timeout: float = 30.0
+    """Seconds for an app's tool that says nothing of it."""
+    start_timeout: float = 10.0
+    end_timeout: float = 30.0
+    model_timeout: float = 30.0
+    """Seconds for `prompt_llm`."""
+    max_rounds: int = 10
+    """Requests to the model in one turn."""
+    max_function_steps: int = 20
+    """Function steps in one chain."""
+    max_failures: int = 3
+    """Unusable return values in one turn."""
+    max_filter_hits: int = 3
+    """Phrase filters that act in one turn."""
+    fallback_utterance: str = "Sorry, I had a problem just now. Could you say that again, please?"
+    """Said when the model fails or does not come to an end."""
+    max_model_failures: int = 3
+    """Turns in a row in which the model failed, after which the agent gives the call up."""
+    failure_utterance: str = "I am sorry, I cannot help you at the moment."
+    """Said when the agent gives the call up."""
+    models: Mapping[str, str] = field(default_factory=dict)
+    """The platform's model names -> ours; a name that is not listed is the configured model."""
+    embedder: Embedder | None = None
+    """Finds topics by their meaning; None: by their words."""
+    secrets_dir: str | None = None
+    """Folder with a file for each secret; read by the core, closed to project code."""
+    integration_attributes: Mapping[str, Any] | None = None
+    """What the start function reads as `conv.integration_attributes`."""
+    api_mocks: Mapping[str, Any] = field(default_factory=dict)
+    """Integration -> operation -> `[{"status", "body", "headers", "repeat"}]`: answers instead of real calls."""
+    outside: Outside = field(default_factory=Outside)
+    """Where outside programs reach calls; a server has one for all its projects."""
+    memory: MemoryStore | None = None
+    """Where what a caller leaves is kept; None: nowhere."""
+    senders: Mapping[str, MessageSender] = field(default_factory=dict)
+    """`sms`, `whatsapp`, `email` -> who sends it; a kind that is not listed is kept in the record only."""
+    message_rules: MessageRules = field(default_factory=MessageRules)
+    delivery_timeout: float = 10.0
+    """Seconds that the end of a call waits for messages being sent."""
+
+    @property
+    def pinned(self) -> datetime | None:
+        """`at` with its zone."""
+        return self.at.replace(tzinfo=UTC) if self.at is not None and self.at.tzinfo is None else self.at
+
+
+@dataclass(frozen=True, slots=True)
+class UserSaid:
+    text: str
+    """Empty: a silent turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSaid:
+    text: str
+    utterance: int
+    """Sentences of one streamed answer share it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolsCalled:
+    calls: tuple[ToolCall, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolAnswered:
+    call_id: str
+    content: str
+    """The function's result, unresolved: references in it are resolved with each request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A system message at its place in the conversation."""
+
+    text: str
+
+
+Entry = UserSaid | AgentSaid | ToolsCalled | ToolAnswered | Note
+
+
+@dataclass(slots=True)
+class History:
+    """The entries of one call in order. What an interruption cut off is taken out again."""
+
+    entries: list[Entry] = field(default_factory=list)
+    _utterances: int = 0
+
+    def user(self, text: str) -> None:
+        self.entries.append(UserSaid(text))
+
+    def new_utterance(self) -> int:
+        """Return the number that the sentences of one utterance share."""
+        self._utterances += 1
+        return self._utterances
+
+    def agent(self, text: str, utterance: int | None = None) -> None:
+        self.entries.append(AgentSaid(text, self.new_utterance() if utterance is None else utterance))
+
+    def called(self, calls: tuple[ToolCall, ...]) -> None:
+        self.entries.append(ToolsCalled(calls))
+
+    def answered(self, call_id: str, content: str) -> None:
+        """Add the answer to a tool call; one whose call a reopened turn has removed is dropped."""
+        if any(call.id == call_id for each in self.entries if isinstance(each, ToolsCalled) for call in each.calls):
+            self.entries.append(ToolAnswered(call_id, content))
+
+    def note(self, text: str) -> None:
+        self.entries.append(Note(text))
+
+    def correct(self, heard: str) -> None:
+        """Shorten the agent's last words to the heard text, after an interruption."""
+        # Compared by the number of words, because the heard text may have other spaces.
+        start = self._last_turn()
+        left = len(heard.split())
+        kept: list[Entry] = []
+        for entry in self.entries[start:]:
+            if not isinstance(entry, AgentSaid):
+                kept.append(entry)
+                continue
+            spoken = entry.text.split()
+            if left >= len(spoken):
+                kept.append(entry)
+            elif left > 0:
+                kept.append(AgentSaid(" ".join(spoken[:left]) + CUT_MARK, entry.utterance))
+            left -= min(left, len(spoken))
+        self.entries[start:] = kept
+
+    def reopen(self, is_hidden: Callable[[str], bool] = lambda function: False) -> None:
+        """Remove the last turn: the caller goes on with it, and its words come again as a whole.
+
+        A turn that called functions stays, unless `is_hidden` says of each that the model is to know nothing of it.
+        """
+        start = max((at for at, entry in enumerate(self.entries) if isinstance(entry, UserSaid)), default=None)
+        if start is None:
+            return
+        called = [call.name for each in self.entries[start:] if isinstance(each, ToolsCalled) for call in each.calls]
+        if all(is_hidden(name) for name in called):
+            del self.entries[start:]
+
+    def plain(self) -> list[dict[str, str]]:
+        """Return `[{"role": "user"|"agent", "text"}]`, one agent entry for each utterance."""
+        found: list[dict[str, str]] = []
+        utterance: int | None = None
+        for entry in self.entries:
+            if isinstance(entry, UserSaid):
+                found.append({"role": "user", "text": entry.text})
+                utterance = None
+            elif isinstance(entry, AgentSaid) and entry.utterance == utterance:
+                found[-1]["text"] += f" {entry.text}"
+            elif isinstance(entry, AgentSaid):
+                found.append({"role": "agent", "text": entry.text})
+                utterance = entry.utterance
+        return found
+
+    def recent_contents(self, turns: int) -> Iterator[str]:
+        """Yield the function results and notes of the last turns, newest first; the present turn counts as one."""
+        seen = 0
+        for entry in reversed(self.entries):
+            seen += isinstance(entry, UserSaid)
+            if seen >= turns:
+                return
+            if isinstance(entry, ToolAnswered | Note):
+                yield entry.content if isinstance(entry, ToolAnswered) else entry.text
+
+    def messages(self, resolve: Callable[[str], str], silence: str) -> list[Message]:
+        """Return the conversation as a model reads it: every tool call is followed by exactly one answer."""
+        # Providers refuse a request with an unanswered tool call: those not executed are answered as such.
+        answers = {e.call_id: e.content for e in self.entries if isinstance(e, ToolAnswered)}
+        messages: list[dict[str, Any]] = []
+        for entry in self.entries:
+            match entry:
+                case UserSaid(text):
+                    messages.append({"role": "user", "content": text or silence})
+                case AgentSaid(text):
+                    _add_words(messages, text)
+                case Note(text):
+                    messages.append({"role": "system", "content": resolve(text)})
+                case ToolsCalled(calls):
+                    _add_calls(messages, calls)
+                    for call in calls:
+                        content = resolve(answers.get(call.id, NOT_EXECUTED))
+                        messages.append({"role": "tool", "tool_call_id": call.id, "content": content})
+                case ToolAnswered():
+                    pass
+        return list(messages)
+
+    def _last_turn(self) -> int:
+        """Return the index behind the caller's last words."""
+        for index in range(len(self.entries) - 1, -1, -1):
+            if isinstance(self.entries[index], UserSaid):
+                return index + 1
+        return 0
+
+
+def _add_words(messages: list[dict[str, Any]], text: str) -> None:
+    last = messages[-1] if messages else {}
+    if last.get("role") == "assistant" and "tool_calls" not in last:
+        last["content"] = f"{last['content']} {text}"
+    else:
+        messages.append({"role": "assistant", "content": text})
+
+
+def _add_calls(messages: list[dict[str, Any]], calls: tuple[ToolCall, ...]) -> None:
+    tool_calls = [
+        {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}} for c in calls
+    ]
+    last = messages[-1] if messages else {}
+    if last.get("role") == "assistant" and "tool_calls" not in last:
+        last["tool_calls"] = tool_calls
+    else:
+        messages.append({"role": "assistant", "content": None, "tool_calls": tool_calls})
+
+
 MAX_EVENT_TEXT = 4000
 """Characters of an external event that the model is shown."""
 CHANNELS = {"voice": "sip.polyai", "webchat": "webchat.polyai", "sms": "sms.polyai", "whatsapp": "whatsapp.polyai"}
@@ -162,34 +396,6 @@ class Conversation:
         if refused not in self.events:
             self.events.append(refused)
         return f"Error: {refused.detail}."
-
-    def send_messages(self) -> None:
-        """Send the queued messages; templates are rendered with the present state."""
-        scope = self.scope()
-        for entry in self.queued:
-            template = str(entry.get("template") or "")
-            if entry.get("kind") == "email":
-                message = queued_email(entry)
-            elif template in self.project.sms_templates:
-                message = queued_message(entry, resolve_text(self.project.sms_templates[template].text, scope))
-            else:
-                message = queued_message(entry, str(entry.get("content") or ""))
-            retries = entry.get("retry_count")
-            self.outbox.post(message, template=template, retries=retries if isinstance(retries, int) else None)
-        self.queued = []
-
-    def scope(self) -> Scope:
-        """Return the values that references resolve to now."""
-        return Scope(
-            state=self.state,
-            variants=self.project.variants,
-            variant=self.variant,
-            entities=self.project.entities,
-            collected={name: result.value for name, result in self.entities.items()},
-            translations=self.project.translations,
-            language=self.language,
-            channel=self.channel,
-        )
 
     def next_event(self) -> Action | None:
         """Take the oldest action that has not been emitted; None: there is none."""

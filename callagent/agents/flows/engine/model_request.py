@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from callagent.agents.actions import ModelAnswered
 from callagent.agents.flows.engine.conversation import Conversation
-from callagent.agents.flows.engine.dialogue import Dialogue
+from callagent.agents.flows.engine.function_calls import Dialogue
 from callagent.agents.flows.engine.prompt import Prompt
 from callagent.agents.flows.engine.tools import Toolset, build_tools
 from callagent.agents.flows.format import PhraseFilter, SafetyFilters, Topic, same_language

@@ -12,10 +12,9 @@ from typing import Any
 
 from callagent.agents.flows.engine.conversation import Conversation
 from callagent.agents.flows.engine.decision import Decision, HandoffRequest, Transition
-from callagent.agents.flows.engine.dialogue import Dialogue
 from callagent.agents.flows.engine.entity_values import validate
-from callagent.agents.flows.engine.prompt import condition_tool
-from callagent.agents.flows.engine.references import ToolReference
+from callagent.agents.flows.engine.function_calls import Dialogue
+from callagent.agents.flows.engine.prompt import ToolReference, condition_tool
 from callagent.agents.flows.format import (
     SCHEMA_TYPES,
     Condition,

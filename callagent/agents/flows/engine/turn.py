@@ -11,7 +11,7 @@ from typing import Any
 
 from callagent.agents.actions import Action, HangUp, Listen, Say, WaitEnded
 from callagent.agents.flows.engine.decision import Decision, Position
-from callagent.agents.flows.engine.dialogue import Dialogue
+from callagent.agents.flows.engine.function_calls import Dialogue
 from callagent.agents.flows.engine.listening import interruptible, listen_settings, seconds_before_function
 from callagent.agents.flows.engine.model_request import (
     Answer,

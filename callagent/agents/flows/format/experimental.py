@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from callagent.agents.flows.format.steps import DtmfConfig
+from callagent.agents.flows.format.steps_and_topics import DtmfConfig
 
 Section = Mapping[str, Any]
 MAX_POSITIONS = 2000

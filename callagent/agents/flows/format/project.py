@@ -1,18 +1,70 @@
-"""A flow project and its flows as read from the project folder: data only."""
+"""A flow project and its flows, how they are read from the project folder, and the graph of its steps.
+
+Reading collects everything that is wrong; no project code is run.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from callagent.agents.flows.format.agent_settings import Guardrail, Languages, SafetyFilters
-from callagent.agents.flows.format.config import ApiIntegration, Entity, HandoffTarget, McpConfig, SmsTemplate, Variants
+from callagent.agents.flows.format.agent_settings import (
+    Guardrail,
+    Languages,
+    SafetyFilters,
+    has_identity,
+    legacy_identity,
+    load_guardrails,
+    load_languages,
+    load_safety_filters,
+)
+from callagent.agents.flows.format.configuration import (
+    ApiIntegration,
+    Entity,
+    HandoffTarget,
+    McpConfig,
+    SmsTemplate,
+    Variants,
+    check_mcp,
+    load_apis,
+    load_entities,
+    load_handoffs,
+    load_mcp,
+    load_sms_templates,
+    load_translations,
+    load_variants,
+)
 from callagent.agents.flows.format.experimental import ExperimentalSettings
-from callagent.agents.flows.format.functions import ProjectFunction
-from callagent.agents.flows.format.steps import Step
-from callagent.agents.flows.format.topics import Topic
-from callagent.agents.flows.format.voice import Greeting, VoiceSettings
+from callagent.agents.flows.format.functions import ProjectFunction, read_function
+from callagent.agents.flows.format.steps_and_topics import Step, Topic, load_step, load_topic
+from callagent.agents.flows.format.voice import (
+    Greeting,
+    VoiceSettings,
+    load_asr_settings,
+    load_background,
+    load_corrections,
+    load_filler_phrases,
+    load_filters,
+    load_greeting,
+    load_keyphrases,
+    load_pronunciations,
+)
+from callagent.agents.kernel import (
+    Document,
+    Findings,
+    GraphEdge,
+    GraphFlow,
+    GraphStep,
+    ProjectGraph,
+    Reader,
+    clean_name,
+    read_text,
+    read_yaml,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,3 +133,293 @@ class Flow:
 
     def has_step(self, name: str | None) -> bool:
         return name in self.steps or name in self.function_steps
+
+
+_PARTS = ("project.yaml", "flows", "functions", "agent_settings", "topics")
+
+
+def is_flow_project(path: Path) -> bool:
+    """Return whether a folder looks like a flow project."""
+    return any((path / name).exists() for name in _PARTS)
+
+
+def load_project(path: Path) -> tuple[Project, Findings]:
+    """Read the project in `path`. It may only be used when there are no errors."""
+    findings = Findings()
+    if not path.is_dir():
+        findings.error(".", 1, f"There is no folder {path}.")
+    elif not is_flow_project(path):
+        findings.error(".", 1, f"Not a flow project: it has none of {', '.join(_PARTS)}.")
+    return _Loader(path, findings).project(), findings
+
+
+class _Loader:
+    def __init__(self, path: Path, findings: Findings) -> None:
+        self._path = path
+        self._findings = findings
+
+    def project(self) -> Project:
+        self._check_resources()
+        identity = self._reader("project.yaml")
+        languages = self._languages()
+        variants = load_variants(self._reader("config/variant_attributes.yaml"))
+        functions = self._functions("functions", "global", None)
+        start, end = (functions.pop(name, None) for name in ("start_function", "end_function"))
+        chat = "chat/configuration.yaml"
+        return Project(
+            path=self._path,
+            name=identity.text("project_name") or identity.text("project_id") or self._path.resolve().name,
+            account_id=str(identity.raw("account_id") or ""),
+            project_id=str(identity.raw("project_id") or ""),
+            identity=self._identity(),
+            rules=self._text("agent_settings/rules.txt"),
+            guardrails=self._guardrails(),
+            safety=self._safety(),
+            languages=languages,
+            experimental=self._experimental(),
+            voice=self._voice(),
+            chat=load_greeting(self._reader(chat)) if (self._path / chat).exists() else None,
+            entities=load_entities(self._reader("config/entities.yaml")),
+            handoffs=load_handoffs(self._reader("config/handoffs.yaml")),
+            sms_templates=load_sms_templates(self._reader("config/sms_templates.yaml")),
+            apis=load_apis(self._reader("config/api_integrations.yaml")),
+            mcp=load_mcp(self._reader("config/mcp.yaml")),
+            variants=variants,
+            translations=load_translations(self._reader("config/translations.yaml"), languages.all),
+            topics=self._topics(tuple(variants.attributes)),
+            functions=functions,
+            start_function=start,
+            end_function=end,
+            flows={flow.name: flow for flow in self._flows()},
+        )
+
+    def _reader(self, file: str) -> Reader:
+        """Return the top-level map of a file; an empty one where there is no such file."""
+        document = read_yaml(self._path, file, self._findings)
+        return (document or Document(file, None, {}, self._findings)).root()
+
+    def _text(self, file: str) -> str:
+        return (read_text(self._path, file, self._findings) or "").strip()
+
+    def _files(self, folder: str, pattern: str) -> Iterator[str]:
+        for path in sorted((self._path / folder).glob(pattern)):
+            if path.is_file() and not path.name.startswith((".", "__")):
+                yield path.relative_to(self._path).as_posix()
+
+    def _check_resources(self) -> None:
+        for file, check in CHECKS.items():
+            if (self._path / file).exists():
+                check(self._reader(file))
+
+    def _languages(self) -> Languages:
+        file = "agent_settings/languages.yaml"
+        return load_languages(self._reader(file)) if (self._path / file).exists() else Languages()
+
+    def _guardrails(self) -> tuple[Guardrail, ...]:
+        file = "agent_settings/guardrails.yaml"
+        return load_guardrails(self._reader(file)) if (self._path / file).exists() else ()
+
+    def _identity(self) -> str:
+        persona = self._text("agent_settings/persona.txt")
+        if persona:
+            return persona
+        readers = {name: self._reader(f"agent_settings/{name}.yaml") for name in ("personality", "role")}
+        return legacy_identity(readers["personality"], readers["role"]) if has_identity(readers) else ""
+
+    def _safety(self) -> dict[str, SafetyFilters]:
+        """Return safety filters by channel; the key of the agent's own is empty."""
+        places = {"": "agent_settings", "voice": "voice", "webchat": "chat"}
+        return {
+            channel: load_safety_filters(self._reader(f"{folder}/safety_filters.yaml"), of_channel=bool(channel))
+            for channel, folder in places.items()
+            if (self._path / folder / "safety_filters.yaml").exists()
+        }
+
+    def _experimental(self) -> ExperimentalSettings:
+        file = "agent_settings/experimental_config.json"
+        text = self._text(file)
+        if not text:
+            return ExperimentalSettings()
+        try:
+            data: Any = json.loads(text)
+        except json.JSONDecodeError as error:
+            self._findings.error(file, error.lineno, f"Not valid JSON: {error.msg}.")
+            return ExperimentalSettings()
+        if not isinstance(data, dict):
+            self._findings.error(file, 1, "The file should hold one JSON object.")
+            return ExperimentalSettings()
+        return ExperimentalSettings(data)
+
+    def _voice(self) -> VoiceSettings:
+        recognition, response = "voice/speech_recognition", "voice/response_control"
+        keyphrases = f"{recognition}/keyphrase_boosting.yaml"
+        if not (self._path / keyphrases).exists():
+            keyphrases = "speech_recognition/keyphrase_boosting.yaml"
+        file = "voice/configuration.yaml"
+        return VoiceSettings(
+            greeting=load_greeting(self._reader(file)) if (self._path / file).exists() else Greeting(),
+            asr=load_asr_settings(self._reader(f"{recognition}/asr_settings.yaml")),
+            keyphrases=load_keyphrases(self._reader(keyphrases)),
+            corrections=load_corrections(self._reader(f"{recognition}/transcript_corrections.yaml")),
+            pronunciations=load_pronunciations(self._reader(f"{response}/pronunciations.yaml")),
+            filters=load_filters(self._reader(f"{response}/phrase_filtering.yaml")),
+            fillers=load_filler_phrases(self._reader(file)),
+            background=load_background(self._reader(file)),
+        )
+
+    def _topics(self, variants: tuple[str, ...]) -> tuple[Topic, ...]:
+        folders = {clean_name(name): name for name in variants}
+        found: dict[str, Topic] = {}
+        for file in (*self._files("topics", "**/*.yaml"), *self._files("child_topics", "*/*.yaml")):
+            variant = folders.get(file.split("/")[1]) if file.startswith("child_topics/") else None
+            if file.startswith("child_topics/") and variant is None:
+                self._findings.error(
+                    file, 1, f"The folder of a child topic is the cleaned name of a variant: {sorted(folders)}."
+                )
+                continue
+            topic = load_topic(self._reader(file), variant)
+            if topic is None:
+                continue
+            if topic.name in found:
+                self._findings.error(file, 1, f"Topic '{topic.name}' is already defined in {found[topic.name].file}.")
+            found[topic.name] = topic
+        return tuple(found.values())
+
+    def _functions(self, folder: str, kind: str, flow: str | None) -> dict[str, ProjectFunction]:
+        found = {}
+        for file in self._files(folder, "*.py"):
+            name = Path(file).stem
+            special = {"start_function": "start", "end_function": "end"}.get(name) if kind == "global" else None
+            function = read_function(self._path, file, special or kind, flow, self._findings)
+            if function is not None:
+                found[name] = function
+        return found
+
+    def _flows(self) -> Iterator[Flow]:
+        for file in self._files("flows", "*/flow_config.yaml"):
+            yield self._flow(file)
+        for folder in sorted((self._path / "flows").glob("*/")):
+            if (
+                folder.is_dir()
+                and not folder.name.startswith((".", "_"))
+                and not (folder / "flow_config.yaml").exists()
+            ):
+                message = "Can't find flow_id for transition function. The flow has no flow_config.yaml."
+                self._findings.error(f"flows/{folder.name}", 1, message)
+
+    def _flow(self, file: str) -> Flow:
+        reader = self._reader(file)
+        folder = file.split("/")[1]
+        name = reader.required_text("name")
+        if name and clean_name(name) != folder:
+            reader.error(f"Flow folder name does not match flow name in config. {folder} != {clean_name(name)}", "name")
+        if not reader.text("description"):
+            reader.error("Flow description cannot be empty.", "description")
+        flow = Flow(
+            name=name or folder,
+            folder=folder,
+            description=reader.text("description"),
+            start_step=reader.text("start_step"),
+            steps=self._steps(folder),
+            function_steps=self._functions(f"flows/{folder}/function_steps", "step", name or folder),
+            functions=self._functions(f"flows/{folder}/functions", "flow", name or folder),
+        )
+        if not flow.start_step:
+            reader.error("Start step cannot be empty.", "start_step")
+        elif not flow.has_step(flow.start_step):
+            reader.error(f"Start step '{flow.start_step}' not found.", "start_step")
+        return flow
+
+    def _steps(self, folder: str) -> dict[str, Step]:
+        steps: dict[str, Step] = {}
+        for file in self._files(f"flows/{folder}/steps", "*.yaml"):
+            reader = self._reader(file)
+            step = load_step(reader)
+            if step.name and clean_name(step.name) != Path(file).stem:
+                reader.warning(f"The file of step '{step.name}' should be called {clean_name(step.name)}.yaml.", "name")
+            if step.name in steps:
+                reader.error(f"Step '{step.name}' is already defined in {steps[step.name].file}.", "name")
+            steps[step.name] = step
+        return steps
+
+
+PRESETS = ("office-ambiance", "restaurant-ambiance", "whitenoise-subtle")
+
+
+def check_voice_extras(root: Reader) -> None:
+    """Check filler phrases and background sound of `voice/configuration.yaml`, where unknown keys are errors."""
+    fillers, ambience = root.map("filler_phrases"), root.map("background_ambience")
+    keys = ("enabled", "phrases", "randomize", "initial_interval_seconds", "interval_seconds")
+    _known_keys(fillers, "filler_phrases", keys)
+    if fillers.flag("enabled") and not fillers.texts("phrases"):
+        fillers.error("'filler_phrases' is enabled and needs at least one phrase.", "enabled")
+    for key, least in (("initial_interval_seconds", 0.5), ("interval_seconds", 1.0)):
+        value = fillers.number(key)
+        if value is not None and value < least:
+            fillers.error(f"'{key}' should be at least {least:g}.", key)
+    _known_keys(ambience, "background_ambience", ("enabled", "preset", "loudness"))
+    loudness = ambience.number("loudness")
+    if loudness is not None and not -70 <= loudness <= -20:
+        ambience.error("'loudness' should be between -70 and -20.", "loudness")
+    preset = ambience.text("preset")
+    if preset and preset not in PRESETS:
+        known = ", ".join(PRESETS)
+        message = f"'preset' {preset} is none of the platform's: {known}. It needs a sound of that name on the server."
+        ambience.warning(message, "preset")
+
+
+CHECKS: Mapping[str, Callable[[Reader], None]] = {
+    "config/mcp.yaml": check_mcp,
+    "voice/configuration.yaml": check_voice_extras,
+}
+
+
+def _known_keys(reader: Reader, section: str, known: tuple[str, ...]) -> None:
+    for key in reader.names():
+        if key not in known:
+            reader.error(f"'{section}' has no key '{key}'. It has: {', '.join(known)}.", key)
+
+
+_FUNCTION = re.compile(r"\{\{ft:(\w+)\}\}")
+
+
+def project_graph(project: Project) -> ProjectGraph:
+    """Build the graph; each edge appears once, in the order of the files."""
+    starts = {flow.name: _id(flow.name, flow.start_step) for flow in project.flows.values()}
+    edges: dict[GraphEdge, None] = {}
+    if project.start_function:
+        edges |= dict.fromkeys(_gotos(project.start_function, "", None, starts))
+    for flow in project.flows.values():
+        edges |= dict.fromkeys(_flow_edges(flow, project.functions, starts))
+    return ProjectGraph(tuple(_flow(each) for each in project.flows.values()), tuple(edges))
+
+
+def _flow(flow: Flow) -> GraphFlow:
+    steps = [GraphStep(_id(flow.name, name), name, "step") for name in flow.steps]
+    steps += [GraphStep(_id(flow.name, name), name, "function") for name in flow.function_steps]
+    return GraphFlow(flow.name, _id(flow.name, flow.start_step), tuple(steps))
+
+
+def _flow_edges(flow: Flow, functions: Mapping[str, ProjectFunction], starts: dict[str, str]) -> Iterator[GraphEdge]:
+    for name, step in flow.steps.items():
+        here = _id(flow.name, name)
+        for condition in step.conditions:
+            if condition.child_step:
+                yield GraphEdge(here, _id(flow.name, condition.child_step), condition.name)
+        for called in _FUNCTION.findall(step.prompt):
+            if function := flow.functions.get(called) or functions.get(called):
+                yield from _gotos(function, here, flow, starts)
+    for name, function in flow.function_steps.items():
+        yield from _gotos(function, _id(flow.name, name), flow, starts)
+
+
+def _gotos(function: ProjectFunction, source: str, flow: Flow | None, starts: dict[str, str]) -> Iterator[GraphEdge]:
+    for goto in function.gotos:
+        if goto.kind == "step" and flow is not None:
+            yield GraphEdge(source, _id(flow.name, goto.name), function.name)
+        elif goto.kind == "flow" and goto.name in starts:
+            yield GraphEdge(source, starts[goto.name], function.name)
+
+
+def _id(flow: str, step: str) -> str:
+    return f"{flow}/{step}"

@@ -1,12 +1,11 @@
-"""Value types of the project API: history, SMS, attachments, handoffs, outbound calls, web chat."""
+"""The types of the project API, under the names that project code knows them by: exceptions, values, voices."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, ClassVar, TypedDict
-
-from callagent.agents.flows.runtime.failures import NotAvailable
 
 
 @dataclass
@@ -239,3 +238,229 @@ def history_of(entries: Iterable[Mapping[str, Any]]) -> list[UserInput | AgentRe
         UserInput(str(entry.get("text") or "")) if entry.get("role") == "user" else AgentResponse(str(entry["text"]))
         for entry in entries
     ]
+
+
+class NotAvailable(NotImplementedError):
+    """A part of the project API that this server does not offer; the text names it."""
+
+
+class MissingHandoff(Exception):
+    """`call_handoff` names a destination that the project does not have."""
+
+
+class MissingTemplate(Exception):
+    """`send_sms_template` names a template that the project does not have."""
+
+
+class SMSIntegrationNotFound(Exception):
+    """No SMS sender is configured."""
+
+
+class SMSMissingAssistantAccess(Exception):
+    """The SMS sender is not for this project."""
+
+
+class ChatCompletionError(Exception):
+    """`prompt_llm` got no usable answer."""
+
+
+class PromptLLMCallLimitError(Exception):
+    """One function run asked the model too often."""
+
+
+class SecretNotFound(Exception):
+    """No secret of that name is declared."""
+
+
+class MissingAccess(Exception):
+    """The secret is not for this project."""
+
+
+class InvalidInput(Exception):
+    """The secret's name is not valid."""
+
+
+class ExtractionError(Exception):
+    """The value was not found in what the caller said."""
+
+
+class CxOneError(Exception):
+    """Base of the CXone errors."""
+
+
+class CxOneMissingContactId(CxOneError): ...
+
+
+class CxOneSecretError(CxOneError): ...
+
+
+class CxOneTokenError(CxOneError): ...
+
+
+class CxOneSignalError(CxOneError): ...
+
+
+class Unavailable:
+    """Stands for an object of the API that is not offered: every use raises `NotAvailable`."""
+
+    def __init__(self, name: str) -> None:
+        self.__dict__["_name"] = name
+
+    def __getattr__(self, attribute: str) -> object:
+        if attribute.startswith("__") and attribute.endswith("__"):
+            raise AttributeError(attribute)
+        raise NotAvailable(f"{self.__dict__['_name']}.{attribute} is not available on this server")
+
+    def __getitem__(self, key: object) -> object:
+        raise NotAvailable(f"{self.__dict__['_name']}[{key!r}] is not available on this server")
+
+
+class TTSVoice:
+    def __init__(self, provider: str, provider_voice_id: str, config: dict[str, Any] | None = None) -> None:
+        self.provider = provider
+        self.provider_voice_id = provider_voice_id
+        self.config = {name: value for name, value in (config or {}).items() if value is not None}
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"provider": self.provider, "provider_voice_id": self.provider_voice_id, "config": dict(self.config)}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TTSVoice) and self.to_dict() == other.to_dict()
+
+    def __hash__(self) -> int:
+        return hash((self.provider, self.provider_voice_id))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.provider!r}, {self.provider_voice_id!r})"
+
+
+VoiceType = TTSVoice
+
+
+class CustomVoice(TTSVoice):
+    def __init__(self, provider: str, provider_voice_id: str, **config: Any) -> None:
+        super().__init__(provider, provider_voice_id, config)
+
+
+class EmotionKind(Enum):
+    ANGER = "anger"
+    POSITIVITY = "positivity"
+    SURPRISE = "surprise"
+
+
+class EmotionIntensity(Enum):
+    LOWEST = "lowest"
+    LOW = "low"
+    HIGH = "high"
+    HIGHEST = "highest"
+
+
+EmotionKindValue = str
+EmotionIntensityValue = str
+GoogleGeminiTtsModel = str
+
+
+@dataclass(frozen=True)
+class Emotion:
+    kind: EmotionKind | str
+    intensity: EmotionIntensity | str | None = None
+
+
+class ElevenLabsVoice(TTSVoice):
+    def __init__(
+        self,
+        provider_voice_id: str,
+        similarity_boost: float | None = None,
+        stability: float | None = None,
+        model_id: str = "eleven_turbo_v2_5",
+        speed: float | None = None,
+    ) -> None:
+        config = {"similarity_boost": similarity_boost, "stability": stability, "model_id": model_id, "speed": speed}
+        super().__init__("elevenlabs", provider_voice_id, config)
+
+
+class RimeVoice(TTSVoice):
+    def __init__(self, provider_voice_id: str, speech_alpha: float = 1.0, model_id: str = "mistv2") -> None:
+        super().__init__("rime", provider_voice_id, {"speech_alpha": speech_alpha, "model_id": model_id})
+
+
+class _NamedSettings(TTSVoice):
+    """A voice whose class gives the provider, the order of positional settings and their defaults."""
+
+    PROVIDER = ""
+    SETTINGS: tuple[tuple[str, Any], ...] = ()
+
+    def __init__(self, provider_voice_id: str, *values: Any, **named: Any) -> None:
+        names = [name for name, _ in self.SETTINGS]
+        unknown = set(named) - set(names)
+        if unknown or len(values) > len(names):
+            raise TypeError(f"{type(self).__name__} takes {', '.join(names) or 'no settings'}")
+        config = {**dict(self.SETTINGS), **dict(zip(names, values, strict=False)), **named}
+        super().__init__(self.PROVIDER, provider_voice_id, config)
+
+
+class CartesiaVoice(_NamedSettings):
+    PROVIDER = "cartesia"
+    SETTINGS = (
+        ("speed", 0), ("emotions", None), ("model_id", "sonic-3.6"), ("volume", None), ("emotion", None),
+        ("language", None),
+    )  # fmt: skip
+
+
+class PlayHTVoice(_NamedSettings):
+    PROVIDER = "playht"
+    SETTINGS = tuple(
+        (name, None) for name in ("speed", "temperature", "emotion", "voice_guidance", "style_guidance", "voice_engine")
+    )
+
+
+class HumeVoice(_NamedSettings):
+    PROVIDER = "hume"
+    SETTINGS = (("voice_description", None), ("version", "2"), ("instant_mode", False), ("provider", "CUSTOM_VOICE"))
+
+
+class GoogleVoice(_NamedSettings):
+    PROVIDER = "google"
+    SETTINGS = (("gender", None),)
+
+
+class XaiVoice(_NamedSettings):
+    PROVIDER = "xai"
+    SETTINGS = (("language", None),)
+
+
+class GradiumVoice(_NamedSettings):
+    PROVIDER = "gradium"
+    SETTINGS = (("model_name", None),)
+
+
+class HamsaVoice(_NamedSettings):
+    PROVIDER = "hamsa"
+    SETTINGS = (("dialect", None), ("expressiveness", None))
+
+
+class GoogleGeminiVoice(_NamedSettings):
+    PROVIDER = "google_gemini"
+    SETTINGS = (("model", "gemini-3.8-flash-tts"), ("prompt", None))
+
+
+class MinimaxVoice(TTSVoice):
+    def __init__(self, model_id: str, voice_id: str, *values: Any, **named: Any) -> None:
+        config = {**dict(zip(("speed", "vol", "pitch", "emotion"), values, strict=False)), **named}
+        super().__init__("minimax", voice_id, {"model_id": model_id, **config})
+
+
+@dataclass(frozen=True)
+class VoiceWeighting:
+    voice: TTSVoice
+    weight: float | None = None
+
+
+def weights(choices: list[VoiceWeighting]) -> list[float]:
+    """Every choice's share; the unweighted ones share what the others leave of 1."""
+    given = sum(choice.weight or 0.0 for choice in choices)
+    open_choices = sum(choice.weight is None for choice in choices)
+    if not choices or given > 1.001 or (not open_choices and given < 0.999):
+        raise ValueError("voice weights must sum to 1.0")
+    rest = max(1.0 - given, 0.0) / open_choices if open_choices else 0.0
+    return [rest if choice.weight is None else choice.weight for choice in choices]

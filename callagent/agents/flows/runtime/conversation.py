@@ -1,31 +1,35 @@
-"""The `conv` argument: what project code reads of a call and how it acts on it.
+"""The arguments `conv` and `flow`: what project code reads of a call and how it acts on it.
 
-Reads come from the snapshot of the run; actions are collected as effects and take place after the function returned.
+Reads come from the snapshot of the run. Actions are collected as `Effects` and take place after the function returned;
+only metrics are sent while it runs, because they must be durable when `write_metric` returns.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, TypeVar
 
-from callagent.agents.flows.runtime.api import ApiIntegrations
 from callagent.agents.flows.runtime.api_types import (
     AgentResponse,
     HandoffConfig,
     MetricEvent,
+    MissingHandoff,
+    MissingTemplate,
     SMSTemplate,
+    TTSVoice,
+    Unavailable,
     UserInput,
+    VoiceWeighting,
     WebchatInterface,
     history_of,
+    weights,
 )
 from callagent.agents.flows.runtime.clock import Clock
-from callagent.agents.flows.runtime.effects import Effects, Metrics
-from callagent.agents.flows.runtime.entity_config import EntityValidationResult
-from callagent.agents.flows.runtime.failures import MissingHandoff, MissingTemplate, Unavailable
 from callagent.agents.flows.runtime.function_calls import Find, FunctionExecutor
-from callagent.agents.flows.runtime.logs import ConversationLogger
+from callagent.agents.flows.runtime.integrations import ApiIntegrations
+from callagent.agents.flows.runtime.plog import ConversationLogger
 from callagent.agents.flows.runtime.state import (
     Entities,
     KnowledgeBase,
@@ -35,9 +39,9 @@ from callagent.agents.flows.runtime.state import (
     Variant,
     VerifiedContext,
 )
-from callagent.agents.flows.runtime.utils import Utils
-from callagent.agents.flows.runtime.voices import TTSVoice, VoiceWeighting, weights
-from callagent.agents.kernel.runtime import project_or_note
+from callagent.agents.flows.runtime.utils import EntityValidationResult, Utils
+from callagent.agents.kernel.runtime import project, project_or_note
+from callagent.workers import AskFailed, Channel
 
 Item = TypeVar("Item")
 
@@ -383,3 +387,79 @@ class Conversation(Messaging):
     def generate_external_event(self, *, send_to_llm: bool = False) -> str:
         """Return an identifier: events posted with it during the next hour are in `generic_external_events`."""
         return self._expect_event(bool(send_to_llm))
+
+
+EFFECTS_LIMIT = 1024 * 1024
+
+
+@dataclass(slots=True)
+class Effects:
+    """The effects of one function run. The last call of a kind wins; lists keep their order."""
+
+    say: str | None = None
+    goto_flow: str | None = None
+    goto_step: str | None = None
+    exit_flow: bool = False
+    goto_csat_flow: bool = False
+    handoff: dict[str, Any] | None = None
+    variant: str | None = None
+    language: str | None = None
+    voice: dict[str, Any] | None = None
+    asr_biasing: dict[str, Any] | None = None
+    background_track: dict[str, Any] | None = None
+    disabled_topics: list[str] | None = None
+    metrics: list[dict[str, Any]] = field(default_factory=list)
+    sms: list[dict[str, Any]] = field(default_factory=list)
+    emails: list[dict[str, Any]] = field(default_factory=list)
+    discard_recording: bool = False
+    shown: dict[str, Any] | None = None
+    """`{"attachments", "suggestions", "call_actions"}`, when one of them changed."""
+
+    def plain(self) -> dict[str, Any]:
+        """Return the effects as plain data. Raises `TooLarge` when project code queued more than `EFFECTS_LIMIT`."""
+        shown: dict[str, Any] = project(asdict(self), EFFECTS_LIMIT)
+        return shown
+
+
+NAME_LIMIT = 128
+VALUE_LIMIT = 8 * 1024
+
+
+class Metrics:
+    def __init__(self, channel: Channel, log: ConversationLogger) -> None:
+        self._channel = channel
+        self._log = log
+        self.events: list[MetricEvent] = []
+        """The metrics written in this call, including those of this run."""
+
+    def begin(self, written: Iterable[Mapping[str, Any]]) -> None:
+        self.events = [MetricEvent(str(entry.get("name")), entry.get("value")) for entry in written]
+
+    def write(self, name: Any, value: Any, write_once: bool, effects: Effects) -> None:
+        name = str(name)
+        if len(name) > NAME_LIMIT:
+            self._log.error(f"metric name of {len(name)} characters cut to {NAME_LIMIT}")
+            name = name[:NAME_LIMIT]
+        if write_once and any(event.name == name for event in self.events):
+            return
+        value = project_or_note(value, VALUE_LIMIT)
+        message = {"type": "metric", "name": name, "value": value, "write_once": bool(write_once), "ask": True}
+        try:
+            self._channel.ask(message)
+        except AskFailed as error:
+            self._log.error(f"metric '{name}' was not written: {error}")
+            return
+        self.events.append(MetricEvent(name, value))
+        effects.metrics.append({"name": name, "value": value})
+
+
+class Flow:
+    def __init__(self, conv: object, find: Find, current_step: str | None, effects: Effects) -> None:
+        self.current_step = current_step
+        self.functions = FunctionExecutor(find, conv, self)
+        self._effects = effects
+
+    def goto_step(self, step_name: str, label: str | None = None) -> None:
+        """Queue a move to a step; the last call wins."""
+        del label  # decoration of the editor's graph
+        self._effects.goto_step = str(step_name)

@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from callagent.agents.flows.runtime.effects import Effects
-
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _ATTRIBUTE = "__function_notes__"
@@ -198,15 +196,3 @@ class FunctionExecutor:
 
 
 FlowFunctionExecutor = FunctionExecutor
-
-
-class Flow:
-    def __init__(self, conv: object, find: Find, current_step: str | None, effects: Effects) -> None:
-        self.current_step = current_step
-        self.functions = FunctionExecutor(find, conv, self)
-        self._effects = effects
-
-    def goto_step(self, step_name: str, label: str | None = None) -> None:
-        """Queue a move to a step; the last call wins."""
-        del label  # decoration of the editor's graph
-        self._effects.goto_step = str(step_name)

@@ -2,69 +2,86 @@
 
 from __future__ import annotations
 
-from callagent.agents.flows.runtime.api import ApiExecutor, ApiIntegrations
 from callagent.agents.flows.runtime.api_types import (
     Address,
     AgentResponse,
     ASRBiasing,
     Attachment,
+    CartesiaVoice,
     ChatCallAction,
+    ChatCompletionError,
     ContactJourney,
     ContactMetadata,
-    Destination,
-    ExternalEvents,
-    FlowTransition,
-    Handoff,
-    HandoffConfig,
-    MessageToChild,
-    MessageToParent,
-    MetricEvent,
-    OutboundCampaign,
-    OutboundContact,
-    OutgoingSMS,
-    OutgoingSMSTemplate,
-    SMSClientFailure,
-    SMSCredentials,
-    SMSReceived,
-    SMSTemplate,
-    StepAttempt,
-    StepTransition,
-    Transition,
-    UserInput,
-    WebchatInterface,
-)
-from callagent.agents.flows.runtime.clock import Clock
-from callagent.agents.flows.runtime.conversation import Conversation
-from callagent.agents.flows.runtime.conversation import Translations as TranslationReplacementProxy
-from callagent.agents.flows.runtime.entity_config import EntityValidationResult
-from callagent.agents.flows.runtime.failures import (
-    ChatCompletionError,
+    CustomVoice,
     CxOneError,
     CxOneMissingContactId,
     CxOneSecretError,
     CxOneSignalError,
     CxOneTokenError,
+    Destination,
+    ElevenLabsVoice,
+    Emotion,
+    EmotionIntensity,
+    EmotionIntensityValue,
+    EmotionKind,
+    EmotionKindValue,
+    ExternalEvents,
     ExtractionError,
+    FlowTransition,
+    GoogleGeminiTtsModel,
+    GoogleGeminiVoice,
+    GoogleVoice,
+    GradiumVoice,
+    HamsaVoice,
+    Handoff,
+    HandoffConfig,
+    HumeVoice,
     InvalidInput,
+    MessageToChild,
+    MessageToParent,
+    MetricEvent,
+    MinimaxVoice,
     MissingAccess,
     MissingHandoff,
     MissingTemplate,
     NotAvailable,
+    OutboundCampaign,
+    OutboundContact,
+    OutgoingSMS,
+    OutgoingSMSTemplate,
+    PlayHTVoice,
     PromptLLMCallLimitError,
+    RimeVoice,
     SecretNotFound,
+    SMSClientFailure,
+    SMSCredentials,
     SMSIntegrationNotFound,
     SMSMissingAssistantAccess,
+    SMSReceived,
+    SMSTemplate,
+    StepAttempt,
+    StepTransition,
+    Transition,
+    TTSVoice,
     Unavailable,
+    UserInput,
+    VoiceType,
+    VoiceWeighting,
+    WebchatInterface,
+    XaiVoice,
 )
+from callagent.agents.flows.runtime.clock import Clock
+from callagent.agents.flows.runtime.conversation import Conversation, Flow
+from callagent.agents.flows.runtime.conversation import Translations as TranslationReplacementProxy
 from callagent.agents.flows.runtime.function_calls import (
-    Flow,
     FlowFunctionExecutor,
     FunctionExecutor,
     func_description,
     func_latency_control,
     func_parameter,
 )
-from callagent.agents.flows.runtime.logs import ConversationLogger
+from callagent.agents.flows.runtime.integrations import ApiExecutor, ApiIntegrations
+from callagent.agents.flows.runtime.plog import ConversationLogger
 from callagent.agents.flows.runtime.state import (
     Entities,
     LineMemory,
@@ -75,30 +92,7 @@ from callagent.agents.flows.runtime.state import (
     Variant,
     VerifiedContext,
 )
-from callagent.agents.flows.runtime.utils import Utils
-from callagent.agents.flows.runtime.voices import (
-    CartesiaVoice,
-    CustomVoice,
-    ElevenLabsVoice,
-    Emotion,
-    EmotionIntensity,
-    EmotionIntensityValue,
-    EmotionKind,
-    EmotionKindValue,
-    GoogleGeminiTtsModel,
-    GoogleGeminiVoice,
-    GoogleVoice,
-    GradiumVoice,
-    HamsaVoice,
-    HumeVoice,
-    MinimaxVoice,
-    PlayHTVoice,
-    RimeVoice,
-    TTSVoice,
-    VoiceType,
-    VoiceWeighting,
-    XaiVoice,
-)
+from callagent.agents.flows.runtime.utils import EntityValidationResult, Utils
 
 # Named in annotations only: the objects behind them are not offered.
 AgenticDial = AgenticDialConfig = AgenticDialData = Destinations = Unavailable

@@ -1,12 +1,103 @@
-"""The module that project code imports as `plog`: the log of whichever call runs now."""
+"""The log of project code: `conv.log`, and this module itself, which projects import as `plog`.
+
+Both write entries for the call's record, which are sent to the core at once.
+"""
 
 from __future__ import annotations
 
+import datetime
 import functools
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
-from callagent.agents.flows.runtime import logs
+from callagent.agents.kernel.runtime import project_or_note
+
+LOG_LIMIT = 64 * 1024
+"""Bytes of log that one call may write; after them one entry says that the rest is dropped."""
+_FIELD_LIMIT = 8 * 1024
+
+Send = Callable[[dict[str, Any]], None]
+
+
+class ConversationLogger:
+    """The log of one call."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._left = LOG_LIMIT
+        self._bound: list[dict[str, Any]] = []
+        self._entries: list[dict[str, Any]] = []
+
+    def debug(self, content: Any = "", is_pii: bool = False, **fields: Any) -> None:
+        self._write("debug", content, is_pii, fields)
+
+    def info(self, content: Any = "", is_pii: bool = False, **fields: Any) -> None:
+        self._write("info", content, is_pii, fields)
+
+    def warning(self, content: Any = "", is_pii: bool = False, **fields: Any) -> None:
+        self._write("warning", content, is_pii, fields)
+
+    def error(self, content: Any = "", is_pii: bool = False, **fields: Any) -> None:
+        self._write("error", content, is_pii, fields)
+
+    def exception(self, content: Any = "", is_pii: bool = False, **fields: Any) -> None:
+        self._write("error", content, is_pii, {"exc_info": True, **fields})
+
+    @contextmanager
+    def bound(self, fields: dict[str, Any]) -> Iterator[None]:
+        """Add `fields` to every entry made inside."""
+        self._bound.append(fields)
+        try:
+            yield
+        finally:
+            self._bound.remove(fields)
+
+    def take(self) -> list[dict[str, Any]]:
+        """Return the entries since the last call of this method."""
+        entries, self._entries = self._entries, []
+        return entries
+
+    def _write(self, level: str, content: Any, is_pii: bool, fields: dict[str, Any]) -> None:
+        if self._left <= 0:
+            return
+        for bound in self._bound:
+            fields = {**bound, **fields}
+        if fields.pop("exc_info", False):
+            fields["traceback"] = traceback.format_exc(limit=-20)
+        entry = {str(name): project_or_note(value, _FIELD_LIMIT) for name, value in fields.items()}
+        entry |= {
+            "level": level,
+            "content": project_or_note(content if isinstance(content, str) else str(content), _FIELD_LIMIT),
+            "is_pii": bool(is_pii),
+            "timestamp": datetime.datetime.now(datetime.UTC).isoformat().replace("+00:00", "Z"),
+            "logger": "conversation_logger",
+        }
+        self._left -= len(repr(entry))
+        self._emit(entry)
+        if self._left <= 0:
+            self._emit({**entry, "level": "warning", "content": f"log is full: {LOG_LIMIT} bytes; the rest is dropped"})
+
+    def _emit(self, entry: dict[str, Any]) -> None:
+        self._entries.append(entry)
+        self._send({**entry, "type": "log"})
+
+
+_current: ContextVar[ConversationLogger | None] = ContextVar("conversation_logger", default=None)
+_latest: list[ConversationLogger] = []
+
+
+def use(logger: ConversationLogger) -> None:
+    """Have `plog` write to `logger` in this thread; in threads that project code starts, to the latest one used."""
+    _current.set(logger)
+    _latest[:] = [logger]
+
+
+def current() -> ConversationLogger | None:
+    return _current.get() or (_latest[0] if _latest else None)
+
 
 __all__ = ["debug", "error", "exception", "info", "tmp_bind", "warning"]
 
@@ -37,7 +128,7 @@ def tmp_bind(**fields: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def bound(*arguments: Any, **named: Any) -> Any:
-            logger = logs.current()
+            logger = current()
             if logger is None:
                 return function(*arguments, **named)
             with logger.bound(fields):
@@ -49,6 +140,6 @@ def tmp_bind(**fields: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]
 
 
 def _write(level: str, message: Any, is_pii: bool, fields: dict[str, Any]) -> None:
-    logger = logs.current()
+    logger = current()
     if logger is not None:
         getattr(logger, level)(message, is_pii, **fields)

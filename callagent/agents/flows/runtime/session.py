@@ -11,17 +11,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from callagent.agents.flows.runtime import logs
-from callagent.agents.flows.runtime.api import ApiIntegrations, Mocks
-from callagent.agents.flows.runtime.catalog import Catalog
-from callagent.agents.flows.runtime.checkpoint import StateChange, StateKeeper
+from callagent.agents.flows.runtime import plog
+from callagent.agents.flows.runtime.api_types import NotAvailable
 from callagent.agents.flows.runtime.clock import Clock
-from callagent.agents.flows.runtime.conversation import Conversation, Parts
-from callagent.agents.flows.runtime.effects import Effects, Metrics
-from callagent.agents.flows.runtime.failures import NotAvailable
-from callagent.agents.flows.runtime.function_calls import Flow, bind, takes_flow
-from callagent.agents.flows.runtime.remote import RemoteFunctions
-from callagent.agents.flows.runtime.state import Memory, State, Variant, VerifiedContext
+from callagent.agents.flows.runtime.conversation import Conversation, Effects, Flow, Metrics, Parts
+from callagent.agents.flows.runtime.function_calls import bind, takes_flow
+from callagent.agents.flows.runtime.importer import Catalog
+from callagent.agents.flows.runtime.integrations import ApiIntegrations, Mocks, RemoteFunctions
+from callagent.agents.flows.runtime.state import Memory, State, StateChange, StateKeeper, Variant, VerifiedContext
 from callagent.agents.flows.runtime.utils import Secrets, Utils
 from callagent.agents.kernel.runtime import TooLarge, error_report, project
 from callagent.workers import AskFailed, Channel
@@ -38,7 +35,7 @@ class FlowSession:
     def __init__(self, catalog: Catalog, context: Mapping[str, Any], checkpoint: Mapping[str, bytes],
                  channel: Channel) -> None:  # fmt: skip
         self._catalog = catalog
-        self._log = logs.ConversationLogger(channel.send)
+        self._log = plog.ConversationLogger(channel.send)
         self._remote = RemoteFunctions(context.get("mcp") or {}, lambda name: self._utils.get_secret(name))
         state = State()
         self._keeper = StateKeeper(state)
@@ -62,11 +59,11 @@ class FlowSession:
         if self._conv.clock.pinned is not None:
             catalog.pin(self._conv.clock.pinned)
         self._kept = b""
-        logs.use(self._log)
+        plog.use(self._log)
         self._restore(checkpoint)
 
     def handle(self, request: dict[str, Any]) -> dict[str, Any]:
-        logs.use(self._log)
+        plog.use(self._log)
         match request.get("op"):
             case "run":
                 return self._run(request)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callagent.agents.flows.engine.entity_values import spoken_digits, spoken_number, validate
-from callagent.agents.flows.format.config import CONFIG_TYPES, Entity
+from callagent.agents.flows.format.configuration import CONFIG_TYPES, Entity
 
 MONDAY = date(2026, 8, 24)
 US = {"country_codes": ["US"]}

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from callagent.agents.flows.engine.history import History
+from callagent.agents.flows.engine.conversation import History
 from callagent.models.protocol import ToolCall
 
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callagent.agents.flows.engine.references import Scope, ToolReference, find_references, resolve, resolve_text
-from callagent.agents.flows.format.config import Variants
+from callagent.agents.flows.engine.prompt import Scope, ToolReference, find_references, resolve, resolve_text
+from callagent.agents.flows.format.configuration import Variants
 
 SCOPE = Scope(
     state={"name": "Anna", "count": 3, "hint": "Call {{fn:help}}.", "nothing": None},

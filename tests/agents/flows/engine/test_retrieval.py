@@ -9,7 +9,7 @@ import pytest
 from callagent.agents.flows import FlowSettings, load_project
 from callagent.agents.flows.engine.conversation import Conversation
 from callagent.agents.flows.engine.retrieval import MeaningIndex, WordIndex, best_matches, retrieve, words
-from callagent.agents.flows.format.topics import Topic
+from callagent.agents.flows.format.steps_and_topics import Topic
 from callagent.models import open_embedder
 from tests.agents.flows.support import call_info, write_project
 

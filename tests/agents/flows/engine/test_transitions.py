@@ -6,7 +6,7 @@ import pytest
 
 from callagent.agents.flows.engine.decision import Position, Transition, move
 from callagent.agents.flows.format.project import Flow, Project
-from callagent.agents.flows.format.steps import Step
+from callagent.agents.flows.format.steps_and_topics import Step
 from tests.agents.flows.support import driven, flow_config, function, functions, step, steps, words, write_project
 
 

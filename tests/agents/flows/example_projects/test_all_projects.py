@@ -12,7 +12,7 @@ import pytest
 
 import callagent
 from callagent.agents.flows import FlowProject, FlowSettings, check_project, load_flow_project, project_runtime
-from callagent.agents.flows.engine.function_runner import FunctionAnswer
+from callagent.agents.flows.engine.function_calls import FunctionAnswer
 from callagent.agents.flows.format.functions import ProjectFunction
 from callagent.call_info import CallInfo
 from callagent.models.scripted import ScriptedModel

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from callagent.agents.flows.runtime.api import ApiIntegrations, Mocks
-from callagent.agents.flows.runtime.failures import NotAvailable
+from callagent.agents.flows.runtime.api_types import NotAvailable
+from callagent.agents.flows.runtime.integrations import ApiIntegrations, Mocks
 
 Seen = list[tuple[str, str, dict[str, str], str]]
 OPERATIONS = {

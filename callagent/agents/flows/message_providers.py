@@ -12,7 +12,7 @@ from email.message import EmailMessage
 from email.utils import make_msgid
 from typing import Any
 
-from callagent.agents.flows.senders.outbox import MessageFailed, OutgoingMessage
+from callagent.agents.flows.messages import MessageFailed, OutgoingMessage
 
 REQUEST_SECONDS = 10.0
 _SHOWN = 300

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from callagent.agents.flows.senders import SmtpSender, SmtpSettings, TelnyxSender, TwilioSender
-from callagent.agents.flows.senders.outbox import MessageFailed, OutgoingMessage
+from callagent.agents.flows.message_providers import SmtpSender, SmtpSettings, TelnyxSender, TwilioSender
+from callagent.agents.flows.messages import MessageFailed, OutgoingMessage
 
 
 class Provider:

@@ -10,7 +10,7 @@ import pytest
 
 from callagent.agents import Handoff
 from callagent.agents.flows import FlowSettings, Outside
-from callagent.agents.flows.senders.external import LIFETIME, MAX_ENTRIES, MAX_PER_CALL, TooManyEvents
+from callagent.agents.flows.external_events import LIFETIME, MAX_ENTRIES, MAX_PER_CALL, TooManyEvents
 from tests.agents.flows.support import driven, function, functions, of, words, write_project
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from callagent.agents.flows.senders.opt_outs import OptOuts
+from callagent.agents.flows.messages import OptOuts
 from callagent.errors import CallagentError
 
 LIFETIME = 3600.0

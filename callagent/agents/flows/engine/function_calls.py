@@ -1,0 +1,580 @@
+"""Project functions of one call: run in the call's worker, then their answers applied to the conversation.
+
+Functions of MCP servers run there too. The core reads the secrets, so that their folder stays closed to project code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import re
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast
+
+from callagent.agents.actions import (
+    Attach,
+    ControlRecording,
+    DelayResponse,
+    FunctionEnded,
+    FunctionStarted,
+    Handoff,
+    LatencyControl,
+    SetLanguage,
+    SetVoice,
+    StepEntered,
+    WaitStarted,
+)
+from callagent.agents.flows.engine.conversation import Conversation
+from callagent.agents.flows.engine.decision import Decision, HandoffRequest, Transition, decide, move
+from callagent.agents.flows.engine.prompt import resolve_header, resolve_text, scope_of
+from callagent.agents.flows.engine.retrieval import TopicIndex
+from callagent.agents.flows.external_events import handoff_data
+from callagent.agents.flows.format import (
+    MCP_FILE,
+    HandoffTarget,
+    ProjectFunction,
+    RealTimeConfiguration,
+    background,
+    filler_phrases,
+    find_handoff,
+)
+from callagent.agents.flows.messages import queued_email, queued_message
+from callagent.agents.kernel import SECRET_NAME, tool_name
+from callagent.errors import ProviderError, ProviderTimeout, WorkerError
+from callagent.log import get_logger
+from callagent.models import LanguageModel, Message, ModelSettings
+from callagent.workers import Lease, Plain
+
+log = get_logger(__name__)
+_MAX_LOGS = 200
+
+
+@dataclass(slots=True)
+class FunctionAnswer:
+    """A function's answer. With `error` set, the effects that it had before still stand."""
+
+    data: Mapping[str, Any]
+    error: str | None
+    duration_ms: float
+    logs: list[Mapping[str, Any]] = field(default_factory=list)
+
+    @property
+    def effects(self) -> Mapping[str, Any]:
+        return self.data.get("effects") or {}
+
+    @property
+    def returned(self) -> Any:
+        return self.data.get("returned")
+
+    @property
+    def state_changes(self) -> Mapping[str, Any]:
+        return self.data.get("state_changes") or {}
+
+
+class FunctionRunner:
+    """Runs functions in the worker of one call and answers the requests that they make meanwhile."""
+
+    def __init__(
+        self, lease: Lease, conversation: Conversation, model: LanguageModel, real_time: RealTimeConfiguration
+    ) -> None:
+        self._lease = lease
+        self._conversation = conversation
+        self._model = model
+        self._real_time = real_time
+
+    async def run(
+        self,
+        function: ProjectFunction,
+        arguments: Mapping[str, Any],
+        *,
+        timeout: float | None = None,
+        attempt: int = 1,
+    ) -> FunctionAnswer:
+        """Run a function to its end or its deadline. Never raises for what project code does."""
+        logs: list[Mapping[str, Any]] = []
+
+        def on_message(message: Plain) -> Awaitable[Any] | None:
+            return self._on_message(message, logs)
+
+        request: Plain = {
+            "op": "run",
+            "function": {"kind": function.kind, "flow": function.flow, "name": function.name},
+            "arguments": dict(arguments),
+            "conv": {**self.snapshot(), "attempt": attempt},
+        }
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        try:
+            data = await self._lease.run(request, timeout=timeout or self._timeout(function), on_message=on_message)
+            data = self._conversation.vault.conceal(data)
+        except WorkerError as error:
+            milliseconds = (loop.time() - started) * 1000
+            log.warning(
+                "function_failed",
+                function=function.name,
+                error=self._conversation.vault.conceal(str(error)),
+                kind=type(error).__name__,
+            )
+            detail = self._conversation.vault.conceal(f"{type(error).__name__}: {error}")
+            return FunctionAnswer({}, detail, milliseconds, logs)
+        milliseconds = float(data.get("duration_ms") or (loop.time() - started) * 1000)
+        answer = FunctionAnswer(data, _error_text(data), milliseconds, logs or list(data.get("logs") or ()))
+        self._take_over(function, answer)
+        return answer
+
+    def _take_over(self, function: ProjectFunction, answer: FunctionAnswer) -> None:
+        """Keep the state that the function left, also where it raised; log its error."""
+        data = answer.data
+        if isinstance(data.get("state"), dict):
+            self._conversation.state = dict(data["state"])
+        if answer.error:
+            traceback = (data.get("error") or {}).get("traceback")
+            log.warning("function_raised", function=function.name, error=answer.error, traceback=traceback)
+
+    async def set_state(self, values: Mapping[str, Any]) -> None:
+        """Write to `conv.state` from outside a function. A lost worker is logged and does not end the call."""
+        self._conversation.state.update(values)
+        request: Plain = {"op": "set_state", "values": dict(values)}
+        try:
+            data = await self._lease.run(
+                request, timeout=self._conversation.settings.function_timeout, on_message=lambda message: None
+            )
+        except WorkerError as error:
+            log.warning("state_not_set", error=str(error))
+            return
+        if isinstance(data.get("state"), dict):
+            self._conversation.state = dict(data["state"])
+
+    async def close(self) -> None:
+        await self._lease.close()
+
+    def snapshot(self) -> Plain:
+        """Return the call as plain data: what the worker's `conv` shows (see `runtime/__init__.py`)."""
+        c, project, info = self._conversation, self._conversation.project, self._conversation.info
+        environment = c.settings.environment
+        return {
+            "id": info.call_id,
+            "env": environment,
+            "channel_type": c.channel_type,
+            "caller_number": info.caller,
+            "callee_number": info.callee,
+            "sip_headers": dict(info.headers),
+            "end_headers": dict(c.end_headers),
+            "integration_attributes": c.settings.integration_attributes,
+            "current_flow": c.position.flow,
+            "current_step": c.position.step,
+            "language": c.language,
+            "voice": dict(c.voice) if c.voice else None,
+            "variant_name": c.variant,
+            "variants": {name: dict(values) for name, values in project.variants.attributes.items()},
+            "history": c.history.plain(),
+            "entities": {
+                name: {"value": r.value, "valid": r.valid, "type": r.type, "error": r.error}
+                for name, r in c.entities.items()
+            },
+            "transcript_alternatives": list(c.alternatives),
+            "metric_events": [dict(metric) for metric in c.metrics],
+            "generic_external_events": c.external_events,
+            "real_time_config": self._real_time.current(environment),
+            "handoffs": {target.name: _handoff(target) for target in project.handoffs.values()},
+            "sms_templates": {
+                template.name: {"content": template.text, "phone_number": template.senders.get(environment, "")}
+                for template in project.sms_templates.values()
+            },
+            "translations": {key: dict(texts) for key, texts in project.translations.items()},
+        }
+
+    def _timeout(self, function: ProjectFunction) -> float:
+        settings = self._conversation.settings
+        slow = function.latency or function.kind == REMOTE
+        return settings.slow_function_timeout if slow else settings.function_timeout
+
+    def _on_message(self, message: Plain, logs: list[Mapping[str, Any]]) -> Awaitable[Any] | None:
+        message = self._conversation.vault.conceal(message)
+        match message.get("type"):
+            case "metric":
+                return self._conversation.write_metric(
+                    str(message.get("name")), message.get("value"), write_once=bool(message.get("write_once"))
+                )
+            case "external_event":
+                return self._expect_event(bool(message.get("send_to_llm")))
+            case "secret":
+                return read_secret(self._conversation.settings.secrets_dir, str(message.get("name")))
+            case "prompt_llm":
+                return self._prompt_llm(message)
+            case "log" | "output" if len(logs) < _MAX_LOGS:
+                logs.append({key: value for key, value in message.items() if key not in ("type", "ask")})
+        return None
+
+    async def _expect_event(self, send_to_llm: bool) -> str:
+        """Return an identifier for an external event. Raises `TooManyEvents`."""
+        return self._conversation.expect_event(send_to_llm=send_to_llm)
+
+    async def _prompt_llm(self, message: Plain) -> Any:
+        """Answer a request of project code to the model. Raises `ProviderError`."""
+        settings = self._conversation.settings
+        wants_json = bool(message.get("return_json"))
+        messages: list[Message] = []
+        if message.get("show_history"):
+            messages += self._conversation.history.messages(str, "")
+        messages.append({"role": "user", "content": str(message.get("prompt") or "")})
+        options = ModelSettings(settings.models.get(str(message.get("model")), ""), json_output=wants_json)
+        try:
+            async with asyncio.timeout(settings.model_timeout):
+                text = await self._whole_answer(messages, options)
+        except TimeoutError as error:
+            raise ProviderTimeout("the model did not answer in time") from error
+        return _parsed(text) if wants_json else text
+
+    async def _whole_answer(self, messages: list[Message], options: ModelSettings) -> str:
+        text = ""
+        async with aclosing(cast("Any", self._model.stream(messages, [], options))) as deltas:
+            async for delta in deltas:
+                text += delta.text
+        return text
+
+
+def _handoff(target: HandoffTarget) -> Plain:
+    return {
+        "is_default": target.is_default,
+        "method": target.method,
+        "phone_number": target.number,
+        "sip_headers": dict(target.headers),
+        "description": target.description,
+    }
+
+
+def _parsed(text: str) -> Any:
+    fenced = re.search(r"```(?:json)?\s*(.*?)```", text, re.DOTALL)
+    try:
+        return json.loads(fenced.group(1) if fenced else text)
+    except json.JSONDecodeError as error:
+        raise ProviderError(f"the model's answer is not JSON: {error}") from error
+
+
+def _error_text(data: Mapping[str, Any]) -> str | None:
+    error = data.get("error")
+    if not error:
+        return None
+    if isinstance(error, dict):
+        return f"{error.get('type')}: {error.get('message')}"
+    return str(error)
+
+
+log = get_logger(__name__)
+REMOTE = "remote"
+"""The kind of a function that an MCP server runs; its `flow` is the server's provider_id."""
+MAX_LIST_SECONDS = 60.0
+"""Deadline for the function lists of all MCP servers, before the first call."""
+_MAX_CHARACTERS = 1024 * 1024
+
+
+async def read_secret(folder: str | None, name: str) -> str | None:
+    """Return the text of the file `name` in `folder`; None where there is none."""
+    if folder is None or not SECRET_NAME.fullmatch(name):
+        return None
+    return await asyncio.to_thread(_read, Path(folder, name))
+
+
+def answer_secrets(folder: str | None) -> Callable[[Plain], Awaitable[Any] | None]:
+    """Return a handler that answers requests for secrets of a worker outside a call."""
+
+    def on_message(message: Plain) -> Awaitable[Any] | None:
+        return read_secret(folder, str(message.get("name"))) if message.get("type") == "secret" else None
+
+    return on_message
+
+
+def _read(path: Path) -> str | None:
+    if not path.is_file():
+        return None
+    with path.open(encoding="utf-8") as file:
+        return file.read(_MAX_CHARACTERS).strip()
+
+
+async def fetch_remote_functions(
+    lease: Lease, taken: Container[str], secrets_dir: str | None = None
+) -> dict[str, ProjectFunction]:
+    """Ask the MCP servers for their functions, by the name the model sees. One that does not answer is logged.
+
+    `taken` holds names of the project's own functions, which win over those of a server.
+    """
+    try:
+        answer = await lease.run(
+            {"op": "describe_remote"}, timeout=MAX_LIST_SECONDS, on_message=answer_secrets(secrets_dir)
+        )
+    except WorkerError as error:
+        log.error("mcp_servers_not_asked", error=str(error))
+        return {}
+    for failure in answer.get("failures") or ():
+        log.error("mcp_server_failed", server=failure["provider"], error=failure["error"])
+    return _named(answer.get("functions") or (), taken)
+
+
+def _named(described: Iterable[Mapping[str, Any]], taken: Container[str]) -> dict[str, ProjectFunction]:
+    found: dict[str, ProjectFunction] = {}
+    for each in described:
+        name, provider = str(each["name"]), str(each["provider"])
+        shown = name if name not in taken and name not in found else tool_name(provider, name)
+        description, schema = str(each["description"]), each["parameters"]
+        found[shown] = ProjectFunction(name, REMOTE, provider, MCP_FILE, 1, description, schema=schema)
+    return found
+
+
+log = get_logger(__name__)
+DEFAULT_TEMPERATURE = 0.4
+SURVEY_FLOWS = ("csat", "csat_flow", "csat_survey")
+
+
+@dataclass(frozen=True, slots=True)
+class RunningFunction:
+    """A function in the worker: the action that tells of it, and the task that ends with its decision."""
+
+    started: FunctionStarted
+    done: asyncio.Task[Decision]
+
+
+def send_messages(conversation: Conversation) -> None:
+    """Send the messages that functions queued; templates are rendered with the present state."""
+    scope = scope_of(conversation)
+    for entry in conversation.queued:
+        template = str(entry.get("template") or "")
+        if entry.get("kind") == "email":
+            message = queued_email(entry)
+        elif template in conversation.project.sms_templates:
+            message = queued_message(entry, resolve_text(conversation.project.sms_templates[template].text, scope))
+        else:
+            message = queued_message(entry, str(entry.get("content") or ""))
+        retries = entry.get("retry_count")
+        conversation.outbox.post(message, template=template, retries=retries if isinstance(retries, int) else None)
+    conversation.queued = []
+
+
+class Dialogue:
+    """Owns the conversation and the function that runs now, which may outlive the turn that started it."""
+
+    def __init__(
+        self, conversation: Conversation, runner: FunctionRunner, model: LanguageModel, index: TopicIndex
+    ) -> None:
+        self.conversation = conversation
+        self.runner = runner
+        self.model = model
+        self.index = index
+        self._running: asyncio.Task[Decision] | None = None
+        self._waits = 0
+        self._random = random.Random(conversation.info.call_id)
+
+    def begin_function(
+        self,
+        function: ProjectFunction,
+        arguments: Mapping[str, Any],
+        call_id: str | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> RunningFunction:
+        """Start a function. It runs to its end and its effects are applied even if its turn is interrupted.
+
+        `call_id` is the model's tool call that the result answers; None: the model did not call it.
+        """
+        conversation = self.conversation
+        conversation.functions += 1
+        number = conversation.functions
+        # Owned here and awaited by settle(): an interrupted turn must not cancel its function.
+        self._running = asyncio.create_task(self._run(function, arguments, number, call_id, timeout))
+        started = FunctionStarted(number, function.name, dict(arguments), self._latency(function))
+        return RunningFunction(started, self._running)
+
+    def begin_wait(self) -> WaitStarted | None:
+        """Return the action that starts the fillers for a wait for the model; None where there are no fillers."""
+        conversation = self.conversation
+        project = conversation.project
+        fillers = filler_phrases(project.voice.fillers, project.experimental, conversation.language)
+        control = fillers.control(self._random)
+        if control is None or conversation.channel != "voice":
+            return None
+        self._waits += 1
+        return WaitStarted(-self._waits, control)
+
+    async def settle(self) -> None:
+        """Wait for a function that an interrupted turn left running, at most until the function's deadline."""
+        running = self._running
+        if running is None:
+            return
+        # Unlike `await running`, wait() does not cancel the function when the waiting turn is interrupted too.
+        await asyncio.wait({running})
+        self._running = None
+        if (error := running.exception()) is not None:
+            log.error("function_lost", error=repr(error))
+
+    async def _run(
+        self,
+        function: ProjectFunction,
+        arguments: Mapping[str, Any],
+        number: int,
+        call_id: str | None,
+        timeout: float | None,
+    ) -> Decision:
+        answer = await self.runner.run(function, self.conversation.vault.reveal(arguments), timeout=timeout)
+        return self._apply(function, arguments, number, answer, call_id)
+
+    def _latency(self, function: ProjectFunction) -> LatencyControl | None:
+        control = function.latency
+        if control is None:
+            return None
+        scope = scope_of(self.conversation)
+        responses = [DelayResponse(resolve_text(r.text, scope), r.duration) for r in control.responses]
+        if function.randomize:
+            self._random.shuffle(responses)
+        return LatencyControl(control.delay_before_start, control.silence_after_each, tuple(responses))
+
+    def _apply(
+        self,
+        function: ProjectFunction,
+        arguments: Mapping[str, Any],
+        number: int,
+        answer: FunctionAnswer,
+        call_id: str | None,
+    ) -> Decision:
+        """Apply a function's answer in the order of the return protocol, without giving up control in between."""
+        conversation = self.conversation
+        if answer.error is not None:
+            decision = Decision(content=f"Error: the function {function.name} failed: {answer.error}")
+        else:
+            decision = self._known_handoff(decide(answer.data))
+        conversation.events.append(
+            FunctionEnded(
+                number=number,
+                name=function.name,
+                arguments=dict(arguments),
+                result=answer.returned,
+                error=answer.error,
+                duration_ms=answer.duration_ms,
+                logs=tuple(answer.logs),
+                state_changes=answer.state_changes,
+                transition=decision.transition.as_json() if decision.transition else None,
+            )
+        )
+        if refused := self._apply_queued(answer.effects):
+            decision = replace(decision, content="\n".join(filter(None, (decision.content, *refused))))
+        self.apply_decision(self._with_survey(decision, answer.effects))
+        if call_id is not None:
+            conversation.history.answered(call_id, decision.content)
+        elif decision.content:
+            conversation.history.note(decision.content)
+        return decision
+
+    def apply_decision(self, decision: Decision) -> None:
+        """Apply variant, language, voice and position; words, handoff and hang-up are left to the turn."""
+        conversation = self.conversation
+        if decision.variant in conversation.project.variants.attributes:
+            conversation.variant = decision.variant
+        if decision.language and decision.language != conversation.language:
+            conversation.language = decision.language
+            conversation.events.append(SetLanguage(decision.language))
+        if decision.voice:
+            conversation.voice = decision.voice
+            provider, name = (str(decision.voice.get(key) or "") for key in ("provider", "provider_voice_id"))
+            conversation.events.append(SetVoice(provider, name))
+        self.follow(decision.transition)
+        conversation.unfinished = decision if decision.ends_call else None
+
+    def follow(self, transition: Transition) -> None:
+        """Move to where a transition leads. One that leads nowhere is logged, and the call stays where it is."""
+        conversation = self.conversation
+        result = move(conversation.project, conversation.position, transition)
+        if result.problem:
+            log.error("transition_refused", problem=result.problem, flow=conversation.position.flow)
+        if result.entered:
+            log.debug("step_entered", old=str(conversation.position), new=str(result.position))
+            conversation.position = result.position
+            conversation.events.append(StepEntered(result.position.flow, result.position.step))
+
+    async def handoff(self, request: HandoffRequest) -> Handoff:
+        """Return the action of a handoff whose destination is known; note it in record and automatic metrics."""
+        conversation = self.conversation
+        target = find_handoff(conversation.project.handoffs, request.destination)
+        destination = target.name if target else str(request.destination or "")
+        reason = request.reason or destination
+        scope = scope_of(conversation)
+        headers = {**(dict(target.headers) if target else {}), **request.headers}
+        resolved = {name: resolve_header(value, scope) for name, value in headers.items()}
+        conversation.handoff = {"destination": destination, "reason": reason}
+        shared = handoff_data(conversation.project.experimental.section("handoff_api"), conversation.state)
+        if shared is not None:
+            conversation.settings.outside.store_handoff(conversation.info.call_id, *shared)
+        await conversation.write_metric("HANDOFF_TO", destination)
+        await conversation.write_metric("HANDOFF_REASON", reason)
+        return Handoff(
+            destination=destination,
+            reason=reason,
+            method=request.method or (target.method if target else "bye"),
+            number=request.number or (target.number if target else None),
+            headers={name: text for name, text in resolved.items() if text is not None},
+        )
+
+    def model_settings(self) -> ModelSettings:
+        """Return model, temperature and length: the step's model wins over variant, channel, step and flow settings."""
+        conversation = self.conversation
+        settings, step = conversation.position_settings, conversation.step
+        name, parameters = settings.model_name, settings.inference_parameters
+        experimental = conversation.project.experimental
+        for overrides in experimental.model_overrides(conversation.channel_type, conversation.variant):
+            name = str(overrides.get("provider_model_id") or name)
+            parameters = {**parameters, **_inner(overrides, "inference_parameters")}
+        if step is not None and step.model:
+            name = step.model
+        temperature, tokens = parameters.get("temperature"), parameters.get("max_tokens")
+        return ModelSettings(
+            model=conversation.settings.models.get(name, ""),
+            temperature=float(temperature) if isinstance(temperature, int | float) else DEFAULT_TEMPERATURE,
+            max_tokens=int(tokens) if isinstance(tokens, int) and tokens > 0 else None,
+        )
+
+    def _with_survey(self, decision: Decision, effects: Mapping[str, Any]) -> Decision:
+        """Follow `conv.goto_csat_flow()` to the project's own survey flow; the platform's is not available here."""
+        if not effects.get("goto_csat_flow") or decision.transition:
+            return decision
+        flows = self.conversation.project.flows.values()
+        survey = next((flow.name for flow in flows if flow.folder in SURVEY_FLOWS), None)
+        if survey is None:
+            log.error("survey_flow_missing", remedy=f"the project needs a flow called one of {', '.join(SURVEY_FLOWS)}")
+            return decision
+        return replace(decision, transition=Transition(goto_flow=survey))
+
+    def _known_handoff(self, decision: Decision) -> Decision:
+        """Turn a handoff to an unknown destination into an error for the model, so that the call goes on."""
+        request = decision.handoff
+        if request is None or request.number or request.method == "bye":
+            return decision
+        if find_handoff(self.conversation.project.handoffs, request.destination) is not None:
+            return decision
+        log.error("handoff_unknown", destination=request.destination)
+        return replace(decision, handoff=None, content=f"Error: there is no handoff '{request.destination}'.")
+
+    def _apply_queued(self, effects: Mapping[str, Any]) -> list[str]:
+        """Apply what a function queued beside its answer; return the refusals that the model is told."""
+        conversation = self.conversation
+        disabled, bias = effects.get("disabled_topics"), effects.get("asr_biasing")
+        if disabled is not None:
+            conversation.disabled_topics = tuple(disabled)
+        if bias is not None:
+            conversation.keywords = tuple(str(word) for word in bias.get("keywords") or ())
+        track, shown = effects.get("background_track"), effects.get("shown")
+        if track:
+            conversation.events.append(background(track))
+        if shown:
+            conversation.events.append(
+                Attach(shown.get("attachments") or (), shown.get("suggestions") or (), shown.get("call_actions") or ())
+            )
+        if effects.get("discard_recording"):
+            conversation.events.append(ControlRecording("discard"))
+        return conversation.queue_messages(effects)
+
+
+def _inner(section: Mapping[str, Any], key: str | None) -> Mapping[str, Any]:
+    value = section.get(key or "")
+    return value if isinstance(value, dict) else {}
