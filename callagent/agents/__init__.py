@@ -35,11 +35,7 @@ if TYPE_CHECKING:
         WaitEnded,
         WaitStarted,
     )
-    from callagent.agents.kernel import (
-        CheckReport,
-        Finding,
-        PromptPosition,
-    )
+    from callagent.agents.kernel import CheckReport, Finding
     from callagent.agents.protocol import (
         Agent,
         AgentProject,
@@ -47,6 +43,8 @@ if TYPE_CHECKING:
         CallerTurn,
         HandoffFailed,
         MetricWriter,
+        ProjectGraph,
+        PromptPosition,
         ResumableProject,
     )
 
@@ -74,8 +72,8 @@ _MODULES = {
     "MetricWriter": "protocol",
     "MetricWritten": "actions",
     "ModelAnswered": "actions",
-    "ProjectGraph": "kernel",
-    "PromptPosition": "kernel",
+    "ProjectGraph": "protocol",
+    "PromptPosition": "protocol",
     "ResumableProject": "protocol",
     "Say": "actions",
     "SetBackground": "actions",

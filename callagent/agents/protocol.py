@@ -7,14 +7,15 @@ starts and when one ends, so that the call can fill the wait.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from callagent.agents.actions import Action, LimitReached
-from callagent.agents.kernel import ProjectGraph, PromptPosition
 from callagent.call_info import NO_HEADERS, CallInfo, EndReason
+from callagent.json_values import JsonObject, MutableJsonObject
+from callagent.models import Tool
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,71 @@ class Agent(Protocol):
 
 MetricWriter = Callable[[str, Any], Awaitable[None]]
 """Writes a metric, given its name and value: it is durable when the awaitable ends. Called in the order written."""
+
+
+@dataclass(frozen=True, slots=True)
+class GraphStep:
+    """One step of a flow, as the dashboard shows it."""
+
+    id: str
+    name: str
+    kind: str
+    """`step`: it asks the model; `function`: it runs a function."""
+
+
+@dataclass(frozen=True, slots=True)
+class GraphFlow:
+    """A flow of a project with its steps."""
+
+    name: str
+    start: str
+    """The identifier of its start step."""
+    steps: tuple[GraphStep, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GraphEdge:
+    """What leads from one step to another."""
+
+    source: str
+    """The identifier of a step; empty: the start of the call."""
+    target: str
+    by: str
+    """The condition or the function that leads there."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectGraph:
+    """The flows of a project and what leads from step to step. Empty for project formats without flows."""
+
+    flows: tuple[GraphFlow, ...] = ()
+    edges: tuple[GraphEdge, ...] = ()
+
+    def as_json(self) -> MutableJsonObject:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class ExampleQuery:
+    """A caller's words that the project's own files give as an example."""
+
+    utterance: str
+    calls: tuple[JsonObject, ...]
+    """The functions that the model should call, `{"name", "arguments"}` each; empty: none."""
+    source: str
+    """The file in which the example stands."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptPosition:
+    """A position at which a project asks its model: the instructions there, the tools, and what callers say there."""
+
+    flow: str | None
+    step: str | None
+    instructions: str
+    """The system message nearest to the position."""
+    tools: tuple[Tool, ...]
+    queries: tuple[ExampleQuery, ...] = ()
 
 
 class AgentProject(Protocol):

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from callagent.agents.adk.format import AgentConfig, load_config
-from callagent.agents.kernel import Findings, ProjectGraph, PromptPosition
-from callagent.agents.protocol import MetricWriter
+from callagent.agents.kernel import Findings
+from callagent.agents.protocol import MetricWriter, ProjectGraph, PromptPosition
 from callagent.agents.tree import (
     AddedContent,
     CallbackPoint,

@@ -36,8 +36,8 @@ from callagent.agents.cx.format import (
     widgets_of,
 )
 from callagent.agents.cx.guardrails import GuardrailChecker
-from callagent.agents.kernel import Finding, ProjectGraph, PromptPosition
-from callagent.agents.protocol import MetricWriter
+from callagent.agents.kernel import Finding
+from callagent.agents.protocol import MetricWriter, ProjectGraph, PromptPosition
 from callagent.agents.tree import (
     Conversation,
     DescribedProject,

@@ -28,8 +28,15 @@ from callagent.agents.actions import (
     Say,
 )
 from callagent.agents.cx.engine import SESSION_START, CxAgent
-from callagent.agents.kernel import ProjectGraph, PromptPosition
-from callagent.agents.protocol import AgentProject, AgentRecord, CallerTurn, HandoffFailed, MetricWriter
+from callagent.agents.protocol import (
+    AgentProject,
+    AgentRecord,
+    CallerTurn,
+    HandoffFailed,
+    MetricWriter,
+    ProjectGraph,
+    PromptPosition,
+)
 from callagent.audio import DIGITS
 from callagent.call_info import NO_HEADERS, CallInfo, EndReason
 from callagent.errors import CallagentError

@@ -40,8 +40,7 @@ from callagent.agents.flows.format import (
     project_graph,
     pronounce,
 )
-from callagent.agents.kernel import ExampleQuery, ProjectGraph, PromptPosition
-from callagent.agents.protocol import Agent, AgentRecord, MetricWriter
+from callagent.agents.protocol import Agent, AgentRecord, ExampleQuery, MetricWriter, ProjectGraph, PromptPosition
 from callagent.call_info import CallInfo
 from callagent.errors import ProjectError
 from callagent.models import LanguageModel, for_call

@@ -1,7 +1,6 @@
-"""What all project formats share: findings of a check, documents with line numbers, patterns, secure digits.
+"""What all project formats share: documents, findings, patterns, sentences, secure digits, a project's Python.
 
-`kernel.runtime` is the part that runs in workers. Names are imported when they are first used, because workers and
-`callagent --help` need few of them.
+Names are imported when they are first used, because workers and `callagent --help` need few of them.
 """
 
 from __future__ import annotations
@@ -12,49 +11,63 @@ from callagent import lazy_exports
 
 if TYPE_CHECKING:
     from callagent.agents.kernel.documents import (
+        SECRET_NAME,
         TEXT,
+        CheckReport,
         Document,
         DocumentPath,
+        Finding,
+        Findings,
         Reader,
+        clean_name,
         parse_yaml,
         read_text,
         read_yaml,
+        tool_name,
         type_name,
         yaml_problem,
     )
-    from callagent.agents.kernel.findings import CheckReport, Finding, Findings
-    from callagent.agents.kernel.graph import GraphEdge, GraphFlow, GraphStep, ProjectGraph
-    from callagent.agents.kernel.names import SECRET_NAME, clean_name, tool_name
     from callagent.agents.kernel.patterns import Pattern, expand, repeats_a_repeat
-    from callagent.agents.kernel.prompt_position import ExampleQuery, PromptPosition
+    from callagent.agents.kernel.project_python import (
+        ModuleSpace,
+        TooLarge,
+        error_message,
+        error_report,
+        import_report,
+        project,
+        project_or_note,
+        remedy_of,
+    )
+    from callagent.agents.kernel.secure_digits import Vault
     from callagent.agents.kernel.sentences import SentenceSplitter
-    from callagent.agents.kernel.vault import Vault
 
 _MODULES = {
-    "CheckReport": "findings",
+    "CheckReport": "documents",
     "Document": "documents",
     "DocumentPath": "documents",
-    "ExampleQuery": "prompt_position",
-    "Finding": "findings",
-    "Findings": "findings",
-    "GraphEdge": "graph",
-    "GraphFlow": "graph",
-    "GraphStep": "graph",
+    "Finding": "documents",
+    "Findings": "documents",
+    "ModuleSpace": "project_python",
     "Pattern": "patterns",
-    "ProjectGraph": "graph",
-    "PromptPosition": "prompt_position",
     "Reader": "documents",
-    "SECRET_NAME": "names",
+    "SECRET_NAME": "documents",
     "SentenceSplitter": "sentences",
     "TEXT": "documents",
-    "Vault": "vault",
-    "clean_name": "names",
+    "TooLarge": "project_python",
+    "Vault": "secure_digits",
+    "clean_name": "documents",
+    "error_message": "project_python",
+    "error_report": "project_python",
     "expand": "patterns",
+    "import_report": "project_python",
     "parse_yaml": "documents",
+    "project": "project_python",
+    "project_or_note": "project_python",
     "read_text": "documents",
     "read_yaml": "documents",
+    "remedy_of": "project_python",
     "repeats_a_repeat": "patterns",
-    "tool_name": "names",
+    "tool_name": "documents",
     "type_name": "documents",
     "yaml_problem": "documents",
 }
@@ -65,23 +78,25 @@ __all__ = [
     "CheckReport",
     "Document",
     "DocumentPath",
-    "ExampleQuery",
     "Finding",
     "Findings",
-    "GraphEdge",
-    "GraphFlow",
-    "GraphStep",
+    "ModuleSpace",
     "Pattern",
-    "ProjectGraph",
-    "PromptPosition",
     "Reader",
     "SentenceSplitter",
+    "TooLarge",
     "Vault",
     "clean_name",
+    "error_message",
+    "error_report",
     "expand",
+    "import_report",
     "parse_yaml",
+    "project",
+    "project_or_note",
     "read_text",
     "read_yaml",
+    "remedy_of",
     "repeats_a_repeat",
     "tool_name",
     "type_name",

@@ -1,21 +1,108 @@
-"""YAML documents of a project with the line of every key, and typed access to their values."""
+"""Documents of a project with the line of every key, typed access to their values, and the findings of a check."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TypeVar
 
-from callagent.agents.kernel.findings import Findings
+from callagent.json_values import JsonObject
+
+if TYPE_CHECKING:
+    from ruamel.yaml.nodes import Node
 
 DocumentPath = tuple[str | int, ...]
+"""Keys and list indices from the top of a document down to a value."""
 TEXT = "\0text"
+"""The last element of the path under which `Document.lines` has the first line of a text. It cannot be a YAML key."""
+Kind = TypeVar("Kind")
 _MAX_DEPTH = 20
 """Levels of a document whose lines are noted: an alias may point at a map that contains it."""
 _CONFLICT = re.compile(r"^(<{7} |={7}$|>{7} )", re.MULTILINE)
 _TYPE_NAMES = {str: "str", bool: "bool", int: "int", float: "float", list: "list", dict: "dict", type(None): "None"}
+
+SECRET_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+"""A secret's name is the name of its file: no separator, no leading dot."""
+
+
+def clean_name(name: str) -> str:
+    """Return the file or folder name of an object of a project: lower case, words joined by `_`."""
+    words = re.sub(r"[^\w\s]", " ", name.lower())
+    return re.sub(r"_+", "_", re.sub(r"\s+", "_", words)).strip("_")
+
+
+def tool_name(prefix: str, name: str) -> str:
+    """Return a name for a tool that every provider of language models takes: `[A-Za-z0-9_-]`, at most 64 characters."""
+    ascii_only = re.sub(r"[^A-Za-z0-9_-]+", "_", clean_name(name)).strip("_")
+    return f"{prefix}_{ascii_only}"[:64]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Finding:
+    """One fault of a project: where it is, what it is, and what to do about it."""
+
+    file: str
+    """Relative to the project folder, with forward slashes."""
+    line: int
+    """From 1."""
+    message: str
+    rule: str = ""
+    """Stable identifier of the kind of finding; empty: this project format has none."""
+
+    def __str__(self) -> str:
+        rule = f"[{self.rule}] " if self.rule else ""
+        return f"{self.file}:{self.line}: {rule}{self.message}"
+
+    def as_json(self) -> JsonObject:
+        rule = {"rule": self.rule} if self.rule else {}
+        return {"file": self.file, "line": self.line, **rule, "message": self.message}
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """The result of `callagent check`."""
+
+    errors: Sequence[Finding]
+    warnings: Sequence[Finding]
+
+    @property
+    def ok(self) -> bool:
+        return not self.errors
+
+    def as_json(self) -> JsonObject:
+        return {
+            "errors": [each.as_json() for each in self.errors],
+            "warnings": [each.as_json() for each in self.warnings],
+        }
+
+
+@dataclass(slots=True)
+class Findings:
+    """Collects findings while a project is read. Nothing is raised, so that one run reports everything."""
+
+    errors: list[Finding] = field(default_factory=list)
+    warnings: list[Finding] = field(default_factory=list)
+    _unreadable: set[str] = field(default_factory=set)
+
+    def unreadable(self, file: str, line: int, message: str) -> None:
+        """Report that a file cannot be read; its other errors follow from that and are dropped."""
+        self._unreadable.add(file)
+        self.errors = [each for each in self.errors if each.file != file]
+        self.errors.append(Finding(file, line, message))
+
+    def error(self, file: str, line: int, message: str, rule: str = "") -> None:
+        if file in self._unreadable:
+            return
+        self.errors.append(Finding(file, line, message, rule))
+
+    def warning(self, file: str, line: int, message: str, rule: str = "") -> None:
+        self.warnings.append(Finding(file, line, message, rule))
+
+    def report(self) -> CheckReport:
+        """Return all findings, sorted by place. The same finding, met on two ways through the project, counts once."""
+        return CheckReport(tuple(sorted(set(self.errors))), tuple(sorted(set(self.warnings))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +110,8 @@ class Document:
     """One parsed file and where its keys and texts stand."""
 
     file: str
-    data: Any
+    data: object
+    """The file's value as the YAML reader made it: JSON data, and dates where the file has some."""
     lines: Mapping[DocumentPath, int]
     """The line of each key; under `(*path, TEXT)` the line on which a text begins."""
     findings: Findings
@@ -36,15 +124,15 @@ class Document:
 
     def root(self) -> Reader:
         """Return the top-level map; an empty one, with an error, when the file holds something else."""
-        return Reader(self, ()) if isinstance(self.data, dict) else Reader(self._not_a_map(), ())
-
-    def _not_a_map(self) -> Document:
+        if isinstance(self.data, dict):
+            return Reader(self, (), self.data)
         if self.data is not None:
             self.findings.error(self.file, 1, f"'{self.file}' should be dict but got {type_name(self.data)}.")
-        return Document(self.file, {}, {}, self.findings)
+        return Reader(Document(self.file, {}, {}, self.findings), (), {})
 
 
-def type_name(value: Any) -> str:
+def type_name(value: object) -> str:
+    """Return the name of a value's type as messages to project authors have it."""
     return _TYPE_NAMES.get(type(value), type(value).__name__)
 
 
@@ -54,24 +142,23 @@ class Reader:
 
     document: Document
     path: DocumentPath
-    _data: Mapping[str, Any] = field(init=False)
-
-    def __post_init__(self) -> None:
-        value = self.document.data
-        for key in self.path:
-            value = value[key]
-        object.__setattr__(self, "_data", value)
+    """Where the map stands in the document."""
+    _data: Mapping[str, object]
 
     def __contains__(self, key: str) -> bool:
+        # `key:` without a value is null in YAML; project authors mean by it that the key is not set.
         return self._data.get(key) is not None
 
     def names(self) -> Iterator[str]:
+        """Yield the keys of the map, also those whose values are null."""
         return (str(key) for key in self._data)
 
-    def raw(self, key: str) -> Any:
+    def raw(self, key: str) -> object:
+        """Return the value under `key` as the YAML reader made it, whatever its type; None where there is none."""
         return self._data.get(key)
 
     def line(self, key: str | None = None) -> int:
+        """Return the line of `key`, or without one the line of the map itself."""
         return self.document.line(self.path if key is None else (*self.path, key))
 
     def text_line(self, key: str) -> int:
@@ -79,72 +166,83 @@ class Reader:
         return self.document.line((*self.path, key, TEXT))
 
     def error(self, message: str, key: str | None = None) -> None:
+        """Report an error at the line of `key`, or without one at the line of the map."""
         self.document.findings.error(self.document.file, self.line(key), message)
 
     def warning(self, message: str, key: str | None = None) -> None:
+        """Report a warning at the line of `key`, or without one at the line of the map."""
         self.document.findings.warning(self.document.file, self.line(key), message)
 
     def text(self, key: str, default: str = "") -> str:
-        value = self._typed(key, (str,), "str", default)
-        return str(value)
+        """Return the string under `key`."""
+        value = self._typed(key, str, "str")
+        return default if value is None else value
 
     def required_text(self, key: str) -> str:
+        """Return the string under `key`, and report an error where it is missing or empty."""
         value = self.text(key)
+        # A map or list in its place has been reported already, as being of the wrong type.
         if not value and not isinstance(self._data.get(key), (dict, list)):
             self.error(f"'{self._name(key)}' is required and cannot be empty.", key)
         return value
 
     def flag(self, key: str, default: bool = False) -> bool:
-        return bool(self._typed(key, (bool,), "bool", default))
+        """Return the truth value under `key`."""
+        value = self._typed(key, bool, "bool")
+        return default if value is None else value
 
     def number(self, key: str, default: float | None = None) -> float | None:
-        value = self._typed(key, (int, float), "float", default)
-        if isinstance(value, bool):
-            self._wrong_type(key, "float", value)
+        """Return the number under `key`."""
+        value = self._data.get(key)
+        if value is None:
             return default
-        return None if value is None else float(value)
+        # In Python true and false are whole numbers; in a document they are not.
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            return float(value)
+        self._report_type(key, "float", value)
+        return default
 
     def map(self, key: str) -> Reader:
         """Return the map under `key`; an empty one where there is none."""
-        value = self._typed(key, (dict,), "dict", None)
+        value = self._typed(key, dict, "dict")
         if value is None:
-            return Reader(Document(self.document.file, {}, {(): self.line(key)}, self.document.findings), ())
-        return Reader(self.document, (*self.path, key))
+            # The empty map stands at the line of `key`, so that errors about what is missing in it are placed there.
+            nothing = Document(self.document.file, {}, {(): self.line(key)}, self.document.findings)
+            return Reader(nothing, (), {})
+        return Reader(self.document, (*self.path, key), value)
 
     def maps(self, key: str) -> list[Reader]:
-        """Return the list of maps under `key`."""
+        """Return the maps of the list under `key`; each item that is no map is reported."""
         found = []
         for index, item in enumerate(self._list(key)):
             if isinstance(item, dict):
-                found.append(Reader(self.document, (*self.path, key, index)))
+                found.append(Reader(self.document, (*self.path, key, index), item))
             else:
-                self._wrong_type(key, "list[dict]", item, index)
+                self._report_type(key, "list[dict]", item, index)
         return found
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """Return the list of strings under `key`; numbers are taken as text."""
+        """Return the strings of the list under `key`; numbers are taken as text."""
         found = []
         for index, item in enumerate(self._list(key)):
             if isinstance(item, (dict, list)) or item is None:
-                self._wrong_type(key, "list[str]", item, index)
+                self._report_type(key, "list[str]", item, index)
             else:
                 found.append(str(item))
         return tuple(found)
 
-    def _list(self, key: str) -> list[Any]:
-        value = self._typed(key, (list,), "list", [])
-        return list(value)
+    def _list(self, key: str) -> list[object]:
+        return self._typed(key, list, "list") or []
 
-    def _typed(self, key: str, types: tuple[type, ...], wanted: str, default: Any) -> Any:
+    def _typed(self, key: str, kind: type[Kind], wanted: str) -> Kind | None:
+        """Return the value under `key` if it is of this type; None, with an error, where it is of another one."""
         value = self._data.get(key)
-        if value is None:
-            return default
-        if isinstance(value, types):
+        if value is None or isinstance(value, kind):
             return value
-        self._wrong_type(key, wanted, value)
-        return default
+        self._report_type(key, wanted, value)
+        return None
 
-    def _wrong_type(self, key: str, wanted: str, value: Any, index: int | None = None) -> None:
+    def _report_type(self, key: str, wanted: str, value: object, index: int | None = None) -> None:
         name = self._name(key) + ("" if index is None else f".{index}")
         self.error(f"'{name}' should be {wanted} but got {type_name(value)}.", key)
 
@@ -162,6 +260,7 @@ def read_text(root: Path, file: str, findings: Findings) -> str | None:
         findings.unreadable(file, 1, f"The file cannot be read: {error}. Save it as UTF-8.")
         return None
     text = text.replace("\r\n", "\n")
+    # A line of `=======` alone may underline a heading; only together with the two other markers it is a conflict.
     conflict = _CONFLICT.search(text)
     if conflict and "<<<<<<< " in text and ">>>>>>> " in text:
         line = text.count("\n", 0, conflict.start()) + 1
@@ -177,11 +276,16 @@ def read_yaml(root: Path, file: str, findings: Findings) -> Document | None:
 
 
 def parse_yaml(text: str, file: str, findings: Findings) -> Document | None:
+    """Parse YAML 1.2 with the safe loader and note the line of every key; None, with an error, when it is not valid.
+
+    White space around texts is removed.
+    """
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 
     yaml = YAML(typ="safe", pure=True)
     try:
+        # Two steps instead of `load()`: the nodes have the lines, which the constructed values no longer know.
         node = yaml.compose(text)
         data = None if node is None else yaml.constructor.construct_document(node)
     except (YAMLError, ValueError) as error:
@@ -193,17 +297,20 @@ def parse_yaml(text: str, file: str, findings: Findings) -> Document | None:
     return Document(file, _stripped(data), lines, findings)
 
 
-def yaml_problem(error: Any) -> tuple[int, str]:
+def yaml_problem(error: Exception) -> tuple[int, str]:
     """Return the line of a YAML error, and what is wrong there."""
-    if not hasattr(error, "problem_mark"):
+    from ruamel.yaml.error import MarkedYAMLError
+
+    if not isinstance(error, MarkedYAMLError):
         return 1, f"Not valid YAML: {error}."
     mark = error.problem_mark or error.context_mark
     problem = (error.problem or str(error)).splitlines()[0]
     return (mark.line + 1 if mark else 1), f"Not valid YAML: {problem}."
 
 
-def _note_lines(node: Any, path: DocumentPath, lines: dict[DocumentPath, int]) -> None:
+def _note_lines(node: Node, path: DocumentPath, lines: dict[DocumentPath, int]) -> None:
     if not isinstance(node.value, list):
+        # The text of a block (`|` or `>`) begins on the line below its marker.
         is_block = getattr(node, "style", None) in ("|", ">")
         lines[(*path, TEXT)] = node.start_mark.line + (2 if is_block else 1)
         return
@@ -216,7 +323,7 @@ def _note_lines(node: Any, path: DocumentPath, lines: dict[DocumentPath, int]) -
         _note_lines(value, place, lines)
 
 
-def _stripped(value: Any) -> Any:
+def _stripped(value: object) -> object:
     if isinstance(value, str):
         return value.strip()
     if isinstance(value, dict):

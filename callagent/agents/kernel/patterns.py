@@ -21,7 +21,7 @@ _REPEAT = re.compile(r"[*+]|\{\d*,\d*\}")
 
 
 class Pattern:
-    """A compiled expression. A search past its deadline finds nothing and is logged; after three, none is made."""
+    """A compiled expression. A search past its deadline finds nothing and is logged; after `MAX_LATE`, none is made."""
 
     def __init__(self, text: str, *, ignore_case: bool = False) -> None:
         """Compile `text`. Raises ValueError where it is not an expression of Python's `re`."""
@@ -29,7 +29,7 @@ class Pattern:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                # Python's own rules decide what is valid; the other engine accepts more.
+                # Python's own rules decide what is valid. Searches use `regex`, which has deadlines but accepts more.
                 re.compile(text)
                 self._compiled = regex.compile(text, flags)
         except (re.error, regex.error, RecursionError, OverflowError) as error:
@@ -38,13 +38,15 @@ class Pattern:
         self._late = 0
 
     def search(self, text: str, start: int = 0) -> regex.Match[str] | None:
+        """Return the first match at or after `start`; None where there is none or the deadline has passed."""
         return self._bounded(lambda: self._compiled.search(text, start, timeout=SEARCH_SECONDS), None)
 
     def fullmatch(self, text: str) -> regex.Match[str] | None:
+        """Return the match of the whole text; None where it does not match or the deadline has passed."""
         return self._bounded(lambda: self._compiled.fullmatch(text, timeout=SEARCH_SECONDS), None)
 
     def substitute(self, replacement: str, text: str) -> str:
-        """Replace every match; `\\1` and `$1` are groups."""
+        """Replace every match; `\\1` and `$1` are groups. Past the deadline, return the text unchanged."""
         return self._bounded(
             lambda: self._compiled.sub(lambda match: expand(match, replacement), text, timeout=SEARCH_SECONDS), text
         )
@@ -77,6 +79,8 @@ def repeats_a_repeat(pattern: str) -> bool:
     Such an expression can take exponential time on a text it does not match. A separator at the end of the group
     (`(\\w+,)*`) makes it harmless.
     """
+    # Escapes and character classes stand for one character each. Then the innermost group is replaced by what it is to
+    # the group around it, until no group is left.
     pattern = re.sub(r"\\.", "x", pattern)
     pattern = re.sub(r"\[\^?\]?[^\]]*\]", "x", pattern)
     while (group := re.search(r"\((?:\?(?:[:=!]|<[=!]|P<\w+>))?([^()]*)\)([*+]|\{\d*,\d*\})?", pattern)) is not None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 
+# An end mark with what closes behind it ("Yes." she said), a line break, or a full-width mark, which no space follows.
 _END = re.compile(r"(?<=[.!?…])[\"')\]”’]*\s+|\n+|(?<=[。！？])")
+# What a period does not end: abbreviations, initials ("J. Smith"), and the number of a list item ("1. Soup").
 _NOT_AN_END = re.compile(
     r"(?:\b(?:mr|mrs|ms|dr|prof|st|vs|etc|e\.g|i\.e|inc|ltd|co|approx|ext|dept|jr|sr)\.|(?:^|\s)[A-Za-z]\.|^\s*\d+\.)$",
     re.IGNORECASE,
@@ -36,15 +38,15 @@ class SentenceSplitter:
     def _next(self) -> str | None:
         for match in _END.finditer(self._buffer):
             head = self._buffer[: match.start()]
-            # White space at the very end may go on in the next delta; the sentence end is sure already.
+            # White space at the very end may go on in the next piece of the stream; the sentence end is sure already.
             if "\n" not in match.group() and _NOT_AN_END.search(head):
                 continue
-            return self._take(match.end())
+            return self._cut(match.end())
         if len(self._buffer) > MAX_SENTENCE:
             space = self._buffer.rfind(" ", 1, MAX_SENTENCE)
-            return self._take(space if space > 0 else MAX_SENTENCE)
+            return self._cut(space if space > 0 else MAX_SENTENCE)
         return None
 
-    def _take(self, end: int) -> str:
+    def _cut(self, end: int) -> str:
         sentence, self._buffer = self._buffer[:end].strip(), self._buffer[end:]
         return sentence

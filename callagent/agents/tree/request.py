@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from callagent.agents.kernel import PromptPosition
+from callagent.agents.protocol import PromptPosition
 from callagent.agents.tree.call_storage import Artifacts, CallStorage, readable
 from callagent.agents.tree.events import Content, Event, JsonObject, RunFailed, as_messages, text_content, texts
 from callagent.agents.tree.history import contents_for, current_contents

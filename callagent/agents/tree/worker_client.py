@@ -17,8 +17,6 @@ from callagent.agents.tree.project_code import CodeAnswer, CodeCall, Invocation,
 from callagent.agents.tree.state import merge_changes
 from callagent.agents.tree.worker_protocol import (
     CALL,
-    ActionsMessage,
-    Answer,
     CallbacksRequest,
     ChildRequest,
     ChildResult,
@@ -30,6 +28,7 @@ from callagent.agents.tree.worker_protocol import (
     WorkerRequest,
 )
 from callagent.errors import WorkerDied, WorkerError
+from callagent.json_values import object_at, objects_at
 from callagent.log import get_logger
 from callagent.workers import Lease, Plain
 
@@ -155,10 +154,10 @@ class WorkerClient:
         async def on_message(message: Plain) -> Any:
             match message["type"]:
                 case "event":
-                    self.follow(cast("ActionsMessage", message["event"].get("actions") or {}))
+                    self.follow(message["event"].get("actions") or {})
                     return await on_event(message["event"])
                 case "run_agent":
-                    self.follow(cast("ActionsMessage", message.get("actions") or {}))
+                    self.follow(message.get("actions") or {})
                     return await nested_run.start(int(message["agent"]))
                 case "answers":
                     return await nested_run.resume(message["answers"])
@@ -187,7 +186,7 @@ class WorkerClient:
         conversation.revised = len(conversation.events)
         return update
 
-    def follow(self, actions: ActionsMessage) -> None:
+    def follow(self, actions: JsonObject) -> None:
         """Apply to the conversation's state what code in the worker did to its own."""
         self._conversation.state.take(actions.get("state_delta") or {}, actions.get("removed") or ())
 
@@ -279,15 +278,14 @@ class WorkerClient:
             state.apply(changed, removed)
         return answers
 
-    async def _send(self, request: WorkerRequest, on_message: OnMessage) -> list[Answer]:
+    async def _send(self, request: WorkerRequest, on_message: OnMessage) -> list[JsonObject]:
         """Send a request and return its answers. Raises `WorkerError`."""
         worker = self._worker
         timeout = worker.agent_timeout if request["op"] == "agent" else request.get("seconds") or worker.timeout
         data = await worker.lease.run(dict(request), timeout=timeout, on_message=on_message)
         # Only now is it certain that the worker has heard of the conversations that are over.
         worker.released = [each for each in worker.released if each not in request["released"]]
-        answers: list[Answer] = data["answers"]
-        return answers
+        return objects_at(data, "answers")
 
     def _complete(self, invocation: Invocation, operation: Operation) -> WorkerRequest:
         """Add to an operation where it runs and what the worker does not know yet."""
@@ -306,8 +304,8 @@ class WorkerClient:
         }
         return cast("WorkerRequest", request)
 
-    def _follow_answer(self, answer: Answer, logs: Sequence[JsonObject]) -> CodeAnswer:
-        self.follow(answer.get("actions") or {})
+    def _follow_answer(self, answer: JsonObject, logs: Sequence[JsonObject]) -> CodeAnswer:
+        self.follow(object_at(answer, "actions"))
         return _code_answer(answer, logs)
 
     def _failures(
@@ -341,7 +339,7 @@ class _NestedClient(WorkerClient):
         inner._nested_run, inner._one_at_a_time = self._nested_run, self._one_at_a_time
         return inner
 
-    async def _send(self, request: WorkerRequest, on_message: OnMessage) -> list[Answer]:
+    async def _send(self, request: WorkerRequest, on_message: OnMessage) -> list[JsonObject]:
         return await self._nested_run.ask(request)
 
 
@@ -356,8 +354,8 @@ class NestedAgentRun:
         self._code = code
         self._run_child = run_child
         self._child: asyncio.Task[bool] | None = None
-        self._requests: asyncio.Queue[tuple[WorkerRequest, asyncio.Future[list[Answer]]]] = asyncio.Queue(1)
-        self._unanswered: asyncio.Future[list[Answer]] | None = None
+        self._requests: asyncio.Queue[tuple[WorkerRequest, asyncio.Future[list[JsonObject]]]] = asyncio.Queue(1)
+        self._unanswered: asyncio.Future[list[JsonObject]] | None = None
         self._closed = False
 
     async def start(self, agent: int) -> ChildRequest | ChildResult:
@@ -369,17 +367,17 @@ class NestedAgentRun:
         self._child = asyncio.create_task(self._run(inside, agent))
         return await self._next()
 
-    async def resume(self, answers: list[Answer]) -> ChildRequest | ChildResult:
+    async def resume(self, answers: list[JsonObject]) -> ChildRequest | ChildResult:
         """Hand the answers to the last request on."""
         if self._unanswered is not None and not self._unanswered.done():
             self._unanswered.set_result(answers)
         return await self._next()
 
-    async def ask(self, request: WorkerRequest) -> list[Answer]:
+    async def ask(self, request: WorkerRequest) -> list[JsonObject]:
         """Wait until the worker has answered a request of the agent that runs. Raises `WorkerDied`."""
         if self._closed:
             raise WorkerDied("the agent that ran this one has ended")
-        answered: asyncio.Future[list[Answer]] = asyncio.get_running_loop().create_future()
+        answered: asyncio.Future[list[JsonObject]] = asyncio.get_running_loop().create_future()
         await self._requests.put((request, answered))
         return await answered
 
@@ -428,14 +426,14 @@ def _keep_log(logs: list[JsonObject], message: Plain) -> None:
         logs.append({key: value for key, value in message.items() if key != "ask"})
 
 
-def _code_answer(answer: Answer, logs: Sequence[JsonObject]) -> CodeAnswer:
+def _code_answer(answer: JsonObject, logs: Sequence[JsonObject]) -> CodeAnswer:
     error = answer.get("error")
     if error:
         log.warning("project_code_raised", kind=error[0], error=error[1], traceback=answer.get("traceback"))
     return CodeAnswer(
         returned=answer.get("returned"),
         subject=answer.get("subject") or {},
-        actions=cast("JsonObject", answer.get("actions") or {}),
+        actions=answer.get("actions") or {},
         error=(str(error[0]), str(error[1])) if error else None,
         duration_ms=float(answer.get("duration_ms") or 0.0),
         logs=logs,

@@ -146,7 +146,7 @@ class _AgentReader:
         self._loader = loader
         self._document = document
         self._files = files
-        self._data: Mapping[str, object] = document.data
+        self._data: Mapping[str, object] = document.data if isinstance(document.data, dict) else {}
         self._agent_class = str(self._data.get("agent_class") or "LlmAgent")
         self._kind = agent_kind(self._agent_class)
 

@@ -40,8 +40,7 @@ from callagent.agents.adk.runtime.tools import (
     ToolArgsConfig,
     as_tool,
 )
-from callagent.agents.kernel import Findings
-from callagent.agents.kernel.runtime import ModuleSpace, error_message, remedy_of
+from callagent.agents.kernel import Findings, ModuleSpace, error_message, remedy_of
 
 _PLAIN_KEYS = (
     "instruction", "static_instruction", "model", "output_key", "include_contents", "disallow_transfer_to_parent",

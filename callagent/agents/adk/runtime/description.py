@@ -23,7 +23,7 @@ from callagent.agents.adk.runtime.tools import (
     StorageTool,
     as_tool,
 )
-from callagent.agents.kernel.runtime import error_message
+from callagent.agents.kernel import error_message
 from callagent.agents.mcp import list_all
 
 _POINTS = ("before_agent", "after_agent", "before_model", "after_model", "before_tool", "after_tool")

@@ -45,6 +45,7 @@ from callagent.agents.flows.format import (
 from callagent.agents.flows.messages import queued_email, queued_message
 from callagent.agents.kernel import SECRET_NAME, tool_name
 from callagent.errors import ProviderError, ProviderTimeout, WorkerError
+from callagent.json_values import number_at, objects_at
 from callagent.log import get_logger
 from callagent.models import LanguageModel, Message, ModelSettings
 from callagent.workers import Lease, Plain
@@ -121,8 +122,8 @@ class FunctionRunner:
             )
             detail = self._conversation.vault.conceal(f"{type(error).__name__}: {error}")
             return FunctionAnswer({}, detail, milliseconds, logs)
-        milliseconds = float(data.get("duration_ms") or (loop.time() - started) * 1000)
-        answer = FunctionAnswer(data, _error_text(data), milliseconds, logs or list(data.get("logs") or ()))
+        milliseconds = number_at(data, "duration_ms") or (loop.time() - started) * 1000
+        answer = FunctionAnswer(data, _error_text(data), milliseconds, logs or objects_at(data, "logs"))
         self._take_over(function, answer)
         return answer
 

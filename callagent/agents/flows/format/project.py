@@ -53,18 +53,8 @@ from callagent.agents.flows.format.voice import (
     load_keyphrases,
     load_pronunciations,
 )
-from callagent.agents.kernel import (
-    Document,
-    Findings,
-    GraphEdge,
-    GraphFlow,
-    GraphStep,
-    ProjectGraph,
-    Reader,
-    clean_name,
-    read_text,
-    read_yaml,
-)
+from callagent.agents.kernel import Document, Findings, Reader, clean_name, read_text, read_yaml
+from callagent.agents.protocol import GraphEdge, GraphFlow, GraphStep, ProjectGraph
 
 
 @dataclass(frozen=True, slots=True)

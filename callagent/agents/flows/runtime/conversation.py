@@ -40,7 +40,8 @@ from callagent.agents.flows.runtime.state import (
     VerifiedContext,
 )
 from callagent.agents.flows.runtime.utils import EntityValidationResult, Utils
-from callagent.agents.kernel.runtime import project, project_or_note
+from callagent.agents.kernel import project, project_or_note
+from callagent.json_values import JsonValue
 from callagent.workers import AskFailed, Channel
 
 Item = TypeVar("Item")
@@ -404,7 +405,7 @@ class Effects:
     handoff: dict[str, Any] | None = None
     variant: str | None = None
     language: str | None = None
-    voice: dict[str, Any] | None = None
+    voice: JsonValue = None
     asr_biasing: dict[str, Any] | None = None
     background_track: dict[str, Any] | None = None
     disabled_topics: list[str] | None = None

@@ -21,8 +21,7 @@ from typing import Any, NoReturn
 
 from callagent.agents.flows.runtime.clock import pinned_datetime, replace_in
 from callagent.agents.flows.runtime.function_calls import JSON_TYPES, model_parameters, notes_of, type_name
-from callagent.agents.kernel import clean_name
-from callagent.agents.kernel.runtime import ModuleSpace, import_report
+from callagent.agents.kernel import ModuleSpace, clean_name, import_report
 
 _HERE = __name__.rpartition(".")[0]
 _PROVIDED = {"_gen": f"{_HERE}.gen", "imports": f"{_HERE}.gen", "polyai": f"{_HERE}.gen", "plog": f"{_HERE}.plog"}

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from callagent.agents.kernel.runtime import project_or_note
+from callagent.agents.kernel import project_or_note
 
 LOG_LIMIT = 64 * 1024
 """Bytes of log that one call may write; after them one entry says that the rest is dropped."""

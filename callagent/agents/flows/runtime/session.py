@@ -20,7 +20,7 @@ from callagent.agents.flows.runtime.importer import Catalog
 from callagent.agents.flows.runtime.integrations import ApiIntegrations, Mocks, RemoteFunctions
 from callagent.agents.flows.runtime.state import Memory, State, StateChange, StateKeeper, Variant, VerifiedContext
 from callagent.agents.flows.runtime.utils import Secrets, Utils
-from callagent.agents.kernel.runtime import TooLarge, error_report, project
+from callagent.agents.kernel import TooLarge, error_report, project
 from callagent.workers import AskFailed, Channel
 
 RETURN_LIMIT = 1024 * 1024

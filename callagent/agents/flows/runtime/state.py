@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from callagent.agents.kernel.runtime import error_message, project_or_note
+from callagent.agents.kernel import error_message, project_or_note
 
 
 class State(dict[Any, Any]):

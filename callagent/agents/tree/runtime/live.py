@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from callagent.agents.kernel.runtime import project_or_note
+from callagent.agents.kernel import project_or_note
 
 VALUE_LIMIT = 256 * 1024
 """Bytes of JSON that the value of one key may have."""

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, cast
 
-from callagent.agents.kernel.runtime import error_report, project
+from callagent.agents.kernel import error_report, project
 from callagent.agents.tree.runtime.live import LiveConversation
 from callagent.agents.tree.worker_protocol import (
     ActionsMessage,

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from callagent.agents.kernel.vault import Vault
+from callagent.agents.kernel.secure_digits import Vault
 
 NAME = "[secure digits 1]"
 

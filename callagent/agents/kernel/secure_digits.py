@@ -7,7 +7,10 @@ for the digits, and has the placeholder again in their place.
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Mapping
+from typing import overload
+
+from callagent.json_values import JsonValue, MutableJsonObject
 
 MIN_DIGITS = 3
 """Shorter sequences are not searched for: they stand in every other number."""
@@ -26,25 +29,37 @@ class Vault:
         self._digits[name] = digits
         return name
 
-    def reveal(self, value: Any) -> Any:
+    @overload
+    def reveal(self, value: Mapping[str, JsonValue]) -> MutableJsonObject: ...
+    @overload
+    def reveal(self, value: JsonValue) -> JsonValue: ...
+    def reveal(self, value: object) -> object:
         """Return JSON data with the digits in place of their placeholders."""
         for name, digits in self._digits.items():
             value = _replaced(value, re.compile(re.escape(name)), digits)
         return value
 
-    def conceal(self, value: Any) -> Any:
+    @overload
+    def conceal(self, value: str) -> str: ...
+    @overload
+    def conceal(self, value: Mapping[str, JsonValue]) -> MutableJsonObject: ...
+    @overload
+    def conceal(self, value: JsonValue) -> JsonValue: ...
+    def conceal(self, value: object) -> object:
         """Return JSON data with placeholders in place of the digits, also where these are grouped or a number."""
         for name, digits in self._digits.items():
             if len(digits) >= MIN_DIGITS:
                 # Project code may have formatted them: "5550 1234" and "555-0123" are the same digits.
                 spaced = r"[ -]?".join(map(re.escape, digits))
+                # Digits inside a longer number are a number of their own, which the caller did not key in.
                 value = _replaced(value, re.compile(rf"(?<!\d){spaced}(?!\d)"), name)
         return value
 
 
-def _replaced(value: Any, pattern: re.Pattern[str], new: str) -> Any:
+def _replaced(value: object, pattern: re.Pattern[str], new: str) -> object:
     match value:
         case str():
+            # A function as the replacement: `sub` would read backslashes in a text.
             return pattern.sub(lambda _: new, value)
         case bool() | float() | None:
             return value
