@@ -212,9 +212,8 @@ class InProcessLease:
 async def _deliver(message: Plain, on_message: OnMessage) -> Any:
     """The message's answer; an error that the project may know of becomes `AskFailed`, to be raised in the thread."""
     try:
-        result = on_message(message)
-        if inspect.isawaitable(result):
-            result = await result
+        given = on_message(message)
+        result = await given if inspect.isawaitable(given) else given
     except CallagentError as error:
         if not message.get("ask"):
             raise

@@ -1,6 +1,6 @@
 """Killable processes for project code, and the same without processes for tests (`testing.in_process`).
 
-The front is light: workers and commands import from here, and need little of it.
+Names are imported when they are first used: worker processes and commands import from here, and need few of them.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
         Runtime,
         Session,
         WorkerPool,
+        WorkerSettings,
         find_runtime,
         merge_checkpoint,
     )
-    from callagent.workers.settings import WorkerSettings
 
 _MODULES = {
     "AskFailed": "protocol",
@@ -40,7 +40,7 @@ _MODULES = {
     "Session": "protocol",
     "WORKER_FIGURES": "lease",
     "WorkerPool": "protocol",
-    "WorkerSettings": "settings",
+    "WorkerSettings": "protocol",
     "find_programs": "confinement",
     "find_runtime": "protocol",
     "merge_checkpoint": "protocol",

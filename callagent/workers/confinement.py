@@ -1,16 +1,12 @@
-"""What project code may do: the files and programs it gets at, and what a worker gives up before it runs. Linux.
+"""Which files, programs and ports project code gets at, and how a zygote and a worker give up all others. Linux.
 
-Landlock (`landlock.py`) holds the rules for files and ports, seccomp (`seccomp.py`) what Landlock does not see.
+`kernel_limits.py` has the kernel enforce what is decided here.
 """
 
 from __future__ import annotations
 
-import ctypes
-import mmap
 import os
-import resource
 import shutil
-import signal
 import struct
 import sys
 import tempfile
@@ -19,7 +15,7 @@ from pathlib import Path
 
 import callagent
 from callagent.errors import ConfigError
-from callagent.workers.landlock import (
+from callagent.workers.kernel_limits import (
     EXECUTE,
     READ,
     READ_FOLDER,
@@ -28,28 +24,33 @@ from callagent.workers.landlock import (
     Grant,
     describe_gaps,
     enter_domain,
+    has_socket_filter,
     landlock_version,
+    limit_file_size,
+    refuse_other_sockets,
 )
-from callagent.workers.seccomp import has_socket_filter, refuse_other_sockets
-from callagent.workers.settings import WorkerSettings
+from callagent.workers.protocol import WorkerSettings
 
-_HEAD = 4096
+# Programs -------------------------------------------------------------------------------------------------------------
+
+_HEAD_BYTES = 4096
+"""Read of a program to find its first line, or its ELF headers."""
 _PT_INTERP = 3
 
 
 def find_programs(names: Iterable[str], setting: str) -> tuple[str, ...]:
-    """Absolute paths of programs, or of folders of them. Raises `ConfigError`, which names `setting`."""
+    """Return absolute paths of programs, or of folders of programs. Raises `ConfigError`, which names `setting`."""
     found = []
     for name in names:
         path = name if os.path.isdir(name) else shutil.which(name)
         if path is None:
-            raise ConfigError(f"{setting}: '{name}' is no program that can be executed; give its path, or remove it")
+            raise ConfigError(f"{setting}: '{name}' is not an executable program; give its path, or remove it")
         found.append(os.path.abspath(path))
     return tuple(found)
 
 
 def program_grants(programs: Iterable[str]) -> Iterator[Grant]:
-    """Rules for `programs`; a script brings its interpreter, a program the loader of its libraries."""
+    """Yield the grants for `programs` and for what runs them: a script's interpreter, a program's ELF loader."""
     waiting, seen = list(programs), set[str]()
     while waiting:
         program = waiting.pop()
@@ -59,12 +60,15 @@ def program_grants(programs: Iterable[str]) -> Iterator[Grant]:
         yield Grant(program, EXECUTE | READ)
         if os.path.isfile(program):
             yield from (Grant(str(path), READ) for path in _installation(Path(program)))
-        # The programs of a folder are taken to need the loader that Python itself has.
+        # The programs of a folder are not looked at: they are assumed to need the loader that Python itself has.
         waiting += _interpreters(program if os.path.isfile(program) else sys.executable)
 
 
 def _installation(program: Path) -> Iterator[Path]:
-    """`bin/` has its libraries beside it, as in a virtual environment; there the real interpreter's as well."""
+    """Yield the libraries that belong to a program in a `bin/`, as in a virtual environment.
+
+    A virtual environment's interpreter is a link: the libraries of the real one are needed as well.
+    """
     for path in (program, program.resolve()):
         if path.parent.name in ("bin", "sbin"):
             yield path.parent.parent / "lib"
@@ -72,25 +76,28 @@ def _installation(program: Path) -> Iterator[Path]:
 
 
 def _interpreters(program: str) -> list[str]:
-    """Of a script those of its first line; of a program its loader (ELF, PT_INTERP)."""
+    """Return what the kernel executes to run `program`: of a script the programs of its first line (`#!`), of an ELF
+    file the loader that its PT_INTERP header names."""
     try:
         with open(program, "rb") as file:
-            head = file.read(_HEAD)
+            head = file.read(_HEAD_BYTES)
     except OSError:
         return []
     if head.startswith(b"#!"):
         return _of_first_line(head[2:].partition(b"\n")[0].decode(errors="replace").split())
-    return _loader(head) if head.startswith(b"\x7fELF") else []
+    return _elf_loader(head) if head.startswith(b"\x7fELF") else []
 
 
 def _of_first_line(words: list[str]) -> list[str]:
+    # `#!/usr/bin/env -S NAME=VALUE python3 -u`: env and the program that it looks up are both executed.
     if not words or os.path.basename(words[0]) != "env":
         return words[:1]
     named = next((word for word in words[1:] if not word.startswith("-") and "=" not in word), "")
     return [words[0], *filter(None, [shutil.which(named)])]
 
 
-def _loader(head: bytes) -> list[str]:
+def _elf_loader(head: bytes) -> list[str]:
+    # Offsets of e_phoff, e_phentsize, e_phnum, p_offset and p_filesz in files of 64 and of 32 bits (elf(5)).
     wide, order = head[4] == 2, "<" if head[5] == 1 else ">"
     try:
         offset = struct.unpack_from(order + ("Q" if wide else "I"), head, 32 if wide else 28)[0]
@@ -100,15 +107,18 @@ def _loader(head: bytes) -> list[str]:
                 at, length = struct.unpack_from(order + ("Q16xQ" if wide else "I8xI"), head, start + (8 if wide else 4))
                 return [head[at : at + length].rstrip(b"\0").decode()]
     except (struct.error, UnicodeDecodeError):
-        pass  # damaged, or its headers lie elsewhere: the kernel will refuse it
+        # Damaged, or its headers lie beyond what was read: without a grant the kernel refuses to run it.
+        pass
     return []
 
+
+# Files ----------------------------------------------------------------------------------------------------------------
 
 _PACKAGE = Path(callagent.__file__).resolve().parent
 _LIBRARIES = ("/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/local/lib", "/usr/local/lib64",
               "/etc/ld.so.cache")  # fmt: skip
 _CERTIFICATES = (
-    # Not /etc/ssl or /etc/pki as a whole: private keys lie there too.
+    # /etc/ssl and /etc/pki are not open as a whole: private keys lie there as well.
     *("/etc/ssl/certs", "/etc/ssl/cert.pem", "/etc/ssl/openssl.cnf", "/etc/ca-certificates", "/etc/crypto-policies"),
     *("/etc/pki/tls/certs", "/etc/pki/tls/cert.pem", "/etc/pki/tls/openssl.cnf", "/etc/pki/ca-trust/extracted"),
     *("/usr/share/ca-certificates", "/usr/local/share/ca-certificates", "/usr/local/ssl/certs"),
@@ -124,22 +134,27 @@ _DEVICES = {"/dev/null": READ | WRITE_FILE, "/dev/zero": READ | WRITE_FILE, "/de
 
 
 def import_grants(project: Path) -> list[Grant]:
-    """What only an import needs: formats and Python find their files by listing folders, of which parts are closed."""
+    """Return what is needed during an import only: to list folders of which parts are closed, as Python does for its
+    modules and a format for its files."""
     return [Grant(str(folder), READ_FOLDER) for folder in (project, _PACKAGE.parent)]
 
 
 def zygote_grants(common: Iterable[Grant], private: str) -> list[Grant]:
-    """For a zygote, whose workers can have no more: `private` lies beside theirs; it finds its children in /proc."""
+    """Return the grants of a zygote, which bound those of all its workers.
+
+    It writes to the folder that holds its own private one and theirs, and finds its children in /proc.
+    """
     own = [Grant("/proc", READ), Grant(os.path.dirname(private), WRITE)]
-    # A project whose import leaves threads behind cannot be forked: its workers are interpreters of their own.
+    # A project whose import leaves threads behind cannot be forked: its workers are interpreters, to be executed.
     return [*common, *own, *program_grants([sys.executable])]
 
 
 def within_zygote(grants: Iterable[Grant], private: str) -> list[Grant]:
-    """`grants` as few wider ones, for a domain that is entered within a zygote's, with every call.
+    """Return wider grants that allow the same within a zygote's domain, but are fewer: each call's worker adds them.
 
-    The zygote's own rules still hold in it. Only what lies in the same place as the calls' private folders has to be
-    told apart, and what may be executed.
+    A domain within another allows only what both allow, so `/usr` as a whole grants no more than the zygote has of it.
+    Two kinds stay as they are: what may be executed, and what shares its top folder with the private folders of calls,
+    which are to be kept apart.
     """
     outer = Path(os.path.realpath(private)).parts[1:2]
     found: dict[str, int] = {}
@@ -152,15 +167,15 @@ def within_zygote(grants: Iterable[Grant], private: str) -> list[Grant]:
 
 
 def worker_grants(common: Iterable[Grant], settings: WorkerSettings, private: str) -> list[Grant]:
-    """For a call's worker: it writes in its own folder only."""
+    """Return the grants of a call's worker, which writes to its own folder only."""
     own = [Grant("/proc", READ_FOLDER), Grant(private, WRITE)]
-    # A program that the worker starts looks for itself in /proc under a number that nobody knows yet.
+    # A program that the worker starts reads /proc under its own process number, which is not known yet.
     own += [Grant("/proc", READ)] if settings.programs else [Grant(path, READ) for path in _OWN_PROCESS]
     return [*common, *own]
 
 
 def common_grants(project: Path, settings: WorkerSettings) -> list[Grant]:
-    """What a zygote and its workers may both read and start. To be called unconfined: folders are listed for it."""
+    """Return what a zygote and its workers may both read and start. It lists folders: to be called unconfined."""
     certificates = [os.environ[name] for name in _CERTIFICATE_VARIABLES if name in os.environ]
     system = (*_LIBRARIES, *_CERTIFICATES, *certificates, *_ZONES_AND_LOCALES, *_RESOLVER, *_PROCESSORS)
     readable = [*open_parts(project, settings.closed), *_python_paths(settings.closed)]
@@ -170,7 +185,7 @@ def common_grants(project: Path, settings: WorkerSettings) -> list[Grant]:
 
 
 def _python_paths(closed: Collection[str]) -> Iterator[Path]:
-    """The interpreter, its libraries and this package; not the folder around it: a checkout's may hold settings."""
+    """Yield the interpreter's libraries and this package; not the folder around it, as a checkout may hold settings."""
     yield _PACKAGE
     for prefix in dict.fromkeys((sys.prefix, sys.exec_prefix, sys.base_prefix)):
         for name in ("lib", "lib64", "ssl", "pyvenv.cfg"):
@@ -184,20 +199,20 @@ def _python_paths(closed: Collection[str]) -> Iterator[Path]:
 
 
 def _editable_packages() -> Iterator[Path]:
-    """Packages that `pip install -e` has left in their own folders, where setuptools does so without `sys.path`."""
+    """Yield packages installed with `pip install -e` that setuptools maps to their folders, without `sys.path`."""
     for name, module in tuple(sys.modules.items()):
         if name.startswith("__editable__") and name.endswith("_finder"):
             for place in getattr(module, "MAPPING", {}).values():
                 path = Path(place)
-                # A module stands there without its ending.
+                # A package is mapped to its folder, a single module to its file without the ending `.py`.
                 yield path if path.exists() else path.with_suffix(".py")
 
 
 def open_parts(folder: Path, closed: Collection[str]) -> list[Path]:
-    """`folder`, or where something closed lies in it, everything else in it.
+    """Return `folder`; if something closed lies in it, everything else that is in it.
 
-    Landlock cannot take a part of an allowed folder away. What is made later in a folder that was taken apart stays
-    closed. What is called like a closed file with an ending is closed too, such as the journals of a database.
+    Landlock cannot take a part of an allowed folder away. A file that is created later in a folder with a closed part
+    stays closed. A file with the name of a closed one and an ending is closed as well, such as a database's journal.
     """
     folder = folder.resolve()
     barred = [Path(os.path.realpath(path)) for path in closed]
@@ -213,7 +228,7 @@ def _parts(folder: Path, top: Path, inside: Sequence[Path]) -> list[Path]:
     found: list[Path] = []
     for entry in _entries(folder):
         path = entry.resolve()
-        # A link may lead to what is closed, or out of the folder, which is not the project's to open.
+        # A symbolic link may lead to a closed file, or out of the folder: a project cannot open what is not its own.
         if path.is_relative_to(top) and not any(_is_part(path, each) for each in inside):
             found += _parts(path, top, [each for each in inside if each.is_relative_to(path)])
     return found
@@ -227,31 +242,20 @@ def _entries(folder: Path) -> Iterable[Path]:
 
 
 def _is_part(path: Path, closed: Path) -> bool:
-    """Whether `path` is the closed one, lies in it, or is a file beside it that has its name and an ending."""
+    """Return whether `path` is the closed one, lies in it, or is a file beside it with its name and an ending."""
     if path.is_relative_to(closed):
         return True
     return path.parent == closed.parent and path.name.startswith((closed.name + "-", closed.name + "."))
 
 
-_PR_SET_PDEATHSIG = 1
-_PR_SET_CHILD_SUBREAPER = 36
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-def die_with_parent(parent: int, number: signal.Signals) -> None:
-    """Get `number` when the process `parent` ends; exits when it has ended already."""
-    _libc.prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(1)
-
-
-def adopt_orphans() -> None:
-    """Descendants whose parent ends become our children: none gets away by forking twice."""
-    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+# Entering -------------------------------------------------------------------------------------------------------------
 
 
 def confine_zygote(common: Sequence[Grant], settings: WorkerSettings, private: str) -> None:
-    """Before the project is imported, which runs its code too: files, network and the size of what it writes."""
+    """Give up files, network ports and the size of files. To be called before the import, which runs project code.
+
+    Raises OSError where the kernel refuses.
+    """
     sys.dont_write_bytecode = True
     limit_file_size(settings)
     _use_private_folder(private)
@@ -260,82 +264,18 @@ def confine_zygote(common: Sequence[Grant], settings: WorkerSettings, private: s
 
 
 def confine_worker(common: Sequence[Grant], settings: WorkerSettings, private: str) -> None:
-    """The tighter domain of one call, within the zygote's: calls do not see each other's folders and processes."""
+    """Enter the domain of one call within the zygote's: calls do not see each other's folders and processes."""
     _use_private_folder(private)
     enter_domain(worker_grants(common, settings, private), None)
 
 
 def what_is_open() -> str:
-    """What this kernel cannot hold of a worker's confinement, as words for the log; empty: nothing."""
+    """Return what this kernel cannot enforce of a worker's confinement, as words for the log; empty if nothing."""
     gaps = describe_gaps(landlock_version())
     return gaps if has_socket_filter() else "; ".join(filter(None, [gaps, "TCP connections over Multipath TCP"]))
 
 
 def _use_private_folder(private: str) -> None:
     os.environ.update(TMPDIR=private, HOME=private)
-    # Chosen anew at the next use: the zygote's choice is inherited.
+    # The module `tempfile` remembers its first choice, and a forked worker inherits the zygote's.
     tempfile.tempdir = None
-
-
-def limit_file_size(settings: WorkerSettings) -> None:
-    """A file over the limit is an OSError for the function, not the end of its process."""
-    _limit(resource.RLIMIT_FSIZE, settings.file_size)
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-
-
-def limit_process(settings: WorkerSettings, keep: int, output: int) -> None:
-    """Low priority, resource limits, no inherited descriptors but `keep`, output to `output`, signals at default."""
-    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGALRM):
-        signal.signal(number, signal.SIG_DFL)
-    os.nice(settings.nice)
-    _write_quietly("/proc/self/oom_score_adj", "500")
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
-    os.closerange(3, keep)
-    os.closerange(keep + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-    for limit, value in (
-        (resource.RLIMIT_DATA, settings.memory),
-        (resource.RLIMIT_NOFILE, settings.open_files),
-        (resource.RLIMIT_NPROC, settings.processes),
-        (resource.RLIMIT_CORE, 0),
-    ):
-        _limit(limit, value)
-    limit_file_size(settings)
-
-
-def _limit(limit: int, value: int) -> None:
-    hard = resource.getrlimit(limit)[1]
-    value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-    resource.setrlimit(limit, (value, value))
-
-
-class ForkGuard:
-    """Counts `os.fork()` in the worker and its descendants; too many end the whole process group.
-
-    RLIMIT_NPROC does not bind root, and a fork bomb would reach the machine's limit before a deadline does.
-    """
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        # Shared by all that descend from here. Updates may be lost to races: a bomb goes off some forks later.
-        self._count = mmap.mmap(-1, 8)
-        os.register_at_fork(before=self._before)
-
-    def reset(self) -> None:
-        self._count[:8] = bytes(8)
-
-    def _before(self) -> None:
-        count = int.from_bytes(self._count[:8], "little") + 1
-        self._count[:8] = count.to_bytes(8, "little")
-        if count > self._limit:
-            os.killpg(0, signal.SIGKILL)
-
-
-def _write_quietly(path: str, text: str) -> None:
-    try:
-        with open(path, "w") as file:
-            file.write(text)
-    except OSError:
-        pass

@@ -12,35 +12,34 @@ import os
 import socket
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from callagent.errors import CallagentError, FunctionTimeout, WorkerDied, WorkerError
 from callagent.log import get_logger
-from callagent.workers.output import OutputReader
 from callagent.workers.private_folder import PrivateFolder
-from callagent.workers.protocol import OnMessage, Plain, merge_checkpoint
-from callagent.workers.wire import Frame, FrameError, FrameReader, encode
-from callagent.workers.zygote_process import WorkerProcess, ZygoteProcess, describe_status
+from callagent.workers.protocol import Frame, FrameError, FrameReader, OnMessage, Plain, encode_frame, merge_checkpoint
+from callagent.workers.zygote_process import OutputReader, WorkerProcess, ZygoteProcess, describe_status
 
 
 @dataclass(slots=True)
 class WorkerFigures:
-    """Since the server began, but for `live`."""
+    """Counts of worker processes since the server began, and how many there are now."""
 
     live: int = 0
     """Workers that are there now, one for each call with project code."""
     started: int = 0
-    """Replacements too."""
+    """Workers started, replacements included."""
     killed: int = 0
-    """For a function that did not end in time."""
+    """Workers killed because a function did not end in time."""
     died: int = 0
-    """By themselves: a crash, or a limit of the operating system."""
+    """Workers that ended by themselves: a crash, or a limit of the operating system."""
     replaced: int = 0
-    """Started from a call's last checkpoint in place of one that was killed or died."""
+    """Workers started from a call's last checkpoint in place of one that was killed or died."""
 
     def lines(self) -> Iterable[str]:
-        """Prometheus text."""
+        """Yield the counts as lines of Prometheus text."""
         yield from _family("callagent_workers_live", "gauge", "Worker processes that are there.", self.live)
         for name, text, value in (
             ("started", "Worker processes started.", self.started),
@@ -56,22 +55,26 @@ def _family(name: str, kind: str, text: str, value: int) -> Iterable[str]:
 
 
 WORKER_FIGURES: Final = WorkerFigures()
-"""Of this process: a server has one set of workers."""
+"""The counts of this process: a server has one set of workers."""
 
 
 log = get_logger(__name__)
 
-_READ = 256 * 1024
+_READ_BYTES = 256 * 1024
 _STATUS_SECONDS = 0.2
+"""For the exit status of a worker that has closed its socket; the zygote reports it a moment later."""
 _CLOSE_SECONDS = 2.0
+"""For a killed worker to be reaped, after which nothing of it can write to the call's folder any more."""
 
 Fork = Callable[[ZygoteProcess | None, str], Awaitable[WorkerProcess]]
-"""A worker from the given zygote while that lives, else from the pool's current one; it writes to the given folder."""
+"""Fork a worker, from the given zygote while that lives, else from the pool's current one. It writes to the folder."""
 
 OnClose = Callable[["ProcessLease", ZygoteProcess | None], Awaitable[None]]
 
 
 class ProcessLease:
+    """`Lease` with a process. At any time there is one worker at most, and a killed one is replaced by the next run."""
+
     def __init__(self, fork: Fork, context: Plain, output_bytes: int, folder: PrivateFolder, on_close: OnClose) -> None:
         self._fork = fork
         self._folder = folder
@@ -89,11 +92,11 @@ class ProcessLease:
 
     @property
     def pid(self) -> int | None:
-        """Of the worker that is there now."""
+        """Identifier of the worker process that is there now."""
         return self._link.process.pid if self._link is not None else None
 
     async def start(self) -> None:
-        """Have the worker forked and opened, from the last checkpoint. Raises `WorkerDied`."""
+        """Have a worker forked and the call's session opened in it, from the last checkpoint. Raises `WorkerDied`."""
         process = await self._fork(self._zygote, self._folder.path)
         self._zygote = process.zygote
         link = _Link(process, self._output_left)
@@ -101,11 +104,10 @@ class ProcessLease:
         WORKER_FIGURES.started += 1
         WORKER_FIGURES.replaced += self._lost
         self._lost = False
-        try:
+        with ExitStack() as undo:
+            undo.callback(self._drop, link)
             await link.send("open", 0, {"context": self._context, "checkpoint": self._checkpoint})
-        except BaseException:
-            self._drop(link)
-            raise
+            undo.pop_all()
         self._link = link
 
     async def run(self, request: Plain, *, timeout: float, on_message: OnMessage) -> Plain:
@@ -115,12 +117,13 @@ class ProcessLease:
             raise RuntimeError("a lease runs one request at a time")
         self._busy = True
         try:
-            # Not under the deadline: the function has not begun. The pool has its own limits.
+            # The deadline is the function's, which has not begun yet; starting a worker has limits of its own.
             await self._worker()
             answer = await self._run_until(timeout, request, on_message)
             if excess := await self._empty_overfull_folder():
                 raise WorkerDied(f"the function left {excess}; the folder was emptied")
         except WorkerError:
+            # What a killed function has written counts as well: the next one must not find the disk full.
             await self._empty_overfull_folder()
             raise
         finally:
@@ -146,7 +149,10 @@ class ProcessLease:
             log.warning("worker_did_not_end")
 
     async def _empty_overfull_folder(self) -> str:
-        """What a function has left too much of. Then the worker has ended and the next one finds an empty folder."""
+        """Return what a function has left too much of; empty if nothing.
+
+        If so, the worker is ended before its folder is emptied: a thread of it might write on.
+        """
         excess = await self._folder.find_excess()
         if excess:
             self._lost = True
@@ -156,6 +162,7 @@ class ProcessLease:
         return excess
 
     async def _worker(self) -> None:
+        """Make sure that there is a worker."""
         if self._link is not None and self._link.ended:
             WORKER_FIGURES.died += 1
             log.warning("worker_ended_between_functions", status=await self._link.status())
@@ -165,25 +172,26 @@ class ProcessLease:
             await self.start()
 
     async def _run_until(self, timeout: float, request: Plain, on_message: OnMessage) -> Plain:
+        """Run one request. A failure is raised after the output that came before it has been delivered."""
         deadline = asyncio.timeout(timeout)
         failure: WorkerError | None = None
         answer: Plain = {}
-        try:
-            async with deadline:
-                answer = await self._run(request, on_message)
-        except TimeoutError:
-            if not deadline.expired():
-                self._discard()
-                raise
-            failure = FunctionTimeout(f"no answer within {timeout:g} s")
-            WORKER_FIGURES.killed += 1
-        except WorkerDied as died:
-            failure = died
-            WORKER_FIGURES.died += 1
-        except BaseException:
-            # Nobody knows what the process does now: the next run starts another one from the checkpoint.
-            self._discard()
-            raise
+        with ExitStack() as undo:
+            # If anything else is raised, such as a cancellation or an error of `on_message`, nobody knows what the
+            # process does now: the next run starts another one from the checkpoint.
+            undo.callback(self._discard)
+            try:
+                async with deadline:
+                    answer = await self._run(request, on_message)
+            except TimeoutError:
+                if not deadline.expired():
+                    raise
+                failure = FunctionTimeout(f"no answer within {timeout:g} s")
+                WORKER_FIGURES.killed += 1
+            except WorkerDied as died:
+                failure = died
+                WORKER_FIGURES.died += 1
+            undo.pop_all()
         lines = self._link.output.take() if self._link is not None else []
         if failure is not None:
             self._lost = True
@@ -197,6 +205,7 @@ class ProcessLease:
     async def _run(self, request: Plain, on_message: OnMessage) -> Plain:
         link = self._link
         assert link is not None
+        # Answers carry the number of their run: one to a run that was given up is not taken for this one's.
         link.runs += 1
         await link.send("run", link.runs, request)
         while True:
@@ -223,7 +232,8 @@ class ProcessLease:
         link.close()
 
 
-async def _deliver(message: Plain, on_message: OnMessage) -> Any:
+async def _deliver(message: Plain, on_message: OnMessage) -> object:
+    """Return the answer to a message, which is None unless the running code asked for one."""
     result = on_message(message)
     return await result if inspect.isawaitable(result) else result
 
@@ -236,7 +246,7 @@ async def _reply(message: Plain, on_message: OnMessage) -> Plain:
 
 
 class _Link:
-    """Socket, output and exit notice of one worker process."""
+    """The core's connection to one worker process: socket, output and notice of its end."""
 
     def __init__(self, process: WorkerProcess, output_left: int) -> None:
         self.process = process
@@ -248,18 +258,20 @@ class _Link:
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(process.pidfd, self._on_exit)
 
-    async def send(self, kind: str, number: int, payload: Any) -> None:
+    async def send(self, kind: str, number: int, payload: object) -> None:
+        """Send a frame. Raises `WorkerDied`."""
         try:
-            await self._loop.sock_sendall(self.process.socket, encode(kind, number, payload))
+            await self._loop.sock_sendall(self.process.socket, encode_frame(kind, number, payload))
         except OSError:
             raise WorkerDied(f"the worker {await self.status()}") from None
         except FrameError as error:
             raise WorkerDied(str(error)) from None
 
     async def receive(self) -> Frame:
+        """Return the next frame. Raises `WorkerDied`."""
         while not self._frames:
             try:
-                data = await self._loop.sock_recv(self.process.socket, _READ)
+                data = await self._loop.sock_recv(self.process.socket, _READ_BYTES)
             except ConnectionError:
                 data = b""
             if not data:
@@ -267,11 +279,11 @@ class _Link:
             try:
                 self._frames.extend(self._reader.feed(data))
             except FrameError as error:
-                raise WorkerDied(f"the worker sent rubbish: {error}") from None
+                raise WorkerDied(f"the worker sent what cannot be read: {error}") from None
         return self._frames.popleft()
 
     async def status(self) -> str:
-        """How the process ended; it has a moment to do so."""
+        """Return how the process ended, as words for an error; it has `_STATUS_SECONDS` to do so."""
         try:
             async with asyncio.timeout(_STATUS_SECONDS):
                 return describe_status(await asyncio.shield(self.process.ended))
@@ -288,7 +300,8 @@ class _Link:
     def _on_exit(self) -> None:
         self.ended = True
         self._loop.remove_reader(self.process.pidfd)
-        # Its own children may hold the other end open: wake who reads, after what is still in the buffer.
+        # Children of the worker may hold the other end open, so that no end of the stream would ever be read. After
+        # this, a reader gets what is still in the buffer and then the end.
         try:
             self.process.socket.shutdown(socket.SHUT_RDWR)
         except OSError:

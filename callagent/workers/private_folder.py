@@ -7,7 +7,6 @@ that crashed has left there is found by its lock being free, and removed by the 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import fcntl
 import os
 import secrets
@@ -30,17 +29,19 @@ class PrivateFolder:
         self._max_bytes = max_bytes
 
     async def find_excess(self) -> str:
-        """What of it is over the limits, as words for an error; empty: nothing."""
+        """Return which limit the folder is over, as words for an error; empty if none."""
         if self._is_empty():
             return ""
         return await asyncio.to_thread(self._excess)
 
     async def clear(self) -> None:
-        """Remove what is in it. To be called when nobody writes there any more."""
+        """Remove everything in the folder. To be called when no process writes there any more."""
         await asyncio.to_thread(_remove_contents, self.path)
 
     async def remove(self) -> None:
+        """Remove the folder with everything in it. Idempotent."""
         try:
+            # Most functions write nothing; then no thread is needed.
             os.rmdir(self.path)
         except FileNotFoundError:
             pass
@@ -74,16 +75,28 @@ class PrivateFolder:
 
 
 def _sizes(top: str) -> Iterator[int]:
-    """What each file and folder below `top` takes on the disk. Raises OSError."""
+    """Yield the bytes on the disk of each file and folder below `top`. Raises OSError."""
     waiting = [top]
     while waiting:
-        with os.scandir(waiting.pop()) as entries:
-            for entry in entries:
-                # What a thread of the project removes meanwhile is not counted.
-                with contextlib.suppress(FileNotFoundError):
-                    yield entry.stat(follow_symlinks=False).st_blocks * 512
-                    if entry.is_dir(follow_symlinks=False):
-                        waiting.append(entry.path)
+        for entry in _entries(waiting.pop()):
+            size = _disk_bytes(entry)
+            if size is not None:
+                yield size
+            if size is not None and entry.is_dir(follow_symlinks=False):
+                waiting.append(entry.path)
+
+
+def _entries(folder: str) -> Iterator[os.DirEntry[str]]:
+    with os.scandir(folder) as entries:
+        yield from entries
+
+
+def _disk_bytes(entry: os.DirEntry[str]) -> int | None:
+    """Return the size of an entry; None if a thread of the project has removed it meanwhile."""
+    try:
+        return entry.stat(follow_symlinks=False).st_blocks * 512
+    except FileNotFoundError:
+        return None
 
 
 class PrivateFolders:
@@ -96,17 +109,17 @@ class PrivateFolders:
         self._lock = -1
 
     async def open(self) -> None:
-        """Make the folder that holds them, once. Raises OSError."""
+        """Make the folder that holds them, the first time only. Raises OSError."""
         if not self._root:
             await asyncio.to_thread(remove_abandoned)
             self._root, self._lock = _make_locked()
 
     def make(self) -> PrivateFolder:
-        """To be called after `open()`. Raises OSError."""
+        """Make the folder of one call. To be called after `open()`. Raises OSError."""
         return PrivateFolder(tempfile.mkdtemp(dir=self._root), self._max_files, self._max_bytes)
 
     async def close(self) -> None:
-        """Remove them all. Idempotent."""
+        """Remove all folders. Idempotent."""
         if self._root:
             root, self._root = self._root, ""
             await asyncio.to_thread(remove_tree, root)
@@ -114,7 +127,10 @@ class PrivateFolders:
 
 
 def remove_abandoned() -> None:
-    """Remove the folders of this user whose core has ended without removing them."""
+    """Remove the folders that cores of this user have left behind when they were killed.
+
+    The kernel gives up a lock with its process, however that ends: a lock that can be taken is that of a dead core.
+    """
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         try:
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -125,15 +141,17 @@ def remove_abandoned() -> None:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 remove_tree(str(folder))
         except BlockingIOError:
-            pass  # its core lives
+            # Its core is running.
+            pass
         finally:
             os.close(descriptor)
 
 
 def _make_locked() -> tuple[str, int]:
+    """Return a new folder and the descriptor that holds its lock. Raises OSError."""
     for _ in range(_TRIES):
         path = tempfile.mkdtemp(prefix=_PREFIX)
-        # Another core may take it for an abandoned one before it is locked, and remove it.
+        # Before it is locked, another core may take it for an abandoned one and remove it: then the next is tried.
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -149,13 +167,14 @@ def _make_locked() -> tuple[str, int]:
 
 
 def remove_tree(path: str) -> None:
-    """Remove a folder whatever project code made in it: no permissions, or deeper than a path may be long."""
+    """Remove a folder, even if project code took permissions away or nested folders beyond the length of a path."""
     _remove_contents(path)
     shutil.rmtree(path, ignore_errors=True)
 
 
 def _remove_contents(top: str) -> None:
-    """Folders in folders are moved up before they are emptied: no path grows and nothing recurses."""
+    """Remove everything in `top`. Folders are moved up to `top` before they are emptied: paths stay short, and depth
+    that project code chose leads to no recursion."""
     waiting = _remove_files(top)
     while waiting:
         folder = waiting.pop()
@@ -174,7 +193,7 @@ def _remove_contents(top: str) -> None:
 
 
 def _remove_files(folder: str) -> list[str]:
-    """The folders that are left in it."""
+    """Remove the files in a folder; return the folders in it."""
     folders = []
     try:
         os.chmod(folder, stat.S_IRWXU)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 
 from callagent.errors import WorkerDied
 from callagent.workers.lease import ProcessLease
 from callagent.workers.private_folder import PrivateFolder, PrivateFolders
-from callagent.workers.protocol import Plain, ProjectRuntime
-from callagent.workers.settings import WorkerSettings
+from callagent.workers.protocol import Plain, ProjectRuntime, WorkerSettings
 from callagent.workers.zygote_process import WorkerProcess, ZygoteProcess
 
 
 class ProcessPool:
+    """`WorkerPool` with processes. A zygote that ends is replaced when the next worker is needed."""
+
     def __init__(self, runtime: ProjectRuntime, settings: WorkerSettings | None = None) -> None:
         self._runtime = runtime
         self._settings = settings or WorkerSettings()
@@ -28,19 +30,18 @@ class ProcessPool:
         await self._current()
 
     async def lease(self, context: Plain) -> ProcessLease:
-        """Raises `WorkerDied` when the project cannot be imported."""
+        """Return a worker for one call. Raises `WorkerDied` when the project cannot be imported."""
         await self._current()
         lease = ProcessLease(self._fork, context, self._settings.output_bytes, self._make_folder(), self._closed_lease)
         self._leases.add(lease)
-        try:
+        async with AsyncExitStack() as undo:
+            undo.push_async_callback(lease.close)
             await lease.start()
-        except BaseException:
-            await lease.close()
-            raise
+            undo.pop_all()
         return lease
 
     async def reload(self) -> None:
-        """Import the project anew for the leases to come; running calls keep what they have.
+        """Import the project anew for the leases to come; running calls keep the code that they began with.
 
         Raises `WorkerDied` when it cannot be imported; then nothing changes.
         """
@@ -64,7 +65,7 @@ class ProcessPool:
             await self._folders.close()
 
     async def _fork(self, zygote: ZygoteProcess | None, private: str) -> WorkerProcess:
-        """A call's replacement comes from the zygote of its first worker: it goes on with the code it began with."""
+        """Fork a worker; a replacement comes from the zygote of the call's first one, which has the same code."""
         if zygote is not None and zygote.alive:
             return await zygote.fork(private)
         if zygote is not None:
@@ -75,6 +76,7 @@ class ProcessPool:
         return process
 
     async def _current(self) -> ZygoteProcess:
+        # The lock makes calls that begin while the project is imported wait for the one zygote.
         async with self._starting:
             if self._closed:
                 raise WorkerDied("the pool is closed")
@@ -94,11 +96,10 @@ class ProcessPool:
         except OSError as error:
             raise WorkerDied(f"no folder for the project's workers can be made: {error}") from None
         folder = self._make_folder()
-        try:
+        async with AsyncExitStack() as undo:
+            undo.push_async_callback(folder.remove)
             zygote = await ZygoteProcess.start(self._runtime, self._settings, folder)
-        except BaseException:
-            await folder.remove()
-            raise
+            undo.pop_all()
         if excess := await folder.find_excess():
             await zygote.stop()
             raise WorkerDied(f"importing the project left {excess}")

@@ -2,24 +2,34 @@
 
 A worker holds one call's live objects (`conv` and its state) from the start function to the end function. Requests and
 answers are plain data (what msgpack can carry: None, bool, int, float, str, bytes, list, dict with str keys). `Lease`
-and `WorkerPool` are the engine's side; `Runtime`, `Session` and `Channel` are the side of the worker.
+and `WorkerPool` are the engine's side; `Runtime`, `Session` and `Channel` are the worker's.
+
+Between the processes of a lease and its worker, messages are frames on a socket pair: a 4-byte length, then a msgpack
+array `[kind, number, payload]`.
+Core to worker: `open` (context and checkpoint), `run` (a request), `reply` (`{"value"}` or `{"error"}` to an ask).
+Worker to core: `message`, `ask`, `answer` (to a run), `failed` (to a run; the payload is a text).
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol
+
+import msgspec
 
 from callagent.errors import WorkerError
 
 Plain = dict[str, Any]
-OnMessage = Callable[[Plain], Awaitable[Any] | None]
+OnMessage = Callable[[Plain], Awaitable[object] | None]
 """Called on the loop, in order, with each message that the running code sends (a metric, a log line). When the
 message has `"ask": True` the returned awaitable's result is sent back to the waiting code (`prompt_llm`)."""
+MIB = 1024 * 1024
+_NO_ENVIRONMENT: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +46,39 @@ class ProjectRuntime:
     @property
     def readable(self) -> Path:
         return (self.folder or self.project).resolve()
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """What a project's workers may use."""
+
+    environment: Mapping[str, str] = field(default_factory=lambda: _NO_ENVIRONMENT)
+    """Variables that project code sees, beside PATH, HOME, LANG and TZ."""
+    memory: int = 1024 * MIB
+    """Bytes of private memory per process (RLIMIT_DATA)."""
+    file_size: int = 64 * MIB
+    """Bytes of the largest file that it may write, and of all files together in its private folder."""
+    files: int = 256
+    """Files and folders in a call's private folder after a function."""
+    closed: tuple[str, ...] = ()
+    """Files and folders that stay closed where they lie in the project or on Python's path."""
+    programs: tuple[str, ...] = ()
+    """Absolute paths of the programs, or of folders of programs, that it may start."""
+    ports: tuple[int, ...] | None = None
+    """TCP ports that it may connect to; None: all."""
+    open_files: int = 256
+    processes: int = 4096
+    """Processes and threads of the user that the server runs as (RLIMIT_NPROC); it does not bind root."""
+    forks: int = 64
+    """`os.fork()` calls per function, by it and its children together; one more ends them all."""
+    nice: int = 5
+    output_bytes: int = 64 * 1024
+    """Standard output and error kept per call."""
+    import_timeout: float = 60.0
+    """Seconds for a project to be imported."""
+
+
+# The engine's side ----------------------------------------------------------------------------------------------------
 
 
 class Lease(Protocol):
@@ -57,9 +100,21 @@ class WorkerPool(Protocol):
     """The workers of one project."""
 
     async def lease(self, context: Plain) -> Lease:
-        """A worker for one call; `context` is what `open()` receives."""
+        """Return a worker for one call; `context` is what `open()` receives."""
 
     async def close(self) -> None: ...
+
+
+def merge_checkpoint(checkpoint: dict[str, bytes], changes: Mapping[str, bytes | None]) -> None:
+    """Apply an answer's changes: bytes replace a key, None deletes it."""
+    for key, value in changes.items():
+        if value is None:
+            checkpoint.pop(key, None)
+        else:
+            checkpoint[key] = value
+
+
+# The worker's side ----------------------------------------------------------------------------------------------------
 
 
 class AskFailed(WorkerError):
@@ -67,7 +122,7 @@ class AskFailed(WorkerError):
 
 
 class Channel(Protocol):
-    """The running code's way to the core. Both may be called from any thread of the worker."""
+    """The running code's way to the core. Both methods may be called from any thread of the worker."""
 
     def send(self, message: Plain) -> None:
         """Hand a message over; order is kept, no answer is awaited."""
@@ -94,10 +149,56 @@ def find_runtime(runtime: ProjectRuntime) -> Callable[[], Runtime]:
     return partial(getattr(importlib.import_module(module), name), runtime.project)
 
 
-def merge_checkpoint(checkpoint: dict[str, bytes], changes: Mapping[str, bytes | None]) -> None:
-    """Apply an answer's changes: bytes replace a key, None deletes it."""
-    for key, value in changes.items():
-        if value is None:
-            checkpoint.pop(key, None)
-        else:
-            checkpoint[key] = value
+# Frames ---------------------------------------------------------------------------------------------------------------
+
+MAX_FRAME_BYTES = 16 * 1024 * 1024
+_HEADER_BYTES = 4
+
+Frame = tuple[str, int, object]
+
+
+class FrameError(ValueError):
+    """The other side sent something that is not a frame, or a message does not fit into one."""
+
+
+_decoder = msgspec.msgpack.Decoder(Frame)
+_encoder = msgspec.msgpack.Encoder(enc_hook=str)
+
+
+def encode_frame(kind: str, number: int, payload: object) -> bytes:
+    """Raises `FrameError` when the frame is over the limit or holds what msgpack cannot carry."""
+    try:
+        body = _encoder.encode((kind, number, payload))
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise FrameError(f"{kind} cannot be sent: {error}") from None
+    if len(body) > MAX_FRAME_BYTES:
+        raise FrameError(f"{kind} of {len(body)} bytes is over the limit of {MAX_FRAME_BYTES}")
+    return len(body).to_bytes(_HEADER_BYTES, "big") + body
+
+
+class FrameReader:
+    """Cuts a byte stream into frames; holds no more than one frame and one read."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[Frame]:
+        """Yield the frames that are complete now. Raises `FrameError`; the stream is of no use after it."""
+        self._buffer += data
+        while len(self._buffer) >= _HEADER_BYTES:
+            end = _HEADER_BYTES + int.from_bytes(self._buffer[:_HEADER_BYTES], "big")
+            # Project code can write to the socket too: its length must not make the core reserve memory.
+            if end > _HEADER_BYTES + MAX_FRAME_BYTES:
+                raise FrameError(f"a frame of {end - _HEADER_BYTES} bytes is over the limit of {MAX_FRAME_BYTES}")
+            if len(self._buffer) < end:
+                return
+            body = bytes(self._buffer[_HEADER_BYTES:end])
+            del self._buffer[:end]
+            yield self._decode(body)
+
+    def _decode(self, body: bytes) -> Frame:
+        try:
+            frame: Frame = _decoder.decode(body)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise FrameError(f"not a frame: {error}") from None
+        return frame

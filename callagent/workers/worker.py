@@ -8,26 +8,41 @@ import sys
 import threading
 from typing import Any
 
-from callagent.workers.confinement import ForkGuard
-from callagent.workers.protocol import AskFailed, Plain, Runtime
-from callagent.workers.settings import WorkerSettings
-from callagent.workers.wire import Frame, FrameError, FrameReader, encode
+from callagent.workers.kernel_limits import ForkGuard
+from callagent.workers.protocol import (
+    AskFailed,
+    Frame,
+    FrameError,
+    FrameReader,
+    Plain,
+    Runtime,
+    WorkerSettings,
+    encode_frame,
+)
 
-_READ = 256 * 1024
+_READ_BYTES = 256 * 1024
+_MAX_ERROR_TEXT = 2000
 
 
 class CoreGone(BaseException):
-    """The core has closed the socket: nobody waits for this process any more."""
+    """The core has closed the socket: nobody waits for this process any more.
+
+    Not an `Exception`: project code that catches every exception must not keep its process alive.
+    """
 
 
 class SocketChannel:
-    """The worker's end. Any thread may send and ask; one of those that wait reads for all."""
+    """The worker's end of the socket to the core. Any thread may send and ask.
+
+    Replies may arrive in another order than the requests. Of the threads that wait for one, a single thread reads the
+    socket; it files each frame under its kind and number and wakes the others, one of which then reads on.
+    """
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
         self._reader = FrameReader()
         self._frames: list[Frame] = []
-        self._arrived: dict[tuple[str, int], Any] = {}
+        self._arrived: dict[tuple[str, int], Plain] = {}
         self._turn = threading.Condition()
         self._reading = False
         self._writing = threading.Lock()
@@ -37,7 +52,7 @@ class SocketChannel:
 
     @property
     def is_ours(self) -> bool:
-        """False in a process that project code has forked."""
+        """Whether this is the worker; False in a process that project code has forked from it."""
         return os.getpid() == self._owner
 
     def send(self, message: Plain) -> None:
@@ -54,57 +69,59 @@ class SocketChannel:
             raise AskFailed(str(reply["error"]))
         return reply.get("value")
 
-    def answer(self, kind: str, number: int, payload: Any) -> None:
+    def answer(self, kind: str, number: int, payload: object) -> None:
         self._write(kind, number, payload)
 
     def wait_open(self) -> Plain:
-        opened: Plain = self._wait(("open", 0))
-        return opened
+        return self._wait(("open", 0))
 
     def wait_request(self, number: int) -> Plain:
-        request: Plain = self._wait(("run", number))
-        return request
+        return self._wait(("run", number))
 
-    def _write(self, kind: str, number: int, payload: Any) -> bool:
-        data = encode(kind, number, payload)
+    def _write(self, kind: str, number: int, payload: object) -> bool:
+        """Send a frame, unless this is a forked process; return whether it was sent."""
+        data = encode_frame(kind, number, payload)
         with self._writing:
             if self.is_ours:
                 self._socket.sendall(data)
         return self.is_ours
 
-    def _wait(self, wanted: tuple[str, int]) -> Any:
+    def _wait(self, wanted: tuple[str, int]) -> Plain:
         while True:
             with self._turn:
-                while wanted not in self._arrived and self._reading:
-                    self._turn.wait()
+                self._turn.wait_for(lambda: wanted in self._arrived or not self._reading)
                 if wanted in self._arrived:
                     return self._arrived.pop(wanted)
                 self._reading = True
-            frame: Frame | None = None
-            try:
-                frame = self._read()
-            finally:
-                with self._turn:
-                    self._reading = False
-                    if frame is not None:
-                        self._arrived[frame[0], frame[1]] = frame[2]
-                    self._turn.notify_all()
+            self._read_frame()
+
+    def _read_frame(self) -> None:
+        """Read one frame for whichever thread waits for it. If that fails, another thread is to try, and to fail."""
+        frame: Frame | None = None
+        try:
+            frame = self._read()
+        finally:
+            with self._turn:
+                self._reading = False
+                if frame is not None and isinstance(frame[2], dict):
+                    self._arrived[frame[0], frame[1]] = frame[2]
+                self._turn.notify_all()
 
     def _read(self) -> Frame:
         while not self._frames:
-            data = self._socket.recv(_READ)
+            data = self._socket.recv(_READ_BYTES)
             if not data:
                 raise CoreGone
             self._frames.extend(self._reader.feed(data))
         return self._frames.pop(0)
 
     def _leave(self) -> None:
-        # A forked process must neither answer in our place nor keep the socket open after our end.
+        # A forked process must neither answer in the worker's place nor keep the socket open after its end.
         self._socket.close()
 
 
 def serve(runtime: Runtime, sock: socket.socket, settings: WorkerSettings) -> None:
-    """Serve one call; returns when the core closes the socket. To be called after `confine()`."""
+    """Serve one call until the core closes the socket (`CoreGone`). To be called after `confine_worker()`."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True, errors="replace")  # type: ignore[union-attr]
     channel = SocketChannel(sock)
@@ -120,19 +137,23 @@ def serve(runtime: Runtime, sock: socket.socket, settings: WorkerSettings) -> No
             answer = session.handle(request)
         except CoreGone:
             raise
-        except BaseException as error:  # the outermost edge of a function run
-            _respond(channel, "failed", number, f"{type(error).__name__}: {error}"[:2000])
+        except BaseException as error:
+            # The boundary of a function run: whatever project code raises fails this run, and the worker goes on.
+            _respond(channel, "failed", number, f"{type(error).__name__}: {error}"[:_MAX_ERROR_TEXT])
         else:
             _respond(channel, "answer", number, answer)
 
 
-def _respond(channel: SocketChannel, kind: str, number: int, payload: Any) -> None:
+def _respond(channel: SocketChannel, kind: str, number: int, payload: object) -> None:
+    # Before the answer: the core takes the output that is there when the answer has come.
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except (OSError, ValueError, AttributeError):
-            pass  # project code has closed or replaced it
+            # Project code has closed or replaced it.
+            pass
     if not channel.is_ours:
+        # A child that project code has forked came back from the function as well; only the worker may answer.
         os._exit(0)
     try:
         channel.answer(kind, number, payload)

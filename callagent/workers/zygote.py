@@ -19,30 +19,47 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Final, NoReturn
 
 import msgspec
 
-from callagent.workers.confinement import (
-    adopt_orphans,
-    common_grants,
-    confine_worker,
-    confine_zygote,
-    die_with_parent,
-    import_grants,
-    limit_process,
-    within_zygote,
-)
-from callagent.workers.protocol import ProjectRuntime, Runtime, find_runtime
-from callagent.workers.wire import PROCESS_PROGRAM, ProcessArguments
+from callagent.workers.confinement import common_grants, confine_worker, confine_zygote, import_grants, within_zygote
+from callagent.workers.kernel_limits import Grant, adopt_orphans, die_with_parent, limit_process
+from callagent.workers.protocol import ProjectRuntime, Runtime, WorkerSettings, find_runtime
 from callagent.workers.worker import CoreGone, serve
 
 _CONTROL_BYTES = 64 * 1024
 _SWEEP_SECONDS = 0.05
-_FAREWELL_SECONDS = 2.0
+"""From the end of a worker to the search for what it left behind."""
+_END_SECONDS: Final = 2
+"""For the end of everything that was forked; then the kernel ends the zygote itself (SIGALRM)."""
+_MAX_ERROR_TEXT = 2000
+PROCESS_PROGRAM: Final = (
+    "import sys; sys.path.append(sys.argv[1]); "
+    "from callagent.workers.zygote import main; main(sys.argv[2], sys.argv[3])"
+)
+"""`python -P -c PROCESS_PROGRAM <folder of callagent> zygote|worker <ProcessArguments as JSON>`"""
+
+
+class ProcessArguments(msgspec.Struct, frozen=True):
+    """Arguments of a zygote, or of a worker that is an interpreter of its own."""
+
+    runtime: str
+    project: str
+    folder: str
+    """What the project's code may read."""
+    settings: WorkerSettings
+    private: str
+    """The folder that it may write to: a zygote's holds those of its calls."""
+    grants: tuple[Grant, ...]
+    """What a worker may read and start; empty for a zygote, which lists it itself before it is confined."""
+    parent: int
+    control: int
+    """The descriptor of the control socket; in a worker that is an interpreter of its own, the one to the core."""
 
 
 def main(role: str, arguments_text: str) -> NoReturn:
+    """Run as a zygote, or as a worker whose project cannot be forked; never returns."""
     arguments = msgspec.json.decode(arguments_text, type=ProcessArguments)
     die_with_parent(arguments.parent, signal.SIGKILL)
     sock = socket.socket(fileno=arguments.control)
@@ -57,14 +74,17 @@ def main(role: str, arguments_text: str) -> NoReturn:
         grants, for_import = common_grants(folder, arguments.settings), import_grants(folder)
         confine_zygote([*grants, *for_import], arguments.settings, arguments.private)
         runtime = make_runtime()
-    except BaseException as error:  # whatever importing does, the core is to be told
+    except BaseException as error:
+        # The boundary of an import: even if the project's code calls sys.exit(), the core is to be told why.
         traceback.print_exc()
-        sock.send(msgspec.msgpack.encode(["failed", f"{type(error).__name__}: {error}"[:2000]]))
+        sock.send(msgspec.msgpack.encode(["failed", f"{type(error).__name__}: {error}"[:_MAX_ERROR_TEXT]]))
         os._exit(1)
-    # What the import made is left alone by every worker's collector: its pages stay shared.
+    # The collectors of the workers leave alone what the import made: its memory pages stay shared.
     gc.collect()
     gc.freeze()
     if threaded := len(os.listdir("/proc/self/task")) > 1:
+        # A fork copies the calling thread only, and locks that other threads hold stay locked in the copy for ever.
+        # Such a project is imported again for each call, so its workers need the accesses of an import.
         grants += for_import
     arguments = msgspec.structs.replace(arguments, grants=tuple(within_zygote(grants, arguments.private)))
     Zygote(runtime, sock, arguments, environment if threaded else None).run()
@@ -73,7 +93,7 @@ def main(role: str, arguments_text: str) -> NoReturn:
 def _work(
     make_runtime: Callable[[], Runtime], sock: socket.socket, output: int, arguments: ProcessArguments
 ) -> NoReturn:
-    """Be a worker until the core is gone; never returns into the caller's frames."""
+    """Be a worker until the core closes the socket; exits, and never returns into the zygote's loop."""
     status = 1
     try:
         adopt_orphans()
@@ -82,7 +102,8 @@ def _work(
         serve(make_runtime(), sock, arguments.settings)
     except (CoreGone, ConnectionError):
         status = 0
-    except BaseException:  # the outermost edge of a worker
+    except BaseException:
+        # The boundary of a worker: its output, and so the traceback, is in the log of the call.
         traceback.print_exc()
     finally:
         os._exit(status)
@@ -90,12 +111,16 @@ def _work(
 
 @dataclass(frozen=True, slots=True)
 class _Child:
+    """A worker that the zygote has started."""
+
     number: int
     process: subprocess.Popen[bytes] | None
     """Set when the worker is an interpreter of its own."""
 
 
 class Zygote:
+    """Forks, kills and reaps workers in a single thread, as the core asks for it."""
+
     def __init__(
         self,
         runtime: Runtime,
@@ -103,7 +128,8 @@ class Zygote:
         arguments: ProcessArguments,
         environment: Mapping[str, str] | None,
     ) -> None:
-        """`environment`: of workers that are interpreters of their own, as threads keep this one from being forked."""
+        """`environment`: the variables of workers that are interpreters of their own, because threads keep this process
+        from being forked; None if workers are forked."""
         self._runtime = runtime
         self._control = control
         self._arguments = arguments
@@ -118,12 +144,15 @@ class Zygote:
         self._woken = woken
 
     def run(self) -> NoReturn:
+        """Obey the core until it asks for the end or is gone itself; then end all workers and exit."""
+        # Python handles a signal between two instructions and then goes on waiting (PEP 475); a byte in this socket
+        # wakes the selector, so that no child waits to be reaped.
         signal.set_wakeup_fd(self._wakeup.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda _signal, _frame: None)
         signal.signal(signal.SIGTERM, lambda _signal, _frame: setattr(self, "_quitting", True))
         # From here on a dead core is met with an orderly end, which reaches processes that left their group.
         die_with_parent(self._arguments.parent, signal.SIGTERM)
-        self._tell(["ready", self._threaded])
+        self._send(["ready", self._threaded])
         self._control.setblocking(False)
         selector = selectors.DefaultSelector()
         selector.register(self._control, selectors.EVENT_READ, self._obey)
@@ -163,7 +192,7 @@ class Zygote:
             case _:
                 self._quitting = True
 
-    # Forking ------------------------------------------------------------------------------------------------------
+    # Forking ----------------------------------------------------------------------------------------------------------
 
     def _fork(self, number: int, private: str) -> None:
         arguments = msgspec.structs.replace(self._arguments, private=private)
@@ -174,7 +203,7 @@ class Zygote:
             pid = process.pid if process is not None else self._fork_here(arguments, ours, output_end)
             self._children[pid] = _Child(number, process)
             pidfd = os.pidfd_open(pid)
-            self._tell(["forked", number, pid], [core.fileno(), pidfd, output])
+            self._send(["forked", number, pid], [core.fileno(), pidfd, output])
             os.close(pidfd)
         finally:
             core.close()
@@ -191,7 +220,7 @@ class Zygote:
             die_with_parent(parent, signal.SIGKILL)
             _work(lambda: self._runtime, sock, output, arguments)
         try:
-            # Here too: the group must exist before anybody asks to kill it.
+            # In the parent as well as in the child: the group must exist before anybody asks to kill it.
             os.setpgid(pid, pid)
         except (PermissionError, ProcessLookupError):
             pass
@@ -209,8 +238,9 @@ class Zygote:
             process_group=0,
         )
 
-    def _tell(self, message: list[Any], descriptors: list[int] | None = None) -> None:
+    def _send(self, message: list[object], descriptors: list[int] | None = None) -> None:
         data = msgspec.msgpack.encode(message)
+        # A full socket must not lose the message: this process has nothing else to do until the core has read.
         self._control.setblocking(True)
         try:
             socket.send_fds(self._control, [data], descriptors or [])
@@ -218,7 +248,7 @@ class Zygote:
             self._quitting = True
         self._control.setblocking(False)
 
-    # Ending -------------------------------------------------------------------------------------------------------
+    # Ending -----------------------------------------------------------------------------------------------------------
 
     def _reap(self) -> None:
         while (pid := _ended_child()) is not None:
@@ -232,22 +262,22 @@ class Zygote:
             if child.process is not None:
                 child.process.returncode = status
             self._sweep_soon()
-            self._tell(["ended", child.number, os.waitstatus_to_exitcode(status)])
+            self._send(["ended", child.number, os.waitstatus_to_exitcode(status)])
 
     def _sweep_soon(self) -> None:
-        # The fork of a replacement goes first.
+        # Later, not at once: the fork of a replacement, for which a call waits, goes first.
         if self._sweep_at is None:
             self._sweep_at = time.monotonic() + _SWEEP_SECONDS
 
     def _sweep(self) -> bool:
-        """Kill what workers left behind and we inherited; whether there was something."""
+        """Kill the processes that workers left behind and this one inherited; return whether there were any."""
         strays = [pid for pid in _children() if pid not in self._children]
         for pid in strays:
             os.kill(pid, signal.SIGKILL)
         return bool(strays)
 
     def _end_all(self) -> None:
-        signal.alarm(int(_FAREWELL_SECONDS))
+        signal.alarm(_END_SECONDS)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         for pid in self._children:
             _kill_group(pid)
@@ -261,6 +291,7 @@ class Zygote:
 
 
 def _ended_child() -> int | None:
+    """Return a child that has ended, without reaping it."""
     try:
         ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -276,7 +307,7 @@ def _kill_group(leader: int) -> None:
 
 
 def _children() -> list[int]:
-    """Every child of this process, those that wait to be reaped too.
+    """Return every child of this process, including those that wait to be reaped.
 
     The kernel lists them by thread where it was built with CONFIG_PROC_CHILDREN; to read the state of every process of
     the machine instead takes hundreds of times as long.

@@ -1,9 +1,10 @@
-"""The core's side of a zygote: starts it, has workers forked and killed, hears of their end."""
+"""The core's side of a zygote and its workers: starts it, has workers forked and killed, reads what they print."""
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
+import fcntl
 import functools
 import os
 import signal
@@ -11,6 +12,7 @@ import socket
 import subprocess
 import sys
 from collections import deque
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,31 +22,122 @@ import callagent
 from callagent.errors import WorkerDied
 from callagent.log import get_logger
 from callagent.workers.confinement import what_is_open
-from callagent.workers.landlock import landlock_version
-from callagent.workers.output import OutputReader
+from callagent.workers.kernel_limits import landlock_version
 from callagent.workers.private_folder import PrivateFolder
-from callagent.workers.protocol import ProjectRuntime
-from callagent.workers.settings import WorkerSettings
-from callagent.workers.wire import PROCESS_PROGRAM, ProcessArguments
+from callagent.workers.protocol import ProjectRuntime, WorkerSettings
+from callagent.workers.zygote import PROCESS_PROGRAM, ProcessArguments
 
 log = get_logger(__name__)
 
 _CONTROL_BYTES = 64 * 1024
 _DESCRIPTORS = 3
 _SILENT_SECONDS = 5.0
-"""A zygote that owes a worker and tells nothing for so long is stopped or stuck: it is killed and replaced."""
+"""A zygote that has been asked for a worker and sends nothing for this long is stuck: it is killed and replaced."""
 _FORK_SECONDS = 15.0
 """The longest that a call waits for its worker behind those of other calls; then that call fails alone."""
 _END_SECONDS = 3.0
+"""For a zygote to end its workers and itself; more than it allows itself for it."""
 _SOCKET_BUFFER = 1024 * 1024
+_READ_BYTES = 64 * 1024
+_MAX_LINE_BYTES = 4096
+_DISCARD_BYTES = 1024 * 1024
+_DISCARD_SECONDS = 0.01
 _PASSED_ON = ("PATH", "HOME", "LANG", "TZ")
 _NO_BYTECODE = {"PYTHONDONTWRITEBYTECODE": "1"}
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
+class OutputReader:
+    """Standard output and error of a process as lines. Over the limit, one line says so and the rest is discarded."""
+
+    def __init__(self, descriptor: int, limit: int) -> None:
+        self._descriptor = descriptor
+        self._left = limit
+        self._limit = limit
+        self._partial = b""
+        self._lines: list[str] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
+        self._open = True
+        os.set_blocking(descriptor, False)
+        self._loop.add_reader(descriptor, self._read)
+
+    @property
+    def left(self) -> int:
+        """Bytes until the limit; the reader of a replacement goes on with them."""
+        return self._left
+
+    def take(self) -> list[str]:
+        """Return the lines written since the last time, the last one even if it is not complete."""
+        if self._open and self._left > 0:
+            self._read()
+        if self._partial:
+            self._keep(self._partial)
+            self._partial = b""
+        lines, self._lines = self._lines, []
+        return lines
+
+    def close(self) -> None:
+        if self._open:
+            self._stop()
+            os.close(self._descriptor)
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._descriptor, _READ_BYTES)
+        except BlockingIOError:
+            return
+        if not data:
+            self._stop_reading()
+            return
+        *lines, self._partial = (self._partial + data[: self._left]).split(b"\n")
+        self._left -= len(data)
+        for line in lines:
+            self._keep(line)
+        if len(self._partial) > _MAX_LINE_BYTES or self._left <= 0:
+            self._keep(self._partial)
+            self._partial = b""
+        if self._left <= 0:
+            if self._limit > 0:
+                self._lines.append(f"output is over {self._limit} bytes; the rest is dropped")
+            # A writer must neither block for ever on a full pipe nor keep the loop busy: a large pipe is emptied by a
+            # timer, no longer whenever there is something in it.
+            self._stop_reading()
+            self._widen()
+            self._discard()
+
+    def _keep(self, line: bytes) -> None:
+        if line:
+            self._lines.append(line[:_MAX_LINE_BYTES].decode("utf-8", "replace"))
+
+    def _discard(self) -> None:
+        try:
+            if not os.read(self._descriptor, _DISCARD_BYTES):
+                return
+        except BlockingIOError:
+            pass
+        self._timer = self._loop.call_later(_DISCARD_SECONDS, self._discard)
+
+    def _widen(self) -> None:
+        try:
+            fcntl.fcntl(self._descriptor, fcntl.F_SETPIPE_SZ, _DISCARD_BYTES)
+        except OSError:
+            # Over the user's limit for pipes: the writer is only slower.
+            pass
+
+    def _stop(self) -> None:
+        self._open = False
+        self._stop_reading()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _stop_reading(self) -> None:
+        self._loop.remove_reader(self._descriptor)
+
+
 @dataclass(slots=True)
 class WorkerProcess:
-    """One worker as the core holds it."""
+    """A worker as the core sees it. `pidfd`, unlike `pid`, never comes to mean another process."""
 
     number: int
     pid: int
@@ -56,7 +149,7 @@ class WorkerProcess:
     """The exit status, negative for a signal, once its whole process group is dead."""
 
     def kill(self) -> None:
-        """SIGKILL at once, and to its group through the zygote."""
+        """Kill the process at once, and what it has started (its process group) through the zygote."""
         try:
             signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
         except ProcessLookupError:
@@ -65,6 +158,8 @@ class WorkerProcess:
 
 
 class ZygoteProcess:
+    """A running zygote. `alive` is final: one that has ended is replaced by the pool."""
+
     def __init__(
         self, process: subprocess.Popen[bytes], control: socket.socket, output: OutputReader, folder: PrivateFolder
     ) -> None:
@@ -82,26 +177,25 @@ class ZygoteProcess:
         self._heard_at = self._loop.time()
         self.alive = True
         self.leases = 0
-        """Calls that hold a worker of it; the pool counts."""
+        """Calls that hold a worker of this zygote, counted by the pool."""
         control.setblocking(False)
         self._loop.add_reader(control, self._on_readable)
 
     @classmethod
     async def start(cls, runtime: ProjectRuntime, settings: WorkerSettings, folder: PrivateFolder) -> ZygoteProcess:
-        """A fresh interpreter with the project imported. Its import writes to `folder`, its calls to others beside it.
+        """Start an interpreter and import the project, which writes to `folder`; calls write to folders beside it.
 
         Raises `WorkerDied` when the project cannot be imported.
         """
         zygote = _spawn(runtime, settings, folder)
-        try:
-            async with asyncio.timeout(settings.import_timeout):
-                threaded = await zygote._ready
-        except TimeoutError:
-            zygote.abandon()
-            raise WorkerDied(f"importing {runtime.project} took more than {settings.import_timeout:g} s") from None
-        except BaseException:
-            zygote.abandon()
-            raise
+        with ExitStack() as undo:
+            undo.callback(zygote.abandon)
+            try:
+                async with asyncio.timeout(settings.import_timeout):
+                    threaded = await zygote._ready
+            except TimeoutError:
+                raise WorkerDied(f"importing {runtime.project} took more than {settings.import_timeout:g} s") from None
+            undo.pop_all()
         zygote.log_output()
         _log_what_is_open()
         if threaded:
@@ -110,7 +204,7 @@ class ZygoteProcess:
         return zygote
 
     async def fork(self, private: str) -> WorkerProcess:
-        """A worker that waits for `open` and writes to the folder `private` only.
+        """Return a new worker, which waits for the frame `open` and can write to the folder `private` only.
 
         Raises `WorkerDied` when the zygote is gone, does not answer, or has too many others to fork before.
         """
@@ -120,14 +214,15 @@ class ZygoteProcess:
         number = self._numbers
         forked = self._forks[number] = self._loop.create_future()
         self._ends[number] = self._loop.create_future()
-        self._tell(["fork", number, private])
+        self._send(["fork", number, private])
         try:
             return await self._wait_forked(forked)
         finally:
             self._forks.pop(number, None)
 
     async def _wait_forked(self, forked: asyncio.Future[WorkerProcess]) -> WorkerProcess:
-        """All running calls' workers end with the zygote: being slow is no reason to kill it, being silent is."""
+        """Wait for a worker. A slow zygote is left alone, because the workers of all calls end with it; a silent one is
+        killed."""
         began = self._loop.time()
         while not forked.done():
             now = self._loop.time()
@@ -139,19 +234,20 @@ class ZygoteProcess:
                 self.abandon()
                 raise WorkerDied(f"the zygote did not fork within {_SILENT_SECONDS:g} s")
             await asyncio.wait([forked], timeout=min(silent_at, began + _FORK_SECONDS) - now)
-            # A loop that stood still itself reads what has come meanwhile before it judges.
+            # If our own loop has stood still, what the zygote sent meanwhile is read before it is called silent. The
+            # first turn of the loop calls the reader of the control socket, the second what waits for its futures.
             await asyncio.sleep(0)
             await asyncio.sleep(0)
         return forked.result()
 
     def kill(self, number: int) -> None:
         if self.alive:
-            self._tell(["kill", number])
+            self._send(["kill", number])
 
     async def stop(self) -> None:
-        """End it and all that it has forked; returns when it is reaped."""
+        """End the zygote and all that it has forked; return when it is reaped."""
         if self.alive:
-            self._tell(["quit"])
+            self._send(["quit"])
             try:
                 async with asyncio.timeout(_END_SECONDS):
                     await self._gone.wait()
@@ -161,7 +257,7 @@ class ZygoteProcess:
         await self._folder.remove()
 
     def abandon(self) -> None:
-        """Kill and reap it now. Its workers die with it."""
+        """Kill and reap the zygote now. Its workers die with it. Idempotent."""
         if not self.alive:
             return
         self.alive = False
@@ -191,8 +287,8 @@ class ZygoteProcess:
     def _status(self) -> str:
         return describe_status(self._process.returncode)
 
-    def _tell(self, order: list[object]) -> None:
-        # Bounded by two orders per worker: its fork and its end.
+    def _send(self, order: list[object]) -> None:
+        # The queue is bounded by two orders for each worker: its fork and its end.
         self._orders.append(msgspec.msgpack.encode(order))
         self._flush()
 
@@ -229,13 +325,14 @@ class ZygoteProcess:
                 if ended is not None and not ended.done():
                     ended.set_result(status)
             case None:
-                # An orderly end closes the control socket first; its exit status is worth a moment.
-                self._give_moment()
+                # A process that exits closes its socket a moment before its status can be read; the status is in the
+                # message of the error.
+                self._wait_briefly()
                 self.abandon()
             case _:
                 pass
 
-    def _give_moment(self) -> None:
+    def _wait_briefly(self) -> None:
         try:
             self._process.wait(0.01)
         except subprocess.TimeoutExpired:
@@ -246,9 +343,9 @@ class ZygoteProcess:
         if forked is None or forked.done() or len(descriptors) != _DESCRIPTORS:
             for descriptor in descriptors:
                 os.close(descriptor)
-            self._tell(["kill", number])
+            self._send(["kill", number])
             if forked is not None and not forked.done():
-                # The kernel drops descriptors for which this process has no room: one call's failure, not the zygote's.
+                # The kernel drops descriptors for which this process has no room. One call fails; the zygote goes on.
                 forked.set_exception(WorkerDied("no file descriptor is free for a worker"))
             return
         core = socket.socket(fileno=descriptors[0])
@@ -259,6 +356,7 @@ class ZygoteProcess:
 
 
 def describe_status(status: int | None) -> str:
+    """Return how a process ended, as words for an error or the log."""
     if status is None:
         return "still running"
     if status < 0:
@@ -283,7 +381,7 @@ def _receive(control: socket.socket) -> tuple[bytes, list[int], int, object]:
 
 @functools.cache
 def _log_what_is_open() -> None:
-    """One line for each server."""
+    """Log, once for each server, what this kernel does not enforce."""
     if gaps := what_is_open():
         remedy = "run a kernel with Landlock ABI 6 (Linux 6.12), or each project's server as a user of its own"
         log.warning("project_code_not_confined", open=gaps, landlock=landlock_version(), remedy=remedy)
@@ -303,7 +401,12 @@ def _spawn(runtime: ProjectRuntime, settings: WorkerSettings, folder: PrivateFol
         control=theirs.fileno(),
     )
     root = str(Path(callagent.__file__).parent.parent)
-    try:
+    with ExitStack() as undo, ExitStack() as close:
+        close.callback(theirs.close)
+        close.callback(os.close, output_end)
+        undo.callback(core.close)
+        undo.callback(os.close, output)
+        # -P: the folder of the project is the working directory, and must not be searched for our own imports.
         process = subprocess.Popen(
             [sys.executable, "-P", "-c", PROCESS_PROGRAM, root, "zygote", msgspec.json.encode(arguments)],
             stdin=subprocess.DEVNULL,
@@ -314,17 +417,11 @@ def _spawn(runtime: ProjectRuntime, settings: WorkerSettings, folder: PrivateFol
             cwd=runtime.project if runtime.project.is_dir() else None,
             start_new_session=True,
         )
-    except BaseException:
-        core.close()
-        os.close(output)
-        raise
-    finally:
-        theirs.close()
-        os.close(output_end)
+        undo.pop_all()
     return ZygoteProcess(process, core, OutputReader(output, settings.output_bytes), folder)
 
 
 def _environment(settings: WorkerSettings) -> dict[str, str]:
-    """Nothing of the server's own environment but what every program needs: the rest may hold secrets."""
+    """Return the variables for a zygote. Of the server's own only what every program needs: others may be secrets."""
     passed_on = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     return {**passed_on, **_NO_BYTECODE, **_ONE_THREAD, **settings.environment}

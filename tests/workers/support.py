@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from callagent.workers.process_pool import ProcessPool
-from callagent.workers.protocol import Lease, OnMessage, Plain, ProjectRuntime
-from callagent.workers.settings import MIB, WorkerSettings
+from callagent.workers.protocol import MIB, Lease, OnMessage, Plain, ProjectRuntime, WorkerSettings
 
 ZOO = Path(__file__).parent.parent / "projects" / "zoo"
 SETTINGS = WorkerSettings(memory=256 * MIB, file_size=4 * MIB, environment={"DECLARED": "yes"})

@@ -28,12 +28,10 @@ from callagent.models import open_model
 from callagent.server.local_server import LocalServer
 from callagent.server.projects import flow_settings, open_project, worker_settings
 from callagent.workers.confinement import common_grants, find_programs, open_parts, what_is_open
-from callagent.workers.landlock import describe_gaps, landlock_version
+from callagent.workers.kernel_limits import describe_gaps, has_socket_filter, landlock_version
 from callagent.workers.private_folder import PrivateFolders, remove_abandoned, remove_tree
 from callagent.workers.process_pool import ProcessPool
-from callagent.workers.protocol import ProjectRuntime
-from callagent.workers.seccomp import has_socket_filter
-from callagent.workers.settings import MIB, WorkerSettings
+from callagent.workers.protocol import MIB, ProjectRuntime, WorkerSettings
 from tests.workers.support import call
 
 needs_landlock = pytest.mark.skipif(landlock_version() < 1, reason="the kernel has no Landlock")

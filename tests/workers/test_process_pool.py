@@ -14,9 +14,7 @@ import pytest
 from callagent.errors import FunctionTimeout, ProviderError, WorkerDied
 from callagent.workers.lease import WORKER_FIGURES
 from callagent.workers.process_pool import ProcessPool
-from callagent.workers.protocol import Lease, Plain, ProjectRuntime
-from callagent.workers.settings import MIB, WorkerSettings
-from callagent.workers.wire import FRAME_LIMIT
+from callagent.workers.protocol import MAX_FRAME_BYTES, MIB, Lease, Plain, ProjectRuntime, WorkerSettings
 from tests.workers import runtimes
 from tests.workers.support import Messages, descendants, open_descriptors
 
@@ -177,16 +175,16 @@ async def test_a_worker_that_dies_between_functions_is_replaced(make_pool: MakeP
 
 async def test_an_answer_over_the_frame_limit_is_an_error(make_pool: MakePool) -> None:
     lease = await make_pool().lease({})
-    assert len((await run(lease, "large", size=FRAME_LIMIT - 100))["value"]) == FRAME_LIMIT - 100
+    assert len((await run(lease, "large", size=MAX_FRAME_BYTES - 100))["value"]) == MAX_FRAME_BYTES - 100
     with pytest.raises(WorkerDied, match="over the limit"):
-        await run(lease, "large", size=FRAME_LIMIT)
+        await run(lease, "large", size=MAX_FRAME_BYTES)
     assert (await run(lease, "echo", value=1))["value"] == 1
 
 
 async def test_a_request_over_the_frame_limit_is_an_error(make_pool: MakePool) -> None:
     lease = await make_pool().lease({})
     with pytest.raises(WorkerDied, match="over the limit"):
-        await run(lease, "echo", value=b"x" * FRAME_LIMIT)
+        await run(lease, "echo", value=b"x" * MAX_FRAME_BYTES)
     assert (await run(lease, "echo", value=1))["value"] == 1
 
 

@@ -15,11 +15,10 @@ import pytest
 
 from callagent.errors import WorkerDied
 from callagent.workers import zygote, zygote_process
-from callagent.workers.output import OutputReader
 from callagent.workers.private_folder import PrivateFolder
 from callagent.workers.process_pool import ProcessPool
 from callagent.workers.protocol import ProjectRuntime
-from callagent.workers.zygote_process import ZygoteProcess
+from callagent.workers.zygote_process import OutputReader, ZygoteProcess
 from tests.workers import runtimes
 from tests.workers.support import Messages
 

@@ -12,7 +12,7 @@ import pytest
 
 from callagent.errors import FunctionTimeout, WorkerDied
 from callagent.workers.confinement import find_programs
-from callagent.workers.landlock import landlock_version
+from callagent.workers.kernel_limits import landlock_version
 from tests.workers.support import SETTINGS, Messages, call, descendants, open_descriptors, processes, zoo_pool
 
 ANSWERS = {
@@ -63,7 +63,7 @@ DIED = {
     "segfaults": "killed by SIGSEGV",
     "is_alarmed": "killed by SIGALRM",
     "bombs": "killed by SIGKILL",
-    "writes_to_every_descriptor": "sent rubbish",
+    "writes_to_every_descriptor": "sent what cannot be read",
     "closes_descriptors": "exited with status 1",
 }
 if landlock_version() >= 1:

@@ -16,7 +16,7 @@ from callagent.agents.adk import adk_runtime, check_adk_imports, check_adk_proje
 from callagent.agents.tree import TreeSettings
 from callagent.testing.in_process import InProcessPool
 from callagent.workers import ProcessPool, ProjectRuntime, WorkerSettings, find_programs
-from callagent.workers.landlock import landlock_version
+from callagent.workers.kernel_limits import landlock_version
 from tests.agents.adk.support import driven, write_project
 from tests.agents.driving import results, words
 from tests.agents.flows.support import scripted

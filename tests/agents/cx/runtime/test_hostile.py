@@ -11,7 +11,7 @@ import pytest
 from callagent.agents import FunctionEnded, Listen
 from callagent.agents.tree import TreeSettings
 from callagent.workers import ProcessPool
-from callagent.workers.landlock import landlock_version
+from callagent.workers.kernel_limits import landlock_version
 from tests.agents.cx.support import driven, write_app
 from tests.agents.driving import words
 from tests.agents.flows.support import of
