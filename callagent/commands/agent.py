@@ -100,7 +100,7 @@ def add_chat(commands: Commands) -> None:
     parser.add_argument(
         "--model",
         metavar="NAME",
-        help="rules, embedded, openai/MODEL, anthropic/MODEL, gemini/MODEL … (default: rules)",
+        help="rules, embedded, openai/MODEL or another provider's … (default: rules)",
     )
     parser.add_argument("--caller", metavar="NUMBER", help="who calls (default: withheld)")
     parser.add_argument("--callee", metavar="NUMBER", help="the number called")

@@ -36,7 +36,7 @@ def add_serve(commands: Commands) -> None:
     parser.add_argument(
         "--model",
         metavar="NAME",
-        help="rules, embedded, openai/MODEL, anthropic/MODEL, gemini/MODEL … (default: rules)",
+        help="rules, embedded, openai/MODEL or another provider's … (default: rules)",
     )
     parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), help="default: info")
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field, SecretStr, create_model
 
 from callagent.config.values import NamesSetting, Section, ServerUrlSetting, UrlSetting
-from callagent.speech.providers import declarations
+from callagent.models import declarations as model_providers
+from callagent.speech.providers import declarations as speech_providers
 
 
 class SpeechProviderSettings(Section):
@@ -34,7 +35,7 @@ else:
     SpeechProviders = create_model(
         "SpeechProviders",
         __base__=Section,
-        **{one.section: (SpeechProviderSettings, SpeechProviderSettings()) for one in declarations().values()},
+        **{one.section: (SpeechProviderSettings, SpeechProviderSettings()) for one in speech_providers().values()},
     )
 
 
@@ -87,10 +88,19 @@ class ModelProviderSettings(Section):
     api_key: SecretStr = SecretStr("")
 
 
-class ModelProviders(Section):
-    anthropic: ModelProviderSettings = ModelProviderSettings()
-    gemini: ModelProviderSettings = ModelProviderSettings()
-    openai: ModelProviderSettings = ModelProviderSettings()
+if TYPE_CHECKING:
+
+    class ModelProviders(Section):
+        """A table of settings for each provider of models."""
+
+        def __getattr__(self, name: str) -> ModelProviderSettings: ...
+
+else:
+    ModelProviders = create_model(
+        "ModelProviders",
+        __base__=Section,
+        **{name: (ModelProviderSettings, ModelProviderSettings()) for name in model_providers()},
+    )
 
 
 class FunctionGemmaSettings(Section):
@@ -101,7 +111,7 @@ class FunctionGemmaSettings(Section):
 
 class ModelSection(Section):
     name: str = "rules"
-    """`rules`, `embedded`, `openai/MODEL`, `anthropic/MODEL`, `gemini/MODEL`, `functiongemma/ENGINE`, `script:FILE`."""
+    """`rules`, `embedded`, `PROVIDER/MODEL` (such as `openai/gpt-4.1-mini`), `functiongemma/ENGINE`, `script:FILE`."""
     base_url: UrlSetting = ""
     """Of the server of `name`, with `api_key`; empty: as `providers` say."""
     api_key: SecretStr = SecretStr("")

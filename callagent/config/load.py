@@ -24,7 +24,8 @@ from callagent.config.sections import (
 )
 from callagent.errors import ConfigError
 from callagent.log import remember_secrets
-from callagent.speech.providers import declarations
+from callagent.models import declarations as model_providers
+from callagent.speech.providers import declarations as speech_providers
 
 _SHAPES = {"tuple_type": "should be a list", "model_type": "should be a table", "dict_type": "should be a table"}
 _SECRETS = {
@@ -34,14 +35,6 @@ _SECRETS = {
     "TELNYX_API_KEY": ("messages", "telnyx_api_key"),
     "CALLAGENT_DATABASE_URL": ("records", "database"),
     "SMTP_PASSWORD": ("messages", "smtp_password"),
-}
-_MODEL_KEYS = {
-    "ANTHROPIC_API_KEY": ("anthropic", "api_key"),
-    # Of the two the one that is only for models wins.
-    "GOOGLE_API_KEY": ("gemini", "api_key"),
-    "GEMINI_API_KEY": ("gemini", "api_key"),
-    "OPENAI_API_KEY": ("openai", "api_key"),
-    "OPENAI_BASE_URL": ("openai", "base_url"),
 }
 
 
@@ -109,15 +102,17 @@ def _apply_secrets(data: dict[str, Any], variables: Mapping[str, str]) -> None:
     for name, (section, key) in _SECRETS.items():
         if value := _secret(variables, name):
             data.setdefault(section, {})[key] = value
-    for one in declarations().values():
+    for one in speech_providers().values():
         if one.key and (value := _secret(variables, one.key)):
             _provider(data, "speech", one.section)["api_key"] = value
         for name, (setting, form) in one.environment.items():
             if value := variables.get(name):
                 _provider(data, "speech", one.section).setdefault(setting, form.format(value))
-    for name, (provider, key) in _MODEL_KEYS.items():
-        if value := _secret(variables, name):
-            _provider(data, "model", provider)[key] = value
+    for provider in model_providers().values():
+        # The first key that is set counts, so it is applied last.
+        for name, setting in [*((key, "api_key") for key in reversed(provider.keys)), *provider.environment.items()]:
+            if value := _secret(variables, name):
+                _provider(data, "model", provider.name)[setting] = value
     trunks = data.get("sip", {}).get("trunks", []) if isinstance(data.get("sip"), dict) else []
     for trunk in (one for one in trunks if isinstance(one, dict)):
         for key in ("password", "inbound_password"):

@@ -11,61 +11,41 @@ from callagent import lazy_exports
 
 if TYPE_CHECKING:
     from callagent.models.embedding import open_embedder
-    from callagent.models.factory import (
-        PROVIDERS,
-        open_model,
-    )
-    from callagent.models.failover import (
-        REMOTE,
-        AnswerTimeouts,
-        FailoverModel,
-    )
-    from callagent.models.named_models import (
-        ModelNames,
-        NamedModels,
-        lineup_of,
-    )
+    from callagent.models.factory import ModelNames, NamedModels, lineup_of, open_model
+    from callagent.models.failover import AnswerTimeouts, FailoverModel
     from callagent.models.protocol import (
+        Declaration,
         Delta,
         Embedder,
         LanguageModel,
         Message,
         ModelSettings,
         PerCallModel,
+        ProviderSettings,
         Tool,
         ToolCall,
         Usage,
         Vector,
         for_call,
     )
-    from callagent.models.scripted import (
-        Script,
-        ScriptedModel,
-        ScriptError,
-    )
-    from callagent.models.settings import ProviderSettings
-    from callagent.models.token_budget import (
-        TOKEN_BUDGET,
-        MeteredModel,
-        TokenBudget,
-        TokensSpent,
-    )
+    from callagent.models.providers import declarations
+    from callagent.models.scripted import Script, ScriptedModel, ScriptError
+    from callagent.models.token_budget import TOKEN_BUDGET, MeteredModel, TokenBudget, TokensSpent
 
 _MODULES = {
     "AnswerTimeouts": "failover",
+    "Declaration": "protocol",
     "Delta": "protocol",
     "Embedder": "protocol",
     "FailoverModel": "failover",
     "LanguageModel": "protocol",
     "Message": "protocol",
     "MeteredModel": "token_budget",
-    "ModelNames": "named_models",
+    "ModelNames": "factory",
     "ModelSettings": "protocol",
-    "NamedModels": "named_models",
-    "PROVIDERS": "factory",
+    "NamedModels": "factory",
     "PerCallModel": "protocol",
-    "ProviderSettings": "settings",
-    "REMOTE": "failover",
+    "ProviderSettings": "protocol",
     "Script": "scripted",
     "ScriptError": "scripted",
     "ScriptedModel": "scripted",
@@ -76,17 +56,17 @@ _MODULES = {
     "ToolCall": "protocol",
     "Usage": "protocol",
     "Vector": "protocol",
+    "declarations": "providers",
     "for_call": "protocol",
-    "lineup_of": "named_models",
+    "lineup_of": "factory",
     "open_embedder": "embedding",
     "open_model": "factory",
 }
 
 __all__ = [
-    "PROVIDERS",
-    "REMOTE",
     "TOKEN_BUDGET",
     "AnswerTimeouts",
+    "Declaration",
     "Delta",
     "Embedder",
     "FailoverModel",
@@ -107,6 +87,7 @@ __all__ = [
     "ToolCall",
     "Usage",
     "Vector",
+    "declarations",
     "for_call",
     "lineup_of",
     "open_embedder",

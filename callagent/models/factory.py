@@ -1,12 +1,23 @@
-"""From the name of a model, as settings and commands give it, to the model."""
+"""From the name of a model, as settings, commands and projects give it, to the model.
+
+Projects name models by the identifiers of a hosted platform; a table of the settings leads these to models of ours.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any, cast
 
 from callagent.errors import UserError
-from callagent.models.protocol import LanguageModel
-from callagent.models.settings import ProviderSettings
+from callagent.failover import Lineup
+from callagent.log import get_logger
+from callagent.models.failover import FailoverModel
+from callagent.models.protocol import Delta, LanguageModel, Message, ModelSettings, ProviderSettings, Tool, for_call
+from callagent.models.providers import declarations
+
+log = get_logger(__name__)
 
 
 def _open_rules(rest: str, settings: ProviderSettings) -> LanguageModel:
@@ -27,12 +38,6 @@ def _open_script(rest: str, settings: ProviderSettings) -> LanguageModel:
     return ScriptedModel.from_file(rest)
 
 
-def _open_openai(rest: str, settings: ProviderSettings) -> LanguageModel:
-    from callagent.models.openai import OpenAIModel
-
-    return OpenAIModel(rest, settings)
-
-
 def _open_functiongemma(rest: str, settings: ProviderSettings) -> LanguageModel:
     from callagent.models.functiongemma import EngineSettings, open_functiongemma
 
@@ -48,57 +53,102 @@ def _open_functiongemma(rest: str, settings: ProviderSettings) -> LanguageModel:
     return open_functiongemma(rest, engine, settings.fallback)
 
 
-def _open_anthropic(rest: str, settings: ProviderSettings) -> LanguageModel:
-    from callagent.models.anthropic import AnthropicModel
-
-    return AnthropicModel(rest, settings)
-
-
-def _open_gemini(rest: str, settings: ProviderSettings) -> LanguageModel:
-    from callagent.models.gemini import GeminiModel
-
-    return GeminiModel(rest, settings)
-
-
-PROVIDERS = (
-    "rules",
-    "embedded",
-    "script:FILE",
-    "openai/MODEL",
-    "anthropic/MODEL",
-    "gemini/MODEL",
-    "functiongemma/ENGINE",
-)
-"""The forms that `open_model` takes, for help texts."""
-
-# Kind -> (the separator that a name follows, "" for none; what opens it).
-_KINDS: dict[str, tuple[str, Callable[[str, ProviderSettings], LanguageModel]]] = {
-    "rules": ("", _open_rules),
-    "embedded": ("", _open_embedded),
-    "script": (":", _open_script),
-    "openai": ("/", _open_openai),
-    "anthropic": ("/", _open_anthropic),
-    "gemini": ("/", _open_gemini),
-    "functiongemma": ("/", _open_functiongemma),
+# Kind -> the form of its names, and what opens one. These run on this machine; providers declare themselves.
+_LOCAL: dict[str, tuple[str, Callable[[str, ProviderSettings], LanguageModel]]] = {
+    "rules": ("rules", _open_rules),
+    "embedded": ("embedded", _open_embedded),
+    "script": ("script:FILE", _open_script),
+    "functiongemma": ("functiongemma/ENGINE", _open_functiongemma),
 }
 
 
 def open_model(name: str, settings: ProviderSettings | None = None) -> LanguageModel:
-    """The model called `name`, in one of the forms of `PROVIDERS`.
+    """Open the model called `name`, one of this machine or `PROVIDER/MODEL`.
 
-    Raises `UserError` for a name that is none of these and for a script that cannot be read.
+    Raises `UserError` for a name of no known form and for a script that cannot be read.
     """
-    for kind, (separator, opener) in _KINDS.items():
+    for kind, (form, opener) in _openers().items():
+        separator = form.removeprefix(kind)[:1]
         rest = name.removeprefix(kind + separator)
         if name.startswith(kind + separator) and bool(rest) == bool(separator):
             return opener(rest, settings or ProviderSettings())
     raise UserError(f"unknown model '{name}'; {_suggestion(name)}")
 
 
+def _openers() -> dict[str, tuple[str, Callable[[str, ProviderSettings], LanguageModel]]]:
+    return _LOCAL | {one.name: (one.form, one.open) for one in declarations().values()}
+
+
 def _suggestion(name: str) -> str:
     import difflib
 
+    forms = {kind: form for kind, (form, _) in _openers().items()}
     kind = name.replace(":", "/").partition("/")[0].lower()
-    close = difflib.get_close_matches(kind, _KINDS, n=1)
-    forms = {form.partition(":")[0].partition("/")[0]: form for form in PROVIDERS}
-    return f"did you mean '{forms[close[0]]}'?" if close else f"known: {', '.join(PROVIDERS)}"
+    close = difflib.get_close_matches(kind, forms, n=1)
+    return f"did you mean '{forms[close[0]]}'?" if close else f"known: {', '.join(forms.values())}"
+
+
+ANY = "*"
+"""In a table of names: every name that is not listed."""
+_NAMELESS = ("", "None")
+_MAX_WARNINGS = 100
+
+
+class ModelNames(Mapping[str, str]):
+    """A project's name of a model -> ours. Names that are not listed are those of `*`, and told once."""
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self._names = dict(names)
+        self._told: set[str] = set()
+
+    def __getitem__(self, name: str) -> str:
+        """Raises `KeyError` for what is no name, and for one that is not listed where there is no `*`."""
+        if name in _NAMELESS:
+            raise KeyError(name)
+        if name not in self._names:
+            self._tell(name)
+        return self._names[name if name in self._names else ANY]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def _tell(self, name: str) -> None:
+        if name not in self._told and len(self._told) < _MAX_WARNINGS:
+            self._told.add(name)
+            log.warning("model_name_not_listed", name=name, used=self._names.get(ANY, "the configured model"))
+
+
+class NamedModels:
+    """The configured model, and others that a request may name."""
+
+    def __init__(self, configured: LanguageModel, others: Mapping[str, LanguageModel]) -> None:
+        self.configured = configured
+        self.others = others
+
+    def for_call(self) -> LanguageModel:
+        return NamedModels(for_call(self.configured), {name: for_call(model) for name, model in self.others.items()})
+
+    async def stream(
+        self, messages: Sequence[Message], tools: Sequence[Tool], settings: ModelSettings
+    ) -> AsyncIterator[Delta]:
+        """As `LanguageModel`; `settings.model` is one of the others, or the configured model's own name for one."""
+        model = self.others.get(settings.model)
+        asked = self.configured if model is None else model
+        own = settings if model is None else replace(settings, model="")
+        async with aclosing(cast("Any", asked.stream(messages, tools, own))) as deltas:
+            async for delta in deltas:
+                yield delta
+
+    async def close(self) -> None:
+        for model in (self.configured, *self.others.values()):
+            await model.close()
+
+
+def lineup_of(model: LanguageModel) -> Lineup[LanguageModel] | None:
+    """The line-up behind the configured model; None: it is alone."""
+    if isinstance(model, NamedModels):
+        model = model.configured
+    return model.lineup if isinstance(model, FailoverModel) else None

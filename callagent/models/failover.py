@@ -14,11 +14,9 @@ from callagent.errors import AnswerWithheld, ProviderError, ProviderTimeout
 from callagent.failover import Lineup, Member, is_alarm
 from callagent.log import get_logger
 from callagent.models.protocol import Delta, LanguageModel, Message, ModelSettings, Tool, for_call
+from callagent.models.providers import declarations
 
 log = get_logger(__name__)
-
-REMOTE = ("anthropic", "gemini", "openai")
-"""Providers of models behind a network."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +88,7 @@ class FailoverModel:
     ) -> None:
         """Names, as settings give them, and models. Those without a provider in front are of this machine."""
         self._timeouts = timeouts
-        members = [Member(name, model, embedded=name.partition("/")[0] not in REMOTE) for name, model in models]
+        members = [Member(name, model, embedded=name.partition("/")[0] not in declarations()) for name, model in models]
         self.lineup = Lineup("model", members)
         self._counted = self.lineup
         """Where outages are counted, whichever call has them."""

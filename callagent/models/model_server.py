@@ -16,7 +16,7 @@ from callagent.models.protocol import Delta
 if TYPE_CHECKING:
     import aiohttp
 
-    from callagent.models.settings import ProviderSettings
+    from callagent.models.protocol import ProviderSettings
 
 
 class EventTooLong(ValueError):

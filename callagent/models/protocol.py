@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
+from urllib.parse import urlsplit
 
 Message = Mapping[str, Any]
 """`{"role": "system"|"user"|"assistant"|"tool", "content": …, "tool_calls": […], "tool_call_id": …}`"""
@@ -136,3 +137,57 @@ def arguments_of(function: Mapping[str, Any]) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return read if isinstance(read, dict) else {}
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderSettings:
+    """How a provider is reached; the embedded models need none of it."""
+
+    base_url: str = ""
+    """Empty: the provider's own."""
+    api_key: str = field(default="", repr=False)
+    temperature: float | None = None
+    """Used where a request does not set its own."""
+    reasoning_effort: str = ""
+    """`none`, `minimal`, `low`, `medium` or `high`, for models that reason; empty: the model's own."""
+    first_token_timeout: float = 6.0
+    """Seconds from the request to the first token."""
+    next_token_timeout: float = 2.0
+    """Seconds from one token to the next."""
+    total_timeout: float = 30.0
+    """Seconds from the request to the end of the answer."""
+    fallback: LanguageModel | None = None
+    """Of FunctionGemma: answers where it calls no function."""
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """One provider of models behind a network; each provider's file has its own."""
+
+    name: str
+    """What stands before the slash in `model.name`; the provider's own name of a model stands behind it."""
+    documentation: str
+    """One line for the documentation: whose models these are."""
+    open: Callable[[str, ProviderSettings], LanguageModel]
+    """Opens a model by the provider's own name of it. Nothing is sent before the first request."""
+    base_url: str
+    """The provider's own address."""
+    keys: tuple[str, ...]
+    """The environment variables of its key; where several are set, the first of them counts."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Further environment variables, and the setting that each fills."""
+
+    @property
+    def form(self) -> str:
+        """The form of its models' names, for help texts and messages."""
+        return f"{self.name}/MODEL"
+
+    @property
+    def line(self) -> str:
+        """Its line in the documentation's list of providers."""
+        variables = ", ".join(f"`{name}`" for name in (*self.keys, *self.environment))
+        return f"* `{self.form}`: {self.documentation}. {variables}"
+
+    def needs_key(self, base_url: str) -> bool:
+        """Return whether a key is needed at the address `base_url`; empty is the provider's own."""
+        return not base_url or urlsplit(base_url).hostname == urlsplit(self.base_url).hostname

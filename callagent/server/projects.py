@@ -38,13 +38,13 @@ from callagent.config import (
 from callagent.errors import ConfigError, ProjectError, UserError, WorkerError
 from callagent.log import get_logger
 from callagent.models import (
-    REMOTE,
     AnswerTimeouts,
     FailoverModel,
     LanguageModel,
     ModelNames,
     NamedModels,
     ProviderSettings,
+    declarations,
     open_embedder,
     open_model,
 )
@@ -93,7 +93,6 @@ KINDS = (
 
 TOOL_SECONDS = 30.0
 """For a tool of an app that the model waits for and that says nothing of it, as on the platform."""
-_KEY_VARIABLES = {"anthropic": "ANTHROPIC_API_KEY", "gemini": "GEMINI_API_KEY", "openai": "OPENAI_API_KEY"}
 
 
 def open_language_model(config: Config) -> LanguageModel:
@@ -134,10 +133,10 @@ def _open_one_model(asked: ModelFallback, section: ModelSection) -> LanguageMode
         fallback=_open_larger_model(section) if kind == "functiongemma" else None,
     )
     model = open_model(asked.name, settings)
-    if kind in REMOTE and not key and (not base_url or "//api.openai.com" in base_url):
+    provider = declarations().get(kind)
+    if provider is not None and not key and provider.needs_key(base_url):
         raise ConfigError(
-            f"model '{asked.name}' needs a key: set {_KEY_VARIABLES[kind]}, "
-            "or model.base_url to a server that needs none"
+            f"model '{asked.name}' needs a key: set {provider.keys[0]}, or model.base_url to a server that needs none"
         )
     return model
 

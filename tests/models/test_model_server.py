@@ -11,9 +11,9 @@ from aiohttp import web
 
 from callagent.errors import ProviderError, ProviderRefused, ProviderTimeout
 from callagent.models import Delta, ModelSettings, ProviderSettings, open_model
-from tests.models import test_anthropic as anthropic
-from tests.models import test_gemini as gemini
 from tests.models.provider_server import HELLO, ProviderServer, ask, refuses, repeats, sends
+from tests.models.providers import test_anthropic as anthropic
+from tests.models.providers import test_gemini as gemini
 
 OPENAI = {"choices": [{"index": 0, "delta": {"content": "on "}, "finish_reason": None}]}
 BEGINNINGS: dict[str, list[dict[str, Any]]] = {

@@ -11,10 +11,8 @@ One line starts each engine:
 
 from __future__ import annotations
 
-from callagent.models.functiongemma.declarations import declaration_from_function, render_declaration
-from callagent.models.functiongemma.engine import CompletionEngine, CompletionRequest, Piece
-from callagent.models.functiongemma.format import FUNCTIONGEMMA, GEMMA4, TokenSet, format_value, neutralise
-from callagent.models.functiongemma.gbnf import grammar
+from callagent.models.functiongemma.engines import CompletionEngine, CompletionRequest, Piece
+from callagent.models.functiongemma.format import FUNCTIONGEMMA, GEMMA4, TokenSet, format_value, grammar, neutralise
 from callagent.models.functiongemma.model import EngineSettings, FunctionGemmaModel, open_functiongemma
 from callagent.models.functiongemma.parsing import (
     Delta,
@@ -26,9 +24,15 @@ from callagent.models.functiongemma.parsing import (
     parse_expression,
     parse_output,
 )
-from callagent.models.functiongemma.prompt import render_prompt
+from callagent.models.functiongemma.prompt import (
+    TrainingRow,
+    declaration_from_function,
+    render_declaration,
+    render_prompt,
+    split_rows,
+    training_row,
+)
 from callagent.models.functiongemma.schema import coerce_arguments
-from callagent.models.functiongemma.training import TrainingRow, split_rows, training_row
 
 __all__ = [
     "FUNCTIONGEMMA",

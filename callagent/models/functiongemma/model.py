@@ -16,14 +16,11 @@ from typing import Any, cast
 
 from callagent.errors import ProviderError, UserError
 from callagent.log import get_logger
-from callagent.models.functiongemma.declarations import function_of
-from callagent.models.functiongemma.engine import CompletionEngine, CompletionRequest
-from callagent.models.functiongemma.format import FUNCTIONGEMMA, TokenSet
-from callagent.models.functiongemma.gbnf import grammar
-from callagent.models.functiongemma.http_engine import WIRES
+from callagent.models.functiongemma.engines import WIRES, CompletionEngine, CompletionRequest
+from callagent.models.functiongemma.format import FUNCTIONGEMMA, TokenSet, function_of, grammar
 from callagent.models.functiongemma.parsing import Delta as ParsedDelta
 from callagent.models.functiongemma.parsing import FunctionCall, Problem, StreamParser
-from callagent.models.functiongemma.prompt import render_prompt
+from callagent.models.functiongemma.prompt import one_utterance, render_prompt
 from callagent.models.protocol import (
     Delta,
     LanguageModel,
@@ -39,7 +36,6 @@ log = get_logger(__name__)
 
 _MAX_TOKENS = 128
 _MAX_CALLS = 16
-_INSTRUCTIONS = ("system", "developer")
 
 
 @dataclass(slots=True)
@@ -227,14 +223,6 @@ def _named(tools: Sequence[Tool], name: str) -> list[Tool]:
     return [tool for tool in tools if function_of(tool)["name"] == name]
 
 
-def one_utterance(messages: Sequence[Message]) -> list[Message]:
-    """The last instructions, and the conversation from the caller's last utterance."""
-    instructions = [message for message in messages if message["role"] in _INSTRUCTIONS]
-    talk = [message for message in messages if message["role"] not in _INSTRUCTIONS]
-    last = max((index for index, message in enumerate(talk) if message["role"] == "user"), default=0)
-    return [*instructions[-1:], *talk[last:]]
-
-
 LOCAL = ("gguf", "transformers")
 ENGINES = (*sorted(WIRES), *LOCAL)
 
@@ -272,7 +260,7 @@ def open_functiongemma(
 
 
 def _open_server(kind: str, model: str, settings: EngineSettings) -> CompletionEngine:
-    from callagent.models.functiongemma.http_engine import HttpEngine, ServerSettings
+    from callagent.models.functiongemma.engines import HttpEngine, ServerSettings
 
     wire = WIRES[kind]
     server = ServerSettings(
@@ -287,6 +275,6 @@ def _open_server(kind: str, model: str, settings: EngineSettings) -> CompletionE
 
 
 def _open_local(kind: str, path: str, settings: EngineSettings) -> CompletionEngine:
-    from callagent.models.functiongemma.local_engine import LocalEngine
+    from callagent.models.functiongemma.engines import LocalEngine
 
     return LocalEngine.open(kind, path, settings.first_token_timeout, settings.total_timeout)

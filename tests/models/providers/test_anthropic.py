@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callagent.models import Delta, ModelSettings, ToolCall, Usage
-from callagent.models.anthropic import AnthropicModel, to_turns
+from callagent.models.providers.anthropic import AnthropicModel, to_turns
 from tests.models.provider_server import HELLO, ProviderServer, ask, refuses, sends
 
 NAME = "anthropic/claude-small"

@@ -14,9 +14,11 @@ from callagent.models.model_server import Deadlines, ModelServer, Request, not_o
 from callagent.models.protocol import (
     OPENING,
     SILENCE,
+    Declaration,
     Delta,
     Message,
     ModelSettings,
+    ProviderSettings,
     Tool,
     ToolCall,
     Usage,
@@ -25,7 +27,6 @@ from callagent.models.protocol import (
     text_of,
     tool_names,
 )
-from callagent.models.settings import ProviderSettings
 
 BASE_URL = "https://api.anthropic.com"
 _SAMPLING = {"top_p": "top_p", "top_k": "top_k", "stop": "stop_sequences"}
@@ -204,3 +205,12 @@ def _tool(function: Mapping[str, Any]) -> dict[str, Any]:
         "description": function.get("description") or "",
         "input_schema": {"type": "object", **(function.get("parameters") or {})},
     }
+
+
+DECLARATION = Declaration(
+    "anthropic",
+    "Anthropic",
+    open=AnthropicModel,
+    base_url=BASE_URL,
+    keys=("ANTHROPIC_API_KEY",),
+)

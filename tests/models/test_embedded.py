@@ -15,11 +15,8 @@ from typing import Any
 import pytest
 
 from callagent.errors import ProviderError, ProviderTimeout, UserError
-from callagent.models import Delta, ModelSettings
-from callagent.models.embedded import EmbeddedModel, NeedlePool, find_weights
-from callagent.models.embedded import pool as embedded_pool
-from callagent.models.embedded import pool as embedded_process
-from callagent.models.embedded.pool import NeedleFiles, ToolSet
+from callagent.models import Delta, ModelSettings, embedded
+from callagent.models.embedded import EmbeddedModel, NeedleFiles, NeedlePool, ToolSet, find_weights
 
 TODAY = date(2026, 11, 21)
 CHILD = """
@@ -55,7 +52,7 @@ def tool(name: str) -> dict[str, Any]:
 async def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[NeedlePool]:
     child = tmp_path / "child.py"
     child.write_text(CHILD)
-    monkeypatch.setattr(embedded_process, "_MODULE", child)
+    monkeypatch.setattr(embedded, "_MODULE", child)
     pool = NeedlePool(NeedleFiles(tmp_path, tmp_path))
     try:
         yield pool
@@ -116,7 +113,7 @@ async def test_a_process_that_is_too_slow_is_not_started_again_at_once(
 ) -> None:
     tools, other = ToolSet.of([tool("a")], TODAY), ToolSet.of([tool("b")], TODAY)
     await pool.read(tools, "four")
-    monkeypatch.setattr(embedded_pool, "ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(embedded, "ANSWER_SECONDS", 0.1)
     with pytest.raises(ProviderTimeout, match="in time"):
         await pool.read(tools, "sleep")
     with pytest.raises(ProviderError, match="too slow lately"):
@@ -155,7 +152,7 @@ def test_the_engine_has_no_network_of_its_own_and_the_reporting_package_is_never
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="needs unshare")
 def test_it_answers_in_an_empty_network_namespace_and_leaves_nothing_at_home(tmp_path: Path) -> None:
     files = find_weights()
-    child = Path(embedded_process.__file__).with_name("needle_process.py")
+    child = Path(embedded.__file__).with_name("needle_process.py")
     command = ["unshare", "-rn", sys.executable, "-I", str(child), str(files.library), str(files.weights)]
     if subprocess.run(["unshare", "-rn", "true"], check=False, capture_output=True).returncode:
         pytest.skip("no namespaces here")
@@ -178,7 +175,7 @@ def test_it_answers_in_an_empty_network_namespace_and_leaves_nothing_at_home(tmp
 
 @needs_package
 def test_weights_that_are_others_are_refused(tmp_path: Path) -> None:
-    child = Path(embedded_process.__file__).with_name("needle_process.py")
+    child = Path(embedded.__file__).with_name("needle_process.py")
     command = [sys.executable, "-I", str(child), str(find_weights().library), __file__, "0" * 64]
     result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert result.returncode

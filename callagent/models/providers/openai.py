@@ -14,8 +14,16 @@ from typing import Any
 
 from callagent.errors import ProviderError
 from callagent.models.model_server import Deadlines, ModelServer, Request, not_of, read_event
-from callagent.models.protocol import Delta, Message, ModelSettings, Tool, ToolCall, Usage
-from callagent.models.settings import ProviderSettings
+from callagent.models.protocol import (
+    Declaration,
+    Delta,
+    Message,
+    ModelSettings,
+    ProviderSettings,
+    Tool,
+    ToolCall,
+    Usage,
+)
 
 BASE_URL = "https://api.openai.com/v1"
 _SAMPLING = {each: each for each in ("top_p", "stop", "seed", "presence_penalty", "frequency_penalty")}
@@ -145,3 +153,13 @@ class OpenAIModel:
         if settings.json_output:
             body["response_format"] = {"type": "json_object"}
         return body | settings.sampling_as(_SAMPLING)
+
+
+DECLARATION = Declaration(
+    "openai",
+    "OpenAI, and every server that speaks its chat completions",
+    open=OpenAIModel,
+    base_url=BASE_URL,
+    keys=("OPENAI_API_KEY",),
+    environment={"OPENAI_BASE_URL": "base_url"},
+)

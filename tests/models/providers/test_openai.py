@@ -11,7 +11,7 @@ from aiohttp import web
 
 from callagent.errors import ProviderError, ProviderRefused, ProviderTimeout
 from callagent.models import Delta, ModelSettings, ProviderSettings, ToolCall, Usage, open_model
-from callagent.models.openai import OpenAIModel
+from callagent.models.providers.openai import OpenAIModel
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 MESSAGES = [{"role": "user", "content": "Hello"}]
