@@ -1,10 +1,11 @@
-"""Audio between a leg and the turn manager: the frame, DTMF in the audio, and sample rates."""
+"""Audio between a leg and the turn manager: the frame, DTMF in the audio, sample rates, and sounds without words."""
 
 from __future__ import annotations
 
 from callagent.audio.decimator import Decimator, prepare_decimators
 from callagent.audio.dtmf import MAX_DIGITS, TONE_FRAMES, InBandDigits, dtmf_frames, key_of
 from callagent.audio.frames import DIGITS, FRAME_BYTES, FRAME_SAMPLES, FRAME_SECONDS, SAMPLE_RATE
+from callagent.audio.sounds import Sounds
 
 __all__ = [
     "DIGITS",
@@ -16,6 +17,7 @@ __all__ = [
     "TONE_FRAMES",
     "Decimator",
     "InBandDigits",
+    "Sounds",
     "dtmf_frames",
     "key_of",
     "prepare_decimators",

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 from callagent import lazy_exports
 
 if TYPE_CHECKING:
-    from callagent.carriers.frame_clock import FrameClock
-    from callagent.carriers.media_socket import CLOSE_SECONDS, MediaSocket, MessageRate
+    from callagent.carriers.media import FrameClock
+    from callagent.carriers.stream import CLOSE_SECONDS, MediaSocket, MessageRate
     from callagent.carriers.table import CARRIERS, open_carriers
 
 _MODULES = {
     "CARRIERS": "table",
-    "CLOSE_SECONDS": "media_socket",
-    "FrameClock": "frame_clock",
-    "MediaSocket": "media_socket",
-    "MessageRate": "media_socket",
+    "CLOSE_SECONDS": "stream",
+    "FrameClock": "media",
+    "MediaSocket": "stream",
+    "MessageRate": "stream",
     "open_carriers": "table",
 }
 

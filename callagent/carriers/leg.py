@@ -9,10 +9,16 @@ from typing import Final, Protocol
 
 from callagent.audio import dtmf_frames
 from callagent.call_info import NO_HEADERS, CallInfo, EndReason
-from callagent.carriers.control import CallControl, CallEnded, ControlFailed, TargetNotCalled
-from callagent.carriers.dialect import (
+from callagent.carriers.media import CarrierMedia, FrameClock
+from callagent.carriers.protocol import (
+    NORMAL_CLOSURE,
+    Answer,
+    CallControl,
+    CallEnded,
     CarrierDialect,
+    ControlFailed,
     DigitReceived,
+    Greet,
     MarkReached,
     MediaReceived,
     Message,
@@ -20,11 +26,9 @@ from callagent.carriers.dialect import (
     ReplyDue,
     StreamEvent,
     StreamStopped,
+    TargetNotCalled,
+    Verdict,
 )
-from callagent.carriers.frame_clock import FrameClock
-from callagent.carriers.markup import Answer, Greet, Verdict
-from callagent.carriers.media import CarrierMedia
-from callagent.carriers.media_socket import NORMAL_CLOSURE
 from callagent.legs import (
     CallerHungUp,
     DigitPressed,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from callagent.agents import AgentProject
-from callagent.audio import FRAME_BYTES, FRAME_SECONDS
+from callagent.audio import FRAME_BYTES, FRAME_SECONDS, Sounds
 from callagent.call import Event, ProvidersFailed, SpeechMade
 from callagent.config import SpeechProviderSettings, SpeechSettings
 from callagent.errors import ConfigError, ProviderError, UserError
@@ -22,7 +22,6 @@ from callagent.speech import (
     FailoverVoice,
     Recognizer,
     RecognizerSettings,
-    Sounds,
     SpeechChunk,
     SpeechOptions,
     SpeechProvider,

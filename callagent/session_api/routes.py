@@ -20,10 +20,9 @@ from callagent.call_info import EndReason
 from callagent.carriers import CLOSE_SECONDS, FrameClock, MediaSocket, MessageRate
 from callagent.errors import ProviderError
 from callagent.log import get_logger
-from callagent.session_api.audio import RequestSpeech
-from callagent.session_api.call import SessionCall, has_audio
-from callagent.session_api.leg import AudioTooEarly, SessionLeg
+from callagent.session_api.call import AudioTooEarly, SessionCall, SessionLeg, has_audio
 from callagent.session_api.messages import (
+    RequestSpeech,
     camel_keys,
     dumps,
     error_message,

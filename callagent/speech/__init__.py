@@ -14,79 +14,62 @@ from typing import TYPE_CHECKING
 from callagent import lazy_exports
 
 if TYPE_CHECKING:
-    from callagent.speech.call_voice import (
-        ApologisingVoice,
-        TimedVoice,
-    )
     from callagent.speech.factory import (
         SpeechOptions,
+        is_known,
         open_recognizer,
         open_turn_model,
         open_voice,
-    )
-    from callagent.speech.failover_recognizer import (
-        FailoverRecognizer,
-        WatchedRecognizer,
-    )
-    from callagent.speech.failover_voice import (
-        FailoverVoice,
-        VoiceNames,
-    )
-    from callagent.speech.languages import (
-        is_known,
         recognizer_languages,
         speaks,
         voice_languages,
     )
+    from callagent.speech.failover import FailoverRecognizer, FailoverVoice, VoiceNames, WatchedRecognizer
     from callagent.speech.protocol import (
         Recognizer,
         RecognizerSettings,
         RecognizerStream,
         SpeechChunk,
+        SpeechProvider,
         Transcript,
         Voice,
         VoiceSettings,
         WordTime,
+        section_of,
     )
-    from callagent.speech.providers import SpeechProvider, section_of
-    from callagent.speech.sounds import Sounds
-    from callagent.speech.text_normalization import speakable
-    from callagent.speech.voice_activity import (
-        VoiceActivity,
-        open_voice_activity,
-    )
-    from callagent.speech.voice_cache import CachedVoice
+    from callagent.speech.text_processing import speakable
+    from callagent.speech.voice_activity import VoiceActivity, open_voice_activity
+    from callagent.speech.voice_wrappers import ApologisingVoice, CachedVoice, TimedVoice
 
 _MODULES = {
-    "ApologisingVoice": "call_voice",
-    "CachedVoice": "voice_cache",
-    "FailoverRecognizer": "failover_recognizer",
-    "FailoverVoice": "failover_voice",
+    "ApologisingVoice": "voice_wrappers",
+    "CachedVoice": "voice_wrappers",
+    "FailoverRecognizer": "failover",
+    "FailoverVoice": "failover",
     "Recognizer": "protocol",
     "RecognizerSettings": "protocol",
     "RecognizerStream": "protocol",
-    "Sounds": "sounds",
     "SpeechChunk": "protocol",
     "SpeechOptions": "factory",
-    "SpeechProvider": "providers",
-    "TimedVoice": "call_voice",
+    "SpeechProvider": "protocol",
+    "TimedVoice": "voice_wrappers",
     "Transcript": "protocol",
     "Voice": "protocol",
     "VoiceActivity": "voice_activity",
-    "VoiceNames": "failover_voice",
+    "VoiceNames": "failover",
     "VoiceSettings": "protocol",
-    "WatchedRecognizer": "failover_recognizer",
+    "WatchedRecognizer": "failover",
     "WordTime": "protocol",
-    "is_known": "languages",
+    "is_known": "factory",
     "open_recognizer": "factory",
     "open_turn_model": "factory",
     "open_voice": "factory",
     "open_voice_activity": "voice_activity",
-    "recognizer_languages": "languages",
-    "section_of": "providers",
-    "speakable": "text_normalization",
-    "speaks": "languages",
-    "voice_languages": "languages",
+    "recognizer_languages": "factory",
+    "section_of": "protocol",
+    "speakable": "text_processing",
+    "speaks": "factory",
+    "voice_languages": "factory",
 }
 
 __all__ = [
@@ -97,7 +80,6 @@ __all__ = [
     "Recognizer",
     "RecognizerSettings",
     "RecognizerStream",
-    "Sounds",
     "SpeechChunk",
     "SpeechOptions",
     "SpeechProvider",

@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from callagent.errors import ConfigError
+from callagent.errors import ConfigError, ProviderError
 from callagent.failover import Member
-from callagent.speech.failover_recognizer import FailoverRecognizer
-from callagent.speech.failover_voice import FailoverVoice, VoiceNames
+from callagent.speech.failover import FailoverRecognizer, FailoverVoice, VoiceNames
 from callagent.speech.protocol import (
     Recognizer,
+    RecognizerSettings,
+    RecognizerStream,
+    SpeechChunk,
+    Transcript,
     Voice,
+    VoiceSettings,
 )
-from callagent.speech.providers import SpeechProvider, declarations, open_provider_recognizer, open_provider_voice
-from callagent.speech.voice_cache import CachedVoice, VoiceStore
+from callagent.speech.providers import (
+    Languages,
+    SpeechProvider,
+    declarations,
+    open_provider_recognizer,
+    open_provider_voice,
+    primary_language,
+)
+from callagent.speech.voice_wrappers import CachedVoice, VoiceStore
 
 if TYPE_CHECKING:
     from callagent.speech.local import LocalTurnModel
-
 
 EMBEDDED = "'local', 'none' or 'script:FILE'"
 STORE_BYTES = 1 << 30
@@ -109,7 +120,7 @@ async def _open_embedded_recognizer(name: str, options: SpeechOptions) -> Recogn
             await recognizer.start()
             return recognizer
         case "none", "", "":
-            from callagent.speech.absent import NoRecognizer
+            from callagent.speech.factory import NoRecognizer
 
             return NoRecognizer()
         case "script", ":", file if file:
@@ -128,7 +139,7 @@ async def _open_embedded_voice(name: str) -> Voice:
             await voice.start()
             return voice
         case "none", "", "":
-            from callagent.speech.absent import NoVoice
+            from callagent.speech.factory import NoVoice
 
             return NoVoice()
         case "script", ":", file if file:
@@ -158,3 +169,82 @@ async def open_turn_model(name: str) -> LocalTurnModel | None:
     model = LocalTurnModel()
     await model.start()
     return model
+
+
+class NoRecognizer:
+    """Understands nothing, and says so at once."""
+
+    async def open(self, on_transcript: Callable[[Transcript], None]) -> RecognizerStream:
+        return _DeafStream(on_transcript)
+
+    async def close(self) -> None:
+        return None
+
+
+class _DeafStream:
+    def __init__(self, on_transcript: Callable[[Transcript], None]) -> None:
+        self._on_transcript = on_transcript
+        self._utterance = 0
+        self._owed: set[asyncio.Handle] = set()
+
+    def feed(self, pcm: bytes) -> None:
+        return None
+
+    def begin(self, settings: RecognizerSettings) -> None:
+        self._utterance += 1
+
+    def finish(self) -> None:
+        transcript = Transcript("", True, self._utterance)
+        self._owed = {handle for handle in self._owed if not handle.cancelled()}
+        self._owed.add(asyncio.get_running_loop().call_soon(self._send, transcript))
+
+    def close(self) -> None:
+        for handle in self._owed:
+            handle.cancel()
+        self._owed.clear()
+
+    def _send(self, transcript: Transcript) -> None:
+        self._on_transcript(transcript)
+
+
+class NoVoice:
+    """Fails on every text: nobody would hear it."""
+
+    async def speak(self, text: str, settings: VoiceSettings) -> AsyncIterator[SpeechChunk]:
+        raise ProviderError(f"no voice is configured to say '{text}'")
+        yield
+
+    async def close(self) -> None:
+        return None
+
+
+ENGLISH = frozenset({"en"})
+
+
+def recognizer_languages(name: str, settings: SpeechProvider) -> Languages:
+    """Return the languages that the recogniser `name`, as the settings give it with or without a model, hears."""
+    provider, _, model = name.partition("/")
+    if provider == "local":
+        return ENGLISH
+    declared = declarations().get(provider)
+    return declared.recognizer_languages(model or settings.model) if declared else None
+
+
+def voice_languages(name: str, settings: SpeechProvider) -> Languages:
+    """Return the languages of the voice `name`; of voices that carry a language in their name, that one."""
+    provider, _, model = name.partition("/")
+    if provider == "local":
+        return ENGLISH
+    declared = declarations().get(provider)
+    return declared.voice_languages(model or settings.model, settings.voice) if declared else None
+
+
+def speaks(languages: Languages, language: str) -> bool:
+    """Tell whether `language` is among `languages`, or may be."""
+    return languages is None or primary_language(language) in languages
+
+
+def is_known(name: str) -> bool:
+    """Tell whether `name` is a provider that has voices."""
+    declared = declarations().get(name)
+    return name == "local" or bool(declared and declared.voice)

@@ -14,13 +14,11 @@ import pytest
 
 from callagent.audio import FRAME_BYTES, dtmf_frames
 from callagent.call_info import CallInfo, EndReason
-from callagent.carriers.dialect import DigitReceived, MarkReached, MediaReceived, Message, StreamStopped
-from callagent.carriers.frame_clock import HALF_FRAME, FrameClock
 from callagent.carriers.leg import TRANSITIONS, CarrierLeg, LegInput, LegState
+from callagent.carriers.media import HALF_FRAME, FrameClock
+from callagent.carriers.protocol import DigitReceived, MarkReached, MediaReceived, Message, StreamStopped
+from callagent.carriers.twilio.call_control import TransferUrls, TwilioApi, TwilioCallControl, TwilioSettings
 from callagent.carriers.twilio.dialect import TwilioDialect
-from callagent.carriers.twilio.rest import TwilioApi
-from callagent.carriers.twilio.settings import TwilioSettings
-from callagent.carriers.twilio.transfer import TransferUrls, TwilioCallControl
 from callagent.legs.leg import CallerHungUp, DigitPressed, LegEvent, LegFailed, LegGone, TransferStatus, TransferTarget
 from callagent.testing.virtual_time import run
 

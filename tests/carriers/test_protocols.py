@@ -10,9 +10,9 @@ import pytest
 from aiohttp import ClientSession, WSMsgType, web
 
 import callagent.carriers
-from callagent.carriers.dialect import PCMU, AudioFormat, HeardLedger, MediaReceived, Message, StreamEvent
 from callagent.carriers.media import CarrierMedia
-from callagent.carriers.media_socket import NORMAL_CLOSURE, MediaSocket
+from callagent.carriers.protocol import PCMU, AudioFormat, HeardLedger, MediaReceived, Message, StreamEvent
+from callagent.carriers.stream import NORMAL_CLOSURE, MediaSocket
 from callagent.carriers.table import CARRIERS
 from tests.web.entry import access_of, listening
 

@@ -9,7 +9,7 @@ import pytest
 
 from callagent.audio import FRAME_BYTES
 from callagent.call_info import CallInfo, EndReason
-from callagent.carriers.frame_clock import FrameClock
+from callagent.carriers.media import FrameClock
 from callagent.legs.leg import (
     CallerHungUp,
     DigitPressed,
@@ -20,7 +20,7 @@ from callagent.legs.leg import (
     TransferTarget,
     WordsWritten,
 )
-from callagent.session_api.leg import LEAD, MAX_WAITING, MESSAGE_FRAMES, AudioTooEarly, SessionLeg
+from callagent.session_api.call import LEAD, MAX_WAITING, MESSAGE_FRAMES, AudioTooEarly, SessionLeg
 from callagent.testing.virtual_time import run
 
 INFO = CallInfo("c1", "inbound", "ann", None, "session", datetime(2026, 1, 1, tzinfo=UTC))

@@ -12,7 +12,7 @@ from callagent.audio import FRAME_BYTES
 from callagent.errors import ProviderError, ProviderRefused
 from callagent.failover import Member
 from callagent.speech import RecognizerSettings, Transcript
-from callagent.speech.failover_recognizer import FailoverRecognizer, FailoverStream
+from callagent.speech.failover import FailoverRecognizer, FailoverStream
 from callagent.testing.virtual_time import run
 
 FRAME = b"\1\0" * 160

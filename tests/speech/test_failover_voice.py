@@ -11,7 +11,7 @@ import pytest
 from callagent.errors import ProviderError, ProviderRefused, ProviderTimeout
 from callagent.failover import BreakerState, Member
 from callagent.speech import CachedVoice, SpeechChunk, VoiceSettings, WordTime
-from callagent.speech.failover_voice import FailoverVoice, VoiceNames
+from callagent.speech.failover import FailoverVoice, VoiceNames
 from callagent.speech.scripted import ScriptedVoice
 from callagent.testing.virtual_time import run
 

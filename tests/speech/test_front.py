@@ -22,7 +22,7 @@ from callagent.speech import (
     open_voice,
 )
 from callagent.speech.local import weights
-from callagent.speech.voice_cache import VoiceStore
+from callagent.speech.voice_wrappers import VoiceStore
 from callagent.testing.virtual_time import run
 
 

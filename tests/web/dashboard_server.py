@@ -16,7 +16,7 @@ from callagent.agents import Handoff
 from callagent.call import AudioTap, CallState
 from callagent.call_info import EndReason, RecordingWish
 from callagent.carriers.browser.routes import PhoneRoutes
-from callagent.carriers.twilio.settings import TwilioSettings
+from callagent.carriers.twilio.call_control import TwilioSettings
 from callagent.carriers.twilio.webhooks import TwilioRoutes
 from callagent.records import CallRecord, Spoken, Store, TurnEntry
 from callagent.records.reader import Reader, SqliteDatabase

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from callagent.agents.flows import Outside
 from callagent.carriers.leg import CarrierLeg
-from callagent.carriers.twilio.settings import TwilioSettings
+from callagent.carriers.twilio.call_control import TwilioSettings
 from callagent.carriers.twilio.webhooks import TwilioRoutes
 from callagent.web import ServerHooks, make_app
 from tests.carriers.twilio.fake_twilio import ACCOUNT_SID, AUTH_TOKEN

@@ -8,7 +8,7 @@ import threading
 import aiohttp
 import pytest
 
-from callagent.carriers.twilio.settings import TwilioSettings
+from callagent.carriers.twilio.call_control import TwilioSettings
 from callagent.carriers.twilio.webhooks import TwilioRoutes
 from callagent.rtp import Pump
 from callagent.server.watchdog import Watchdog

@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from callagent.carriers.twilio.settings import TwilioSettings
+from callagent.carriers.twilio.call_control import TwilioSettings
 from callagent.sip import TlsSettings
 from callagent.web import connections as connection
 from tests.carriers.twilio.fake_twilio import ACCOUNT_SID, AUTH_TOKEN

@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from callagent.carriers.twilio.settings import TwilioSettings
+from callagent.carriers.twilio.call_control import TwilioSettings
 from callagent.web.accounts import Account, Right, hash_password
 from callagent.web.pages import STATIC
 from tests.carriers.twilio.fake_twilio import ACCOUNT_SID, AUTH_TOKEN

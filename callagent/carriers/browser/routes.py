@@ -11,9 +11,9 @@ from aiohttp import web
 
 from callagent.call_info import CallInfo, EndReason
 from callagent.carriers.browser.leg import BrowserLeg
-from callagent.carriers.dialect import MAX_MESSAGE_BYTES, DialectError
-from callagent.carriers.frame_clock import FrameClock
-from callagent.carriers.media_socket import CLOSE_SECONDS, MediaSocket
+from callagent.carriers.media import FrameClock
+from callagent.carriers.protocol import MAX_MESSAGE_BYTES, DialectError
+from callagent.carriers.stream import CLOSE_SECONDS, MediaSocket
 from callagent.log import get_logger
 from callagent.web import Right, ServerHooks, require
 

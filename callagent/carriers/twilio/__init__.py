@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from callagent.carriers.twilio.settings import settings_of
+from callagent.carriers.twilio.call_control import settings_of
 from callagent.config import Config
 from callagent.web import Routes, ServerHooks
 

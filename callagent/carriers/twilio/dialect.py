@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from callagent.audio import DIGITS
-from callagent.carriers.dialect import (
+from callagent.carriers.protocol import (
     PCMU,
     DialectError,
     DigitReceived,

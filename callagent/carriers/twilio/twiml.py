@@ -9,7 +9,7 @@ from typing import Final, assert_never
 from urllib.parse import quote
 from xml.sax.saxutils import escape, quoteattr
 
-from callagent.carriers.markup import Answer, ConnectStream, Greet, Verdict
+from callagent.carriers.protocol import Answer, ConnectStream, Greet, Verdict
 
 E164: Final = re.compile(r"\+[1-9][0-9]{6,14}")
 # One address, no URI headers: those are ours to add (a "Replaces" or a second "To" must not ride in).

@@ -14,7 +14,7 @@ from callagent.errors import ProviderError, ProviderRefused, ProviderTimeout
 from callagent.speech.local import inference, weights
 from callagent.speech.local.inference import Engine, Job, Urgency
 from callagent.speech.protocol import SpeechChunk, VoiceSettings, WordTime, primary_language
-from callagent.speech.sentences import sentences
+from callagent.speech.text_processing import sentences
 
 if TYPE_CHECKING:
     import numpy as np

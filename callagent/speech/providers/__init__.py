@@ -21,7 +21,7 @@ from callagent.speech.protocol import (
     primary_language,
     section_of,
 )
-from callagent.speech.sentences import LongTextVoice
+from callagent.speech.voice_wrappers import LongTextVoice
 
 __all__ = [
     "Declaration",

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from callagent.errors import ProviderError
 from callagent.speech.protocol import Declaration, RecognizerSettings, SpeechProvider, primary_language
 from callagent.speech.providers.connections import parse_object
-from callagent.speech.providers.socket_recognizer import Heard, HeardKind, Message, SocketRecognizer
+from callagent.speech.providers.recognizer_streams import Heard, HeardKind, Message, SocketRecognizer
 
 WHO = "AssemblyAI"
 BASE_URL = "https://streaming.assemblyai.com"

@@ -15,10 +15,15 @@ from callagent.speech.protocol import (
     VoiceSettings,
     voice_name_languages,
 )
-from callagent.speech.providers.audio import SECOND_OF_ULAW, max_audio_bytes, ulaw_chunks
-from callagent.speech.providers.connections import ProviderClient, parse_object
-from callagent.speech.providers.utterance_recognizer import WIDE_RATE, Understood, UtteranceRecognizer, wav, wide
-from callagent.speech.ssml import attribute, markup
+from callagent.speech.providers.connections import (
+    SECOND_OF_ULAW,
+    ProviderClient,
+    max_audio_bytes,
+    parse_object,
+    ulaw_chunks,
+)
+from callagent.speech.providers.recognizer_streams import WIDE_RATE, Understood, UtteranceRecognizer, wav, wide
+from callagent.speech.text_processing import attribute, markup
 
 WHO = "Azure"
 VOICE_URL = "https://eastus.tts.speech.microsoft.com"

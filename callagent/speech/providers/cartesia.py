@@ -23,9 +23,8 @@ from callagent.speech.protocol import (
     primary_language,
 )
 from callagent.speech.providers import connections
-from callagent.speech.providers.audio import SECOND_OF_ULAW, decode_ulaw, max_audio_bytes
-from callagent.speech.providers.connections import parse_object
-from callagent.speech.providers.socket_recognizer import Heard, HeardKind, Message, SocketRecognizer
+from callagent.speech.providers.connections import SECOND_OF_ULAW, decode_ulaw, max_audio_bytes, parse_object
+from callagent.speech.providers.recognizer_streams import Heard, HeardKind, Message, SocketRecognizer
 
 if TYPE_CHECKING:
     from websockets.asyncio.client import ClientConnection

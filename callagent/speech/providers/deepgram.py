@@ -16,9 +16,14 @@ from callagent.speech.protocol import (
     VoiceSettings,
     primary_language,
 )
-from callagent.speech.providers.audio import SECOND_OF_ULAW, max_audio_bytes, ulaw_chunks
-from callagent.speech.providers.connections import ProviderClient, parse_object
-from callagent.speech.providers.socket_recognizer import Heard, HeardKind, Message, SocketRecognizer
+from callagent.speech.providers.connections import (
+    SECOND_OF_ULAW,
+    ProviderClient,
+    max_audio_bytes,
+    parse_object,
+    ulaw_chunks,
+)
+from callagent.speech.providers.recognizer_streams import Heard, HeardKind, Message, SocketRecognizer
 
 WHO = "Deepgram"
 BASE_URL = "https://api.deepgram.com"

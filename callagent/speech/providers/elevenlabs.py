@@ -20,9 +20,14 @@ from callagent.speech.protocol import (
     fitting,
     primary_language,
 )
-from callagent.speech.providers.audio import SECOND_OF_ULAW, decode_ulaw, max_audio_bytes
-from callagent.speech.providers.connections import ProviderClient, parse_object
-from callagent.speech.providers.socket_recognizer import Heard, HeardKind, Message, SocketRecognizer
+from callagent.speech.providers.connections import (
+    SECOND_OF_ULAW,
+    ProviderClient,
+    decode_ulaw,
+    max_audio_bytes,
+    parse_object,
+)
+from callagent.speech.providers.recognizer_streams import Heard, HeardKind, Message, SocketRecognizer
 
 WHO = "ElevenLabs"
 BASE_URL = "https://api.elevenlabs.io"

@@ -17,10 +17,17 @@ from callagent.speech.protocol import (
     VoiceSettings,
     voice_name_languages,
 )
-from callagent.speech.providers.audio import SECOND_OF_ULAW, decode_ulaw, encode_ulaw, max_audio_bytes, strip_wav
-from callagent.speech.providers.connections import ProviderClient, parse_object
-from callagent.speech.providers.utterance_recognizer import Understood, UtteranceRecognizer
-from callagent.speech.ssml import is_ssml, markup
+from callagent.speech.providers.connections import (
+    SECOND_OF_ULAW,
+    ProviderClient,
+    decode_ulaw,
+    encode_ulaw,
+    max_audio_bytes,
+    parse_object,
+    strip_wav,
+)
+from callagent.speech.providers.recognizer_streams import Understood, UtteranceRecognizer
+from callagent.speech.text_processing import is_ssml, markup
 
 WHO = "Google"
 VOICE_URL = "https://texttospeech.googleapis.com"

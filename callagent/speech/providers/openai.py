@@ -17,10 +17,16 @@ from callagent.speech.protocol import (
     VoiceSettings,
     primary_language,
 )
-from callagent.speech.providers.audio import max_audio_bytes
-from callagent.speech.providers.connections import ProviderClient, parse_object
-from callagent.speech.providers.socket_recognizer import Heard, HeardKind, Message, SocketRecognizer
-from callagent.speech.providers.utterance_recognizer import Understood, UtteranceRecognizer, wav
+from callagent.speech.providers.connections import ProviderClient, max_audio_bytes, parse_object
+from callagent.speech.providers.recognizer_streams import (
+    Heard,
+    HeardKind,
+    Message,
+    SocketRecognizer,
+    Understood,
+    UtteranceRecognizer,
+    wav,
+)
 
 if TYPE_CHECKING:
     import aiohttp

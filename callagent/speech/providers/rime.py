@@ -6,8 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from callagent.speech.protocol import Declaration, SpeechChunk, SpeechProvider, VoiceSettings, primary_language
-from callagent.speech.providers.audio import SECOND_OF_ULAW, max_audio_bytes, ulaw_chunks
-from callagent.speech.providers.connections import ProviderClient
+from callagent.speech.providers.connections import SECOND_OF_ULAW, ProviderClient, max_audio_bytes, ulaw_chunks
 
 WHO = "Rime"
 BASE_URL = "https://users.rime.ai"

@@ -25,9 +25,8 @@ from callagent.speech.protocol import (
     VoiceSettings,
     primary_language,
 )
-from callagent.speech.providers.audio import max_audio_bytes
-from callagent.speech.providers.connections import parse_object
-from callagent.speech.providers.utterance_recognizer import WIDE_RATE, Understood, UtteranceStream, wide
+from callagent.speech.providers.connections import max_audio_bytes, parse_object
+from callagent.speech.providers.recognizer_streams import WIDE_RATE, Understood, UtteranceStream, wide
 
 LINE_LIMIT = 1 << 16
 PAYLOAD_LIMIT = 1 << 22

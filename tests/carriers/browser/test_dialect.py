@@ -5,8 +5,15 @@ import json
 
 import pytest
 
-from callagent.carriers.browser.dialect import BrowserDialect
-from callagent.carriers.dialect import DialectError, DigitReceived, MarkReached, MediaReceived, ReplyDue, StreamStopped
+from callagent.carriers.browser.leg import BrowserDialect
+from callagent.carriers.protocol import (
+    DialectError,
+    DigitReceived,
+    MarkReached,
+    MediaReceived,
+    ReplyDue,
+    StreamStopped,
+)
 
 
 def test_what_the_page_says_becomes_events() -> None:

@@ -14,8 +14,8 @@ import pytest
 from callagent.audio import FRAME_BYTES
 from callagent.call_info import CallInfo, EndReason
 from callagent.carriers.browser.leg import SILENT_SECONDS, BrowserLeg
-from callagent.carriers.dialect import DialectError
-from callagent.carriers.frame_clock import FrameClock
+from callagent.carriers.media import FrameClock
+from callagent.carriers.protocol import DialectError
 from callagent.legs import LegGone, TransferStatus, TransferTarget
 from callagent.legs.bridge import DROP_SECONDS, TargetLeg
 from callagent.legs.leg import CallerHungUp, DigitPressed, LegEvent, LegFailed, PartiesJoined

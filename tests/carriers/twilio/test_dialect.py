@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callagent.carriers.dialect import (
+from callagent.carriers.protocol import (
     DialectError,
     DigitReceived,
     MarkReached,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from callagent.carriers.twilio.signature import SignatureChecker
+from callagent.carriers.twilio.webhooks import SignatureChecker
 
 # The example of Twilio's security documentation.
 URL = "https://mycompany.com/myapp.php?foo=1&bar=2"

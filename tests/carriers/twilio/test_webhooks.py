@@ -17,9 +17,9 @@ from callagent.call_info import EndReason
 from callagent.carriers import calls as carrier_calls
 from callagent.carriers import leg as carrier_leg
 from callagent.carriers import stream as media_streams
+from callagent.carriers.calls import TokenTable
 from callagent.carriers.leg import CarrierLeg
-from callagent.carriers.media_socket import MediaSocket
-from callagent.carriers.tokens import TokenTable
+from callagent.carriers.stream import MediaSocket
 from callagent.legs.leg import (
     CallerHungUp,
     DigitPressed,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from callagent.speech import RecognizerSettings, Transcript
-from callagent.speech.providers import socket_recognizer as stream_module
+from callagent.speech.providers import recognizer_streams as stream_module
 from callagent.speech.providers.deepgram import SILENCE
 from tests.speech.providers.server import Say, answers, black_hole, socket
 from tests.speech.providers.test_recognizers import FRAMES, failure, listening

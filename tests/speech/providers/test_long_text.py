@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from callagent.speech import SpeechChunk, VoiceSettings
 from callagent.speech.providers import open_provider_voice
-from callagent.speech.sentences import parts
+from callagent.speech.text_processing import parts
 from tests.speech.providers.server import Handler, ProviderServer
 from tests.speech.providers.test_voices import GOOD, HEARD, TEXT, line, pcm_of, speak, streams
 

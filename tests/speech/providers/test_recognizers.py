@@ -19,7 +19,7 @@ from callagent.audio import FRAME_BYTES
 from callagent.errors import ProviderError, ProviderRefused, ProviderTimeout
 from callagent.speech import RecognizerSettings, Transcript
 from callagent.speech.providers import SpeechProvider, declarations, open_provider_recognizer
-from callagent.speech.providers import socket_recognizer as stream_module
+from callagent.speech.providers import recognizer_streams as stream_module
 from tests.speech.providers.server import Handler, ProviderServer, Say, answers, black_hole, socket, tone, unused_port
 
 WHOLE = ("azure", "google", "openai")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from callagent.speech import RecognizerSettings, Transcript
-from callagent.speech.providers.utterance_recognizer import MAX_AUDIO
+from callagent.speech.providers.recognizer_streams import MAX_AUDIO
 from tests.speech.providers.server import answers
 from tests.speech.providers.test_recognizers import FRAMES, Ear, ProviderServer, failure, listening
 

@@ -16,7 +16,7 @@ from callagent.agents.cx import check_cx_app
 from callagent.agents.cx.engine.telephony import ambient_sound, ambient_sound_problem
 from callagent.agents.cx.format.files import AppFiles, Recordings
 from callagent.audio import SAMPLE_RATE
-from callagent.speech.sounds import MADE
+from callagent.audio.sounds import MADE
 from tests.agents.cx.support import GREETING, driven, write_app
 
 

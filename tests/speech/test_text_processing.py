@@ -1,14 +1,26 @@
-"""What the agent says, as it is read aloud."""
+"""What the agent says, as it is read aloud: in words, with or without markup, cut where a speaker may pause."""
 
 from __future__ import annotations
 
 import re
+from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callagent.speech.text_normalization import cardinal, ordinal, speakable, year
+from callagent.speech.text_processing import (
+    MAX_SENTENCE,
+    attribute,
+    cardinal,
+    is_ssml,
+    markup,
+    ordinal,
+    plain,
+    sentences,
+    speakable,
+    year,
+)
 from tests.processor_time import processor_seconds
 
 READ = {
@@ -114,3 +126,76 @@ def test_nothing_that_is_said_raises_or_leaves_a_digit_unread_after_a_letterless
 )
 def test_long_nonsense_takes_no_long_time(text: str) -> None:
     assert processor_seconds(lambda: speakable(text, "en-US"), 5) < 5
+
+
+@pytest.mark.parametrize("text", ["a < b", "I <3 you", "<b>bold</b>", "<>", "x<y>z"])
+def test_what_is_no_markup_stays_text(text: str) -> None:
+    assert not is_ssml(text)
+    assert plain(text) == text
+    assert "".join(ElementTree.fromstring(f"<s>{markup(text)}</s>").itertext()) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('One moment <break time="500ms"/> please', "One moment please"),
+        ('<say-as interpret-as="digits">415</say-as>', "4 1 5"),
+        ('<say-as interpret-as="characters">AB1</say-as>', "A B 1"),
+        ('<say-as interpret-as="date">2026</say-as>', "2026"),
+        ('<sub alias="World Wide Web">WWW</sub>', "World Wide Web"),
+        ("<speak><p>Fish &amp; chips</p><p>today</p></speak>", "Fish & chips today"),
+        ('<emphasis level="strong">Not</emphasis> now', "Not now"),
+    ],
+)
+def test_words_for_a_voice_without_markup(text: str, words: str) -> None:
+    assert is_ssml(text)
+    assert plain(text) == words
+
+
+def test_known_tags_are_kept_and_others_taken_out() -> None:
+    text = '<speak>Fish & chips <audio src="https://x"/><break time="1s"/></speak>'
+    assert markup(text) == 'Fish &amp; chips <break time="1s"/>'
+
+
+def test_tags_that_do_not_fit_together_become_words() -> None:
+    assert markup("<emphasis>not <p>closed</emphasis>") == "not closed"
+
+
+@given(st.text(alphabet="<>/&;=\"abs '", max_size=60))
+def test_markup_is_well_formed_whatever_was_said(text: str) -> None:
+    ElementTree.fromstring(f"<speak>{markup(text)}</speak>")
+    ElementTree.fromstring(f'<speak lang="{attribute(text)}"/>')
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", []),
+        ("  \n ", []),
+        ("Sure.", ["Sure."]),
+        ("Thank you! For how many? Two.", ["Thank you!", "For how many?", "Two."]),
+        ("Dr. Smith is in. He has time.", ["Dr. Smith is in.", "He has time."]),
+        ("J. K. Rowling wrote it.", ["J. K. Rowling wrote it."]),
+        ("We close at 7 p.m. on Friday. Is that fine?", ["We close at 7 p.m. on Friday.", "Is that fine?"]),
+        ("It costs $9.99. Okay?", ["It costs $9.99.", "Okay?"]),
+        ("First line\nsecond line", ["First line", "second line"]),
+        ('He said "Come in." Then he left.', ['He said "Come in."', "Then he left."]),
+        ("Wait… Really?", ["Wait…", "Really?"]),
+    ],
+)
+def test_sentences(text: str, expected: list[str]) -> None:
+    assert sentences(text) == expected
+
+
+def test_a_sentence_too_long_is_cut_at_its_last_clause() -> None:
+    clause = "and another thing that goes on, "
+    parts = sentences(clause * 12)
+    assert len(parts) > 1
+    assert all(len(part) <= MAX_SENTENCE and part.endswith(",") for part in parts)
+
+
+@given(st.text(max_size=900))
+def test_no_word_is_lost(text: str) -> None:
+    parts = sentences(text)
+    assert "".join("".join(parts).split()) == "".join(text.split())
+    assert all(0 < len(part) <= MAX_SENTENCE for part in parts)

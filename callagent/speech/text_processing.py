@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-
-from callagent.speech.ssml import is_ssml
+from xml.etree import ElementTree
+from xml.sax.saxutils import escape
 
 _SMALL = [
     "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
@@ -287,3 +287,119 @@ def speakable(text: str, language: str) -> str:
     primary, _, region = language.partition("-")
     words = _LANGUAGES.get(primary.lower())
     return text if words is None or is_ssml(text) else words(text, region.upper())
+
+
+TAGS = ("break", "emphasis", "p", "phoneme", "prosody", "s", "say-as", "sub")
+"""Those that all voices with markup read; others are taken out."""
+_TAG = re.compile(r"</?([a-zA-Z][\w:-]*)(?:\s[^<>]*)?/?>")
+_ELEMENT = re.compile(r"<(sub|say-as)\b([^<>]*)>([^<>]*)</\1>", re.I)
+_APART = ("digits", "telephone", "characters", "spell-out", "verbatim")
+_MAX_CHARACTERS = 10_000
+
+
+def is_ssml(text: str) -> bool:
+    """Whether `text` has a tag that voices read. A lone `<` is no tag."""
+    return any(match[1].lower() in (*TAGS, "speak") for match in _TAG.finditer(text[:_MAX_CHARACTERS]))
+
+
+def plain(text: str) -> str:
+    """The words for a voice that reads no markup."""
+    if not is_ssml(text):
+        return text
+    text = _ELEMENT.sub(_spoken, text)
+    text = re.sub(r"<(?:break|/?p|/?s)\b[^<>]*>", " ", text)
+    return re.sub(r"\s+", " ", _unescape(_TAG.sub("", text))).strip()
+
+
+def markup(text: str) -> str:
+    """The inside of a `<speak>` element: known tags kept where they are well formed, all else as text."""
+    if not is_ssml(text):
+        return escape(text)
+    kept = _TAG.sub(lambda match: match[0] if match[1].lower() in TAGS else "", text)
+    # Ampersands of a text that was written by hand, or by a model, are seldom escaped.
+    kept = re.sub(r"&(?!(?:amp|lt|gt|quot|apos|#\d+|#x[0-9a-fA-F]+);)", "&amp;", kept)
+    try:
+        ElementTree.fromstring(f"<speak>{kept}</speak>")
+    except ElementTree.ParseError:
+        return escape(plain(text))
+    return kept
+
+
+def attribute(value: str) -> str:
+    """`value` for use between double quotes."""
+    return escape(value, {'"': "&quot;"})
+
+
+def _spoken(match: re.Match[str]) -> str:
+    attributes = dict(re.findall(r"""([\w-]+)\s*=\s*["']([^"']*)["']""", match[2]))
+    if match[1].lower() == "sub":
+        return str(attributes.get("alias", match[3]))
+    if attributes.get("interpret-as") in _APART:
+        return " ".join(character for character in match[3] if character.isalnum())
+    return str(match[3])
+
+
+def _unescape(text: str) -> str:
+    import html
+
+    return html.unescape(text)
+
+
+MAX_SENTENCE = 280
+"""Characters; 20 s of speech."""
+_END = re.compile(r"""[.!?…]+["”’')\]]*\s+(?=\S)""")
+_TITLE = re.compile(r"(?:\b(?:Mr|Mrs|Ms|Dr|Prof|St|Jr|Sr|No|Nr|vs|approx|[A-Z]))\.$")
+_CLAUSE = re.compile(r"[,;:—]\s+")
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences of `text` in order; those that are too long, cut at a clause or a word."""
+    found = [sentence for line in text.splitlines() for sentence in _split_line(line.strip())]
+    return [part for sentence in found for part in _shorten(sentence)]
+
+
+def _split_line(line: str) -> list[str]:
+    parts, start = [], 0
+    for match in _END.finditer(line):
+        sentence = line[start : match.end()].rstrip()
+        if line[match.end()].islower() or _TITLE.search(sentence):
+            continue
+        parts.append(sentence)
+        start = match.end()
+    return [part for part in [*parts, line[start:]] if part]
+
+
+def _shorten(sentence: str) -> list[str]:
+    parts = []
+    while len(sentence) > MAX_SENTENCE:
+        clauses = [match.end() for match in _CLAUSE.finditer(sentence, 0, MAX_SENTENCE)]
+        at = clauses[-1] if clauses else sentence.rfind(" ", 1, MAX_SENTENCE) + 1 or MAX_SENTENCE
+        parts.append(sentence[:at].rstrip())
+        sentence = sentence[at:].lstrip()
+    return [*parts, sentence] if sentence else parts
+
+
+def parts(text: str, most: int) -> list[str]:
+    """`text` in as few parts as fit into `most` bytes each. Markup of one too long for one part is put into words."""
+    if _size(text) <= most:
+        return [text]
+    found: list[str] = []
+    for sentence in sentences(plain(text) if is_ssml(text) else text):
+        for piece in _fitting(sentence, most):
+            if found and _size(found[-1]) + 1 + _size(piece) <= most:
+                found[-1] = f"{found[-1]} {piece}"
+            else:
+                found.append(piece)
+    return found
+
+
+def _fitting(sentence: str, most: int) -> list[str]:
+    """A sentence of a language without spaces may be longer in bytes than `most`."""
+    if _size(sentence) <= most:
+        return [sentence]
+    middle = len(sentence) // 2
+    return [*_fitting(sentence[:middle], most), *_fitting(sentence[middle:], most)]
+
+
+def _size(text: str) -> int:
+    return len(text.encode())

@@ -11,7 +11,7 @@ import struct
 import pytest
 
 from callagent.agents.cx import InputRefused
-from callagent.session_api.audio import ENCODINGS, RATES, AudioDecoder, AudioEncoder, AudioForm, decode_base64
+from callagent.session_api.messages import ENCODINGS, RATES, AudioDecoder, AudioEncoder, AudioForm, decode_base64
 
 FORMS = [AudioForm(encoding, rate) for encoding in ENCODINGS for rate in RATES]
 

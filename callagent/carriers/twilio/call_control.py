@@ -1,7 +1,4 @@
-"""Twilio's REST API: end a call, give it other TwiML, call somebody into a conference.
-
-This is the only module that imports the SDK, and only with the first request.
-"""
+"""The settings of one Twilio account."""
 
 from __future__ import annotations
 
@@ -9,14 +6,50 @@ import asyncio
 import base64
 import re
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from math import ceil
 from typing import TYPE_CHECKING, Final
 
-from callagent.carriers.control import CallEnded, ControlFailed
-from callagent.carriers.twilio.settings import TwilioSettings
+from callagent.call_info import CallInfo
+from callagent.carriers.protocol import CallEnded, ControlFailed, TargetNotCalled
+from callagent.carriers.twilio.twiml import DialTarget, conference, dial, refer
+from callagent.config import Config
+from callagent.errors import UserError
+from callagent.legs import TransferTarget
 
 if TYPE_CHECKING:
     from twilio.http.async_http_client import AsyncTwilioHttpClient  # type: ignore[import-untyped]
     from twilio.rest import Client  # type: ignore[import-untyped]
+
+
+@dataclass(frozen=True, slots=True)
+class TwilioSettings:
+    """The credentials of an account, and the addresses at which Twilio and we reach each other."""
+
+    account_sid: str
+    auth_token: str = field(repr=False)
+    public_url: str
+    """The URL at which Twilio reaches us, such as `https://phone.example.com`."""
+    api_base_url: str = "https://api.twilio.com"
+
+
+def settings_of(config: Config) -> TwilioSettings | None:
+    """Return the account of the settings; None without a token. Raises `UserError` naming a missing setting."""
+    twilio = config.twilio
+    token = twilio.auth_token.get_secret_value()
+    if not token:
+        return None
+    if not config.http.public_url:
+        raise UserError("setting 'http.public_url' is needed with Twilio: signatures are checked against it")
+    if not twilio.account_sid:
+        raise UserError("setting 'twilio.account_sid' (or TWILIO_ACCOUNT_SID) is needed beside the token")
+    return TwilioSettings(
+        account_sid=twilio.account_sid,
+        auth_token=token,
+        public_url=config.http.public_url,
+        api_base_url=twilio.api_base_url,
+    )
+
 
 REQUEST_SECONDS: Final = 4.0
 """How long a request may take: a caller is waiting in silence meanwhile."""
@@ -115,3 +148,80 @@ class TwilioApi:
             )
             self._client.api.base_url = self._settings.api_base_url.rstrip("/")
         return self._client
+
+
+@dataclass(frozen=True, slots=True)
+class TransferUrls:
+    """Where Twilio reaches us about a transfer."""
+
+    report: str
+    """Told how the transfer goes."""
+    greeting: str = ""
+    """Asked what the person hears who was dialled."""
+
+
+class TwilioCallControl:
+    """Implements `CallControl` for one call."""
+
+    def __init__(
+        self,
+        api: TwilioApi,
+        info: CallInfo,
+        urls: TransferUrls,
+        write_connect: Callable[[], str],
+        *,
+        over_sip: bool = False,
+    ) -> None:
+        """`write_connect` writes TwiML that opens a new stream; `over_sip` as `forms.is_over_sip`."""
+        self._api = api
+        self._info = info
+        self._call_sid = info.peer_call_id or ""
+        self._urls = urls
+        self._write_connect = write_connect
+        self._over_sip = over_sip
+        self._waits_in_conference = False
+
+    async def hang_up(self) -> None:
+        try:
+            await self._api.hang_up(self._call_sid)
+        except CallEnded:
+            pass
+
+    async def transfer(self, target: TransferTarget) -> None:
+        self._waits_in_conference = target.method == "attended"
+        twiml = self._transfer_document(target)
+        await self._api.redirect(self._call_sid, twiml)
+        if self._waits_in_conference:
+            await self._invite(target)
+
+    async def take_back(self) -> None:
+        # After <Dial> and <Refer> Twilio asks what to do next, but nobody leaves a conference unless redirected.
+        if self._waits_in_conference:
+            await self._api.redirect(self._call_sid, self._write_connect())
+
+    async def _invite(self, target: TransferTarget) -> None:
+        """Call the target into the conference in which the caller waits; who does not come does not keep it there."""
+        shown = target.caller or self._info.callee or ""
+        report = f"{self._urls.report}?call={self._call_sid}"
+        try:
+            await self._api.invite(conference_of(self._info), shown, target.uri, round(target.ring_seconds), report)
+        except ControlFailed as error:
+            raise TargetNotCalled(str(error)) from None
+
+    def _transfer_document(self, target: TransferTarget) -> str:
+        """Write the TwiML that begins the transfer. Raises `ValueError` for a target that cannot be called."""
+        greeting = self._urls.greeting if target.whisper or target.confirm else ""
+        wanted = DialTarget(target.uri, target.headers, target.caller, greeting, confirmed=bool(target.confirm))
+        # <Refer> needs a caller and a target on SIP; all others are dialled.
+        if target.method == "refer" and self._over_sip and ":" in target.uri:
+            return refer(wanted, self._urls.report)
+        if target.method == "attended":
+            # A target that cannot be called is told before the caller is put anywhere.
+            wanted.element(self._urls.report)
+            return conference(conference_of(self._info), self._urls.report)
+        return dial(wanted, self._urls.report, ceil(target.ring_seconds))
+
+
+def conference_of(info: CallInfo) -> str:
+    """Return the name of the conference in which this call's caller waits for a target."""
+    return f"callagent-{info.call_id}"

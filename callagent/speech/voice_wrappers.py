@@ -8,11 +8,41 @@ import json
 import os
 import tempfile
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
+from contextlib import aclosing
+from functools import cache
 from pathlib import Path
+from typing import cast
 
-from callagent.errors import UserError
+from callagent.audio import SAMPLE_RATE
+from callagent.errors import ProviderError, UserError
 from callagent.speech.protocol import SpeechChunk, Voice, VoiceSettings, WordTime
+from callagent.speech.text_processing import parts
+
+
+class LongTextVoice:
+    """Any voice that refuses texts of more than `most` bytes of UTF-8; shorter ones go to it as they are."""
+
+    def __init__(self, voice: Voice, most: int) -> None:
+        self._voice = voice
+        self._most = most
+        self.speaks_ssml = bool(getattr(voice, "speaks_ssml", False))
+
+    async def speak(self, text: str, settings: VoiceSettings) -> AsyncIterator[SpeechChunk]:
+        """As `Voice`; the times of words count from the start of the whole text."""
+        before = 0.0
+        for part in parts(text, self._most):
+            seconds = 0.0
+            # A voice's own type is an iterator, what it gives a generator.
+            async with aclosing(cast("AsyncGenerator[SpeechChunk, None]", self._voice.speak(part, settings))) as chunks:
+                async for chunk in chunks:
+                    seconds += len(chunk.pcm) / (2 * SAMPLE_RATE)
+                    yield chunk.later(before)
+            before += seconds
+
+    async def close(self) -> None:
+        await self._voice.close()
+
 
 CLOSE_SECONDS = 2.0
 """For what is still being written."""
@@ -193,3 +223,76 @@ def _parse(data: bytes) -> tuple[SpeechChunk, ...]:
         chunks.append(SpeechChunk(pcm[at : at + size], times))
         at += size
     return tuple(chunks)
+
+
+class TimedVoice:
+    """`on_first` gets the text, when the voice was asked for it, and when its first audio was there."""
+
+    def __init__(self, voice: Voice, on_first: Callable[[str, float, float], None]) -> None:
+        self._voice = voice
+        self._on_first = on_first
+
+    async def speak(self, text: str, settings: VoiceSettings) -> AsyncIterator[SpeechChunk]:
+        clock = asyncio.get_running_loop().time
+        asked, begun = clock(), False
+        speaking = self._voice.speak(text, settings)
+        try:
+            async for chunk in speaking:
+                if chunk.pcm and not begun:
+                    begun = True
+                    self._on_first(text, asked, clock())
+                yield chunk
+        finally:
+            await speaking.aclose()  # type: ignore[attr-defined]
+
+    async def close(self) -> None:
+        """The voice is shared; whoever opened it closes it."""
+
+
+RECORDING = Path(__file__).parent / "data" / "apology.ulaw"
+"""G.711 μ-law, 8 kHz: what `APOLOGY_TEXT` sounds like."""
+APOLOGY_TEXT = "I'm sorry, I am having trouble speaking right now. Please hold, or call again in a few minutes."
+
+
+class ApologisingVoice:
+    """One call's voice: the first utterance that cannot be spoken at all is replaced by the recording."""
+
+    def __init__(self, voice: Voice, on_outage: Callable[[], None] = lambda: None) -> None:
+        """`on_outage` is told of every utterance that could not be spoken to its end."""
+        self._voice = voice
+        self._on_outage = on_outage
+        self.apologised = False
+
+    async def speak(self, text: str, settings: VoiceSettings) -> AsyncIterator[SpeechChunk]:
+        """As `Voice`; the failure is raised when the recording was handed over."""
+        spoken = False
+        speaking = self._voice.speak(text, settings)
+        try:
+            async for chunk in speaking:
+                spoken = spoken or bool(chunk.pcm)
+                yield chunk
+        except ProviderError:
+            if not spoken and not self.apologised:
+                self.apologised = True
+                yield _apology(text)
+            self._on_outage()
+            raise
+        finally:
+            await speaking.aclose()  # type: ignore[attr-defined]
+
+    async def close(self) -> None:
+        """The voice is shared; whoever opened it closes it."""
+
+
+def _apology(text: str) -> SpeechChunk:
+    """The recording; the time of the first word is after its end: nothing of `text` was heard."""
+    pcm = _recording()
+    end = len(pcm) / 2 / SAMPLE_RATE
+    return SpeechChunk(pcm, tuple(WordTime(word, 2 * end, 2 * end) for word in text.split()[:1]))
+
+
+@cache
+def _recording() -> bytes:
+    import audioop
+
+    return audioop.ulaw2lin(RECORDING.read_bytes(), 2)

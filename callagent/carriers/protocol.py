@@ -14,8 +14,16 @@ from typing import Final, Protocol, TypeVar
 import msgspec
 
 from callagent.errors import CallagentError
+from callagent.legs import TransferTarget
 
 MAX_MESSAGE_BYTES: Final = 65536
+
+# Close codes of RFC 6455 §7.4.1.
+NORMAL_CLOSURE: Final = 1000
+GOING_AWAY: Final = 1001
+PROTOCOL_ERROR: Final = 1002
+POLICY_VIOLATION: Final = 1008
+SERVER_ERROR: Final = 1011
 
 Message = str | bytes
 """One message of a stream's socket; carriers that send audio in binary use both kinds."""
@@ -164,3 +172,80 @@ def decode_json(decode: Callable[[str], T], message: Message) -> T:
         return decode(message)
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
         raise DialectError(f"the message cannot be read: {error}") from None
+
+
+class ControlFailed(CallagentError):
+    """The carrier did not do what it was asked, or could not be asked."""
+
+
+class CallEnded(ControlFailed):
+    """The call is over already."""
+
+
+class TargetNotCalled(ControlFailed):
+    """The carrier has taken the caller off our stream, but did not call the target of the transfer."""
+
+
+class CallControl(Protocol):
+    """The commands about one call. Every method is bounded in time; its leg calls them one after the other.
+
+    A carrier reports how a transfer goes to its webhooks, which tell the leg by `CarrierLeg.end_transfer`.
+    """
+
+    async def hang_up(self) -> None:
+        """End the call; one that is over already is no error. Raises `ControlFailed`."""
+
+    async def transfer(self, target: TransferTarget) -> None:
+        """Begin to give the caller to `target`; return when the carrier has accepted the command.
+
+        Raises `ValueError` for a target that this carrier cannot call, `CallEnded` when the caller is gone,
+        `TargetNotCalled` when the caller waits in vain, and `ControlFailed` when nothing has changed.
+        """
+
+    async def take_back(self) -> None:
+        """Bring the caller of a transfer that failed back to a media stream. Raises `ControlFailed`.
+
+        It does nothing where the carrier asks a webhook what to do next: the answer to that brings the caller back.
+        """
+
+
+class Verdict(Enum):
+    """An answer that needs no more words."""
+
+    HANG_UP = "hang up"
+    REJECT = "reject"
+    """Refuse the call before it is answered: the caller hears busy and pays nothing."""
+    CARRY_ON = "carry on"
+    """Leave the call as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectStream:
+    """Open a media stream for the call."""
+
+    token: str
+    """It proves, once, that the stream belongs to this call."""
+    caller: str
+    callee: str
+
+
+@dataclass(frozen=True, slots=True)
+class Greet:
+    """Say some words to the person who was called, before the caller is joined to them."""
+
+    text: str
+    """Empty: nothing is said."""
+    confirm_key: str
+    """The key by which the person takes the call; empty: the answer alone counts."""
+
+
+Answer = Verdict | ConnectStream | Greet
+
+
+class Markup(Protocol):
+    """The XML documents of one carrier. A carrier that is led by requests of ours needs none."""
+
+    content_type: str
+
+    def write_document(self, answer: Answer) -> str:
+        """Return the whole document; text from outside is escaped."""

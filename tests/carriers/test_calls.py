@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from callagent.carriers.tokens import TokenTable, TooManyTokens
+from callagent.carriers.calls import TokenTable, TooManyTokens
 
 
 def test_a_token_gives_back_what_was_kept_for_it_once() -> None:

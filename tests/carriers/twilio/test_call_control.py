@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from callagent.carriers.control import CallEnded, ControlFailed
-from callagent.carriers.twilio.rest import TwilioApi
-from callagent.carriers.twilio.settings import TwilioSettings
+from callagent.carriers.protocol import CallEnded, ControlFailed
+from callagent.carriers.twilio.call_control import TwilioApi, TwilioSettings
 from tests.carriers.twilio.fake_twilio import ACCOUNT_SID, AUTH_TOKEN, CALL_SID, fake_twilio
 
 

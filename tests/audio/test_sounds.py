@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from callagent.audio import Sounds
 from callagent.errors import ConfigError
-from callagent.speech import Sounds
 
 PRESETS = ("office-ambiance", "restaurant-ambiance", "whitenoise-subtle", "typing", "ring")
 
