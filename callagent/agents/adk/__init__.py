@@ -10,17 +10,23 @@ from typing import TYPE_CHECKING
 from callagent import lazy_exports
 
 if TYPE_CHECKING:
-    from callagent.agents.adk.check import check_adk_imports, check_adk_project
-    from callagent.agents.adk.format import agent_config_schema, is_adk_project
-    from callagent.agents.adk.project import AdkProject, adk_runtime, load_adk_project
+    from callagent.agents.adk.agent_config import is_adk_project
+    from callagent.agents.adk.config_keys import agent_config_schema
+    from callagent.agents.adk.project import (
+        AdkProject,
+        adk_runtime,
+        check_adk_imports,
+        check_adk_project,
+        load_adk_project,
+    )
 
 _MODULES = {
     "AdkProject": "project",
     "adk_runtime": "project",
-    "agent_config_schema": "format",
-    "check_adk_imports": "check",
-    "check_adk_project": "check",
-    "is_adk_project": "format",
+    "agent_config_schema": "config_keys",
+    "check_adk_imports": "project",
+    "check_adk_project": "project",
+    "is_adk_project": "agent_config",
     "load_adk_project": "project",
 }
 

@@ -7,9 +7,8 @@ published `mcp` package: `docs/adr/0005-mcp-client.md`.
 from __future__ import annotations
 
 from callagent.agents.mcp.http_wires import HttpWire, SseWire
-from callagent.agents.mcp.program_wire import ProgramWire
 from callagent.agents.mcp.server import McpServer, McpTool, list_all, select_tools
-from callagent.agents.mcp.wire import McpFailed, Wire
+from callagent.agents.mcp.wires import McpFailed, ProgramWire, Wire
 
 __all__ = [
     "HttpWire",

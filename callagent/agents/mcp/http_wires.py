@@ -14,7 +14,7 @@ from urllib.parse import urljoin, urlsplit, urlunsplit
 import requests
 from urllib3.exceptions import HTTPError, NewConnectionError, ReadTimeoutError
 
-from callagent.agents.mcp.wire import (
+from callagent.agents.mcp.wires import (
     MAX_MESSAGE_BYTES,
     DuplexWire,
     McpFailed,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from callagent.agents.mcp.wire import McpFailed, SessionExpired, Wire, parse_json
+from callagent.agents.mcp.wires import McpFailed, SessionExpired, Wire, parse_json
 
 VERSION = "2025-06-18"
 TIMEOUT = 30.0

@@ -1,7 +1,7 @@
 """Agent trees: the engine that formats with agents, callbacks and tools share.
 
 A format makes the `Node`s of a project, and for each call a `ProjectCode` (a `WorkerClient`, with a subclass of
-`runtime.TreeSession` in the worker) and a `TreeAgent`. Names are imported when they are first used.
+`TreeSession` in the worker) and a `TreeAgent`. Names are imported when they are first used.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from callagent import lazy_exports
 
 if TYPE_CHECKING:
     from callagent.agents.tree.call_storage import STORAGE_REQUEST
-    from callagent.agents.tree.conversation import Conversation
+    from callagent.agents.tree.conversation import Conversation, SharedState, State
     from callagent.agents.tree.description import DescribedProject, ProjectDescription, describe
     from callagent.agents.tree.events import (
         USER,
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
         texts,
     )
     from callagent.agents.tree.nodes import (
+        HAND_OFF,
+        HANDOFF_METHODS,
+        PHONE_TOOL_OPTIONS,
         AddedContent,
         CallbackPoint,
         CodeNode,
@@ -40,54 +43,65 @@ if TYPE_CHECKING:
         SequentialNode,
         Tool,
         ToolKind,
+        phone_tool,
     )
-    from callagent.agents.tree.phone_tools import HAND_OFF, HANDOFF_METHODS, PHONE_TOOL_OPTIONS, phone_tool
-    from callagent.agents.tree.project_code import CodeAnswer, CodeCall, Invocation, OnEvent, ProjectCode, RunChild
     from callagent.agents.tree.request import ModelRequest, tree_places
-    from callagent.agents.tree.run_context import Ending
-    from callagent.agents.tree.settings import TreeSettings
-    from callagent.agents.tree.state import SharedState, State
+    from callagent.agents.tree.run_context import (
+        CodeAnswer,
+        CodeCall,
+        Ending,
+        Invocation,
+        OnEvent,
+        ProjectCode,
+        RunChild,
+        TreeSettings,
+    )
     from callagent.agents.tree.tree_agent import ActionQueue, TreeAgent
     from callagent.agents.tree.worker_client import WorkerClient
     from callagent.agents.tree.worker_protocol import ToolCallMessage, WorkerRequest
+    from callagent.agents.tree.worker_session import LiveConversation, LiveState, Subject, TreeSession, server_timeout
 
 _MODULES = {
     "ActionQueue": "tree_agent",
     "Actions": "events",
     "AddedContent": "nodes",
     "CallbackPoint": "nodes",
-    "CodeAnswer": "project_code",
-    "CodeCall": "project_code",
+    "CodeAnswer": "run_context",
+    "CodeCall": "run_context",
     "CodeNode": "nodes",
     "Content": "events",
     "Conversation": "conversation",
     "DescribedProject": "description",
     "Ending": "run_context",
     "Event": "events",
-    "HANDOFF_METHODS": "phone_tools",
-    "HAND_OFF": "phone_tools",
-    "Invocation": "project_code",
+    "HANDOFF_METHODS": "nodes",
+    "HAND_OFF": "nodes",
+    "Invocation": "run_context",
+    "LiveConversation": "worker_session",
+    "LiveState": "worker_session",
     "LlmNode": "nodes",
     "LoopNode": "nodes",
     "ModelRequest": "request",
     "Node": "nodes",
-    "OnEvent": "project_code",
-    "PHONE_TOOL_OPTIONS": "phone_tools",
+    "OnEvent": "run_context",
+    "PHONE_TOOL_OPTIONS": "nodes",
     "ParallelNode": "nodes",
     "Part": "events",
-    "ProjectCode": "project_code",
+    "ProjectCode": "run_context",
     "ProjectDescription": "description",
-    "RunChild": "project_code",
+    "RunChild": "run_context",
     "RunFailed": "events",
     "STORAGE_REQUEST": "call_storage",
     "SequentialNode": "nodes",
-    "SharedState": "state",
-    "State": "state",
+    "SharedState": "conversation",
+    "State": "conversation",
+    "Subject": "worker_session",
     "Tool": "nodes",
     "ToolCallMessage": "worker_protocol",
     "ToolKind": "nodes",
     "TreeAgent": "tree_agent",
-    "TreeSettings": "settings",
+    "TreeSession": "worker_session",
+    "TreeSettings": "run_context",
     "USER": "events",
     "WorkerClient": "worker_client",
     "WorkerRequest": "worker_protocol",
@@ -95,9 +109,10 @@ _MODULES = {
     "calls": "events",
     "describe": "description",
     "parts": "events",
-    "phone_tool": "phone_tools",
+    "phone_tool": "nodes",
     "response_part": "events",
     "responses": "events",
+    "server_timeout": "worker_session",
     "text_content": "events",
     "texts": "events",
     "tree_places": "request",
@@ -122,6 +137,8 @@ __all__ = [
     "Ending",
     "Event",
     "Invocation",
+    "LiveConversation",
+    "LiveState",
     "LlmNode",
     "LoopNode",
     "ModelRequest",
@@ -136,10 +153,12 @@ __all__ = [
     "SequentialNode",
     "SharedState",
     "State",
+    "Subject",
     "Tool",
     "ToolCallMessage",
     "ToolKind",
     "TreeAgent",
+    "TreeSession",
     "TreeSettings",
     "WorkerClient",
     "WorkerRequest",
@@ -150,6 +169,7 @@ __all__ = [
     "phone_tool",
     "response_part",
     "responses",
+    "server_timeout",
     "text_content",
     "texts",
     "tree_places",

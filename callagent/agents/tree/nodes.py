@@ -1,4 +1,7 @@
-"""The agents of a tree and their tools, as a project declares them. All calls share them; they do not change."""
+"""The agents of a tree and their tools, as a project declares them, those of the telephone among them.
+
+All calls share them; they do not change.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from callagent.agents.actions import DigitSettings, Handoff, HangUp, Listen, ListenSettings
 from callagent.agents.tree.events import JsonObject
 from callagent.models import Tool as ModelTool
 
@@ -82,7 +86,7 @@ class LlmNode(Node):
     input_schema: JsonSchema | None = None
     """JSON schema of the arguments when the agent is a tool."""
     has_history: bool = True
-    """False: the model sees only what was said since the agent's turn began (`history.current_contents`)."""
+    """False: the model sees only what was said since the agent's turn began (`request.current_contents`)."""
     can_transfer_to_parent: bool = True
     can_transfer_to_peers: bool = True
     tools: tuple[Tool, ...] = ()
@@ -138,7 +142,7 @@ class ToolKind(Enum):
     EXIT_LOOP = "exit_loop"
     USER_CHOICE = "user_choice"
     PHONE = "phone"
-    """Hang up, hand the call over or collect key presses: see `phone_tools.py`."""
+    """Hang up, hand the call over or collect key presses: see `phone_tool`."""
     CLIENT = "client"
     """By the client of a session, which sends the result as a turn of its own."""
     UNSEEN = "unseen"
@@ -195,3 +199,55 @@ class Tool:
             "parameters": self.parameters or _NO_ARGUMENTS,
         }
         return {"type": "function", "function": function}
+
+
+HANG_UP, HAND_OFF, COLLECT_DIGITS = "hang_up", "hand_off", "collect_digits"
+_REASON = {"type": "object", "properties": {"reason": {"type": "string"}}}
+_DESCRIPTIONS = {
+    HANG_UP: "End the call. Say goodbye in the same answer, before this call.",
+    HAND_OFF: "Give the call to a person. Tell the caller so in the same answer, before this call.",
+    COLLECT_DIGITS: "Let the caller enter digits on the telephone's keys. Ask for them in the same answer.",
+}
+HANDOFF_METHODS = ("refer", "invite", "bye")
+"""Ways to hand a call over: see the transfer methods in `ARCHITECTURE.md`."""
+PHONE_TOOL_OPTIONS: Mapping[str, Mapping[str, type]] = {
+    HANG_UP: {"description": str},
+    HAND_OFF: {"description": str, "destination": str, "method": str, "number": str, "headers": dict},
+    COLLECT_DIGITS: {
+        "description": str,
+        "max_digits": int,
+        "end_key": str,
+        "first_digit_timeout": float,
+        "inter_digit_timeout": float,
+        "while_speaking": bool,
+        "is_pii": bool,
+    },
+}
+"""The options of each tool that a project may set, and their types."""
+_DIGIT_OPTIONS = ("max_digits", "end_key", "first_digit_timeout", "inter_digit_timeout", "while_speaking", "is_pii")
+
+
+def phone_tool(name: str, options: JsonObject) -> Tool:
+    """Make one of the three tools with a project's options."""
+    parameters = _REASON if name == HAND_OFF else None
+    description = str(options.get("description") or _DESCRIPTIONS[name])
+    return Tool(name, ToolKind.PHONE, description, parameters, options=options)
+
+
+def phone_ending(tool: Tool, arguments: JsonObject) -> Listen | Handoff | HangUp:
+    """Return how the turn ends once the model has called a phone tool; the model is not asked again."""
+    options = tool.options
+    match tool.name:
+        case "hang_up":
+            return HangUp()
+        case "hand_off":
+            destination = str(options.get("destination") or "")
+            return Handoff(
+                destination=destination,
+                reason=str(arguments.get("reason") or destination),
+                method=str(options.get("method") or "refer"),
+                number=options.get("number"),
+                headers={str(name): str(value) for name, value in (options.get("headers") or {}).items()},
+            )
+    digits = DigitSettings(**{key: options[key] for key in _DIGIT_OPTIONS if key in options})
+    return Listen(ListenSettings(digits=digits))

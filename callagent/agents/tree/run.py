@@ -8,9 +8,10 @@ from dataclasses import replace
 from callagent.agents.tree.events import Actions, Event, JsonObject, RunFailed
 from callagent.agents.tree.model_turn import run_llm
 from callagent.agents.tree.nodes import CallbackPoint, CodeNode, LlmNode, LoopNode, Node, ParallelNode
-from callagent.agents.tree.project_code import CodeAnswer, ProjectCode
 from callagent.agents.tree.run_context import (
+    CodeAnswer,
     Outcome,
+    ProjectCode,
     Run,
     finish_despite_interruption,
     has_changes,

@@ -1,24 +1,127 @@
-"""What the agents of one turn share: the conversation, the model, project code and the way out to the caller."""
+"""What the agents of one turn share: settings, conversation, model, project code and the way out to the caller."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from callagent.agents.actions import Action, Handoff, HangUp, Listen, Say
 from callagent.agents.tree.conversation import Conversation
-from callagent.agents.tree.events import Actions, Content, Event, RunFailed, texts
-from callagent.agents.tree.nodes import Node
-from callagent.agents.tree.project_code import CodeAnswer, Invocation, ProjectCode
+from callagent.agents.tree.events import Actions, Content, Event, JsonObject, RunFailed, texts
+from callagent.agents.tree.nodes import CallbackPoint, Node, Tool
 from callagent.agents.tree.request import ModelRequest
-from callagent.agents.tree.settings import TreeSettings
 from callagent.models import LanguageModel
 
 T = TypeVar("T")
 Emit = Callable[[Action], Awaitable[None]]
 Ending = Listen | Handoff | HangUp
+
+
+@dataclass(frozen=True, slots=True)
+class TreeSettings:
+    greeting: str = ""
+    """Spoken when the call is answered; empty: the caller speaks first."""
+    function_timeout: float = 10.0
+    """Seconds for one request to project code: the callbacks of a point, or the tools of one model answer."""
+    tool_timeout: float | None = None
+    """Seconds for a tool that declares no timeout; None: `function_timeout`."""
+    agent_timeout: float = 60.0
+    """Seconds for a run of an agent that is project code, including the agents that it runs."""
+    max_model_calls: int = 500
+    """Requests to the model in one turn, including those of agents that run as tools."""
+    max_iterations: int = 500
+    """Rounds of a loop that declares no limit; reaching it fails the turn."""
+    parallel_tools: bool = True
+    """Tools of one model answer run at the same time; False: one after the other."""
+    no_input_text: str = "(The caller said nothing.)"
+    """What the model is sent in place of a silent turn."""
+    max_silences: int = 3
+    """Silent turns in a row; one more ends the call."""
+    hangup_utterance: str = "Thank you for calling. Goodbye."
+    """Spoken before hanging up on a caller who stays silent."""
+    fallback_utterance: str = "Sorry, I had a problem just now. Could you say that again, please?"
+    """Spoken when a turn fails."""
+    models: Mapping[str, str] = field(default_factory=dict)
+    """Maps the project's model names to configured ones; an unlisted name means the configured model."""
+    model_name: str = "the configured model"
+    """The model's name in error messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """Where in a turn project code runs."""
+
+    node: Node
+    branch: str
+    invocation_id: str
+    user_content: Content | None
+
+
+@dataclass(frozen=True, slots=True)
+class CodeCall:
+    """One tool call for project code."""
+
+    tool: Tool
+    id: str
+    arguments: JsonObject
+
+
+@dataclass(slots=True)
+class CodeAnswer:
+    """The result of project code. With `error` set, what the code did before it failed stands."""
+
+    returned: Any = None
+    subject: JsonObject = field(default_factory=dict)
+    """The arguments of a callback as the code left them: a tool's arguments, a model's request."""
+    actions: JsonObject = field(default_factory=dict)
+    """`events.Actions` as plain data."""
+    error: tuple[str, str] | None = None
+    """Kind and text."""
+    duration_ms: float = 0.0
+    logs: Sequence[JsonObject] = ()
+
+
+OnEvent = Callable[[JsonObject], Awaitable[None]]
+"""Adds an event of a code agent to the history; done when the awaitable ends."""
+
+RunChild = Callable[["ProjectCode", int], Awaitable[bool]]
+"""Runs the agent with a number for a code agent, using the given project code; returns whether it escalated."""
+
+
+class ProjectCode(Protocol):
+    """The project code of one call.
+
+    Its methods never raise an error of the project's code; the answer has it. When an answer comes, the conversation's
+    state has the code's changes already; the caller appends the event that records them.
+    """
+
+    async def callbacks(self, invocation: Invocation, point: CallbackPoint, subject: JsonObject) -> CodeAnswer:
+        """Call the functions of a point, in order, until one returns a result.
+
+        `subject` has the arguments that the point's functions take beside the context.
+        """
+
+    async def tools(self, invocation: Invocation, calls: Sequence[CodeCall], *, parallel: bool) -> list[CodeAnswer]:
+        """Carry out tool calls with the tool callbacks around them; return one answer each, in order."""
+
+    async def withheld(self, invocation: Invocation) -> Content | None:
+        """Return the content in place of an answer that the model's provider withheld as unsafe.
+
+        None: the turn fails.
+        """
+
+    async def instruction(self, invocation: Invocation) -> CodeAnswer:
+        """Make the instruction of an `LlmNode` that has none of its own."""
+
+    async def agent(self, invocation: Invocation, on_event: OnEvent, run_child: RunChild) -> CodeAnswer:
+        """Run a `CodeNode`."""
+
+    def nested(self, conversation: Conversation) -> ProjectCode:
+        """Return the same code for an agent that runs as a tool, with that agent's history and state."""
+
+    async def close(self) -> None: ...
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from callagent.agents.actions import Action, FunctionEnded, FunctionStarted, Listen, Say
-from callagent.agents.tree.conversation import Conversation
+from callagent.agents.tree.conversation import TEMP, Conversation, SharedState, State
 from callagent.agents.tree.events import (
     USER,
     Actions,
@@ -25,11 +25,8 @@ from callagent.agents.tree.events import (
     text_content,
     texts,
 )
-from callagent.agents.tree.nodes import CallbackPoint, JsonSchema, LlmNode, Node, Tool, ToolKind
-from callagent.agents.tree.phone_tools import phone_ending
-from callagent.agents.tree.project_code import CodeAnswer, CodeCall
-from callagent.agents.tree.run_context import Emit, Run, raise_error
-from callagent.agents.tree.state import TEMP, SharedState, State
+from callagent.agents.tree.nodes import CallbackPoint, JsonSchema, LlmNode, Node, Tool, ToolKind, phone_ending
+from callagent.agents.tree.run_context import CodeAnswer, CodeCall, Emit, Run, raise_error
 from callagent.agents.tree.structured_output import SavedOutput, conform, parse_output
 
 RUNNING = {"status": "running"}

@@ -12,11 +12,9 @@ from callagent.agents.protocol import AgentRecord, CallerTurn, HandoffFailed
 from callagent.agents.tree.conversation import Conversation
 from callagent.agents.tree.events import Content, Event, RunFailed, text_content
 from callagent.agents.tree.nodes import LlmNode
-from callagent.agents.tree.project_code import ProjectCode
 from callagent.agents.tree.request import ModelRequest
 from callagent.agents.tree.run import run_agent
-from callagent.agents.tree.run_context import Ending, Run
-from callagent.agents.tree.settings import TreeSettings
+from callagent.agents.tree.run_context import Ending, ProjectCode, Run, TreeSettings
 from callagent.call_info import NO_HEADERS, EndReason
 from callagent.log import get_logger
 from callagent.models import LanguageModel

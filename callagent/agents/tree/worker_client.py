@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 from callagent.agents.tree.call_storage import STORAGE_REQUEST
-from callagent.agents.tree.conversation import Conversation
+from callagent.agents.tree.conversation import Conversation, merge_changes
 from callagent.agents.tree.events import Content, JsonObject, RunFailed
 from callagent.agents.tree.nodes import CallbackPoint
-from callagent.agents.tree.project_code import CodeAnswer, CodeCall, Invocation, OnEvent, RunChild
-from callagent.agents.tree.state import merge_changes
+from callagent.agents.tree.run_context import CodeAnswer, CodeCall, Invocation, OnEvent, RunChild
 from callagent.agents.tree.worker_protocol import (
     CALL,
     CallbacksRequest,
@@ -62,7 +61,7 @@ class _Worker:
 
 
 class WorkerClient:
-    """Implements `project_code.ProjectCode` by requests to a worker."""
+    """Implements `run_context.ProjectCode` by requests to a worker."""
 
     def __init__(
         self,

@@ -50,7 +50,7 @@ class ConversationUpdate(TypedDict):
 
 
 class InvocationMessage(TypedDict):
-    """`project_code.Invocation` without its agent."""
+    """`run_context.Invocation` without its agent."""
 
     branch: str
     invocation_id: str

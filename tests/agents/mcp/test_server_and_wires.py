@@ -196,7 +196,7 @@ def test_a_program_that_is_no_server_is_told(source: str, timeout: float, reason
 def test_a_program_that_is_not_there_and_one_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(McpFailed, match="cannot be started"):
         McpServer(ProgramWire("/no/such/program", [], {})).tools()
-    monkeypatch.setattr("callagent.agents.mcp.program_wire.MAX_PROGRAMS", 0)
+    monkeypatch.setattr("callagent.agents.mcp.wires.MAX_PROGRAMS", 0)
     with pytest.raises(McpFailed, match="0 programs run already"):
         McpServer(program()).tools()
 

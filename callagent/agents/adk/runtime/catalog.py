@@ -10,23 +10,26 @@ from typing import Any
 
 from pydantic.errors import PydanticUserError
 
-from callagent.agents.adk.format import (
+from callagent.agents.adk.agent_config import ROOT_FILE, AgentConfig, ToolConfig, load_config
+from callagent.agents.adk.config_keys import (
     EFFECTIVE_GENERATION_KEYS,
     MCP_TOOLSETS,
     PHONE,
-    ROOT_FILE,
-    AgentConfig,
-    ToolConfig,
     absolute_reference,
     flag,
-    load_config,
     snake_case,
     whole_number,
 )
-from callagent.agents.adk.runtime import agents, google_modules
-from callagent.agents.adk.runtime.declarations import schema_of
+from callagent.agents.adk.runtime import google_modules
 from callagent.agents.adk.runtime.description import Describer, ToolsetFailed, with_sets
-from callagent.agents.adk.runtime.genai_types import GenerateContentConfig
+from callagent.agents.adk.runtime.google_classes import (
+    BaseAgent,
+    GenerateContentConfig,
+    LlmAgent,
+    LoopAgent,
+    ParallelAgent,
+    SequentialAgent,
+)
 from callagent.agents.adk.runtime.mcp_toolset import McpToolset, is_mcp_set
 from callagent.agents.adk.runtime.tools import (
     UNAVAILABLE,
@@ -39,6 +42,7 @@ from callagent.agents.adk.runtime.tools import (
     PhoneTool,
     ToolArgsConfig,
     as_tool,
+    schema_of,
 )
 from callagent.agents.kernel import Findings, ModuleSpace, error_message, remedy_of
 
@@ -65,7 +69,7 @@ class Catalog:
         self.errors: list[dict[str, Any]] = []
         self.described: dict[str, Any] | None = None
         self._sets: list[McpToolset] = []
-        self.agents: list[agents.BaseAgent] = []
+        self.agents: list[BaseAgent] = []
         """The agents; requests name them by their index."""
         self._load()
 
@@ -121,7 +125,7 @@ class Catalog:
     def _note(self, file: str, line: int, message: str) -> None:
         self.errors.append({"file": file, "line": line, "message": message})
 
-    def _agent(self, config: AgentConfig) -> agents.BaseAgent:
+    def _agent(self, config: AgentConfig) -> BaseAgent:
         data = config.data
         known: dict[str, Any] = {
             "name": config.name,
@@ -136,19 +140,19 @@ class Catalog:
         except (ValueError, TypeError) as error:
             raise ReferenceFailed(config.file, 1, error_message(error)) from error
 
-    def _made(self, config: AgentConfig, known: dict[str, Any]) -> agents.BaseAgent:
+    def _made(self, config: AgentConfig, known: dict[str, Any]) -> BaseAgent:
         data = config.data
         match config.kind:
             case "sequential":
-                return agents.SequentialAgent(**known)
+                return SequentialAgent(**known)
             case "parallel":
-                return agents.ParallelAgent(**known)
+                return ParallelAgent(**known)
             case "loop":
                 limit = data.get("max_iterations")
-                return agents.LoopAgent(**known, max_iterations=whole_number(limit))
+                return LoopAgent(**known, max_iterations=whole_number(limit))
             case "code":
                 return self._own_class(config, known)
-        return agents.LlmAgent(**known, **self._of_llm(config))
+        return LlmAgent(**known, **self._of_llm(config))
 
     def _of_llm(self, config: AgentConfig) -> dict[str, Any]:
         """Return the arguments that only agents with a model take."""
@@ -188,25 +192,25 @@ class Catalog:
             found.append(value)
         return found
 
-    def _own_class(self, config: AgentConfig, known: dict[str, Any]) -> agents.BaseAgent:
+    def _own_class(self, config: AgentConfig, known: dict[str, Any]) -> BaseAgent:
         cls = self._find(config, config.agent_class, ("agent_class",))
-        if not (inspect.isclass(cls) and issubclass(cls, agents.BaseAgent)):
+        if not (inspect.isclass(cls) and issubclass(cls, BaseAgent)):
             raise ReferenceFailed(
                 config.file, config.line("agent_class"), f"'agent_class': '{config.agent_class}' is no class of agents"
             )
-        if issubclass(cls, agents.LlmAgent):
+        if issubclass(cls, LlmAgent):
             known = {**known, **self._of_llm(config)}
         parsed = cls.config_type.model_validate(dict(config.data))
         return cls(**cls._parse_config(parsed, str(self._project / config.file), known))
 
-    def _child(self, config: AgentConfig, index: int, child: AgentConfig | str) -> agents.BaseAgent:
+    def _child(self, config: AgentConfig, index: int, child: AgentConfig | str) -> BaseAgent:
         if isinstance(child, AgentConfig):
             return self._agent(child)
         return self._agent_instance(config, child, ("sub_agents", index, "code"))
 
-    def _agent_instance(self, config: AgentConfig, path: str, place: tuple[str | int, ...]) -> agents.BaseAgent:
+    def _agent_instance(self, config: AgentConfig, path: str, place: tuple[str | int, ...]) -> BaseAgent:
         found = self._find(config, path, place)
-        if isinstance(found, agents.BaseAgent):
+        if isinstance(found, BaseAgent):
             return found
         kind = "a class" if inspect.isclass(found) else "a function" if callable(found) else "no agent"
         raise ReferenceFailed(config.file, config.line(*place), f"'{path}' is {kind}; an agent object is needed")

@@ -6,10 +6,15 @@ import asyncio
 import threading
 from typing import Any
 
-from callagent.agents.adk.format import SAMPLING
-from callagent.agents.adk.runtime import agents
-from callagent.agents.adk.runtime.declarations import schema_of
-from callagent.agents.adk.runtime.genai_types import GenerateContentConfig, Schema
+from callagent.agents.adk.config_keys import SAMPLING
+from callagent.agents.adk.runtime.google_classes import (
+    BaseAgent,
+    GenerateContentConfig,
+    LlmAgent,
+    LoopAgent,
+    Schema,
+    kind_of,
+)
 from callagent.agents.adk.runtime.mcp_toolset import McpTool, McpToolset, is_mcp_set
 from callagent.agents.adk.runtime.tools import (
     BUILT_IN_SCHEMAS,
@@ -22,6 +27,7 @@ from callagent.agents.adk.runtime.tools import (
     PhoneTool,
     StorageTool,
     as_tool,
+    schema_of,
 )
 from callagent.agents.kernel import error_message
 from callagent.agents.mcp import list_all
@@ -32,12 +38,12 @@ _POINTS = ("before_agent", "after_agent", "before_model", "after_model", "before
 class Describer:
     """Describes agents and numbers them in the order in which it meets them."""
 
-    def __init__(self, numbered: list[agents.BaseAgent]) -> None:
+    def __init__(self, numbered: list[BaseAgent]) -> None:
         self._numbered = numbered
         self.sets: list[McpToolset] = []
         """The toolsets of MCP servers; a description has their index in the place of their tools."""
 
-    def agent(self, agent: agents.BaseAgent) -> dict[str, Any]:
+    def agent(self, agent: BaseAgent) -> dict[str, Any]:
         """Describe an agent and all below it. Raises ValueError for an agent with two places in the tree."""
         if any(agent is each for each in self._numbered):
             raise ValueError(f"agent '{agent.name}' has two places; it can only have one")
@@ -45,19 +51,19 @@ class Describer:
         self._numbered.append(agent)
         described = {
             "number": number,
-            "kind": agents.kind_of(agent),
+            "kind": kind_of(agent),
             "name": agent.name,
             "description": agent.description,
             "callbacks": {point: count for point in _POINTS if (count := _count(agent, point))},
             "children": [self.agent(child) for child in agent.sub_agents],
         }
-        if isinstance(agent, agents.LoopAgent):
+        if isinstance(agent, LoopAgent):
             described["max_iterations"] = agent.max_iterations
-        if isinstance(agent, agents.LlmAgent):
+        if isinstance(agent, LlmAgent):
             described |= self._llm(agent)
         return described
 
-    def _llm(self, agent: agents.LlmAgent) -> dict[str, Any]:
+    def _llm(self, agent: LlmAgent) -> dict[str, Any]:
         agent.tools = [one for each in agent.tools for one in _taken_apart(each)]
         generation = agent.generate_content_config
         return {
@@ -170,10 +176,10 @@ def _lower_types(schema: Any) -> Any:
     return [_lower_types(each) for each in schema] if isinstance(schema, list) else schema
 
 
-def _agent_parameters(agent: agents.BaseAgent) -> dict[str, Any]:
-    while not isinstance(agent, agents.LlmAgent) and agent.sub_agents:
+def _agent_parameters(agent: BaseAgent) -> dict[str, Any]:
+    while not isinstance(agent, LlmAgent) and agent.sub_agents:
         agent = agent.sub_agents[0]
-    schema = schema_of(agent.input_schema) if isinstance(agent, agents.LlmAgent) else None
+    schema = schema_of(agent.input_schema) if isinstance(agent, LlmAgent) else None
     return schema or {"type": "object", "properties": {"request": {"type": "string"}}, "required": ["request"]}
 
 
@@ -195,7 +201,7 @@ def _safety(generation: GenerateContentConfig | None) -> dict[str, str]:
     return found
 
 
-def _count(agent: agents.BaseAgent, point: str) -> int:
+def _count(agent: BaseAgent, point: str) -> int:
     callbacks = getattr(agent, f"{point}_callback", None)
     return len(callbacks) if isinstance(callbacks, list) else int(callbacks is not None)
 

@@ -8,23 +8,33 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from callagent.agents.adk.runtime import agents, contexts, genai_types, mcp_toolset, tools
+from callagent.agents.adk.runtime import google_classes, mcp_toolset, tools
 
-_AGENT = {"Agent": agents.LlmAgent, "LlmAgent": agents.LlmAgent}
+_GENAI = {
+    name: getattr(google_classes, name)
+    for name in (
+        "Blob", "Content", "FunctionCall", "FunctionDeclaration", "FunctionResponse", "GenerateContentConfig",
+        "HarmBlockThreshold", "HarmCategory", "HttpOptions", "HttpRetryOptions", "Modality", "ModelContent", "Part",
+        "PrebuiltVoiceConfig", "SafetySetting", "Schema", "SpeechConfig", "ThinkingConfig", "Tool", "Type",
+        "UserContent", "VoiceConfig",
+    )
+}  # fmt: skip
+_AGENT = {"Agent": google_classes.LlmAgent, "LlmAgent": google_classes.LlmAgent}
 _CONTEXTS = {
-    name: getattr(contexts, name) for name in ("CallbackContext", "InvocationContext", "ReadonlyContext", "ToolContext")
+    name: getattr(google_classes, name)
+    for name in ("CallbackContext", "InvocationContext", "ReadonlyContext", "ToolContext")
 }
 _MODELS = {
-    "BaseLlm": agents.BaseLlm,
-    "Gemini": agents.Gemini,
-    "LlmRequest": contexts.LlmRequest,
-    "LlmResponse": contexts.LlmResponse,
+    "BaseLlm": google_classes.BaseLlm,
+    "Gemini": google_classes.Gemini,
+    "LlmRequest": google_classes.LlmRequest,
+    "LlmResponse": google_classes.LlmResponse,
 }
-_EVENTS = {"Event": contexts.Event, "EventActions": contexts.EventActions}
+_EVENTS = {"Event": google_classes.Event, "EventActions": google_classes.EventActions}
 _AGENTS = {
     **_AGENT,
     **_CONTEXTS,
-    **{name: getattr(agents, name) for name in ("BaseAgent", "LoopAgent", "ParallelAgent", "SequentialAgent")},
+    **{name: getattr(google_classes, name) for name in ("BaseAgent", "LoopAgent", "ParallelAgent", "SequentialAgent")},
 }
 _MCP: Mapping[str, Any] = {
     "McpToolset": mcp_toolset.McpToolset,
@@ -42,7 +52,7 @@ _KEPT: Mapping[str, Any] = {
     "load_memory": tools.load_memory,
     "preload_memory": tools.preload_memory,
 }
-_MEMORY = {name: getattr(contexts, name) for name in ("MemoryEntry", "SearchMemoryResponse")}
+_MEMORY = {name: getattr(google_classes, name) for name in ("MemoryEntry", "SearchMemoryResponse")}
 _TOOLS = {
     **{
         name: getattr(tools, name)
@@ -54,38 +64,38 @@ _TOOLS = {
     **tools.UNAVAILABLE,
     **_KEPT,
     **_MCP,
-    "ToolContext": contexts.ToolContext,
+    "ToolContext": google_classes.ToolContext,
 }  # fmt: skip
 _MODULES: Mapping[str, Mapping[str, Any]] = {
     "google": {},
     "google.genai": {},
-    "google.genai.types": {name: value for name, value in vars(genai_types).items() if isinstance(value, type)},
-    "google.adk": {"Agent": agents.LlmAgent},
+    "google.genai.types": _GENAI,
+    "google.adk": {"Agent": google_classes.LlmAgent},
     "google.adk.agents": _AGENTS,
-    "google.adk.agents.base_agent": {"BaseAgent": agents.BaseAgent},
-    "google.adk.agents.base_agent_config": {"BaseAgentConfig": agents.BaseAgentConfig},
-    "google.adk.agents.callback_context": {"CallbackContext": contexts.CallbackContext},
-    "google.adk.agents.invocation_context": {"InvocationContext": contexts.InvocationContext},
+    "google.adk.agents.base_agent": {"BaseAgent": google_classes.BaseAgent},
+    "google.adk.agents.base_agent_config": {"BaseAgentConfig": google_classes.BaseAgentConfig},
+    "google.adk.agents.callback_context": {"CallbackContext": google_classes.CallbackContext},
+    "google.adk.agents.invocation_context": {"InvocationContext": google_classes.InvocationContext},
     "google.adk.agents.llm_agent": _AGENT,
-    "google.adk.agents.loop_agent": {"LoopAgent": agents.LoopAgent},
-    "google.adk.agents.parallel_agent": {"ParallelAgent": agents.ParallelAgent},
-    "google.adk.agents.readonly_context": {"ReadonlyContext": contexts.ReadonlyContext},
-    "google.adk.agents.sequential_agent": {"SequentialAgent": agents.SequentialAgent},
+    "google.adk.agents.loop_agent": {"LoopAgent": google_classes.LoopAgent},
+    "google.adk.agents.parallel_agent": {"ParallelAgent": google_classes.ParallelAgent},
+    "google.adk.agents.readonly_context": {"ReadonlyContext": google_classes.ReadonlyContext},
+    "google.adk.agents.sequential_agent": {"SequentialAgent": google_classes.SequentialAgent},
     "google.adk.events": _EVENTS,
-    "google.adk.events.event": {"Event": contexts.Event},
-    "google.adk.events.event_actions": {"EventActions": contexts.EventActions},
+    "google.adk.events.event": {"Event": google_classes.Event},
+    "google.adk.events.event_actions": {"EventActions": google_classes.EventActions},
     "google.adk.examples": {"Example": tools.Example},
     "google.adk.examples.example": {"Example": tools.Example},
     "google.adk.memory": _MEMORY,
     "google.adk.memory.base_memory_service": _MEMORY,
     "google.adk.memory.memory_entry": _MEMORY,
     "google.adk.models": _MODELS,
-    "google.adk.models.anthropic_llm": {"Claude": agents.Claude},
-    "google.adk.models.base_llm": {"BaseLlm": agents.BaseLlm},
-    "google.adk.models.google_llm": {"Gemini": agents.Gemini},
-    "google.adk.models.lite_llm": {"LiteLlm": agents.LiteLlm},
-    "google.adk.models.llm_request": {"LlmRequest": contexts.LlmRequest},
-    "google.adk.models.llm_response": {"LlmResponse": contexts.LlmResponse},
+    "google.adk.models.anthropic_llm": {"Claude": google_classes.Claude},
+    "google.adk.models.base_llm": {"BaseLlm": google_classes.BaseLlm},
+    "google.adk.models.google_llm": {"Gemini": google_classes.Gemini},
+    "google.adk.models.lite_llm": {"LiteLlm": google_classes.LiteLlm},
+    "google.adk.models.llm_request": {"LlmRequest": google_classes.LlmRequest},
+    "google.adk.models.llm_response": {"LlmResponse": google_classes.LlmResponse},
     "google.adk.tools": _TOOLS,
     "google.adk.tools.agent_tool": {"AgentTool": tools.AgentTool},
     "google.adk.tools.base_tool": {"BaseTool": tools.BaseTool},
@@ -111,7 +121,7 @@ _MODULES: Mapping[str, Mapping[str, Any]] = {
     },
     "google.adk.tools.tool_configs": {"ToolArgsConfig": tools.ToolArgsConfig},
     "google.adk.tools.transfer_to_agent_tool": {"transfer_to_agent": tools.transfer_to_agent},
-    "google.adk.tools.tool_context": {"ToolContext": contexts.ToolContext},
+    "google.adk.tools.tool_context": {"ToolContext": google_classes.ToolContext},
 }
 
 

@@ -14,9 +14,8 @@ from typing import Any, TypeGuard
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from callagent.agents.adk.format import ALLOW_PROGRAMS, snake_case
-from callagent.agents.adk.runtime.contexts import ToolContext
-from callagent.agents.adk.runtime.genai_types import FunctionDeclaration
+from callagent.agents.adk.config_keys import ALLOW_PROGRAMS, snake_case
+from callagent.agents.adk.runtime.google_classes import FunctionDeclaration, ToolContext
 from callagent.agents.adk.runtime.tools import BaseTool, BaseToolset, ToolArgsConfig
 from callagent.agents.mcp import HttpWire, McpFailed, McpServer, ProgramWire, SseWire, Wire
 from callagent.agents.mcp import McpTool as Declared

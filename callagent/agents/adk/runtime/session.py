@@ -12,19 +12,23 @@ from pydantic import BaseModel
 
 from callagent.agents.adk.runtime import google_modules
 from callagent.agents.adk.runtime.catalog import Catalog
-from callagent.agents.adk.runtime.contexts import (
+from callagent.agents.adk.runtime.google_classes import (
     CallbackContext,
+    Content,
     Event,
     EventActions,
+    FunctionDeclaration,
+    GenerateContentConfig,
     InvocationContext,
     LlmRequest,
     LlmResponse,
     Session,
+    Tool,
     ToolContext,
+    plain,
 )
-from callagent.agents.adk.runtime.genai_types import Content, FunctionDeclaration, GenerateContentConfig, Tool, plain
 from callagent.agents.adk.runtime.tools import BaseTool
-from callagent.agents.tree.runtime import LiveConversation, Subject, TreeSession, server_timeout
+from callagent.agents.tree import LiveConversation, Subject, TreeSession, server_timeout
 from callagent.workers import Channel
 
 _ORDER = (

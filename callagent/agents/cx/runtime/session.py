@@ -32,8 +32,7 @@ from callagent.agents.cx.runtime.classes import (
 from callagent.agents.cx.runtime.http import Requests
 from callagent.agents.cx.runtime.tools import AsyncTools, Toolbox, Tools, with_context
 from callagent.agents.kernel import error_message, remedy_of
-from callagent.agents.tree import ToolCallMessage, WorkerRequest
-from callagent.agents.tree.runtime import LiveConversation, Subject, TreeSession, server_timeout
+from callagent.agents.tree import LiveConversation, Subject, ToolCallMessage, TreeSession, WorkerRequest, server_timeout
 from callagent.workers import Channel
 
 IMPORT_SECONDS = 5.0

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from callagent.agents.adk import check_adk_project, is_adk_project
-from callagent.agents.adk.format.config import AgentConfig, load_config
-from callagent.agents.adk.format.fields import PROVIDER_SPECIFIC_KEYS, SAMPLING
+from callagent.agents.adk.agent_config import AgentConfig, load_config
+from callagent.agents.adk.config_keys import PROVIDER_SPECIFIC_KEYS, SAMPLING
 from callagent.agents.kernel import Findings
 from callagent.models.providers import anthropic, gemini, openai
 from tests.agents.adk.support import PROJECTS, driven, write_project

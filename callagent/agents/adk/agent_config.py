@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
-from callagent.agents.adk.format.fields import (
+from callagent.agents.adk.config_keys import (
     CODE_KEYS,
     COMMON_KEYS,
     KEYS,

@@ -1,12 +1,48 @@
-"""Changes of a state by code that ran side by side."""
-
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
 
-from callagent.agents.tree.state import Change, merge_changes
+from callagent.agents.tree import SharedState, State
+from callagent.agents.tree.conversation import Change, merge_changes
+
+
+def test_the_worker_is_told_what_it_did_not_do_itself() -> None:
+    state = State({"a": 1})
+    state.sent()
+    state.take({"b": 2})
+    state.apply({"b": 2, "c": 3})
+    assert state.unsent() == {"set": {"c": 3}, "removed": []}
+    state.sent()
+    state.apply({}, ["a", "nothing"])
+    assert state.unsent() == {"set": {}, "removed": ["a"]}
+    state.unknown()
+    assert state.unsent()["set"] == {"b": 2, "c": 3}
+
+
+def test_the_state_does_not_change_with_what_it_was_given() -> None:
+    given: dict[str, list[int]] = {"a": [1]}
+    state = State()
+    state.apply(given)
+    given["a"].append(2)
+    assert state.values == {"a": [1]}
+
+
+def test_temporary_keys_are_dropped() -> None:
+    state = State({"temp:a": 1, "b": 2})
+    state.drop_temporary()
+    assert state.values == {"b": 2}
+
+
+def test_app_keys_are_everybodys_and_user_keys_the_callers() -> None:
+    shared = SharedState()
+    shared.take("ada", {"app:x": 1, "user:y": 2, "z": 3, "temp:t": 4}, [])
+    assert shared.initial("ada") == {"app:x": 1, "user:y": 2}
+    assert shared.initial("bob") == {"app:x": 1}
+    shared.take("", {"user:y": 5}, [])
+    assert shared.initial("") == {"app:x": 1}
+
 
 BEFORE = {"form": {"filled": {"a": 1}, "open": ["b"]}, "n": 1}
 

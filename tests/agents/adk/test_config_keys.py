@@ -1,4 +1,4 @@
-"""The schema for editors accepts what the loader accepts, and refuses what it refuses."""
+"""The keys of YAML; and the schema for editors accepts what the loader accepts, and refuses what it refuses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator
 from ruamel.yaml import YAML
 
 from callagent.agents.adk import agent_config_schema
-from callagent.agents.adk.format.fields import COMMON_KEYS, KEYS
+from callagent.agents.adk.config_keys import COMMON_KEYS, KEYS, agent_kind, suggest
 from tests.agents.adk.support import PROJECTS
 
 VALIDATOR = Draft202012Validator(agent_config_schema())
@@ -104,3 +104,25 @@ def test_every_key_of_the_loader_is_known() -> None:
     cases = agent_config_schema()["allOf"]
     known = [set(case["then"]["properties"]) for case in cases]
     assert known == [set(COMMON_KEYS | KEYS[kind]) for kind in ("llm", "sequential", "loop", "parallel", "code")]
+
+
+@pytest.mark.parametrize(
+    ("agent_class", "kind"),
+    [
+        ("LlmAgent", "llm"),
+        ("Agent", "llm"),
+        ("google.adk.agents.LlmAgent", "llm"),
+        ("google.adk.agents.loop_agent.LoopAgent", "loop"),
+        ("SequentialAgent", "sequential"),
+        ("ParallelAgent", "parallel"),
+        ("agency.agents.LlmAgent", "code"),
+        ("Workflow", "code"),
+    ],
+)
+def test_classes_are_known_by_all_their_names(agent_class: str, kind: str) -> None:
+    assert agent_kind(agent_class) == kind
+
+
+def test_a_misspelt_key_is_told_its_neighbour() -> None:
+    assert suggest("instructoin", KEYS["llm"]) == "; 'instruction' is"
+    assert suggest("xyz", KEYS["llm"]) == ""

@@ -1,0 +1,463 @@
+"""Stand-ins for the classes of `google.genai.types`, `google.adk.agents`, `.events` and `.models`.
+
+A project's Python makes them, is given them and returns them. Agents and models only describe: the core runs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic.alias_generators import to_camel
+
+from callagent.agents.tree import STORAGE_REQUEST, LiveState
+
+
+class _Type(BaseModel):
+    """A type of the API: it takes fields in snake_case and camelCase and keeps fields that are not declared here."""
+
+    model_config = ConfigDict(
+        extra="allow", alias_generator=to_camel, populate_by_name=True, arbitrary_types_allowed=True
+    )
+
+
+class Blob(_Type):
+    mime_type: str | None = None
+    data: bytes | None = None
+
+
+class FunctionCall(_Type):
+    id: str | None = None
+    name: str | None = None
+    args: dict[str, Any] | None = None
+
+
+class FunctionResponse(_Type):
+    id: str | None = None
+    name: str | None = None
+    response: dict[str, Any] | None = None
+
+
+class Part(_Type):
+    text: str | None = None
+    thought: bool | None = None
+    function_call: FunctionCall | None = None
+    function_response: FunctionResponse | None = None
+    inline_data: Blob | None = None
+
+    @classmethod
+    def from_text(cls, *, text: str) -> Part:
+        return cls(text=text)
+
+    @classmethod
+    def from_function_call(cls, *, name: str, args: dict[str, Any]) -> Part:
+        return cls(function_call=FunctionCall(name=name, args=args))
+
+    @classmethod
+    def from_function_response(cls, *, name: str, response: dict[str, Any]) -> Part:
+        return cls(function_response=FunctionResponse(name=name, response=response))
+
+    @classmethod
+    def from_bytes(cls, *, data: bytes, mime_type: str) -> Part:
+        return cls(inline_data=Blob(data=data, mime_type=mime_type))
+
+
+class Content(_Type):
+    role: str | None = None
+    parts: list[Part] | None = None
+
+
+class UserContent(Content):
+    role: str | None = "user"
+
+    def __init__(self, parts: Any = None, **fields: Any) -> None:
+        super().__init__(parts=_parts(parts), **fields)
+
+
+class ModelContent(Content):
+    role: str | None = "model"
+
+    def __init__(self, parts: Any = None, **fields: Any) -> None:
+        super().__init__(parts=_parts(parts), **fields)
+
+
+class Schema(_Type):
+    type: Any = None
+    properties: dict[str, Any] | None = None
+    required: list[str] | None = None
+    description: str | None = None
+    items: Any = None
+    enum: list[str] | None = None
+
+
+class FunctionDeclaration(_Type):
+    name: str | None = None
+    description: str | None = None
+    parameters: Schema | dict[str, Any] | None = None
+    parameters_json_schema: Any = None
+
+
+class Tool(_Type):
+    function_declarations: list[FunctionDeclaration] | None = None
+
+
+class SafetySetting(_Type):
+    category: Any = None
+    threshold: Any = None
+
+
+class _Names(type):
+    """The metaclass of an enumeration of the API whose members are their own names."""
+
+    def __getattr__(cls, name: str) -> str:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return name
+
+
+class Modality(metaclass=_Names):
+    pass
+
+
+class HttpRetryOptions(_Type):
+    pass
+
+
+class HttpOptions(_Type):
+    pass
+
+
+class ThinkingConfig(_Type):
+    pass
+
+
+class PrebuiltVoiceConfig(_Type):
+    pass
+
+
+class VoiceConfig(_Type):
+    pass
+
+
+class SpeechConfig(_Type):
+    pass
+
+
+class HarmCategory(StrEnum):
+    HARM_CATEGORY_HATE_SPEECH = "HARM_CATEGORY_HATE_SPEECH"
+    HARM_CATEGORY_DANGEROUS_CONTENT = "HARM_CATEGORY_DANGEROUS_CONTENT"
+    HARM_CATEGORY_HARASSMENT = "HARM_CATEGORY_HARASSMENT"
+    HARM_CATEGORY_SEXUALLY_EXPLICIT = "HARM_CATEGORY_SEXUALLY_EXPLICIT"
+
+
+class HarmBlockThreshold(StrEnum):
+    BLOCK_LOW_AND_ABOVE = "BLOCK_LOW_AND_ABOVE"
+    BLOCK_MEDIUM_AND_ABOVE = "BLOCK_MEDIUM_AND_ABOVE"
+    BLOCK_ONLY_HIGH = "BLOCK_ONLY_HIGH"
+    BLOCK_NONE = "BLOCK_NONE"
+    OFF = "OFF"
+
+
+class GenerateContentConfig(_Type):
+    system_instruction: Any = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: float | None = None
+    max_output_tokens: int | None = None
+    stop_sequences: list[str] | None = None
+    response_mime_type: str | None = None
+    response_schema: Any = None
+    safety_settings: list[Any] | None = None
+    tools: list[Any] | None = None
+    labels: dict[str, str] | None = None
+
+
+class Type:
+    """JSON types as the API spells them."""
+
+    STRING, NUMBER, INTEGER, BOOLEAN, ARRAY, OBJECT = "STRING", "NUMBER", "INTEGER", "BOOLEAN", "ARRAY", "OBJECT"
+
+
+def plain(value: BaseModel) -> dict[str, Any]:
+    """Return a value as the tree engine carries it: in snake_case, without fields that are not set."""
+    dumped: dict[str, Any] = value.model_dump(exclude_none=True)
+    return dumped
+
+
+def _parts(parts: Any) -> list[Any] | None:
+    """Return a text, a part, or a list of either as parts."""
+    if parts is None:
+        return None
+    items = parts if isinstance(parts, list) else [parts]
+    return [Part(text=item) if isinstance(item, str) else item for item in items]
+
+
+class _Open(BaseModel):
+    model_config = ConfigDict(extra="allow", arbitrary_types_allowed=True)
+
+
+class EventActions(_Open):
+    state_delta: dict[str, Any] = Field(default_factory=dict)
+    artifact_delta: dict[str, int] = Field(default_factory=dict)
+    transfer_to_agent: str | None = None
+    escalate: bool | None = None
+    skip_summarization: bool | None = None
+
+
+class MemoryEntry(_Open):
+    content: Content
+    custom_metadata: dict[str, Any] = Field(default_factory=dict)
+    id: str | None = None
+    author: str | None = None
+    timestamp: str | None = None
+    """ISO 8601."""
+
+
+class SearchMemoryResponse(_Open):
+    memories: list[MemoryEntry] = Field(default_factory=list)
+
+
+class LlmResponse(_Open):
+    content: Content | None = None
+    partial: bool | None = None
+    turn_complete: bool | None = None
+    error_code: str | None = None
+    error_message: str | None = None
+    interrupted: bool | None = None
+    custom_metadata: dict[str, Any] | None = None
+
+
+class Event(LlmResponse):
+    author: str = ""
+    invocation_id: str = ""
+    id: str = ""
+    branch: str | None = None
+    actions: EventActions = Field(default_factory=EventActions)
+    long_running_tool_ids: set[str] | None = None
+
+    def get_function_calls(self) -> list[FunctionCall]:
+        return [part.function_call for part in self._parts() if part.function_call]
+
+    def get_function_responses(self) -> list[FunctionResponse]:
+        return [part.function_response for part in self._parts() if part.function_response]
+
+    def is_final_response(self) -> bool:
+        if self.actions.skip_summarization or self.long_running_tool_ids:
+            return True
+        return not self.get_function_calls() and not self.get_function_responses() and not self.partial
+
+    def _parts(self) -> list[Any]:
+        return (self.content.parts if self.content else None) or []
+
+
+class LlmRequest(_Open):
+    model: str | None = None
+    contents: list[Content] = Field(default_factory=list)
+    config: GenerateContentConfig = Field(default_factory=GenerateContentConfig)
+    tools_dict: dict[str, Any] = Field(default_factory=dict)
+
+    def append_instructions(self, instructions: list[str]) -> None:
+        texts = [self.config.system_instruction, *instructions]
+        self.config.system_instruction = "\n\n".join(text for text in texts if text)
+
+
+@dataclass(slots=True)
+class Session:
+    """The call as project code sees it."""
+
+    id: str
+    user_id: str
+    """The caller's number."""
+    app_name: str
+    state: LiveState
+    events: list[Any]
+
+
+class ReadonlyContext:
+    def __init__(self, session: Session, agent_name: str, invocation: Mapping[str, Any]) -> None:
+        self.session = session
+        self.agent_name = agent_name
+        self.invocation_id = str(invocation.get("invocation_id") or "")
+        content = invocation.get("user_content")
+        self.user_content = Content.model_validate(content) if content else None
+        self.branch = invocation.get("branch") or None
+
+    @property
+    def state(self) -> LiveState:
+        return self.session.state
+
+    @property
+    def user_id(self) -> str:
+        return self.session.user_id
+
+
+class CallbackContext(ReadonlyContext):
+    def __init__(self, session: Session, agent_name: str, invocation: Mapping[str, Any]) -> None:
+        super().__init__(session, agent_name, invocation)
+        self.actions = EventActions()
+        self.ask: Callable[[dict[str, Any]], Any] = _nobody
+        """Asks the core; `AdkSession` sets it."""
+
+    async def save_artifact(self, filename: str, artifact: Any, custom_metadata: Any = None) -> int:
+        """Keep an artifact and return the number of its version. Raises `AskFailed` when the call keeps no more."""
+        part = artifact if isinstance(artifact, dict) else plain(artifact)
+        version = int(self._kept("save", name=filename, part=plain(Part.model_validate(part))))
+        self.actions.artifact_delta[filename] = version
+        return version
+
+    async def load_artifact(self, filename: str, version: int | None = None) -> Part | None:
+        found = self._kept("load", name=filename, version=version)
+        return None if found is None else Part.model_validate(found)
+
+    async def list_artifacts(self) -> list[str]:
+        return list(self._kept("names"))
+
+    async def search_memory(self, query: str) -> SearchMemoryResponse:
+        return SearchMemoryResponse(memories=self._kept("search", query=query))
+
+    async def add_session_to_memory(self) -> None:
+        self._kept("remember")
+
+    def _kept(self, what: str, **more: Any) -> Any:
+        return self.ask({"type": STORAGE_REQUEST, "ask": True, "what": what, **more})
+
+
+class ToolContext(CallbackContext):
+    seconds: float | None = None
+    """Seconds that the tool may wait for a server; None: no limit."""
+
+    def __init__(
+        self, session: Session, agent_name: str, invocation: Mapping[str, Any], function_call_id: str | None = None
+    ) -> None:
+        super().__init__(session, agent_name, invocation)
+        self.function_call_id = function_call_id
+
+
+def _nobody(message: dict[str, Any]) -> Any:
+    raise RuntimeError("artifacts and memories are only available while a call runs")
+
+
+class InvocationContext(ToolContext):
+    """The context of an agent class of the project."""
+
+    def __init__(self, session: Session, agent: Any, invocation: Mapping[str, Any]) -> None:
+        super().__init__(session, agent.name, invocation)
+        self.agent = agent
+        self.end_invocation = False
+        self.run_child: Callable[[Any], AsyncIterator[Event]]
+        """Runs another agent; `AdkSession` sets it."""
+
+
+Callbacks = Callable[..., Any] | list[Callable[..., Any]] | None
+
+
+class BaseAgentConfig(BaseModel):
+    """The keys of a YAML file, for agent classes that declare their own."""
+
+    model_config = ConfigDict(extra="allow")
+    agent_class: str = ""
+    name: str
+    description: str = ""
+    sub_agents: list[Any] | None = None
+    before_agent_callbacks: list[Any] | None = None
+    after_agent_callbacks: list[Any] | None = None
+
+
+class BaseAgent(BaseModel):
+    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
+    config_type: ClassVar[type[BaseAgentConfig]] = BaseAgentConfig
+    name: str
+    description: str = ""
+    sub_agents: list[Any] = Field(default_factory=list)
+    before_agent_callback: Callbacks = None
+    after_agent_callback: Callbacks = None
+
+    @field_validator("name")
+    @classmethod
+    def _is_a_name(cls, name: str) -> str:
+        if not name.isidentifier() or name == "user":
+            raise ValueError(f"'{name}' is no name for an agent: an identifier is needed, and not 'user'")
+        return name
+
+    @classmethod
+    def _parse_config(cls, config: BaseAgentConfig, config_abs_path: str, kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments of the class from the keys of its file; agent classes override it."""
+        own = {key: value for key, value in config.model_dump(exclude_unset=True).items() if key in cls.model_fields}
+        return {**own, **kwargs}
+
+    def run_async(self, parent_context: InvocationContext) -> AsyncIterator[Event]:
+        """Run this agent from the code of another one; its events come all at once, when it has ended."""
+        return parent_context.run_child(self)
+
+    def _run_async_impl(self, ctx: InvocationContext) -> AsyncIterator[Event]:
+        raise NotImplementedError(f"{type(self).__name__} has no _run_async_impl")
+
+
+class LlmAgent(BaseAgent):
+    model: Any = ""
+    instruction: str | Callable[..., Any] = ""
+    static_instruction: Any = None
+    tools: list[Any] = Field(default_factory=list)
+    generate_content_config: GenerateContentConfig | None = None
+    disallow_transfer_to_parent: bool = False
+    disallow_transfer_to_peers: bool = False
+    include_contents: str = "default"
+    input_schema: Any = None
+    output_schema: Any = None
+    output_key: str | None = None
+    before_model_callback: Callbacks = None
+    after_model_callback: Callbacks = None
+    before_tool_callback: Callbacks = None
+    after_tool_callback: Callbacks = None
+
+
+class SequentialAgent(BaseAgent):
+    pass
+
+
+class LoopAgent(BaseAgent):
+    max_iterations: int | None = None
+
+
+class ParallelAgent(BaseAgent):
+    pass
+
+
+KINDS: dict[type[BaseAgent], str] = {
+    LlmAgent: "llm",
+    SequentialAgent: "sequential",
+    LoopAgent: "loop",
+    ParallelAgent: "parallel",
+}
+
+
+def kind_of(agent: BaseAgent) -> str:
+    """Return an agent's kind: `code` for classes with a `_run_async_impl` of the project's own."""
+    if type(agent)._run_async_impl is not BaseAgent._run_async_impl:
+        return "code"
+    return next((kind for known, kind in KINDS.items() if isinstance(agent, known)), "code")
+
+
+class BaseLlm(BaseModel):
+    """A model that a project's Python names.
+
+    Only the name counts: the settings say which configured model it means, and nothing is asked through this object.
+    """
+
+    model_config = ConfigDict(extra="allow", arbitrary_types_allowed=True)
+    model: str
+
+
+class LiteLlm(BaseLlm):
+    """A model whose name is `provider/model`."""
+
+
+class Gemini(BaseLlm):
+    model: str = ""
+
+
+class Claude(BaseLlm):
+    model: str = ""
