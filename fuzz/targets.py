@@ -7,10 +7,9 @@ from collections.abc import Callable
 from itertools import count
 
 from callagent.rtp import PCMU, RtpParameters, RtpSender
+from callagent.rtp.packet import TelephoneEvent
 from callagent.rtp.receiver import RtpReceiver
-from callagent.rtp.reports import Reports
-from callagent.rtp.rtcp import Report, ReportBlock, compound, parse_reports
-from callagent.rtp.telephone_event import TelephoneEvent
+from callagent.rtp.rtcp import Report, ReportBlock, Reports, compound, parse_reports
 from callagent.sip import (
     UNPROVEN,
     Account,

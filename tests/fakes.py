@@ -25,15 +25,17 @@ from callagent.call_info import NO_HEADERS, CallInfo, EndReason, MediaStatistics
 from callagent.legs.leg import (
     CallerHungUp,
     DigitPressed,
+    FrameSink,
+    FrameSource,
     LegEvent,
     LegFailed,
     LegGone,
     PartiesJoined,
+    SwitchedMedia,
     TransferOutcome,
     TransferStatus,
     TransferTarget,
 )
-from callagent.legs.media import FrameSink, FrameSource, SwitchedMedia
 
 LOUD = struct.pack("<h", 8000) * FRAME_SAMPLES
 QUIET = bytes(2 * FRAME_SAMPLES)

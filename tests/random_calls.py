@@ -33,7 +33,7 @@ from callagent.agents import (
 from callagent.audio import FRAME_SAMPLES, FRAME_SECONDS
 from callagent.call import Call, CallServices, CallSettings
 from callagent.call_info import NO_HEADERS, EndReason, MediaStatistics
-from callagent.legs.media import FrameSink, FrameSource
+from callagent.legs.leg import FrameSink, FrameSource
 from callagent.speech.protocol import RecognizerSettings, SpeechChunk, Transcript, VoiceSettings, WordTime
 from callagent.turns import (
     BargedIn,

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from callagent.audio.decimator import Decimator, prepare_decimators
 from callagent.audio.dtmf import MAX_DIGITS, TONE_FRAMES, InBandDigits, dtmf_frames, key_of
-from callagent.audio.frames import DIGITS, FRAME_BYTES, FRAME_SAMPLES, FRAME_SECONDS, SAMPLE_RATE
+from callagent.audio.pcm import (
+    DIGITS,
+    FRAME_BYTES,
+    FRAME_SAMPLES,
+    FRAME_SECONDS,
+    SAMPLE_RATE,
+    Decimator,
+    prepare_decimators,
+)
 from callagent.audio.sounds import Sounds
 
 __all__ = [

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Final
 
-from callagent.audio.frames import FRAME_SAMPLES, SAMPLE_RATE
+from callagent.audio.pcm import FRAME_SAMPLES, SAMPLE_RATE
 
 _KEYS: Final = ("123A", "456B", "789C", "*0#D")
 _ROWS: Final = (697, 770, 852, 941)

@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from callagent.audio.frames import SAMPLE_RATE
+from callagent.audio.pcm import SAMPLE_RATE
 from callagent.errors import ConfigError
 
 MAX_SECONDS = 120

@@ -23,7 +23,7 @@ from callagent.bench.measurement import ProcessTree, percentiles
 from callagent.call_info import EndReason
 from callagent.errors import UserError
 from callagent.legs import LegGone
-from callagent.legs.sip import SipLeg, SipLegs
+from callagent.legs.sip import SipLeg, SipLegFactory
 from callagent.rtp import Pump, RtpPorts
 from callagent.server import calm_collector
 from callagent.sip import (
@@ -200,7 +200,7 @@ async def serve() -> None:
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
-    legs = SipLegs(RtpPorts("127.0.0.1", 20000, 39998, rest_seconds=0.0), pump, take)
+    legs = SipLegFactory(RtpPorts("127.0.0.1", 20000, 39998, rest_seconds=0.0), pump, take)
     _, port = await legs.open("127.0.0.1", 0, UserAgentSettings(admit=lambda host: "load", max_calls=5000))
     calm_collector()
     print("port", port, flush=True)

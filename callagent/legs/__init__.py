@@ -10,18 +10,21 @@ from callagent.legs.leg import (
     CallerHungUp,
     CallLeg,
     DigitPressed,
+    FrameSink,
+    FrameSource,
     LegEvent,
     LegFailed,
     LegGone,
     Listeners,
+    Media,
     PartiesJoined,
+    SwitchedMedia,
     TooManyCalls,
     TransferOutcome,
     TransferStatus,
     TransferTarget,
     WordsWritten,
 )
-from callagent.legs.media import FrameSink, FrameSource, Media, SwitchedMedia
 
 __all__ = [
     "Bridge",

@@ -14,15 +14,17 @@ from callagent.call_info import EndReason
 from callagent.legs.leg import (
     CallerHungUp,
     DigitPressed,
+    FrameRelay,
     LegEvent,
     LegFailed,
     LegGone,
+    Media,
+    SwitchedMedia,
     TransferOutcome,
     TransferStatus,
     TransferTarget,
     failed_by,
 )
-from callagent.legs.media import Crossing, Media, SwitchedMedia
 from callagent.log import get_logger
 
 DROP_SECONDS = 2.0
@@ -74,7 +76,7 @@ class Bridge:
         self._press = press
         self._on_joined = on_joined
         self._inbox: asyncio.Queue[LegEvent | _Pressed] = asyncio.Queue()
-        self._to_caller, self._to_target = Crossing(), Crossing()
+        self._to_caller, self._to_target = FrameRelay(), FrameRelay()
         self._started = False
 
     async def run(self, dial: Dial) -> TransferOutcome:
@@ -92,7 +94,7 @@ class Bridge:
             return refusal or await self._join(leg)
         finally:
             self.joined = False
-            self._audio.uncross()
+            self._audio.return_to_agent()
             leg.leave(EndReason.HANDOFF)
 
     def forward_digit(self, digit: str) -> None:
@@ -113,12 +115,12 @@ class Bridge:
         if not self._started:
             self._started = True
             media.start(self._to_caller.put, self._to_target.take)
-            self._audio.hear(self._to_caller)
+            self._audio.play_from(self._to_caller)
 
     async def _join(self, leg: TargetLeg) -> TransferOutcome:
         loop = asyncio.get_running_loop()
         answered = loop.time()
-        self._audio.speak(self._to_target)
+        self._audio.send_to(self._to_target)
         self.joined = True
         self._on_joined()
         while True:

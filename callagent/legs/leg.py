@@ -1,4 +1,4 @@
-"""The contract of a call leg, whatever its wire: what a call asks of it, and the events that it tells the call."""
+"""The contract of a call leg, whatever its wire: its verbs, its events, and its audio, which may be bridged."""
 
 from __future__ import annotations
 
@@ -8,8 +8,103 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
-from callagent.call_info import NO_HEADERS, CallInfo, EndReason
-from callagent.legs.media import Media, SwitchedMedia
+from callagent.call_info import NO_HEADERS, CallInfo, EndReason, MediaStatistics
+
+MAX_RELAYED_FRAMES = 10
+"""Frames that wait in one direction of a bridge, 200 ms; the oldest ones are dropped."""
+_PREFILL = 2
+"""Frames that have to wait after a gap before the first one is taken."""
+
+
+FrameSink = Callable[[bytes, float], None]
+"""Called on the event loop with each 20 ms frame of the peer and the monotonic time of its arrival. Never blocks."""
+
+FrameSource = Callable[[], bytes | None]
+"""Asked for a frame every 20 ms, for RTP by the thread of the pump. None: the agent is silent, and so is the leg."""
+
+
+class Media(Protocol):
+    """The audio of an answered leg."""
+
+    def start(self, sink: FrameSink, source: FrameSource) -> None:
+        """Begin to deliver frames to `sink` and to ask `source`. Called once."""
+
+    def clear(self) -> float:
+        """Drop what was taken from the source and is not yet played; return its seconds (0.0 on RTP)."""
+
+    def unheard(self) -> float:
+        """Return the seconds taken from the source that the peer has not played yet, as the wire tells (0.0 on RTP)."""
+
+    def statistics(self) -> MediaStatistics: ...
+
+
+class FrameRelay:
+    """One direction of a bridge: the event loop puts in frames of one leg, the pump thread takes them for the other."""
+
+    def __init__(self) -> None:
+        # Two threads without a lock: append and popleft of a deque are atomic. The bound drops the oldest frame.
+        self._frames: deque[bytes] = deque(maxlen=MAX_RELAYED_FRAMES)
+        self._flowing = False
+
+    def put(self, pcm: bytes, now: float) -> None:
+        self._frames.append(pcm)
+
+    def take(self) -> bytes | None:
+        """Return the next frame; after a gap only when two wait, so that jitter between the two clocks is not heard."""
+        if not self._flowing and len(self._frames) < _PREFILL:
+            return None
+        try:
+            frame = self._frames.popleft()
+        except IndexError:
+            self._flowing = False
+            return None
+        self._flowing = True
+        return frame
+
+
+class SwitchedMedia:
+    """Implements `Media`: passes frames between the leg and the agent, or between the leg and another one."""
+
+    def __init__(self, media: Media) -> None:
+        self._media = media
+        self._relay_to_other: FrameRelay | None = None
+        self._relay_from_other: FrameRelay | None = None
+
+    def start(self, sink: FrameSink, source: FrameSource) -> None:
+        def receive(pcm: bytes, now: float) -> None:
+            relay = self._relay_to_other
+            if relay is None:
+                sink(pcm, now)
+            else:
+                relay.put(pcm, now)
+
+        def give() -> bytes | None:
+            relay = self._relay_from_other
+            return source() if relay is None else relay.take()
+
+        self._media.start(receive, give)
+
+    def play_from(self, relay: FrameRelay) -> None:
+        """Play the other leg's frames to the peer instead of the agent's; the agent still hears the peer."""
+        self._relay_from_other = relay
+
+    def send_to(self, relay: FrameRelay) -> None:
+        """Send the peer's frames to the other leg instead of the agent."""
+        self._relay_to_other = relay
+
+    def return_to_agent(self) -> None:
+        """Join the peer to the agent again. Idempotent."""
+        self._relay_to_other = self._relay_from_other = None
+
+    def clear(self) -> float:
+        return self._media.clear()
+
+    def unheard(self) -> float:
+        return self._media.unheard()
+
+    def statistics(self) -> MediaStatistics:
+        return self._media.statistics()
+
 
 _MAX_EARLY_EVENTS = 32
 """Events that are kept for a call that does not listen yet; the oldest are dropped."""

@@ -9,30 +9,19 @@ from callagent import lazy_exports
 if TYPE_CHECKING:
     from callagent.phone.command import run_phone
     from callagent.phone.figures import nearest_rank
-    from callagent.phone.line import Line
-    from callagent.phone.mouth import Mouth, read_wav
-    from callagent.phone.sip import SipLine, dial_sip
-    from callagent.phone.stream import StreamPhone
+    from callagent.phone.handset import Microphone, read_wav
+    from callagent.phone.lines import Line, SipLine, StreamPhone, dial_sip
 
 _MODULES = {
-    "Line": "line",
-    "Mouth": "mouth",
-    "SipLine": "sip",
-    "StreamPhone": "stream",
-    "dial_sip": "sip",
+    "Line": "lines",
+    "Microphone": "handset",
+    "SipLine": "lines",
+    "StreamPhone": "lines",
+    "dial_sip": "lines",
     "nearest_rank": "figures",
-    "read_wav": "mouth",
+    "read_wav": "handset",
     "run_phone": "command",
 }
 
-__all__ = [
-    "Line",
-    "Mouth",
-    "SipLine",
-    "StreamPhone",
-    "dial_sip",
-    "nearest_rank",
-    "read_wav",
-    "run_phone",
-]
+__all__ = ["Line", "Microphone", "SipLine", "StreamPhone", "dial_sip", "nearest_rank", "read_wav", "run_phone"]
 __getattr__ = lazy_exports(__name__, _MODULES)

@@ -28,10 +28,9 @@ from time import monotonic
 from typing import Any
 
 from callagent.errors import UserError
-from callagent.phone.ear import Ear, Heard
 from callagent.phone.figures import Deed, Figures, measure
-from callagent.phone.line import Line
-from callagent.phone.mouth import Mouth, mumble, read_wav, synthesise
+from callagent.phone.handset import Earpiece, Heard, Microphone, mumble, read_wav, synthesise
+from callagent.phone.lines import Line
 from callagent.speech import Voice
 
 _VERBS = (
@@ -151,16 +150,16 @@ class Caller:
     def __init__(
         self,
         line: Line,
-        ear: Ear,
-        mouth: Mouth,
+        earpiece: Earpiece,
+        microphone: Microphone,
         voice: Voice | None,
         report: Report,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        """`clock`: the monotonic seconds of ear, mouth and line."""
+        """`clock`: the monotonic seconds of earpiece, microphone and line."""
         self._line = line
-        self._ear = ear
-        self._mouth = mouth
+        self._earpiece = earpiece
+        self._microphone = microphone
         self._voice = voice
         self._report = report
         self._clock = clock or monotonic
@@ -179,7 +178,7 @@ class Caller:
                 return
             await self._take(step)
         await self._agent_pauses()
-        while self._ear.recognising:
+        while self._earpiece.recognising:
             await self._change(2.0)
 
     def heard(self, utterance: Heard) -> None:
@@ -193,8 +192,8 @@ class Caller:
 
     def figures(self) -> Figures:
         """What the call was like, as far as it went."""
-        figures = measure(self._deeds, self._ear.spans, self._now())
-        figures.words_heard = sum(len((heard.text or "").split()) for heard in self._ear.utterances)
+        figures = measure(self._deeds, self._earpiece.spans, self._now())
+        figures.words_heard = sum(len((heard.text or "").split()) for heard in self._earpiece.utterances)
         figures.not_heard = list(self._not_heard)
         return figures
 
@@ -211,14 +210,14 @@ class Caller:
                 await self._press(step.value)
             case "stay_silent":
                 await self._agent_pauses()
-                self._seen = len(self._ear.utterances)
-                await self._until(lambda: len(self._ear.utterances) > self._seen, float(step.value))
+                self._seen = len(self._earpiece.utterances)
+                await self._until(lambda: len(self._earpiece.utterances) > self._seen, float(step.value))
             case "wait_for":
                 await self._agent_says(re.compile(step.value, re.IGNORECASE))
             case "wait":
                 await self._until(lambda: False, float(step.value))
             case "noise":
-                self._mouth.make_noise(None if step.value == "off" else float(step.value))
+                self._microphone.make_noise(None if step.value == "off" else float(step.value))
             case "packet_loss":
                 self._line.lose(float(step.value) / 100)
             case "hang_up":
@@ -227,7 +226,7 @@ class Caller:
     async def _press(self, digits: str) -> None:
         began = self._now()
         self._report({"at": began, "event": "keys", "text": digits})
-        self._seen = len(self._ear.utterances)
+        self._seen = len(self._earpiece.utterances)
         await self._line.send_digits(digits)
         self._deeds.append(Deed("press", digits, began, self._now()))
 
@@ -235,11 +234,11 @@ class Caller:
         pcm = await self._sound(step)
         listening = step.verb == "backchannel"
         # The agent goes on after a listener's word: what it says then is not new.
-        self._seen = len(self._ear.utterances) - (1 if listening else 0)
+        self._seen = len(self._earpiece.utterances) - (1 if listening else 0)
         label = _label(step)
         self._report({"at": self._now(), "event": "caller", "text": label, "interrupting": step.verb == "interrupt"})
-        await self._mouth.speak(pcm)
-        started, ended = (at - self._answered for at in (self._mouth.first_voiced, self._mouth.last_voiced))
+        await self._microphone.speak(pcm)
+        started, ended = (at - self._answered for at in (self._microphone.first_voiced, self._microphone.last_voiced))
         self._deeds.append(Deed(step.verb, label, round(started, 3), round(ended, 3)))
         if not listening:
             self._spoke_at = ended
@@ -255,23 +254,23 @@ class Caller:
 
     async def _agent_pauses(self) -> None:
         """Until the agent has said something since we last did, and has been silent long enough."""
-        await self._until(lambda: len(self._ear.utterances) > self._seen, _PATIENCE)
+        await self._until(lambda: len(self._earpiece.utterances) > self._seen, _PATIENCE)
         while not self._line.ended.done():
-            latest = self._ear.utterances[-1] if self._ear.utterances else None
+            latest = self._earpiece.utterances[-1] if self._earpiece.utterances else None
             if latest is None or (latest.ended is not None and self._now() - latest.ended >= _TURN_PAUSE):
                 return
             await self._change(0.05)
 
     async def _agent_speaks(self, seconds: float) -> None:
         def long_enough() -> bool:
-            since = self._ear.speaking_since
-            return since is not None and len(self._ear.utterances) > self._seen and self._now() - since >= seconds
+            since = self._earpiece.speaking_since
+            return since is not None and len(self._earpiece.utterances) > self._seen and self._now() - since >= seconds
 
         await self._until(long_enough, _PATIENCE)
 
     async def _agent_says(self, pattern: re.Pattern[str]) -> None:
         def said() -> bool:
-            for heard in self._ear.utterances[self._matched :]:
+            for heard in self._earpiece.utterances[self._matched :]:
                 if heard.text and pattern.search(heard.text):
                     self._matched = heard.number
                     return True
@@ -280,9 +279,9 @@ class Caller:
         heard = await self._until(said, _PATIENCE)
         if not heard and self._line.ended.done():
             # What was said last is recognised after the call.
-            self._ear.close()
+            self._earpiece.close()
             deadline = self._clock() + _LAST_WORDS
-            while self._ear.recognising and self._clock() < deadline:
+            while self._earpiece.recognising and self._clock() < deadline:
                 await self._change(0.05)
             heard = said()
         if not heard:
@@ -297,10 +296,10 @@ class Caller:
         return held
 
     async def _change(self, seconds: float) -> None:
-        self._ear.changed.clear()
+        self._earpiece.changed.clear()
         try:
             async with asyncio.timeout(seconds):
-                await self._ear.changed.wait()
+                await self._earpiece.changed.wait()
         except TimeoutError:
             pass
 

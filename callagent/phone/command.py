@@ -14,9 +14,8 @@ from typing import Any
 from callagent.config import Config
 from callagent.errors import MissingExtra, UserError
 from callagent.phone.caller import Caller, Report, Step, load_script, steps_from
-from callagent.phone.ear import Ear
-from callagent.phone.line import Line
-from callagent.phone.mouth import Mouth, read_wav
+from callagent.phone.handset import Earpiece, Microphone, read_wav
+from callagent.phone.lines import Line
 from callagent.records import StereoRecording
 
 _STREAMS = ("http://", "https://", "ws://", "wss://")
@@ -56,28 +55,28 @@ def _expect_writable(path: Path) -> None:
 async def _phone(config: Config, options: argparse.Namespace, steps: Sequence[Step], report: Report) -> int:
     async with AsyncExitStack() as stack:
         recognizer, voice = await _engines(config, steps, stack)
-        mouth = Mouth()
-        ear = Ear(lambda heard: caller.heard(heard))
+        microphone = Microphone()
+        earpiece = Earpiece(lambda heard: caller.heard(heard))
         line = await stack.enter_async_context(_dial(options.target, options.caller, config))
         answered = monotonic()
         if recognizer:
-            stream = await recognizer.open(ear.on_transcript)
+            stream = await recognizer.open(earpiece.on_transcript)
             stack.callback(stream.close)
-            ear.use(stream, answered)
+            earpiece.use(stream, answered)
         else:
-            ear.use(None, answered)
-        caller = Caller(line, ear, mouth, voice, report)
+            earpiece.use(None, answered)
+        caller = Caller(line, earpiece, microphone, voice, report)
         line.on_transfer = lambda target: report(
             {"at": round(monotonic() - answered, 3), "event": "transferred", "text": target}
         )
         recording = StereoRecording(options.record, answered) if options.record else None
-        _connect(line, ear, mouth, recording)
+        _connect(line, earpiece, microphone, recording)
         report({"at": 0.0, "event": "answered", "text": options.target})
         await _follow(line, caller, steps, options.seconds)
         ended = line.ended.result() if line.ended.done() else "we hung up"
         await line.hang_up()
-        ear.close()
-        await _last_words(ear)
+        earpiece.close()
+        await _last_words(earpiece)
         report({"at": round(monotonic() - answered, 3), "event": "ended", "text": ended})
         if options.script:
             figures = caller.figures().to_json()
@@ -102,28 +101,28 @@ async def _follow(line: Line, caller: Caller, steps: Sequence[Step], seconds: fl
         pass
 
 
-async def _last_words(ear: Ear) -> None:
+async def _last_words(earpiece: Earpiece) -> None:
     """Wait for what is still being recognised; on a busy machine that takes a while."""
     try:
         async with asyncio.timeout(LAST_WORDS_SECONDS):
-            while ear.recognising:
-                ear.changed.clear()
-                await ear.changed.wait()
+            while earpiece.recognising:
+                earpiece.changed.clear()
+                await earpiece.changed.wait()
     except TimeoutError:
         pass
 
 
-def _connect(line: Line, ear: Ear, mouth: Mouth, recording: StereoRecording | None) -> None:
+def _connect(line: Line, earpiece: Earpiece, microphone: Microphone, recording: StereoRecording | None) -> None:
     if recording is None:
-        line.media.start(ear.on_frame, mouth.next_frame)
+        line.media.start(earpiece.on_frame, microphone.next_frame)
         return
 
     def hear(pcm: bytes, now: float) -> None:
         recording.right(pcm, now)
-        ear.on_frame(pcm, now)
+        earpiece.on_frame(pcm, now)
 
     def speak() -> bytes | None:
-        frame = mouth.next_frame()
+        frame = microphone.next_frame()
         if frame:
             recording.left(frame, monotonic())
         return frame
@@ -134,13 +133,13 @@ def _connect(line: Line, ear: Ear, mouth: Mouth, recording: StereoRecording | No
 @asynccontextmanager
 async def _dial(target: str, caller: str, config: Config) -> AsyncIterator[Line]:
     if target.startswith(_STREAMS):
-        from callagent.phone.stream import StreamPhone
+        from callagent.phone.lines import StreamPhone
 
         token = config.twilio.auth_token.get_secret_value()
         async with StreamPhone.dial(target, token, caller, "+15550199") as line:
             yield line
     else:
-        from callagent.phone.sip import dial_sip
+        from callagent.phone.lines import dial_sip
 
         async with dial_sip(target, caller) as line:
             yield line

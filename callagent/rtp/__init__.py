@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from callagent.rtp.codec import PCMA, PCMU, Codec, available_codecs, open_codec
+from callagent.rtp.codec import PCMA, PCMU, Codec, RtpParameters, available_codecs, open_codec
 from callagent.rtp.packet import RtpPacket, is_rtcp
-from callagent.rtp.parameters import RtpParameters
-from callagent.rtp.ports import PortsExhausted, RtpPorts
 from callagent.rtp.pump import Pump, PumpHandle
-from callagent.rtp.remote import RtpSettings
 from callagent.rtp.sender import RtpSender
-from callagent.rtp.session import NoTelephoneEvent, RtpSession
+from callagent.rtp.session import NoTelephoneEvent, PortsExhausted, RtpPorts, RtpSession, RtpSettings
 from callagent.rtp.srtp import SrtpKeys, prepare_srtp
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""The jitter buffer: put packets in order and decide which are lost.
+"""The jitter buffer puts packets in order and decides which are lost; `Reception` counts both for RTCP.
 
 What arrives in order leaves at once: nothing is played out here, so a clean stream is not delayed. Behind a missing
 packet the later ones are held, until it comes, until enough later ones came, or until the bound is over. The bound
@@ -7,6 +7,8 @@ so one packet with a corrupt number cannot make the real ones late.
 """
 
 from __future__ import annotations
+
+from math import inf
 
 from callagent.audio import FRAME_SECONDS
 from callagent.rtp.packet import RtpPacket, sequence_distance
@@ -125,3 +127,61 @@ class JitterBuffer:
 
     def _adapt(self, delay: float) -> None:
         self.hold = min(MAX_HOLD, max(self.hold, delay * 1.25 + _MARGIN))
+
+
+_HALF = 0x8000
+"""Of the sequence numbers."""
+
+
+class Reception:
+    """Of one stream."""
+
+    def __init__(self) -> None:
+        self.packets = 0
+        self.jitter = 0.0
+        """In timestamp units."""
+        self._cycles = 0
+        self._highest = 0
+        self._base: int | None = None
+        self._transit = inf
+        self._expected_before = 0
+        self._packets_before = 0
+
+    def receive(self, sequence: int, timestamp: int | None, now: float, clock_rate: int) -> None:
+        """A packet; `timestamp` is None when it does not tell when the packet was sent."""
+        self.packets += 1
+        if self._base is None:
+            self._base = self._highest = sequence
+        elif 0 < (sequence - self._highest) & 0xFFFF < _HALF:
+            self._cycles += sequence < self._highest
+            self._highest = sequence
+        if timestamp is None:
+            return
+        transit = now * clock_rate - timestamp
+        change = abs(transit - self._transit)
+        # A jump of the timestamp is not jitter, nor is the first packet.
+        if change < clock_rate:
+            self.jitter += (change - self.jitter) / 16
+        self._transit = transit
+
+    def restart(self) -> None:
+        """Another stream begins; the jitter and the count of packets go on."""
+        self.packets = self._packets_before = self._expected_before = self._cycles = 0
+        self._base = None
+        self._transit = inf
+
+    @property
+    def highest(self) -> int:
+        """The extended highest sequence number, in 32 bits."""
+        return (self._cycles << 16 | self._highest) & 0xFFFFFFFF
+
+    @property
+    def expected(self) -> int:
+        return 0 if self._base is None else (self._cycles << 16) + self._highest - self._base + 1
+
+    def fraction_lost(self) -> int:
+        """Since the last call, in 1/256."""
+        expected = self.expected - self._expected_before
+        lost = expected - (self.packets - self._packets_before)
+        self._expected_before, self._packets_before = self.expected, self.packets
+        return min(255, (lost << 8) // expected) if expected > 0 and lost > 0 else 0

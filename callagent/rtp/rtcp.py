@@ -1,13 +1,15 @@
-"""RTCP (RFC 3550 §6): sender and receiver reports, and the count of what was received that they are made of."""
+"""RTCP (RFC 3550 §6): sender and receiver reports, when a session sends them, and what it keeps of the peer's."""
 
 from __future__ import annotations
 
+import random
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import inf
 
 from callagent.rtp.packet import VERSION
+from callagent.rtp.receiver import RtpReceiver
+from callagent.rtp.sender import RtpSender
 
 SENDER_REPORT = 200
 RECEIVER_REPORT = 201
@@ -143,59 +145,92 @@ def _parse_block(body: bytes, start: int) -> ReportBlock:
     return ReportBlock(ssrc, losses >> 24, signed, highest, jitter, last_report, delay)
 
 
-_HALF = 0x8000
-"""Of the sequence numbers."""
+_SETTLED = 250
+"""Packets of ours, five seconds: a peer that reports by then and says nothing of us has not heard one."""
+_DEAF = 230
+"""Of 256 packets lost, all but one in ten."""
 
 
-class Reception:
-    """Of one stream."""
+class Reports:
+    """Bad RTCP changes nothing; good RTCP changes only the figures here."""
 
-    def __init__(self) -> None:
-        self.packets = 0
-        self.jitter = 0.0
-        """In timestamp units."""
-        self._cycles = 0
-        self._highest = 0
-        self._base: int | None = None
-        self._transit = inf
-        self._expected_before = 0
-        self._packets_before = 0
+    def __init__(self, name: str, now: float) -> None:
+        self.due = 0.0
+        """When the next report is to be sent."""
+        self.received = 0
+        """Reports of the peer about our stream."""
+        self.ended_at: float | None = None
+        """When the peer said that its present stream ends."""
+        self.one_way = False
+        """By its last report the peer does not hear us."""
+        self.peer_lost = 0
+        self.peer_jitter = 0
+        """In units of the timestamps that we send."""
+        self.round_trip = 0.0
+        """Seconds."""
+        self._name = name
+        self._last_report = 0
+        self._last_report_at = 0.0
+        self._schedule(now)
 
-    def receive(self, sequence: int, timestamp: int | None, now: float, clock_rate: int) -> None:
-        """A packet; `timestamp` is None when it does not tell when the packet was sent."""
-        self.packets += 1
-        if self._base is None:
-            self._base = self._highest = sequence
-        elif 0 < (sequence - self._highest) & 0xFFFF < _HALF:
-            self._cycles += sequence < self._highest
-            self._highest = sequence
-        if timestamp is None:
+    def make(self, sender: RtpSender, receiver: RtpReceiver, now: float, wall_clock: float) -> bytes:
+        """The report that is due."""
+        self._schedule(now)
+        return compound(self._report(sender, receiver, wall_clock), self._name)
+
+    def goodbye(self, sender: RtpSender, receiver: RtpReceiver, now: float, wall_clock: float) -> bytes:
+        """The last report: our stream ends (RFC 3550 §6.6)."""
+        self._schedule(now)
+        return compound(self._report(sender, receiver, wall_clock), self._name, goodbye=True)
+
+    def _report(self, sender: RtpSender, receiver: RtpReceiver, wall_clock: float) -> Report:
+        sent_at = ntp_time(wall_clock) if sender.packets else None
+        blocks: tuple[ReportBlock, ...] = ()
+        if receiver.ssrc is not None:
+            blocks = (self._block(receiver.ssrc, receiver, wall_clock),)
+        return Report(sender.ssrc, blocks, sent_at, sender.timestamp, sender.packets, sender.octets)
+
+    def receive(self, data: bytes, sender: RtpSender, receiver: RtpReceiver, now: float, wall_clock: float) -> None:
+        """A datagram of the peer's that claims to be RTCP."""
+        try:
+            reports, ended = parse_reports(data), parse_goodbyes(data)
+        except ValueError:
+            receiver.refused += 1
             return
-        transit = now * clock_rate - timestamp
-        change = abs(transit - self._transit)
-        # A jump of the timestamp is not jitter, nor is the first packet.
-        if change < clock_rate:
-            self.jitter += (change - self.jitter) / 16
-        self._transit = transit
+        if receiver.ssrc in ended:
+            self.ended_at = now
+        for report in reports:
+            if report.ntp_time is not None and report.ssrc == receiver.ssrc:
+                self._last_report = middle(report.ntp_time)
+                self._last_report_at = wall_clock
+            block = next((each for each in report.blocks if each.ssrc == sender.ssrc), None)
+            if block is not None:
+                self._keep(block, wall_clock)
+            elif report.ssrc == receiver.ssrc and sender.packets >= _SETTLED:
+                self.one_way = True
 
-    def restart(self) -> None:
-        """Another stream begins; the jitter and the count of packets go on."""
-        self.packets = self._packets_before = self._expected_before = self._cycles = 0
-        self._base = None
-        self._transit = inf
+    def _keep(self, block: ReportBlock, wall_clock: float) -> None:
+        self.received += 1
+        self.one_way = block.fraction_lost >= _DEAF
+        self.peer_lost = max(0, block.lost)
+        self.peer_jitter = block.jitter
+        trip = round_trip(block, ntp_time(wall_clock))
+        if trip is not None:
+            self.round_trip = trip
 
-    @property
-    def highest(self) -> int:
-        """The extended highest sequence number, in 32 bits."""
-        return (self._cycles << 16 | self._highest) & 0xFFFFFFFF
+    def _block(self, ssrc: int, receiver: RtpReceiver, wall_clock: float) -> ReportBlock:
+        reception = receiver.reception
+        delay = int((wall_clock - self._last_report_at) * 65536) if self._last_report else 0
+        return ReportBlock(
+            ssrc=ssrc,
+            fraction_lost=reception.fraction_lost(),
+            lost=reception.expected - reception.packets,
+            highest=reception.highest,
+            jitter=int(reception.jitter),
+            last_report=self._last_report,
+            delay=max(0, min(delay, 0xFFFFFFFF)),
+        )
 
-    @property
-    def expected(self) -> int:
-        return 0 if self._base is None else (self._cycles << 16) + self._highest - self._base + 1
-
-    def fraction_lost(self) -> int:
-        """Since the last call, in 1/256."""
-        expected = self.expected - self._expected_before
-        lost = expected - (self.packets - self._packets_before)
-        self._expected_before, self._packets_before = self.expected, self.packets
-        return min(255, (lost << 8) // expected) if expected > 0 and lost > 0 else 0
+    def _schedule(self, now: float) -> None:
+        # Spread over half to one and a half intervals (RFC 3550 §6.2): sessions must not report in step.
+        self.due = now + INTERVAL_SECONDS * random.uniform(0.5, 1.5)

@@ -10,10 +10,8 @@ from collections import deque
 from collections.abc import Iterable
 
 from callagent.audio import FRAME_BYTES
-from callagent.rtp.codec import Codec
-from callagent.rtp.packet import HEADER, VERSION
-from callagent.rtp.parameters import RtpParameters
-from callagent.rtp.telephone_event import PAUSE_FRAMES, TelephoneEvent, digit_events
+from callagent.rtp.codec import Codec, RtpParameters
+from callagent.rtp.packet import HEADER, PAUSE_FRAMES, VERSION, TelephoneEvent, digit_events
 
 FRAMES_PER_SECOND = 50
 _SILENCE = bytes(FRAME_BYTES)

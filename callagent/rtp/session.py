@@ -1,4 +1,4 @@
-"""A media session on its sockets: the only I/O of this package besides the pump's thread.
+"""A media session on its sockets and ports: the only I/O of this package besides the pump's thread.
 
 Receiving runs on the event loop, from the socket to the sink without a queue or a task; sending runs on the pump's
 thread.
@@ -8,25 +8,178 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import random
 import secrets
+import socket
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from callagent.audio import FRAME_BYTES, FRAME_SECONDS
 from callagent.call_info import MediaStatistics
 from callagent.log import get_logger
-from callagent.rtp.codec import PCMU
-from callagent.rtp.packet import is_rtcp
-from callagent.rtp.parameters import RtpParameters
-from callagent.rtp.ports import RtpPorts
+from callagent.rtp.codec import PCMU, RtpParameters
+from callagent.rtp.packet import FRAMES_PER_DIGIT, is_rtcp
 from callagent.rtp.pump import Pump, PumpHandle
-from callagent.rtp.receiver import Received, RtpReceiver
-from callagent.rtp.remote import Address, MediaTimeout, RtpSettings
-from callagent.rtp.reports import Reports
+from callagent.rtp.receiver import Address, Received, RtpReceiver
+from callagent.rtp.rtcp import Reports
 from callagent.rtp.sender import RtpSender
 from callagent.rtp.srtp import SrtpKeys, SrtpSender
-from callagent.rtp.telephone_event import FRAMES_PER_DIGIT
+
+EXPEDITED_FORWARDING = 0xB8
+"""The DSCP of voice (RFC 3246) in the traffic class octet."""
+_IN_USE = (errno.EADDRINUSE, errno.EACCES)
+
+
+class PortsExhausted(Exception):
+    """No media port is free; the caller is to be told 503."""
+
+
+class RtpPorts:
+    """Even ports from `first` to `last`; RTCP uses the odd one above. For one event loop."""
+
+    def __init__(
+        self,
+        host: str,
+        first: int,
+        last: int,
+        *,
+        rest_seconds: float = 30.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.host = host
+        self._range = range(first, last + 2)
+        self._held: set[int] = set()
+        self._free = list(range(first + first % 2, last + 1, 2))
+        if not self._free or not 0 < first <= last <= 65535:
+            raise ValueError(f"'{first}-{last}' holds no even port")
+        self._count = len(self._free)
+        self._resting: deque[tuple[float, int]] = deque()
+        self._rest_seconds = rest_seconds
+        self._clock = clock
+        self._random = random.SystemRandom()
+
+    @property
+    def free_share(self) -> float:
+        """From 0.0 to 1.0; new calls are refused below 0.05."""
+        self._wake_rested()
+        return len(self._free) / self._count
+
+    def covers(self, port: int) -> bool:
+        """Whether media or RTCP of ours may be at this port."""
+        return port in self._range
+
+    def holds(self, port: int) -> bool:
+        """Whether the media or the RTCP of a session of ours is at this port now."""
+        return port - port % 2 in self._held
+
+    def bind(self) -> socket.socket:
+        """A bound non-blocking socket on a random free port. Raises `PortsExhausted`."""
+        self._wake_rested()
+        while self._free:
+            # An attacker cannot tell the next call's port from the last one's.
+            index = self._random.randrange(len(self._free))
+            port = self._free[index]
+            self._free[index] = self._free[-1]
+            self._free.pop()
+            try:
+                opened = self._open(port)
+            except OSError as error:
+                self.release(port)
+                if error.errno not in _IN_USE:
+                    raise
+            else:
+                self._held.add(port)
+                return opened
+        raise PortsExhausted(f"none of {self._count} media ports is free")
+
+    def bind_control(self, port: int) -> socket.socket | None:
+        """The RTCP socket beside media port `port`; None when somebody else has it."""
+        try:
+            return self._open(port + 1)
+        except OSError:
+            return None
+
+    def release(self, port: int) -> None:
+        """The port's socket is closed; a late peer's packets must not reach the next call, so it rests."""
+        self._held.discard(port)
+        self._resting.append((self._clock() + self._rest_seconds, port))
+
+    def _wake_rested(self) -> None:
+        now = self._clock()
+        while self._resting and self._resting[0][0] <= now:
+            self._free.append(self._resting.popleft()[1])
+
+    def _open(self, port: int) -> socket.socket:
+        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+        opened = socket.socket(family, socket.SOCK_DGRAM)
+        try:
+            opened.setblocking(False)
+            if family == socket.AF_INET6:
+                opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, EXPEDITED_FORWARDING)
+            else:
+                opened.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, EXPEDITED_FORWARDING)
+            opened.bind((self.host, port))
+        except OSError:
+            opened.close()
+            raise
+        return opened
+
+
+@dataclass(frozen=True, slots=True)
+class RtpSettings:
+    """Seconds without a packet after which the media has timed out."""
+
+    first_packet_timeout: float = 30.0
+    packet_timeout: float = 20.0
+    hold_timeout: float = 300.0
+    """Also of a peer that is not expected to send: one that only listens, one whose silence is a description of noise
+    (it may send nothing as long as the noise stays, RFC 3389 §3.4), and a caller whom the agent still asks to speak."""
+    goodbye_timeout: float = 10.0
+    """After an RTCP BYE that no packet follows: the peer's BYE is lost or late, or its stream goes on elsewhere."""
+
+
+class MediaTimeout:
+    """Expires once."""
+
+    def __init__(self, settings: RtpSettings, now: float) -> None:
+        self._settings = settings
+        self._since = now
+        self._held = False
+        self._expired = False
+
+    def restart(self, now: float) -> None:
+        """From here on packets are expected."""
+        self._since = now
+
+    def hold(self, held: bool, now: float) -> None:
+        self._held = held
+        self._since = now
+
+    def expire(
+        self, heard: float | None, now: float, *, expected: bool = True, goodbye: float | None = None
+    ) -> str | None:
+        """What was waited for in vain; `heard` is when the last packet came.
+
+        `expected`: whether the peer ought to send. `goodbye`: when its RTCP BYE came.
+        """
+        last = max(self._since, heard or self._since)
+        what, limit = "no media", self._limit(heard, expected=expected)
+        if goodbye is not None and goodbye >= last and expected and not self._held:
+            ends = min(last + limit, goodbye + self._settings.goodbye_timeout)
+            what, limit = "no media after a goodbye", ends - last
+        if self._expired or now - last < limit:
+            return None
+        self._expired = True
+        return f"{what} for {limit:.3g} s"
+
+    def _limit(self, heard: float | None, *, expected: bool) -> float:
+        if self._held or not expected:
+            return self._settings.hold_timeout
+        return self._settings.first_packet_timeout if heard is None else self._settings.packet_timeout
+
 
 log = get_logger(__name__)
 

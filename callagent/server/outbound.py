@@ -16,7 +16,7 @@ from callagent.agents import Handoff
 from callagent.config import Config, Target, Trunk
 from callagent.errors import CallagentError
 from callagent.legs import TransferTarget
-from callagent.legs.sip import SipLeg, SipLegs
+from callagent.legs.sip import SipLeg, SipLegFactory
 from callagent.phone_numbers import comparable, e164, surcharge_of
 from callagent.rtp import PortsExhausted
 from callagent.sip import full_name
@@ -114,7 +114,7 @@ def _merged(headers: Mapping[str, str], more: Mapping[str, str]) -> dict[str, st
     return {**{name: value for name, value in headers.items() if name.lower() not in replaced}, **more}
 
 
-async def place_call(asked: Dial, config: Config, legs: SipLegs) -> SipLeg:
+async def place_call(asked: Dial, config: Config, legs: SipLegFactory) -> SipLeg:
     """A leg that rings there. Raises `TargetRefused`, `DialRefused`."""
     uri, caller = _way(asked, config)
     try:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from callagent.config import Address, SipSettings, Trunk
 from callagent.errors import ConfigError, UserError
-from callagent.legs.sip import MediaOfTrunk, SipLeg, SipLegs, TrunkMedia, any_trunk
+from callagent.legs.sip import MediaOfTrunk, SipLeg, SipLegFactory, TrunkMedia, any_trunk
 from callagent.log import get_logger
 from callagent.rtp import Pump, RtpPorts
 from callagent.sip import (
@@ -49,7 +49,12 @@ class Signalling:
     """The SIP side of a server. Made by `open`."""
 
     def __init__(
-        self, legs: SipLegs, trunks: Trunks, addresses: list[tuple[str, str, int]], certificate: Path | None, pump: Pump
+        self,
+        legs: SipLegFactory,
+        trunks: Trunks,
+        addresses: list[tuple[str, str, int]],
+        certificate: Path | None,
+        pump: Pump,
     ) -> None:
         self.pump = pump
         self._certificate = certificate
@@ -72,7 +77,7 @@ class Signalling:
         pump = Pump()
         pump.start()
         stack.callback(pump.stop)
-        legs = SipLegs(RtpPorts(sip.listen.host, *sip.rtp_ports), pump, take, media=media_settings_of(sip))
+        legs = SipLegFactory(RtpPorts(sip.listen.host, *sip.rtp_ports), pump, take, media=media_settings_of(sip))
         admission, rates = _Admission(sip), _CallRates(sip.trunks, limits.on_reached)
         settings = UserAgentSettings(
             admit=admission.admit,

@@ -3,10 +3,10 @@ from __future__ import annotations
 import asyncio
 
 from callagent.bench.calls import load_calls
-from callagent.legs.sip import SipLeg, SipLegs
+from callagent.legs.sip import SipLeg, SipLegFactory
 from callagent.rtp import Pump, RtpPorts
 from callagent.sip import Endpoint, EndpointCall, UserAgentSettings
-from tests.rtp.test_ports import free_range
+from tests.rtp.test_session import free_range
 
 
 async def test_calls_are_answered_heard_and_hung_up() -> None:
@@ -21,7 +21,7 @@ async def test_calls_are_answered_heard_and_hung_up() -> None:
         pump = Pump()
         pump.start()
         tasks: list[asyncio.Task[None]] = []
-        legs = SipLegs(
+        legs = SipLegFactory(
             RtpPorts("127.0.0.1", *free_range(40)), pump, lambda leg: tasks.append(group.create_task(serve(leg)))
         )
         host, port = await legs.open("127.0.0.1", 0, UserAgentSettings(admit=lambda source: "test"))

@@ -10,10 +10,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from callagent.phone.ear import Ear
-from callagent.phone.line import Line
-from callagent.phone.mouth import Mouth, read_wav
-from callagent.phone.sip import dial_sip
+from callagent.phone.handset import Earpiece, Microphone, read_wav
+from callagent.phone.lines import Line, dial_sip
 from tests.own_time import OwnTime, own_time
 
 MILL = Path(__file__).parents[1] / "projects" / "mill"
@@ -40,33 +38,35 @@ class Talker:
     def __init__(self, line: Line, clock: OwnTime) -> None:
         self.line = line
         self.clock = clock
-        self.mouth = Mouth()
-        self.ear = Ear(lambda heard: None)
-        self.ear.use(None, clock())
+        self.microphone = Microphone()
+        self.earpiece = Earpiece(lambda heard: None)
+        self.earpiece.use(None, clock())
         self.frames = 0
         self.sounded = self.silent = clock()
         """Seconds of `clock` at which there was sound on the line last, and none."""
-        line.media.start(self._hear, self.mouth.next_frame)
+        line.media.start(self._hear, self.microphone.next_frame)
 
     async def listen(self, utterances: int, seconds: float = 60.0) -> None:
         """Until the agent has said so many utterances, counted from the call's beginning, to their end."""
 
         def said() -> bool:
-            return sum(heard.ended is not None for heard in self.ear.utterances) >= utterances
+            return sum(heard.ended is not None for heard in self.earpiece.utterances) >= utterances
 
-        await until(said, seconds, lambda: f"{utterances} utterances; heard {self.ear.utterances}")
+        await until(said, seconds, lambda: f"{utterances} utterances; heard {self.earpiece.utterances}")
 
     async def speaks(self, utterance: int, seconds: float = 60.0) -> None:
         """Until the agent has begun that utterance, counted from the call's beginning."""
-        await until(lambda: len(self.ear.utterances) >= utterance, seconds, lambda: f"heard {self.ear.utterances}")
+        await until(
+            lambda: len(self.earpiece.utterances) >= utterance, seconds, lambda: f"heard {self.earpiece.utterances}"
+        )
 
     async def say(self, seconds: float = 60.0) -> None:
         """To the end. Fails where the call has ended: nobody takes the words any more."""
-        speaking = asyncio.ensure_future(self.mouth.speak(read_wav(WORDS)))
+        speaking = asyncio.ensure_future(self.microphone.speak(read_wav(WORDS)))
         await asyncio.wait((speaking, self.line.ended), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         said = speaking.done()
         speaking.cancel()
-        assert said, f"the call has ended or stands still; heard {self.ear.utterances}"
+        assert said, f"the call has ended or stands still; heard {self.earpiece.utterances}"
 
     async def ended(self, seconds: float = 60.0) -> str:
         async with asyncio.timeout(seconds):
@@ -78,7 +78,7 @@ class Talker:
             self.sounded = self.clock()
         else:
             self.silent = self.clock()
-        self.ear.on_frame(pcm, self.clock())
+        self.earpiece.on_frame(pcm, self.clock())
 
 
 @asynccontextmanager

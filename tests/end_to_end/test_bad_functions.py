@@ -34,7 +34,7 @@ async def converse(address: str, number: int) -> Talker:
             expected += 2 if name in SLOW else 1
             await caller.say()
             await caller.listen(expected)
-        assert len(caller.ear.utterances) == expected
+        assert len(caller.earpiece.utterances) == expected
     return caller
 
 

@@ -17,9 +17,8 @@ from pathlib import Path
 import pytest
 
 from callagent.call_info import EndReason
-from callagent.legs.leg import CallerHungUp, DigitPressed, LegEvent, TransferStatus, TransferTarget
-from callagent.legs.media import Media
-from callagent.legs.sip.factory import SipLegs
+from callagent.legs.leg import CallerHungUp, DigitPressed, LegEvent, Media, TransferStatus, TransferTarget
+from callagent.legs.sip.factory import SipLegFactory
 from callagent.legs.sip.leg import SipLeg
 from callagent.observability import Metrics
 from callagent.records import CallRecord
@@ -136,11 +135,11 @@ async def baresip(tmp_path: Path) -> AsyncIterator[Baresip]:
 
 
 @pytest.fixture
-async def served() -> AsyncIterator[tuple[Server, SipLegs, str]]:
+async def served() -> AsyncIterator[tuple[Server, SipLegFactory, str]]:
     pump = Pump()
     pump.start()
     server = Server()
-    legs = SipLegs(RtpPorts("127.0.0.1", 21000, 23998, rest_seconds=0.0), pump, server.legs.put_nowait)
+    legs = SipLegFactory(RtpPorts("127.0.0.1", 21000, 23998, rest_seconds=0.0), pump, server.legs.put_nowait)
     settings = UserAgentSettings(admit=lambda host: "local", accepts_transfers=True)
     _, port = await legs.open("127.0.0.1", 0, settings)
     yield server, legs, f"127.0.0.1:{port}"
@@ -149,7 +148,7 @@ async def served() -> AsyncIterator[tuple[Server, SipLegs, str]]:
 
 
 async def test_baresip_calls_speaks_presses_holds_and_hangs_up(
-    baresip: Baresip, served: tuple[Server, SipLegs, str]
+    baresip: Baresip, served: tuple[Server, SipLegFactory, str]
 ) -> None:
     server, _, address = served
     baresip.command("dial", f"sip:agent@{address}")
@@ -172,7 +171,7 @@ async def test_baresip_calls_speaks_presses_holds_and_hangs_up(
 
 
 async def test_baresip_behind_a_translator_that_changes_its_port_is_heard_from_the_first_packet(
-    baresip: Baresip, served: tuple[Server, SipLegs, str]
+    baresip: Baresip, served: tuple[Server, SipLegFactory, str]
 ) -> None:
     server, _, address = served
     elsewhere = free_port(socket.SOCK_DGRAM)
@@ -198,7 +197,7 @@ async def test_baresip_behind_a_translator_that_changes_its_port_is_heard_from_t
 
 
 async def test_what_baresip_reports_is_in_the_record_and_the_metrics(
-    tmp_path: Path, served: tuple[Server, SipLegs, str]
+    tmp_path: Path, served: tuple[Server, SipLegFactory, str]
 ) -> None:
     server, _, address = served
     baresip = Baresip(tmp_path)
@@ -228,7 +227,7 @@ async def test_what_baresip_reports_is_in_the_record_and_the_metrics(
     await baresip.stop()
 
 
-async def test_baresip_is_transferred_and_follows(baresip: Baresip, served: tuple[Server, SipLegs, str]) -> None:
+async def test_baresip_is_transferred_and_follows(baresip: Baresip, served: tuple[Server, SipLegFactory, str]) -> None:
     server, _, address = served
     baresip.command("dial", f"sip:agent@{address}")
     leg, _ = await server.take()
@@ -249,7 +248,7 @@ async def test_baresip_is_transferred_over_a_connection(transport: str, tmp_path
     pump = Pump()
     pump.start()
     server = Server()
-    legs = SipLegs(RtpPorts("127.0.0.1", 24000, 24998, rest_seconds=0.0), pump, server.legs.put_nowait)
+    legs = SipLegFactory(RtpPorts("127.0.0.1", 24000, 24998, rest_seconds=0.0), pump, server.legs.put_nowait)
     await legs.open("127.0.0.1", 0, UserAgentSettings(admit=lambda host: "local"), TlsSettings(certificate, key))
     _, port = await legs.listen(transport, "127.0.0.1", 0)
     try:
@@ -271,7 +270,7 @@ async def test_baresip_is_transferred_over_a_connection(transport: str, tmp_path
         pump.stop()
 
 
-async def test_we_call_baresip(baresip: Baresip, served: tuple[Server, SipLegs, str]) -> None:
+async def test_we_call_baresip(baresip: Baresip, served: tuple[Server, SipLegFactory, str]) -> None:
     server, legs, _ = served
     leg = await legs.dial(f"sip:phone@127.0.0.1:{baresip.port}")
     async with asyncio.timeout(PATIENCE):
@@ -290,7 +289,7 @@ async def test_calls_both_ways_over_a_connection(transport: str, tmp_path: Path)
     pump = Pump()
     pump.start()
     server = Server()
-    legs = SipLegs(RtpPorts("127.0.0.1", 24000, 24998, rest_seconds=0.0), pump, server.legs.put_nowait)
+    legs = SipLegFactory(RtpPorts("127.0.0.1", 24000, 24998, rest_seconds=0.0), pump, server.legs.put_nowait)
     tls = TlsSettings(certificate, key, trusted=tmp_path / "phone.pem")
     await legs.open("127.0.0.1", 0, UserAgentSettings(admit=lambda host: "local"), tls)
     _, port = await legs.listen(transport, "127.0.0.1", 0)

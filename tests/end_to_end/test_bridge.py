@@ -15,7 +15,7 @@ from typing import cast
 import pytest
 
 from callagent.call_info import EndReason
-from callagent.legs.sip import SipLeg, SipLegs
+from callagent.legs.sip import SipLeg, SipLegFactory
 from callagent.rtp import Pump, RtpPorts
 from callagent.sip import UserAgentSettings
 from tests.end_to_end.baresip import baresip
@@ -78,7 +78,7 @@ async def miller() -> AsyncIterator[Miller]:
     pump = Pump()
     pump.start()
     person = Miller()
-    legs = SipLegs(RtpPorts("127.0.0.1", 20000, 29998), pump, person.legs.put_nowait)
+    legs = SipLegFactory(RtpPorts("127.0.0.1", 20000, 29998), pump, person.legs.put_nowait)
     host, port = await legs.open("127.0.0.1", 0, UserAgentSettings(admit=lambda host: "local"))
     person.uri = f"sip:miller@{host}:{port}"
     try:

@@ -10,7 +10,7 @@ from typing import TypeVar
 import pytest
 
 from callagent.call_info import EndReason
-from callagent.legs.sip.media import ANY_MEDIA, rtp_parameters
+from callagent.legs.sip.leg import ANY_MEDIA, rtp_parameters
 from callagent.rtp import Pump, RtpPorts, RtpSession
 from callagent.sip import (
     CallAnswered,

@@ -15,7 +15,7 @@ import pytest
 
 from callagent.call_info import EndReason
 from callagent.legs.leg import DigitPressed, TransferStatus, TransferTarget
-from callagent.legs.sip.media import TrunkMedia
+from callagent.legs.sip.leg import TrunkMedia
 from tests.end_to_end.baresip import START_SECONDS, free_port, is_open
 from tests.end_to_end.scripted import until
 from tests.end_to_end.test_media_peers import PATIENCE, Server, served, write_tone

@@ -18,8 +18,8 @@ from callagent.audio import InBandDigits
 from callagent.audio.dtmf import _energy
 from callagent.call_info import EndReason
 from callagent.legs.leg import DigitPressed, LegEvent
-from callagent.legs.sip import SipLeg, SipLegs
-from callagent.legs.sip.media import TrunkMedia
+from callagent.legs.sip import SipLeg, SipLegFactory
+from callagent.legs.sip.leg import TrunkMedia
 from callagent.rtp import Pump, RtpPorts
 from callagent.sip import Encryption, TlsSettings, UserAgentSettings
 from tests.end_to_end.baresip import BARESIP, baresip
@@ -100,7 +100,7 @@ async def served(media: TrunkMedia, tmp_path: Path) -> AsyncIterator[tuple[Serve
     pump.start()
     server = Server()
     ports = RtpPorts("127.0.0.1", 24000, 26998, rest_seconds=0.0)
-    legs = SipLegs(ports, pump, server.legs.put_nowait, media=lambda trunk: media)
+    legs = SipLegFactory(ports, pump, server.legs.put_nowait, media=lambda trunk: media)
     certificate, key = make_certificate(tmp_path, "server")
     settings = UserAgentSettings(admit=lambda host: "local")
     _, port = await legs.open("127.0.0.1", 0, settings, TlsSettings(certificate, key))

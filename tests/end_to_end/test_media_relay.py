@@ -14,7 +14,7 @@ import pytest
 
 from callagent.call_info import EndReason
 from callagent.legs.leg import CallerHungUp, DigitPressed
-from callagent.legs.sip.media import TrunkMedia
+from callagent.legs.sip.leg import TrunkMedia
 from callagent.sip import Encryption
 from tests.end_to_end.baresip import BARESIP, START_SECONDS, baresip, free_port, is_open
 from tests.end_to_end.scripted import until

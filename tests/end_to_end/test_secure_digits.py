@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from callagent.phone.mouth import read_wav
+from callagent.phone.handset import read_wav
 from tests.end_to_end.scripted import WORDS, scripts, talker
 from tests.end_to_end.server_process import serve
 
@@ -32,7 +32,7 @@ async def test_a_card_reaches_the_function_and_no_text_log_record_model_or_recor
         async with talker(server.sip) as caller:
             await caller.listen(1)
             # A telephone's keys are heard on the line, too.
-            loud = asyncio.create_task(caller.mouth.speak(read_wav(WORDS)))
+            loud = asyncio.create_task(caller.microphone.speak(read_wav(WORDS)))
             await caller.line.send_digits(CARD)
             await loud
             await caller.listen(2, 30)

@@ -15,7 +15,7 @@ import pytest
 
 from callagent.call_info import EndReason
 from callagent.legs.leg import TransferTarget
-from callagent.legs.sip.factory import SipLegs
+from callagent.legs.sip.factory import SipLegFactory
 from callagent.legs.sip.leg import SipLeg
 from callagent.rtp import Pump, RtpPorts
 from callagent.sip import TrunkSettings, Uri, UserAgentSettings
@@ -65,7 +65,7 @@ class Side:
 
     def __init__(self, pump: Pump) -> None:
         self.came: asyncio.Queue[SipLeg] = asyncio.Queue()
-        self.legs = SipLegs(RtpPorts("127.0.0.1", 20000, 29998, rest_seconds=0.0), pump, self.came.put_nowait)
+        self.legs = SipLegFactory(RtpPorts("127.0.0.1", 20000, 29998, rest_seconds=0.0), pump, self.came.put_nowait)
         self.port = 0
 
     async def open(self) -> None:

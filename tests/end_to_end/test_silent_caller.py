@@ -14,7 +14,7 @@ from callagent.agents import Action, CallerTurn, HandoffFailed, HangUp, Listen, 
 from callagent.call import Call
 from callagent.call.state import CallServices, CallSettings
 from callagent.call_info import EndReason
-from callagent.legs.sip import SipLeg, SipLegs
+from callagent.legs.sip import SipLeg, SipLegFactory
 from callagent.records import CallRecord
 from callagent.rtp import Pump, RtpPorts, RtpSettings
 from callagent.rtp.codec import PCMA
@@ -87,7 +87,7 @@ async def test_a_muted_caller_hears_three_prompts_and_the_goodbye_before_the_cal
     pump.start()
     legs: asyncio.Queue[SipLeg] = asyncio.Queue()
     timeouts = RtpSettings(first_packet_timeout=LIMIT, packet_timeout=LIMIT)
-    server = SipLegs(RtpPorts("127.0.0.1", 27000, 27998, rest_seconds=0.0), pump, legs.put_nowait, timeouts)
+    server = SipLegFactory(RtpPorts("127.0.0.1", 27000, 27998, rest_seconds=0.0), pump, legs.put_nowait, timeouts)
     settings = UserAgentSettings(admit=lambda host: "local")
     host, port = await server.open("127.0.0.1", 0, settings)
     endpoint = await Endpoint.open("127.0.0.1", 0, settings)

@@ -19,7 +19,7 @@ import aiohttp
 import pytest
 
 from callagent.call_info import EndReason
-from callagent.phone.stream import StreamPhone
+from callagent.phone.lines import StreamPhone
 from callagent.records import read_calls
 from tests.carriers.twilio.fake_twilio import ACCOUNT_SID, AUTH_TOKEN, fake_twilio
 from tests.end_to_end.baresip import free_port

@@ -42,8 +42,8 @@ async def test_where_no_voice_can_speak_the_caller_hears_the_recording(tmp_path:
     with serve(tmp_path, project=MILL, **settings, **DEAD) as server:
         async with talker(server.sip) as caller:
             how = await caller.ended(60.0)
-            caller.ear.close()
-            heard = caller.ear.utterances[0]
+            caller.earpiece.close()
+            heard = caller.earpiece.utterances[0]
         (record,) = await asyncio.to_thread(server.wait_for_records, 1)
     assert heard.ended is not None
     assert heard.ended - heard.started < 8

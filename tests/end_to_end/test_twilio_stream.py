@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from websockets.exceptions import InvalidStatus
 
-from callagent.phone.stream import StreamPhone
+from callagent.phone.lines import StreamPhone
 from tests.carriers.twilio.fake_twilio import ACCOUNT_SID, AUTH_TOKEN, CALL_SID, fake_twilio
 from tests.carriers.twilio.twilio_client import FORM, post, signature, stream, token
 from tests.end_to_end.baresip import free_port

@@ -14,17 +14,20 @@ from callagent.audio import FRAME_SAMPLES
 from callagent.call_info import EndReason
 from callagent.legs.bridge import DROP_SECONDS
 from callagent.legs.leg import (
+    MAX_RELAYED_FRAMES,
     CallerHungUp,
     DigitPressed,
+    FrameRelay,
     LegEvent,
+    Media,
     PartiesJoined,
+    SwitchedMedia,
     TransferOutcome,
     TransferStatus,
     TransferTarget,
 )
-from callagent.legs.media import MAX_CROSSING_FRAMES, Crossing, Media, SwitchedMedia
 from callagent.legs.sip import TrunkMedia
-from callagent.legs.sip.factory import SipLegs
+from callagent.legs.sip.factory import SipLegFactory
 from callagent.legs.sip.leg import SipLeg
 from callagent.rtp import Pump, RtpPorts, RtpSettings
 from callagent.sip import Credentials, TrunkSettings, Uri, UserAgentSettings
@@ -147,10 +150,10 @@ async def world(pump: Pump, clock: OwnTime) -> AsyncIterator[World]:
     desk = Desk()
     incoming: asyncio.Queue[SipLeg] = asyncio.Queue()
     # The desk speaks A-law only, the caller μ-law: the bridge has to turn one into the other.
-    desks = SipLegs(ports(), pump, desk.legs.put_nowait, media=lambda _: TrunkMedia(("PCMA",)))
-    phones = SipLegs(ports(), pump, media=lambda _: TrunkMedia(("PCMU",)))
+    desks = SipLegFactory(ports(), pump, desk.legs.put_nowait, media=lambda _: TrunkMedia(("PCMA",)))
+    phones = SipLegFactory(ports(), pump, media=lambda _: TrunkMedia(("PCMU",)))
     timeouts = RtpSettings(first_packet_timeout=60.0, packet_timeout=3.0)
-    server = SipLegs(ports(), pump, incoming.put_nowait, timeouts)
+    server = SipLegFactory(ports(), pump, incoming.put_nowait, timeouts)
     desk_host, desk_port = await desks.open("127.0.0.1", 0, SETTINGS)
     host, port = await server.open("127.0.0.1", 0, SETTINGS)
     await phones.open("127.0.0.1", 0, SETTINGS)
@@ -295,9 +298,9 @@ async def test_the_target_is_called_through_its_trunk(pump: Pump) -> None:
     carrier_legs: asyncio.Queue[SipLeg] = asyncio.Queue()
     incoming: asyncio.Queue[SipLeg] = asyncio.Queue()
     carrier, server, phone = (
-        SipLegs(ports(), pump, carrier_legs.put_nowait),
-        SipLegs(ports(), pump, incoming.put_nowait),
-        SipLegs(ports(), pump),
+        SipLegFactory(ports(), pump, carrier_legs.put_nowait),
+        SipLegFactory(ports(), pump, incoming.put_nowait),
+        SipLegFactory(ports(), pump),
     )
     host, port = await carrier.open("127.0.0.1", 0, SETTINGS)
     own_host, own_port = await server.open("127.0.0.1", 0, SETTINGS)
@@ -336,15 +339,15 @@ async def test_the_caller_hears_early_media_where_the_target_may_play_some(world
     await asyncio.gather(transfer, return_exceptions=True)
 
 
-def test_a_crossing_starts_with_two_frames_and_keeps_the_newest() -> None:
-    crossing = Crossing()
-    crossing.put(b"1", 0.0)
-    assert crossing.take() is None
-    crossing.put(b"2", 0.0)
-    assert [crossing.take(), crossing.take(), crossing.take()] == [b"1", b"2", None]
-    for number in range(MAX_CROSSING_FRAMES + 5):
-        crossing.put(bytes([number]), 0.0)
-    assert crossing.take() == bytes([5])
+def test_a_relay_starts_with_two_frames_and_keeps_the_newest() -> None:
+    relay = FrameRelay()
+    relay.put(b"1", 0.0)
+    assert relay.take() is None
+    relay.put(b"2", 0.0)
+    assert [relay.take(), relay.take(), relay.take()] == [b"1", b"2", None]
+    for number in range(MAX_RELAYED_FRAMES + 5):
+        relay.put(bytes([number]), 0.0)
+    assert relay.take() == bytes([5])
 
 
 @pytest.mark.parametrize("taken", [True, False])

@@ -10,7 +10,7 @@ import pytest
 
 from callagent.call_info import EndReason
 from callagent.legs.leg import CallerHungUp, LegEvent, TransferStatus, TransferTarget
-from callagent.legs.sip.factory import SipLegs
+from callagent.legs.sip.factory import SipLegFactory
 from callagent.legs.sip.leg import SipLeg
 from callagent.rtp import Pump, RtpPorts
 from callagent.sip import Dialog, UserAgentSettings
@@ -78,8 +78,8 @@ async def legs() -> AsyncIterator[tuple[SipLeg, SipLeg]]:
     pump = Pump()
     pump.start()
     came: asyncio.Queue[SipLeg] = asyncio.Queue()
-    server = SipLegs(RtpPorts("127.0.0.1", 20000, 29998, rest_seconds=0.0), pump, came.put_nowait)
-    phone = SipLegs(RtpPorts("127.0.0.1", 20000, 29998, rest_seconds=0.0), pump)
+    server = SipLegFactory(RtpPorts("127.0.0.1", 20000, 29998, rest_seconds=0.0), pump, came.put_nowait)
+    phone = SipLegFactory(RtpPorts("127.0.0.1", 20000, 29998, rest_seconds=0.0), pump)
     quick = replace(SETTINGS, timers=replace(SETTINGS.timers, t1=0.02))
     host, port = await server.open("127.0.0.1", 0, quick)
     await phone.open("127.0.0.1", 0, SETTINGS)

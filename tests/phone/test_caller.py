@@ -12,10 +12,9 @@ import pytest
 
 from callagent.audio import FRAME_BYTES, FRAME_SECONDS
 from callagent.call_info import MediaStatistics
-from callagent.legs.media import FrameSink, FrameSource, Media
+from callagent.legs.leg import FrameSink, FrameSource, Media
 from callagent.phone.caller import Caller, Step
-from callagent.phone.ear import Ear
-from callagent.phone.mouth import Mouth
+from callagent.phone.handset import Earpiece, Microphone
 from callagent.speech.protocol import (
     RecognizerSettings,
     RecognizerStream,
@@ -75,8 +74,8 @@ class FakeVoice:
 class Words(RecognizerStream):
     """A recogniser that knows what the agent is about to say."""
 
-    def __init__(self, ear: Ear, words: list[str]) -> None:
-        self._ear = ear
+    def __init__(self, earpiece: Earpiece, words: list[str]) -> None:
+        self._earpiece = earpiece
         self._words = words
         self._number = 0
 
@@ -88,7 +87,7 @@ class Words(RecognizerStream):
 
     def finish(self) -> None:
         asyncio.get_running_loop().call_soon(
-            self._ear.on_transcript, Transcript(self._words[self._number - 1], True, self._number)
+            self._earpiece.on_transcript, Transcript(self._words[self._number - 1], True, self._number)
         )
 
     def close(self) -> None:
@@ -100,14 +99,14 @@ class Call:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
         self.now = 1000.0
-        for module in ("caller", "mouth"):
+        for module in ("caller", "handset"):
             monkeypatch.setattr(f"callagent.phone.{module}.monotonic", lambda: self.now)
         self.line = FakeLine()
-        self.mouth = Mouth()
+        self.microphone = Microphone()
         self.events: list[dict[str, Any]] = []
-        self.ear = Ear(lambda heard: self.caller.heard(heard))
-        self.caller = Caller(self.line, self.ear, self.mouth, FakeVoice(), self.events.append)
-        self.ear.use(Words(self.ear, words), self.now)
+        self.earpiece = Earpiece(lambda heard: self.caller.heard(heard))
+        self.caller = Caller(self.line, self.earpiece, self.microphone, FakeVoice(), self.events.append)
+        self.earpiece.use(Words(self.earpiece, words), self.now)
         self.sent: list[float] = []
         """Seconds at which the caller's speech left."""
 
@@ -117,11 +116,11 @@ class Call:
         while self.now < 1000.0 + seconds and not running.done():
             at = self.now - 1000.0
             loud = any(begin <= at < end for begin, end in agent)
-            self.ear.on_frame(LOUD if loud else QUIET, self.now)
-            if self.mouth.next_frame():
+            self.earpiece.on_frame(LOUD if loud else QUIET, self.now)
+            if self.microphone.next_frame():
                 self.sent.append(round(at, 2))
-            # Whoever waits for the ear with a timeout looks again at every frame.
-            self.ear.changed.set()
+            # Whoever waits for the earpiece with a timeout looks again at every frame.
+            self.earpiece.changed.set()
             for _ in range(4):
                 await asyncio.sleep(0)
             self.now += FRAME_SECONDS

@@ -18,14 +18,14 @@ from callagent.commands.command_line import _parser
 from callagent.config import Config
 from callagent.errors import MissingExtra, UserError
 from callagent.legs.leg import CallerHungUp
-from callagent.legs.sip import SipLeg, SipLegs
+from callagent.legs.sip import SipLeg, SipLegFactory
 from callagent.phone import command
 from callagent.phone.command import run_phone
-from callagent.phone.sip import dial_sip
+from callagent.phone.lines import dial_sip
 from callagent.rtp import Pump, RtpPorts
 from callagent.sip import Endpoint, EndpointCall, UserAgentSettings
 from tests.end_to_end.scripted import until
-from tests.rtp.test_ports import free_range
+from tests.rtp.test_session import free_range
 
 LOUD = b"\x10\x20" * (FRAME_BYTES // 2)
 
@@ -105,7 +105,7 @@ async def agent(seconds: float) -> AsyncIterator[tuple[str, list[bytes]]]:
 
         tasks: list[asyncio.Task[None]] = []
         ports = RtpPorts("127.0.0.1", *free_range(40))
-        legs = SipLegs(ports, pump, lambda leg: tasks.append(group.create_task(serve(leg))))
+        legs = SipLegFactory(ports, pump, lambda leg: tasks.append(group.create_task(serve(leg))))
         host, port = await legs.open("127.0.0.1", 0, UserAgentSettings(admit=lambda source: "test"))
         yield f"sip:agent@{host}:{port}", heard
         await asyncio.wait(tasks)

@@ -17,13 +17,12 @@ from callagent.audio import FRAME_BYTES, FRAME_SECONDS
 from callagent.call import Call, CallServices, CallSettings
 from callagent.call_info import NO_HEADERS, EndReason, MediaStatistics
 from callagent.legs import TransferTarget
-from callagent.legs.media import FrameSink, FrameSource, Media
-from callagent.legs.sip import SipLeg, SipLegs
+from callagent.legs.leg import FrameSink, FrameSource, Media
+from callagent.legs.sip import SipLeg, SipLegFactory
 from callagent.phone.caller import Caller, load_script
-from callagent.phone.ear import Ear
 from callagent.phone.figures import Figures
-from callagent.phone.mouth import Mouth
-from callagent.phone.sip import dial_sip
+from callagent.phone.handset import Earpiece, Microphone
+from callagent.phone.lines import dial_sip
 from callagent.records import CallRecord
 from callagent.rtp import Pump, RtpPorts
 from callagent.sip import UserAgentSettings
@@ -34,7 +33,7 @@ from tests.fakes import FakeLeg, FakeProject
 from tests.own_time import own_time
 from tests.phone.desk import Desk
 from tests.phone.word_audio import LevelActivity, Vocabulary, WordEars, WordVoice
-from tests.rtp.test_ports import free_range
+from tests.rtp.test_session import free_range
 
 SCRIPTS = sorted((Path(callagent.phone.__file__).parent / "conversations").glob("*.yaml"))
 QUIET = bytes(FRAME_BYTES)
@@ -139,17 +138,17 @@ async def converse(script: Path) -> tuple[Figures, CallRecord, list[str]]:
 
     services = CallServices(MemoryStore(), resolve)  # type: ignore[arg-type]
     call = asyncio.create_task(Call(leg, FakeProject(Desk()), make_turn_manager, services, CallSettings()).run())
-    wire, mouth = Wire(leg), Mouth(loop.time)
+    wire, microphone = Wire(leg), Microphone(loop.time)
     while "answer" not in leg.did:
         await asyncio.sleep(0.01)
     told: list[dict[str, Any]] = []
-    ear = Ear(lambda heard: caller.heard(heard))
-    ear.use(await WordEars(vocabulary).open(ear.on_transcript), loop.time())
-    caller = Caller(wire, ear, mouth, WordVoice(vocabulary), told.append, loop.time)
-    wire.media.start(ear.on_frame, mouth.next_frame)
+    earpiece = Earpiece(lambda heard: caller.heard(heard))
+    earpiece.use(await WordEars(vocabulary).open(earpiece.on_transcript), loop.time())
+    caller = Caller(wire, earpiece, microphone, WordVoice(vocabulary), told.append, loop.time)
+    wire.media.start(earpiece.on_frame, microphone.next_frame)
     ticking = asyncio.create_task(wire.run())
     await caller.run(load_script(script))
-    ear.close()
+    earpiece.close()
     await asyncio.sleep(1.0)
     figures = caller.figures()
     await wire.hang_up()
@@ -198,7 +197,7 @@ async def desk(vocabulary: Vocabulary) -> AsyncIterator[str]:
             asyncio.create_task(Call(leg, FakeProject(Desk()), make_turn_manager, services, CallSettings()).run())
         )
 
-    legs = SipLegs(RtpPorts("127.0.0.1", *free_range(40)), pump, take)
+    legs = SipLegFactory(RtpPorts("127.0.0.1", *free_range(40)), pump, take)
     host, port = await legs.open("127.0.0.1", 0, UserAgentSettings(admit=lambda source: "test"))
     try:
         yield f"sip:desk@{host}:{port}"
@@ -223,11 +222,11 @@ async def test_a_conversation_over_rtp(name: str) -> None:
     vocabulary = Vocabulary()
     with own_time() as clock:
         async with desk(vocabulary) as address, dial_sip(address, "+15550100") as line:
-            mouth, ear = Mouth(clock), Ear(lambda heard: caller.heard(heard))
-            stream = await WordEars(vocabulary).open(ear.on_transcript)
-            ear.use(stream, clock())
-            caller = Caller(line, ear, mouth, WordVoice(vocabulary), lambda event: None, clock)
-            line.media.start(lambda pcm, now: ear.on_frame(pcm, clock()), mouth.next_frame)
+            microphone, earpiece = Microphone(clock), Earpiece(lambda heard: caller.heard(heard))
+            stream = await WordEars(vocabulary).open(earpiece.on_transcript)
+            earpiece.use(stream, clock())
+            caller = Caller(line, earpiece, microphone, WordVoice(vocabulary), lambda event: None, clock)
+            line.media.start(lambda pcm, now: earpiece.on_frame(pcm, clock()), microphone.next_frame)
             await caller.run(load_script(script))
             figures = caller.figures()
             await line.hang_up()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from callagent.rtp import PCMU, Pump, RtpPacket, RtpParameters, RtpPorts, RtpSession, SrtpKeys
 from callagent.rtp.srtp import SrtpSender
-from tests.rtp.test_ports import free_range
+from tests.rtp.test_session import free_range
 
 CALLS = 50
 SPRAYER = "127.0.0.66"

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from callagent.rtp.codec import PCMU
+from callagent.rtp.codec import PCMU, RtpParameters
 from callagent.rtp.packet import RtpPacket
-from callagent.rtp.parameters import RtpParameters
 from callagent.rtp.receiver import Received, RtpReceiver
 from tests.rtp.streams import PEER
 

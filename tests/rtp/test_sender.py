@@ -4,11 +4,9 @@ import itertools
 
 import pytest
 
-from callagent.rtp.codec import PCMA, PCMU, Codec, open_codec
-from callagent.rtp.packet import RtpPacket
-from callagent.rtp.parameters import RtpParameters
+from callagent.rtp.codec import PCMA, PCMU, Codec, RtpParameters, open_codec
+from callagent.rtp.packet import FRAMES_PER_DIGIT, RtpPacket, TelephoneEvent
 from callagent.rtp.sender import RtpSender
-from callagent.rtp.telephone_event import FRAMES_PER_DIGIT, TelephoneEvent
 from tests.rtp.streams import tone
 
 

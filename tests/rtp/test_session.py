@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -20,8 +21,9 @@ from callagent.rtp import (
     RtpSettings,
 )
 from callagent.rtp.packet import RtpPacket
+from callagent.rtp.session import MediaTimeout
+from tests.end_to_end.baresip import is_free
 from tests.rtp.streams import audio, tone
-from tests.rtp.test_ports import free_range
 
 
 @pytest.fixture
@@ -302,3 +304,149 @@ async def test_a_report_goes_to_the_port_above_the_media(session: RtpSession) ->
     assert reports[0][1] == 201
     media.socket.close()
     control.socket.close()
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def free_range(count: int) -> tuple[int, int]:
+    """An even port and the last of `count` pairs from it on, all of which are free.
+
+    Not from the system's own range: between the look and the use somebody else's connection would take one.
+    """
+    while True:
+        first = random.randrange(12000, 20000, 2)
+        if all(is_free(socket.SOCK_DGRAM, port) for port in range(first, first + 2 * count)):
+            return first, first + 2 * count - 1
+
+
+def test_ports_are_even_and_run_out() -> None:
+    clock = Clock()
+    ports = RtpPorts("127.0.0.1", *free_range(10), clock=clock)
+    opened = [ports.bind() for _ in range(10)]
+    with pytest.raises(PortsExhausted):
+        ports.bind()
+    numbers = [each.getsockname()[1] for each in opened]
+    for each in opened:
+        each.close()
+    assert all(number % 2 == 0 for number in numbers)
+    assert ports.free_share == 0.0
+
+
+def test_a_port_rests_after_use() -> None:
+    clock = Clock()
+    first, _ = free_range(1)
+    ports = RtpPorts("127.0.0.1", first, first + 1, clock=clock)
+    opened = ports.bind()
+    opened.close()
+    ports.release(first)
+    clock.now = 29.9
+    assert ports.free_share == 0.0
+    with pytest.raises(PortsExhausted):
+        ports.bind()
+    clock.now = 30.0
+    assert ports.free_share == 1.0
+    ports.bind().close()
+
+
+def test_a_port_in_other_hands_is_passed_over() -> None:
+    first, last = free_range(2)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+        other.bind(("127.0.0.1", first))
+        ports = RtpPorts("127.0.0.1", first, last)
+        with ports.bind() as opened:
+            assert opened.getsockname()[1] == first + 2
+            control = ports.bind_control(first + 2)
+            assert control is not None
+            assert ports.bind_control(first + 2) is None
+            control.close()
+
+
+def test_the_order_is_not_predictable() -> None:
+    first, last = free_range(40)
+    orders = set()
+    for _ in range(4):
+        opened = RtpPorts("127.0.0.1", first, last).bind()
+        orders.add(opened.getsockname()[1])
+        opened.close()
+    assert len(orders) > 1
+
+
+def test_a_range_without_an_even_port_and_a_foreign_host_are_errors() -> None:
+    with pytest.raises(ValueError, match="no even port"):
+        RtpPorts("127.0.0.1", 5001, 5001)
+    with pytest.raises(OSError, match="assign"):
+        RtpPorts("192.0.2.1", 20000, 20010).bind()
+
+
+def test_ipv6() -> None:
+    first, last = free_range(5)
+    with RtpPorts("::1", first, last).bind() as opened:
+        assert opened.family == socket.AF_INET6
+
+
+def test_the_first_packet_has_30_seconds() -> None:
+    timeout = MediaTimeout(RtpSettings(), 100.0)
+    assert timeout.expire(None, 129.9) is None
+    timeout.restart(105.0)
+    assert timeout.expire(None, 130.0) is None
+    assert timeout.expire(None, 135.0) == "no media for 30 s"
+
+
+def test_the_next_packets_have_20_seconds_each() -> None:
+    timeout = MediaTimeout(RtpSettings(), 0.0)
+    assert timeout.expire(50.0, 69.9) is None
+    assert timeout.expire(50.0, 70.0) == "no media for 20 s"
+
+
+def test_on_hold_there_are_300_seconds_and_afterwards_20_again() -> None:
+    timeout = MediaTimeout(RtpSettings(), 0.0)
+    timeout.hold(True, 10.0)
+    assert timeout.expire(9.0, 309.0) is None
+    timeout.hold(False, 309.0)
+    assert timeout.expire(9.0, 328.0) is None
+    assert timeout.expire(9.0, 329.0) == "no media for 20 s"
+
+
+def test_it_expires_once() -> None:
+    timeout = MediaTimeout(RtpSettings(), 0.0)
+    assert timeout.expire(None, 40.0) is not None
+    assert timeout.expire(None, 400.0) is None
+
+
+def test_a_peer_that_is_not_expected_to_send_has_as_long_as_a_hold() -> None:
+    timeout = MediaTimeout(RtpSettings(), 0.0)
+    assert timeout.expire(50.0, 349.0, expected=False) is None
+    assert timeout.expire(50.0, 350.0, expected=False) == "no media for 300 s"
+
+
+def test_when_packets_are_expected_again_they_have_their_time_from_there() -> None:
+    timeout = MediaTimeout(RtpSettings(), 0.0)
+    assert timeout.expire(50.0, 80.0, expected=False) is None
+    timeout.restart(80.0)
+    assert timeout.expire(50.0, 99.9) is None
+    assert timeout.expire(50.0, 100.0) == "no media for 20 s"
+
+
+def test_after_a_goodbye_there_are_10_seconds_and_never_more_than_before() -> None:
+    timeout = MediaTimeout(RtpSettings(), 0.0)
+    assert timeout.expire(50.0, 60.4, goodbye=50.5) is None
+    assert timeout.expire(50.0, 60.5, goodbye=50.5) == "no media after a goodbye for 10.5 s"
+    late = MediaTimeout(RtpSettings(), 0.0)
+    assert late.expire(50.0, 69.9, goodbye=65.0) is None
+    assert late.expire(50.0, 70.0, goodbye=65.0) == "no media after a goodbye for 20 s"
+
+
+def test_a_goodbye_says_nothing_on_hold_or_of_a_stream_that_goes_on() -> None:
+    timeout = MediaTimeout(RtpSettings(), 0.0)
+    assert timeout.expire(50.2, 69.0, goodbye=50.0) is None
+    assert timeout.expire(50.2, 69.0, expected=False, goodbye=51.0) is None
+    timeout.hold(True, 51.0)
+    assert timeout.expire(50.0, 350.0, goodbye=52.0) is None
+    # Resumed: packets are expected from here on.
+    timeout.hold(False, 350.0)
+    assert timeout.expire(50.0, 369.0, goodbye=52.0) is None

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from callagent.rtp.rtcp import Reception
+from callagent.rtp.jitter_buffer import Reception
 
 
 def test_what_is_expected_counts_over_the_wrap_of_the_numbers() -> None:

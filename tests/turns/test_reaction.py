@@ -16,7 +16,7 @@ import pytest
 
 from callagent.audio import FRAME_BYTES, FRAME_SECONDS, SAMPLE_RATE
 from callagent.bench.caller import spoken_span
-from callagent.phone.mouth import read_wav
+from callagent.phone.handset import read_wav
 from callagent.speech.scripted import ScriptedRecognizer, ScriptedUtterance, ScriptedVoice, VoiceScript
 from callagent.testing.virtual_time import run
 from callagent.turns import CallerInput, CallerTurnEnded, TurnManager, TurnSettings

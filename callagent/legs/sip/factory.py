@@ -1,29 +1,41 @@
-"""Makes a leg of every call that comes in over SIP, and of every call that we place."""
+"""Makes a leg of every SIP call, received or placed, and keeps media away from our own addresses."""
 
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from typing import Any
 
 from callagent.call_info import NO_HEADERS
 from callagent.legs.leg import LegGone, TooManyCalls, TransferTarget
 from callagent.legs.sip.identity import caller_address, number_at
-from callagent.legs.sip.leg import SipLeg
-from callagent.legs.sip.media import MediaOfTrunk, OwnAddresses, any_trunk, negotiation_towards, negotiation_with
+from callagent.legs.sip.leg import MediaOfTrunk, SipLeg, TrunkMedia, any_trunk
 from callagent.legs.sip.transfer import TransferableLeg
 from callagent.log import get_logger
-from callagent.rtp import PortsExhausted, Pump, RtpPorts, RtpSession, RtpSettings, available_codecs, prepare_srtp
+from callagent.rtp import (
+    PortsExhausted,
+    Pump,
+    RtpPorts,
+    RtpSession,
+    RtpSettings,
+    available_codecs,
+    prepare_srtp,
+)
 from callagent.sip import (
     Endpoint,
     EndpointCall,
+    Hop,
+    MediaPolicy,
     Negotiation,
     TlsSettings,
     Trunks,
     TrunkSettings,
     Uri,
     UserAgentSettings,
+    route_to,
 )
 
 MIN_FREE_PORTS = 0.05
@@ -38,7 +50,7 @@ def _any_time(trunk: str) -> bool:
     return True
 
 
-class SipLegs:
+class SipLegFactory:
     """The SIP endpoint of the server as a source of legs, with its media ports and trunks."""
 
     def __init__(
@@ -229,3 +241,53 @@ class SipLegs:
         if self._endpoint is None:
             raise RuntimeError("open() comes first")
         return self._endpoint
+
+
+def negotiation_with(hop: Hop, local: str, port: int, media: TrunkMedia) -> Negotiation:
+    """Return the negotiation of a call whose signalling came over `hop`; we take its audio at `local` and `port`."""
+    return _negotiation(local, port, media, tls=hop.transport == "tls", peer=hop.host)
+
+
+def negotiation_towards(target: str, local: str, port: int, media: TrunkMedia) -> Negotiation:
+    """Return the negotiation of a call that we place. Raises `ValueError` for a target that is no URI."""
+    uri = Uri.parse(target)
+    tls = uri.scheme == "sips" or (uri.parameters.get("transport") or "").lower() == "tls"
+    return _negotiation(local, port, media, tls=tls, peer=None)
+
+
+def _negotiation(local: str, port: int, media: TrunkMedia, *, tls: bool, peer: str | None) -> Negotiation:
+    # A peer that reaches us over loopback is on this machine: so may be its media, and nobody else reads its SRTP keys.
+    loopback = ip_address(local).is_loopback
+    installed = available_codecs()
+    codecs = tuple(name for name in media.codecs or installed if name in installed)
+    policy = MediaPolicy(codecs, media.encryption, confidential=tls or loopback)
+    return Negotiation(local, port, random.getrandbits(31), loopback=loopback, policy=policy, peer=peer)
+
+
+def is_of_this_machine(host: str) -> bool:
+    """Return whether an IP address is one of this machine's: packets to it would leave from that address itself."""
+    return ip_address(host).is_loopback or route_to(host) == host
+
+
+class OwnAddresses:
+    """The media addresses of this server, which no peer may name as the target of our packets.
+
+    It would have us send audio to ourselves, or to other programs of this machine.
+
+    A peer on this machine (a softphone, a PBX) has its media here as well: only the ports that we hold are refused to
+    it. `public_address` may be that of a NAT with others behind it: only our ports there are refused. To all other
+    peers every address of this machine is refused.
+    """
+
+    def __init__(self, ports: RtpPorts, is_local: Callable[[str], bool] = is_of_this_machine) -> None:
+        self.signalling_ports: set[int] = set()
+        self.public_address: str | None = None
+        self._ports = ports
+        self._is_local = is_local
+
+    def refuse(self, host: str, port: int, peer: str | None) -> bool:
+        """Return whether media may not go there. `peer` is the IP address of the peer's signalling."""
+        if self._is_local(host):
+            on_this_machine = peer is not None and (peer == self.public_address or self._is_local(peer))
+            return not on_this_machine or port in self.signalling_ports or self._ports.holds(port)
+        return host == self.public_address and (port in self.signalling_ports or self._ports.covers(port))

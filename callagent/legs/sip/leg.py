@@ -1,4 +1,4 @@
-"""A call leg over SIP and RTP: one dialog, one media session."""
+"""A call leg over SIP and RTP: one dialog, one media session, and what a trunk's settings allow of its media."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
+from ipaddress import IPv4Network, IPv6Network
 
 from callagent.audio import dtmf_frames
 from callagent.call_info import NO_HEADERS, CallInfo, EndReason
@@ -15,17 +16,18 @@ from callagent.legs.leg import (
     LegFailed,
     LegGone,
     Listeners,
+    Media,
+    SwitchedMedia,
     TransferOutcome,
     TransferStatus,
     TransferTarget,
 )
-from callagent.legs.media import Media, SwitchedMedia
 from callagent.legs.sip.identity import call_info_of, clean, parting
-from callagent.legs.sip.media import ANY_MEDIA, TrunkMedia, rtp_parameters
 from callagent.legs.sip.transfer import DialTarget, SipTransfer
 from callagent.log import get_logger
-from callagent.rtp import NoTelephoneEvent, RtpSession
+from callagent.rtp import NoTelephoneEvent, RtpParameters, RtpSession, SrtpKeys, open_codec
 from callagent.sip import (
+    FRAME_TIME,
     Agreement,
     CallAnswered,
     CallConfirmed,
@@ -33,6 +35,7 @@ from callagent.sip import (
     CallReplaced,
     CallRinging,
     DigitReceived,
+    Encryption,
     EndCause,
     EndpointCall,
     Event,
@@ -44,6 +47,58 @@ from callagent.sip import (
     TransferRequested,
     Uri,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class TrunkMedia:
+    """What the settings say of a trunk's media."""
+
+    codecs: tuple[str, ...] = ()
+    """Codecs in the order in which we offer them; empty: all that are installed."""
+    encryption: Encryption = Encryption.ALLOWED
+    networks: tuple[IPv4Network | IPv6Network, ...] = ()
+    """Networks from which the trunk's media may come, besides the address in its SDP."""
+    in_band_digits: bool = False
+    """Whether we send digits as tones in the audio, and read keys there although telephone events (RFC 4733) were
+    negotiated. Where they were not negotiated, keys are always read in the audio."""
+    trusted: bool = True
+    """Whether we believe what its headers say of the caller (RFC 3325 §4)."""
+
+
+ANY_MEDIA = TrunkMedia()
+MediaOfTrunk = Callable[[str], TrunkMedia]
+"""Return the media settings of a trunk by its name, which is empty for a peer that is no trunk."""
+
+
+def any_trunk(_: str) -> TrunkMedia:
+    return ANY_MEDIA
+
+
+def rtp_parameters(agreement: Agreement, media: TrunkMedia) -> RtpParameters:
+    """Return the parameters of RTP that were agreed on. Raises `ValueError` for a codec that is not installed."""
+    codec = open_codec(agreement.codec, agreement.payload_type)
+    if codec is None:
+        raise ValueError(f"codec {agreement.codec} is not installed")
+    keys = None
+    if agreement.send_key is not None and agreement.receive_key is not None:
+        own, peers = agreement.send_key, agreement.receive_key
+        keys = SrtpKeys(own.suite, own.key, peers.suite, peers.key)
+    parameters = RtpParameters(
+        codec,
+        agreement.telephone_event,
+        agreement.telephone_event_rate,
+        own_payload_type=agreement.own_payload_type,
+        own_telephone_event=agreement.own_telephone_event,
+        control=agreement.control,
+        keys=keys,
+        packet_frames=agreement.packet_time // FRAME_TIME,
+        networks=media.networks,
+        in_band_digits=media.in_band_digits or agreement.telephone_event is None,
+    )
+    if agreement.comfort_noise is None:
+        return parameters
+    return replace(parameters, comfort_noise=agreement.comfort_noise)
+
 
 HANG_UP_SECONDS = 2.0
 """How long `hang_up` waits for the peer to confirm; the BYE goes on without it."""

@@ -12,12 +12,12 @@ from callagent.legs.leg import (
     LegEvent,
     LegGone,
     PartiesJoined,
+    SwitchedMedia,
     TransferOutcome,
     TransferStatus,
     TransferTarget,
     failed_by,
 )
-from callagent.legs.media import SwitchedMedia
 from callagent.legs.sip.identity import clean, target_uri
 from callagent.sip import EndpointCall, TransferProgressed, TransferState
 

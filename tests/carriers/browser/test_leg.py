@@ -18,8 +18,17 @@ from callagent.carriers.media import FrameClock
 from callagent.carriers.protocol import DialectError
 from callagent.legs import LegGone, TransferStatus, TransferTarget
 from callagent.legs.bridge import DROP_SECONDS, TargetLeg
-from callagent.legs.leg import CallerHungUp, DigitPressed, LegEvent, LegFailed, PartiesJoined
-from callagent.legs.media import FrameSink, FrameSource, Media, SwitchedMedia
+from callagent.legs.leg import (
+    CallerHungUp,
+    DigitPressed,
+    FrameSink,
+    FrameSource,
+    LegEvent,
+    LegFailed,
+    Media,
+    PartiesJoined,
+    SwitchedMedia,
+)
 from callagent.testing.virtual_time import run
 
 INFO = CallInfo("c1", "inbound", "ann", None, "browser", datetime(2026, 1, 1, tzinfo=UTC))

@@ -25,11 +25,11 @@ from callagent.legs.leg import (
     DigitPressed,
     LegEvent,
     LegFailed,
+    Media,
     TransferOutcome,
     TransferStatus,
     TransferTarget,
 )
-from callagent.legs.media import Media
 from tests.carriers.twilio.fake_twilio import ACCOUNT_SID, CALL_SID, FakeTwilio, fake_twilio
 from tests.carriers.twilio.twilio_client import FORM, post, signature, stream, token, token_in
 from tests.web.server import Server, serve, until

@@ -19,13 +19,12 @@ from callagent.legs.leg import (
     LegEvent,
     LegFailed,
     LegGone,
+    Media,
     TransferStatus,
     TransferTarget,
 )
-from callagent.legs.media import Media
-from callagent.legs.sip.factory import SipLegs
-from callagent.legs.sip.leg import LegState, SipLeg
-from callagent.legs.sip.media import TrunkMedia
+from callagent.legs.sip.factory import SipLegFactory
+from callagent.legs.sip.leg import LegState, SipLeg, TrunkMedia
 from callagent.rtp import Pump, RtpPorts, RtpSettings
 from callagent.rtp.codec import PCMA
 from callagent.rtp.packet import RtpPacket
@@ -49,8 +48,8 @@ NORMAL = {"Reason": 'Q.850;cause=16;text="Normal call clearing"'}
 class World:
     """A server that keeps its legs, and a phone."""
 
-    phone: SipLegs
-    server: SipLegs
+    phone: SipLegFactory
+    server: SipLegFactory
     address: str
     legs: asyncio.Queue[SipLeg] = field(default_factory=asyncio.Queue)
 
@@ -81,10 +80,10 @@ def ports() -> RtpPorts:
 @pytest.fixture
 async def world(pump: Pump, request: pytest.FixtureRequest) -> AsyncIterator[World]:
     """The server waits for a caller's first packet as long as the test says."""
-    phone = SipLegs(ports(), pump)
+    phone = SipLegFactory(ports(), pump)
     legs: asyncio.Queue[SipLeg] = asyncio.Queue()
     timeouts = RtpSettings(first_packet_timeout=getattr(request, "param", 60.0), packet_timeout=60.0)
-    server = SipLegs(ports(), pump, legs.put_nowait, timeouts)
+    server = SipLegFactory(ports(), pump, legs.put_nowait, timeouts)
     host, port = await server.open("127.0.0.1", 0, SETTINGS)
     await phone.open("127.0.0.1", 0, SETTINGS)
     yield World(phone, server, f"{host}:{port}", legs)
@@ -159,8 +158,8 @@ async def test_the_caller_hangs_up(world: World) -> None:
 
 async def test_what_a_peer_says_as_it_leaves_counts_where_it_is_trusted(pump: Pump) -> None:
     legs: asyncio.Queue[SipLeg] = asyncio.Queue()
-    server = SipLegs(ports(), pump, legs.put_nowait, media=lambda trunk: TrunkMedia(trusted=False))
-    phone = SipLegs(ports(), pump)
+    server = SipLegFactory(ports(), pump, legs.put_nowait, media=lambda trunk: TrunkMedia(trusted=False))
+    phone = SipLegFactory(ports(), pump)
     host, port = await server.open("127.0.0.1", 0, SETTINGS)
     await phone.open("127.0.0.1", 0, SETTINGS)
     ours = await phone.dial(f"sip:agent@{host}:{port}")
@@ -457,9 +456,9 @@ async def test_digits_go_by_info_to_a_peer_without_telephone_events(world: World
 
 
 async def test_without_free_media_ports_calls_are_sent_away(pump: Pump) -> None:
-    server = SipLegs(RtpPorts("127.0.0.1", 29000, 29001), pump, lambda leg: None)
+    server = SipLegFactory(RtpPorts("127.0.0.1", 29000, 29001), pump, lambda leg: None)
     host, port = await server.open("127.0.0.1", 0, SETTINGS)
-    phone = SipLegs(ports(), pump)
+    phone = SipLegFactory(ports(), pump)
     await phone.open("127.0.0.1", 0, SETTINGS)
     await phone.dial(f"sip:a@{host}:{port}")
     second = await phone.dial(f"sip:a@{host}:{port}")
@@ -471,7 +470,7 @@ async def test_without_free_media_ports_calls_are_sent_away(pump: Pump) -> None:
 
 
 async def test_what_cannot_be_dialled_raises_and_frees_its_port(pump: Pump) -> None:
-    phone = SipLegs(RtpPorts("127.0.0.1", 29000, 29001, rest_seconds=0.0), pump)
+    phone = SipLegFactory(RtpPorts("127.0.0.1", 29000, 29001, rest_seconds=0.0), pump)
     await phone.open("127.0.0.1", 0, SETTINGS)
     for _ in range(2):
         with pytest.raises(ValueError, match="not valid"):

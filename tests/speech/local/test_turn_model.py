@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from callagent.errors import ConfigError
-from callagent.phone.mouth import read_wav
+from callagent.phone.handset import read_wav
 from callagent.speech import open_turn_model
 from callagent.speech.local import turn_model
 

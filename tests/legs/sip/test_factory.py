@@ -5,15 +5,35 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from ipaddress import ip_network
 
 import pytest
 
 from callagent.call_info import EndReason
-from callagent.legs.sip import SipLeg, SipLegs
-from callagent.legs.sip.media import OwnAddresses, is_of_this_machine
-from callagent.rtp import Pump, RtpPorts, RtpSession
-from callagent.sip import CallAnswered, CallEnded, Endpoint, Event, OfferAnswered, OfferRefused, UserAgentSettings
-from tests.rtp.test_ports import free_range
+from callagent.legs.sip import SipLeg
+from callagent.legs.sip.factory import (
+    OwnAddresses,
+    SipLegFactory,
+    is_of_this_machine,
+    negotiation_towards,
+    negotiation_with,
+)
+from callagent.legs.sip.leg import TrunkMedia, rtp_parameters
+from callagent.rtp import Pump, RtpPorts, RtpSession, available_codecs
+from callagent.sip import (
+    CallAnswered,
+    CallEnded,
+    Encryption,
+    Endpoint,
+    Event,
+    Hop,
+    NotAcceptable,
+    OfferAnswered,
+    OfferRefused,
+    UserAgentSettings,
+)
+from tests.rtp.test_session import free_range
+from tests.sip.test_offer_answer import offer
 
 LOCAL = ("192.0.2.10", "127.0.0.1")
 SETTINGS = UserAgentSettings(admit=lambda host: "local")
@@ -73,7 +93,7 @@ def test_a_port_that_was_given_back_is_no_longer_ours() -> None:
 
 
 class World:
-    def __init__(self, server: SipLegs, phone: Endpoint, address: tuple[str, int]) -> None:
+    def __init__(self, server: SipLegFactory, phone: Endpoint, address: tuple[str, int]) -> None:
         self.server, self.phone, self.address = server, phone, address
         self.legs: asyncio.Queue[SipLeg] = asyncio.Queue()
         self.events: asyncio.Queue[Event] = asyncio.Queue()
@@ -102,7 +122,7 @@ async def world(**changes: str) -> AsyncIterator[World]:
         opened.legs.put_nowait(leg)
         answering.append(asyncio.create_task(leg.answer()))
 
-    server = SipLegs(RtpPorts("127.0.0.1", 28000, 28998, rest_seconds=0.0), pump, take)
+    server = SipLegFactory(RtpPorts("127.0.0.1", 28000, 28998, rest_seconds=0.0), pump, take)
     settings = UserAgentSettings(admit=lambda host: "local", public_address=changes.get("public_address"))
     address = await server.open("127.0.0.1", 0, settings)
     opened = World(server, await Endpoint.open("127.0.0.1", 0, SETTINGS), address)
@@ -146,3 +166,85 @@ async def test_our_ports_are_refused_by_the_public_address_too_and_others_behind
         assert refused.status == 488
         assert isinstance(await opened.dial("198.51.100.7", 40010), CallAnswered)
         await (await opened.legs.get()).hang_up(EndReason.AGENT_HANGUP)
+
+
+KEY = "a=crypto:1 AES_CM_128_HMAC_SHA1_80 inline:" + "A" * 40
+MEDIA = TrunkMedia(("PCMU",), networks=(ip_network("198.51.100.0/24"),), in_band_digits=True)
+
+
+def test_keys_count_over_tls_only() -> None:
+    for transport, encrypted in (("tls", True), ("tcp", False), ("udp", False)):
+        negotiation = negotiation_with(Hop("192.0.2.1", 5061, transport), "192.0.2.2", 5000, MEDIA)
+        agreement = negotiation.answer(offer("m=audio 4000 RTP/AVP 0", KEY))[1]
+        assert (rtp_parameters(agreement, MEDIA).keys is not None) is encrypted
+
+
+@pytest.mark.parametrize(
+    ("target", "offered"),
+    [
+        ("sips:a@192.0.2.1", True),
+        ("sip:a@192.0.2.1;transport=TLS", True),
+        ("sip:a@192.0.2.1", False),
+        ("sip:a@192.0.2.1;transport=tcp", False),
+    ],
+)
+def test_keys_are_offered_over_tls_only(target: str, offered: bool) -> None:
+    assert (b"a=crypto" in negotiation_towards(target, "192.0.2.2", 5000, TrunkMedia()).offer()) is offered
+
+
+def test_on_loopback_nobody_else_reads_the_keys() -> None:
+    assert b"a=crypto" in negotiation_towards("sip:a@127.0.0.1", "127.0.0.1", 5000, TrunkMedia()).offer()
+    off = TrunkMedia(encryption=Encryption.OFF)
+    assert b"a=crypto" not in negotiation_towards("sip:a@127.0.0.1", "127.0.0.1", 5000, off).offer()
+
+
+def test_what_is_agreed_on_reaches_the_media_session() -> None:
+    negotiation = negotiation_with(Hop("127.0.0.1", 5060), "127.0.0.1", 5000, MEDIA)
+    body = offer("m=audio 4000 RTP/AVP 0 101 98", KEY, "a=rtpmap:98 CN/8000", "a=rtcp:4009", host="127.0.0.1")
+    agreement = negotiation.answer(body)[1]
+    parameters = rtp_parameters(agreement, MEDIA)
+    assert (parameters.codec.name, parameters.telephone_event, parameters.comfort_noise) == ("PCMU", 101, 98)
+    assert parameters.control == ("127.0.0.1", 4009)
+    assert parameters.networks == MEDIA.networks
+    assert parameters.in_band_digits
+
+    assert parameters.keys is not None
+    assert parameters.keys.receive == bytes(30)
+    assert agreement.send_key is not None
+    assert parameters.keys.send == agreement.send_key.key
+
+
+@pytest.mark.parametrize(("formats", "in_band"), [("0 101", False), ("0", True)])
+def test_keys_in_the_audio_are_read_unless_telephone_events_were_negotiated(formats: str, in_band: bool) -> None:
+    negotiation = negotiation_with(Hop("192.0.2.1", 5060), "192.0.2.2", 5000, TrunkMedia())
+    agreement = negotiation.answer(offer(f"m=audio 4000 RTP/AVP {formats}"))[1]
+    assert rtp_parameters(agreement, TrunkMedia()).in_band_digits is in_band
+
+
+def test_keys_in_the_audio_are_read_where_the_answer_takes_no_telephone_events() -> None:
+    negotiation = negotiation_towards("sip:a@192.0.2.1", "192.0.2.2", 5000, TrunkMedia())
+    assert b"telephone-event" in negotiation.offer()
+    agreement = negotiation.accept(offer("m=audio 4000 RTP/AVP 0"))
+    assert rtp_parameters(agreement, TrunkMedia()).in_band_digits
+
+
+def test_a_trunk_that_requires_encryption_gets_nothing_in_the_clear() -> None:
+    media = TrunkMedia(encryption=Encryption.REQUIRED)
+    with pytest.raises(NotAcceptable):
+        negotiation_with(Hop("192.0.2.1", 5060), "192.0.2.2", 5000, media).answer(offer("m=audio 4000 RTP/AVP 0", KEY))
+    with pytest.raises(NotAcceptable):
+        negotiation_towards("sip:a@192.0.2.1", "192.0.2.2", 5000, media).offer()
+
+
+def test_only_codecs_that_are_installed_are_offered() -> None:
+    body = negotiation_towards("sip:a@192.0.2.1", "192.0.2.2", 5000, TrunkMedia()).offer().lower()
+    for name in ("PCMU", "PCMA", "G722", "OPUS"):
+        assert (f" {name}/".lower().encode() in body) is (name in available_codecs())
+
+
+async def test_the_codecs_are_loaded_before_the_first_call() -> None:
+    available_codecs.cache_clear()
+    legs = SipLegFactory(RtpPorts("127.0.0.1", 29100, 29101), Pump())
+    await legs.open("127.0.0.1", 0, UserAgentSettings(admit=lambda host: None))
+    assert available_codecs.cache_info().currsize == 1
+    await legs.close()

@@ -10,7 +10,7 @@ import pytest
 from callagent.audio import FRAME_BYTES
 from callagent.carriers.leg import CarrierLeg
 from callagent.legs.leg import CallerHungUp, DigitPressed, LegEvent
-from callagent.phone.stream import NotAnswered, StreamMedia, StreamPhone
+from callagent.phone.lines import NotAnswered, StreamMedia, StreamPhone
 from tests.carriers.twilio.fake_twilio import AUTH_TOKEN
 from tests.web.server import serve, until
 

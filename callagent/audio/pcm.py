@@ -1,4 +1,4 @@
-"""From a multiple of the telephone's 8 kHz down to it, while the sound comes: less than a millisecond is held back."""
+"""The 20 ms frame of a call, the keys of a telephone, and audio of a higher rate brought down to 8 kHz."""
 
 from __future__ import annotations
 
@@ -9,6 +9,16 @@ from array import array
 from functools import cache
 from math import cos, pi, sin
 from typing import Any
+
+SAMPLE_RATE = 8000
+"""Hertz of every frame between a leg and the turn manager."""
+FRAME_SECONDS = 0.02
+FRAME_SAMPLES = 160
+FRAME_BYTES = 320
+"""20 ms of 16-bit little-endian mono PCM at 8 kHz."""
+DIGITS = "0123456789*#ABCD"
+"""The keys of a telephone, in the order of their event codes (RFC 4733 §3.2)."""
+
 
 _TAPS = 47
 _PASSED_HERTZ = 3500

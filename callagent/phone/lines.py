@@ -1,4 +1,4 @@
-"""The test phone on a carrier stream: calls a server's voice webhook and media stream as Twilio would."""
+"""The two lines of the test phone: calls by SIP, and calls over a carrier's stream as Twilio would place them."""
 
 from __future__ import annotations
 
@@ -6,22 +6,176 @@ import asyncio
 import audioop
 import base64
 import json
+import socket
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from random import random
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
 from callagent.audio import FRAME_BYTES, FRAME_SAMPLES, FRAME_SECONDS
-from callagent.call_info import MediaStatistics
+from callagent.call_info import EndReason, MediaStatistics
 from callagent.errors import UserError
-from callagent.legs import FrameSink, FrameSource
+from callagent.legs import CallerHungUp, FrameSink, FrameSource, LegEvent, LegFailed, LegGone, Media
+from callagent.legs.sip import SipLeg, SipLegFactory
+from callagent.rtp import PortsExhausted, Pump, RtpPorts
+from callagent.sip import Uri, UserAgentSettings, transport_of
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession, ClientWebSocketResponse
+
+
+class Line(Protocol):
+    """An answered call, from the caller's side."""
+
+    ended: asyncio.Future[str]
+    """Done when the server ended the call; the result says how."""
+    on_transfer: Callable[[str], None]
+    """Called when the server asks us to go elsewhere, with the target."""
+
+    @property
+    def media(self) -> Media: ...
+
+    async def send_digits(self, digits: str) -> None: ...
+
+    def lose(self, share: float) -> None:
+        """Lose so many of the packets that we send, 0 to 1. Raises `UserError` where the wire loses none."""
+
+    async def hang_up(self) -> None:
+        """Idempotent; bounded in time."""
+
+
+ANSWER_SECONDS = 30.0
+_REMEDIES = {
+    486: "; a number may make so many calls at once and per minute (limits.caller_calls…): --caller calls from another"
+}
+_PORTS = (30000, 39999)
+
+
+class LossyPorts(RtpPorts):
+    """Ports whose sockets lose a share of what is sent, 0 to 1."""
+
+    share = 0.0
+
+    def bind(self) -> socket.socket:
+        bound = super().bind()
+        lossy = _LossySocket(bound.family, bound.type, bound.proto, bound.detach())
+        lossy.setblocking(False)
+        lossy.ports = self
+        return lossy
+
+
+class _LossySocket(socket.socket):
+    ports: LossyPorts
+
+    def sendto(self, data: Any, *where: Any) -> int:
+        return len(data) if random() < self.ports.share else super().sendto(data, *where)
+
+
+class SipLine:
+    """Implements `Line` over an outgoing SIP leg. A transfer that the server asks for is reported as answered."""
+
+    def __init__(self, leg: SipLeg, media: Media, ports: LossyPorts) -> None:
+        self.media = media
+        self._ports = ports
+        self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.on_transfer: Callable[[str], None] = lambda target: None
+        self.transfer_headers: Mapping[str, str] = {}
+        """Of the newest transfer that the server asked for."""
+        self._leg = leg
+        leg.on_transfer_request = self._transfer
+        leg.listen(self._event)
+
+    async def send_digits(self, digits: str) -> None:
+        await self._leg.send_digits(digits)
+
+    def lose(self, share: float) -> None:
+        self._ports.share = share
+
+    async def hang_up(self) -> None:
+        await self._leg.hang_up(EndReason.CALLER_HANGUP)
+
+    def _transfer(self, target: str, headers: Mapping[str, str]) -> None:
+        self.transfer_headers = headers
+        self.on_transfer(target)
+        self._leg.report_transfer(200)
+
+    def _event(self, event: LegEvent) -> None:
+        if isinstance(event, CallerHungUp | LegFailed) and not self.ended.done():
+            self.ended.set_result("the server hung up" if isinstance(event, CallerHungUp) else event.detail)
+
+
+@asynccontextmanager
+async def dial_sip(target: str, caller: str) -> AsyncIterator[SipLine]:
+    """Call a SIP URI; the line once it is answered. Raises `UserError` when it is not."""
+    host = _local_host(target)
+    if host != "0.0.0.0" and transport_of(Uri.parse(target)) == "udp":
+        _expect_listener(host, target)
+    pump = Pump()
+    pump.start()
+    ports = LossyPorts(host, *_PORTS)
+    legs = SipLegFactory(ports, pump)
+    try:
+        await legs.open(host, 0, UserAgentSettings(admit=lambda source: "phone", accepts_transfers=True))
+        leg = await _dialled(legs, target, f"sip:{caller}@{host}")
+        try:
+            yield SipLine(leg, await _answered(leg, target), ports)
+        finally:
+            await leg.hang_up(EndReason.CALLER_HANGUP)
+    finally:
+        await legs.close()
+        pump.stop()
+
+
+async def _dialled(legs: SipLegFactory, target: str, caller: str) -> SipLeg:
+    try:
+        return await legs.dial(target, caller=caller)
+    except (ValueError, OSError, PortsExhausted) as error:
+        raise UserError(f"'{target}' cannot be called: {error}") from None
+
+
+async def _answered(leg: SipLeg, target: str) -> Media:
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            return await leg.answer()
+    except LegGone as gone:
+        raise UserError(f"{target} did not answer: {gone}{_REMEDIES.get(gone.status, '')}") from None
+    except TimeoutError:
+        raise UserError(f"{target} did not answer within {ANSWER_SECONDS:.0f} s; is the server running?") from None
+
+
+def _local_host(target: str) -> str:
+    """Loopback for a server on this machine, else every interface. Raises `UserError`."""
+    try:
+        uri = Uri.parse(target)
+    except ValueError:
+        raise UserError(f"'{target}' is not a SIP URI; write sip:USER@HOST:PORT") from None
+    host = uri.bare_host
+    if host == "::1":
+        return "::1"
+    return "127.0.0.1" if host == "localhost" or host.startswith("127.") else "0.0.0.0"
+
+
+def _expect_listener(host: str, target: str) -> None:
+    """Raise `UserError` where this machine itself says that nobody listens; retransmissions would take 32 s to tell."""
+    uri = Uri.parse(target)
+    peer = uri.bare_host if uri.bare_host != "localhost" else host
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((peer, uri.port or 5060))
+            # The keep-alive of RFC 5626 §3.5.1; on loopback the refusal of the first is there before the second.
+            probe.send(b"\r\n\r\n")
+            probe.send(b"\r\n\r\n")
+        except ConnectionRefusedError:
+            where = f"{peer} port {uri.port or 5060}"
+            raise UserError(f"nobody listens on {where}; start the server there: callagent serve") from None
+        except OSError as error:
+            raise UserError(f"'{target}' cannot be called: {error.strerror or error}") from None
+
 
 DIAL_SECONDS: Final = 10.0
 DIGIT_SECONDS: Final = 0.2
@@ -93,7 +247,7 @@ class StreamMedia:
         return names
 
     def play(self, now: float) -> None:
-        """The next 20 ms reach the ear; silence where the server has queued nothing."""
+        """The next 20 ms reach the earpiece; silence where the server has queued nothing."""
         frame = bytes(self._queue[:FRAME_SAMPLES])
         del self._queue[:FRAME_SAMPLES]
         self._played += len(frame)
@@ -107,7 +261,7 @@ class StreamMedia:
 
 
 class StreamPhone:
-    """An answered call over a media stream; implements `phone.line.Line`."""
+    """An answered call over a media stream; implements `Line`."""
 
     def __init__(self, socket: ClientWebSocketResponse, stream_sid: str) -> None:
         self.media = StreamMedia()
