@@ -14,6 +14,7 @@ from callagent.agents import (
     Agent,
     AgentRecord,
     CallerTurn,
+    Emit,
     HandoffFailed,
     Listen,
     MetricWriter,
@@ -179,17 +180,17 @@ class FakeAgent:
     cut: int = 0
     write_metric: MetricWriter | None = None
 
-    async def start(self) -> AsyncIterator[Action]:
+    async def start(self, emit: Emit) -> None:
         await asyncio.sleep(self.start_seconds)
         for action in self.greeting:
-            yield action
+            emit(action)
 
-    async def reply(self, turn: CallerTurn | HandoffFailed) -> AsyncIterator[Action]:
+    async def reply(self, turn: CallerTurn | HandoffFailed, emit: Emit) -> None:
         self.turns.append(turn)
         try:
             async for action in self.replies.pop(0)(turn):
-                yield action
-        except (asyncio.CancelledError, GeneratorExit):
+                emit(action)
+        except asyncio.CancelledError:
             self.cut += 1
             raise
 

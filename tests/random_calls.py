@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from callagent.agents import (
-    Action,
     AgentRecord,
     CallerTurn,
     DelayResponse,
     DigitSettings,
+    Emit,
     FunctionEnded,
     FunctionStarted,
     HandoffFailed,
@@ -205,33 +205,32 @@ class RandomAgent:
     _reply: list[str] = field(default_factory=list)
     _texts: int = 0
 
-    async def start(self) -> AsyncIterator[Action]:
-        yield self._say(interruptible=False)
-        yield Listen()
+    async def start(self, emit: Emit) -> None:
+        emit(self._say(interruptible=False))
+        emit(Listen())
 
-    async def reply(self, turn: CallerTurn | HandoffFailed) -> AsyncIterator[Action]:
+    async def reply(self, turn: CallerTurn | HandoffFailed, emit: Emit) -> None:
         self.turns += 1
         self._reply = []
         for _ in range(self.chance.choice((1, 1, 2, 3))):
             for _ in range(self.chance.choice((0, 1, 1, 2))):
-                async for action in self._wait():
-                    yield action
+                await self._wait(emit)
             for _ in range(self.chance.choice((1, 1, 2, 3))):
-                yield self._say(interruptible=self.chance.random() > 0.15)
+                emit(self._say(interruptible=self.chance.random() > 0.15))
                 await asyncio.sleep(self.chance.choice((0.0, 0.0, 0.4, 1.5)))
-        yield Listen(self.chance.choice((ListenSettings(), ListenSettings(digits=DigitSettings(max_digits=2)))))
+        emit(Listen(self.chance.choice((ListenSettings(), ListenSettings(digits=DigitSettings(max_digits=2))))))
 
-    async def _wait(self) -> AsyncIterator[Action]:
+    async def _wait(self, emit: Emit) -> None:
         function = self.chance.random() < 0.6
         self.functions += 1
         number = self.functions if function else -self.functions
         self.waits[number] = waited = Waited(now())
         texts = tuple(DelayResponse(f"filler {number} {place} moment", 1.0) for place in range(3))
         latency = LatencyControl(self.chance.choice((0.0, 0.3, 1.0)), self.chance.choice((0.0, 1.0)), texts)
-        yield FunctionStarted(number, "look_up", {}, latency) if function else WaitStarted(number, latency)
+        emit(FunctionStarted(number, "look_up", {}, latency) if function else WaitStarted(number, latency))
         await asyncio.sleep(self.chance.choice((0.01, 0.3, 1.02, 2.5, 6.0)))
         waited.ended = now()
-        yield FunctionEnded(number, "look_up", {}, "", None, 1.0) if function else WaitEnded(number)
+        emit(FunctionEnded(number, "look_up", {}, "", None, 1.0) if function else WaitEnded(number))
 
     def _say(self, *, interruptible: bool) -> Say:
         self._texts += 1

@@ -34,6 +34,7 @@ from callagent.models.rules import RulesModel
 from callagent.models.scripted import ScriptedModel
 from callagent.testing.in_process import InProcessPool
 from callagent.testing.virtual_time import run
+from tests.agents.driving import replied, started
 
 ROOT = Path(__file__).parents[1]
 SATURDAY = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -58,7 +59,7 @@ class Walk:
     """Of the last turn."""
 
     async def begin(self) -> str:
-        return await self._take([action async for action in self.agent.start()])
+        return await self._take(await started(self.agent))
 
     async def says(self, *turns: str) -> str:
         """The caller's turns, one after the other; what the agent says to the last."""
@@ -69,7 +70,7 @@ class Walk:
 
     async def takes(self, turn: CallerTurn | HandoffFailed) -> str:
         assert not isinstance(self.actions[-1], Handoff | HangUp), "the call is over"
-        return await self._take([action async for action in self.agent.reply(turn)])
+        return await self._take(await replied(self.agent, turn))
 
     async def hangs_up(self) -> AgentRecord:
         await self.agent.end(EndReason.CALLER_HANGUP, 1)

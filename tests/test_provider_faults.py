@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from callagent.agents import Action, CallerTurn, Handoff, HandoffFailed, HangUp, Listen, ModelAnswered, Say
+from callagent.agents import CallerTurn, Emit, Handoff, HandoffFailed, HangUp, Listen, ModelAnswered, Say
 from callagent.audio import FRAME_SECONDS, SAMPLE_RATE
 from callagent.call import Call, CallServices, CallSettings, ProvidersFailed, SpeechMade
 from callagent.call_info import EndReason
@@ -177,7 +177,7 @@ class ModelAgent(FakeAgent):
     model: Any = None
     asked: int = 0
 
-    async def reply(self, turn: CallerTurn | HandoffFailed) -> AsyncIterator[Action]:
+    async def reply(self, turn: CallerTurn | HandoffFailed, emit: Emit) -> None:
         self.turns.append(turn)
         loop = asyncio.get_running_loop()
         begun, sentence, error = loop.time(), "", None
@@ -187,14 +187,14 @@ class ModelAgent(FakeAgent):
                 async for delta in self.model.stream([{}] * self.asked, (), ModelSettings()):
                     sentence += delta.text
                     if sentence.rstrip().endswith("."):
-                        yield Say(sentence.strip())
+                        emit(Say(sentence.strip()))
                         sentence = ""
             except ProviderError as failure:
                 error = str(failure)
-            yield ModelAnswered(begun, None, loop.time(), error=error)
+            emit(ModelAnswered(begun, None, loop.time(), error=error))
         if error or not (isinstance(turn, CallerTurn) and turn.text):
-            yield Say("Sorry, once more please.")
-        yield Listen()
+            emit(Say("Sorry, once more please."))
+        emit(Listen())
 
 
 class TappedMedia(FakeMedia):

@@ -1,12 +1,12 @@
 """The contract between a call and its agent: the caller's turns go in, actions (`agents.actions`) come out.
 
-An agent does not know that it is on the phone. It runs its own functions (in workers) and yields an action when one
+An agent does not know that it is on the phone. It runs its own functions (in workers) and emits an action when one
 starts and when one ends, so that the call can fill the wait.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -64,16 +64,20 @@ class AgentRecord:
     """Limits that no action reported, such as those reached in the end function."""
 
 
+Emit = Callable[[Action], None]
+"""Takes the next action of an agent's turn. It returns at once and never raises."""
+
+
 class Agent(Protocol):
     """The agent of one call. `start`, `reply` and `end` never run at the same time."""
 
-    def start(self) -> AsyncIterator[Action]:
+    async def start(self, emit: Emit) -> None:
         """Run the start function and greet the caller; the last action is Listen, Handoff or HangUp."""
 
-    def reply(self, turn: CallerTurn | HandoffFailed) -> AsyncIterator[Action]:
+    async def reply(self, turn: CallerTurn | HandoffFailed, emit: Emit) -> None:
         """Run the agent's turn; the last action is Listen, Handoff or HangUp.
 
-        Closing the iterator is a barge-in: the model's stream is cut and nothing more is said. A running function
+        Cancelling it is a barge-in: the model's stream is cut and nothing more is emitted. A running function
         finishes, and its effects are kept.
         """
 

@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from callagent.agents import Agent, CallerTurn
+from callagent.agents import Action, Agent, CallerTurn
 from callagent.agents.adk import adk_runtime, load_adk_project
 from callagent.agents.cx import cx_runtime, load_cx_app
 from callagent.agents.flows import FlowProject, FlowSettings, load_flow_project, project_runtime
@@ -114,18 +114,20 @@ async def _measure(path: Path, turns: int) -> dict[str, Any]:
     }
 
 
+def _ignore(action: Action) -> None:
+    """Take an action of an agent whose time is measured."""
+
+
 async def _turns(project: FlowProject, turns: int) -> list[float]:
     times: list[float] = []
     questions = _questions(project)
     while len(times) < turns:
         agent = await project.open(_info(), _no_metric)
         try:
-            async for _ in agent.start():
-                pass
+            await agent.start(_ignore)
             for question in itertools.islice(questions, TURNS_PER_CALL):
                 began = time.perf_counter()
-                async for _ in agent.reply(CallerTurn(text=question)):
-                    pass
+                await agent.reply(CallerTurn(text=question), _ignore)
                 times.append((time.perf_counter() - began) * 1000)
         finally:
             await agent.close()
@@ -226,8 +228,7 @@ async def _alternate(projects: Sequence[Any], turns: int) -> list[list[float]]:
 
 async def _turn(agent: Agent) -> float:
     began = time.perf_counter()
-    async for _ in agent.reply(CallerTurn(text="I would like to know when you are open.")):
-        pass
+    await agent.reply(CallerTurn(text="I would like to know when you are open."), _ignore)
     return (time.perf_counter() - began) * 1000
 
 

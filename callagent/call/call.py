@@ -178,7 +178,7 @@ class Call:
         await stack.enter_async_context(self._turns)
         opening: _OpeningEvents = []
         if conversation.agent is not None:
-            conversation.replies.start(conversation.agent.start())
+            conversation.replies.start(conversation.agent.start)
             timer = self._loop.call_later(self._settings.answer_after, self._inbox.put_nowait, AnswerDue())
             try:
                 opening = await _run_start_function(self._inbox, self._handle, lambda: self._over)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from typing import cast
+from collections.abc import Awaitable, Callable
+from functools import partial
 
-from callagent.agents import Action, Agent, CallerTurn, Handoff, HandoffFailed, HangUp, ModelAnswered
+from callagent.agents import Action, Agent, CallerTurn, Emit, Handoff, HandoffFailed, HangUp, ModelAnswered
 from callagent.call.actions import AgentActions
 from callagent.call.fallback import Fallback, apology, closing_line, waiting_fillers
 from callagent.call.recorder import Recorder
@@ -30,6 +30,8 @@ from callagent.turns import (
 
 log = get_logger(__name__)
 
+Reply = Callable[[Emit], Awaitable[None]]
+"""Runs one reply of the agent, or its start: it emits the reply's actions and ends with it."""
 PROMPTED_SILENCES = 3
 """Silent turns in a row during which missing media does not end the call: the agent prompts the caller after each."""
 
@@ -156,7 +158,7 @@ class Conversation:
         # A provider may have failed for the last time while no reply was under way.
         self.fall_back()
         if self.fallback.leaving is None:
-            self.replies.start(self._the_agent.reply(turn))
+            self.replies.start(partial(self._the_agent.reply, turn))
             if self._settings.filler_after:
                 self._turns.wait_for_answer(waiting_fillers(self._actions.language, self._settings.filler_after))
 
@@ -213,10 +215,10 @@ class ReplyRunner:
         self._emit = emit
         self._task: asyncio.Task[None] | None = None
 
-    def start(self, actions: AsyncIterator[Action]) -> None:
+    def start(self, reply: Reply) -> None:
         """Run a reply. It starts when the one before has ended, which is cancelled for it."""
         self.number += 1
-        self._task = asyncio.create_task(self._run(self.number, actions, self._task))
+        self._task = asyncio.create_task(self._run(self.number, reply, self._task))
 
     def cut(self) -> None:
         """Cancel the reply; actions of it that are in the inbox already are outdated."""
@@ -232,7 +234,7 @@ class ReplyRunner:
         # Its context and its result's traceback refer to the call: without them the call is freed at once.
         self._task = None
 
-    async def _run(self, number: int, actions: AsyncIterator[Action], previous: asyncio.Task[None] | None) -> None:
+    async def _run(self, number: int, reply: Reply, previous: asyncio.Task[None] | None) -> None:
         # ReplyEnded is emitted exactly once, whatever happens here: without it the call would wait for the agent.
         error: str | None = None
         try:
@@ -240,8 +242,7 @@ class ReplyRunner:
             if previous and not previous.done():
                 previous.cancel()
                 await asyncio.wait({previous})
-            async for action in actions:
-                self._emit(ActionEmitted(number, action))
+            await reply(lambda action: self._emit(ActionEmitted(number, action)))
         except CallagentError as failure:
             log.error("reply_failed", error=str(failure))
             error = str(failure)
@@ -254,14 +255,7 @@ class ReplyRunner:
             log.exception("reply_failed", error=repr(failure))
             error = repr(failure)
         finally:
-            try:
-                await cast("AsyncGenerator[Action, None]", actions).aclose()
-            except Exception as failure:
-                # The same boundary: an iterator that cannot be closed.
-                log.exception("reply_not_closed", error=repr(failure))
-                error = error or repr(failure)
-            finally:
-                self._emit(ReplyEnded(number, error))
+            self._emit(ReplyEnded(number, error))
 
 
 class MediaTimeout:

@@ -6,11 +6,11 @@ import asyncio
 import json
 import sys
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from typing import Any, TextIO, cast
+from functools import partial
+from typing import Any, TextIO
 
 from callagent.agents import (
     Action,
@@ -18,6 +18,7 @@ from callagent.agents import (
     AgentProject,
     Attach,
     CallerTurn,
+    Emit,
     FunctionEnded,
     FunctionStarted,
     Handoff,
@@ -91,12 +92,12 @@ class TextCall:
 
     async def start(self) -> dict[str, Any]:
         """Turn 0: the start function and the greeting."""
-        return await self._run(_Turn(0, ""), self._agent.start())
+        return await self._run(_Turn(0, ""), self._agent.start)
 
     async def say(self, text: str) -> dict[str, Any]:
         """The next turn; an empty text is a silent one."""
         turn = _Turn(len(self._turns), text)
-        return await self._run(turn, self._agent.reply(CallerTurn(text=text)))
+        return await self._run(turn, partial(self._agent.reply, CallerTurn(text=text)))
 
     async def close(self) -> dict[str, Any]:
         """The end function, then the record."""
@@ -113,13 +114,11 @@ class TextCall:
         self._fill_record(ended)
         return {"record": record.to_json()}
 
-    async def _run(self, turn: _Turn, actions: AsyncIterator[Action]) -> dict[str, Any]:
+    async def _run(self, turn: _Turn, run_agent: Callable[[Emit], Awaitable[None]]) -> dict[str, Any]:
         self._turns.append(turn)
         started = datetime.now(UTC).isoformat()
         try:
-            async with aclosing(cast("Any", actions)) as stream:
-                async for action in stream:
-                    self._take(turn, action)
+            await run_agent(partial(self._take, turn))
         finally:
             self._stop_filling()
         self._agent.heard(" ".join(turn.agent), cut=False)

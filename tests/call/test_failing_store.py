@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from callagent.agents import Action, AgentRecord, CallerTurn, HangUp, Listen, Say
+from callagent.agents import Action, AgentRecord, CallerTurn, Emit, HangUp, Listen, Say
 from callagent.call_info import NO_HEADERS, EndReason
 from callagent.records import CallRecord
 from tests.call.test_call import MemoryStore, Scene
@@ -71,17 +71,15 @@ class FailingStore(MemoryStore):
 class CountingAgent(FakeAgent):
     """Writes a metric in its start function, in a reply and in its end function, as functions of projects do."""
 
-    async def start(self) -> AsyncIterator[Action]:
+    async def start(self, emit: Emit) -> None:
         assert self.write_metric is not None
         await self.write_metric("STARTED", 1)
-        async for action in super().start():
-            yield action
+        await super().start(emit)
 
-    async def reply(self, turn: Any) -> AsyncIterator[Action]:
+    async def reply(self, turn: Any, emit: Emit) -> None:
         assert self.write_metric is not None
         await self.write_metric("REPLIED", 1)
-        async for action in super().reply(turn):
-            yield action
+        await super().reply(turn, emit)
 
     async def end(self, reason: EndReason, attempt: int, headers: Mapping[str, str] = NO_HEADERS) -> bool:
         assert self.write_metric is not None
@@ -144,9 +142,8 @@ def test_an_unforeseen_error_of_a_reply_is_a_failure_of_the_agent(reply: Any, fa
 
 def test_a_start_function_that_meets_an_unforeseen_error_ends_politely() -> None:
     class Broken(FakeAgent):
-        async def start(self) -> AsyncIterator[Action]:
+        async def start(self, emit: Emit) -> None:
             raise OSError(errno.ENOSPC, "No space left on device")
-            yield Listen()
 
     scene = Scene(Broken())
     record = scene.play()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from callagent.agents import (
@@ -11,6 +10,7 @@ from callagent.agents import (
     CallerTurn,
     DelayResponse,
     DigitSettings,
+    Emit,
     FunctionEnded,
     FunctionStarted,
     Handoff,
@@ -38,26 +38,26 @@ SLOW = LatencyControl(0.5, 1.0, (DelayResponse("one moment please.", 1.0),))
 class Desk(FakeAgent):
     greeting: tuple[Action, ...] = (Say("welcome to the desk. how can i help?"), LISTEN)
 
-    async def reply(self, turn: CallerTurn | HandoffFailed) -> AsyncIterator[Action]:
+    async def reply(self, turn: CallerTurn | HandoffFailed, emit: Emit) -> None:
         self.turns.append(turn)
         text = turn.text if isinstance(turn, CallerTurn) else ""
         if isinstance(turn, CallerTurn) and turn.digits:
             spoken = " ".join(DIGITS[int(digit)] for digit in turn.digits)
-            yield Say(f"parcel {spoken} is on its way.")
+            emit(Say(f"parcel {spoken} is on its way."))
         elif "slowly" in text:
-            yield FunctionStarted(1, "look_up", {}, SLOW)
+            emit(FunctionStarted(1, "look_up", {}, SLOW))
             await asyncio.sleep(2.5)
-            yield FunctionEnded(1, "look_up", {}, "found", None, 2500.0)
-            yield Say("i found it.")
+            emit(FunctionEnded(1, "look_up", {}, "found", None, 2500.0))
+            emit(Say("i found it."))
         elif "person" in text:
-            yield Say("i will connect you.")
-            yield Handoff("people", "asked", "refer")
+            emit(Say("i will connect you."))
+            emit(Handoff("people", "asked", "refer"))
             return
         elif "goodbye" in text:
-            yield Say("goodbye.")
-            yield HangUp()
+            emit(Say("goodbye."))
+            emit(HangUp())
             return
         else:
             known = next((answer for word, answer in ANSWERS.items() if word in text), "")
-            yield Say(known or ("please say that again." if text else "are you still there?"))
-        yield LISTEN
+            emit(Say(known or ("please say that again." if text else "are you still there?")))
+        emit(LISTEN)

@@ -6,11 +6,10 @@ Calls, answers, transfers and variables are compared exactly or by a directive (
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from callagent.agents.actions import Action, FunctionEnded, FunctionStarted, Handoff, HangUp, Say
 from callagent.agents.cx.engine import CxAgent
@@ -95,7 +94,7 @@ async def _run(project: CxProject, golden: Golden, judge: Judge | None) -> Golde
     turns: list[dict[str, Any]] = []
     async with project.open_for_test(golden.variables, golden.mocks) as agent:
         if golden.turns and not golden.turns[0].is_start:
-            await _actions(agent.start())
+            await agent.start(lambda action: None)
         for number, turn in enumerate(golden.turns, 1):
             actions = await _play(agent, turn)
             turns.append(_shown(turn, actions))
@@ -142,12 +141,12 @@ def _shown(turn: GoldenTurn, actions: Sequence[Action]) -> dict[str, Any]:
 
 
 async def _play(agent: CxAgent, turn: GoldenTurn) -> list[Action]:
-    return await _actions(agent.start() if turn.is_start else agent.reply(CallerTurn(text=turn.user)))
-
-
-async def _actions(stream: AsyncIterator[Action]) -> list[Action]:
-    async with aclosing(cast("Any", stream)) as actions:
-        return [action async for action in actions]
+    actions: list[Action] = []
+    if turn.is_start:
+        await agent.start(actions.append)
+    else:
+        await agent.reply(CallerTurn(text=turn.user), actions.append)
+    return actions
 
 
 async def _words_failure(turn: GoldenTurn, actions: Sequence[Action], judge: Judge | None) -> str:

@@ -10,11 +10,13 @@ to.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from callagent.agents.actions import (
     Action,
@@ -32,6 +34,7 @@ from callagent.agents.protocol import (
     AgentProject,
     AgentRecord,
     CallerTurn,
+    Emit,
     HandoffFailed,
     MetricWriter,
     ProjectGraph,
@@ -48,6 +51,10 @@ _OUTPUT_KINDS = frozenset(("audio", "endSession", "payload", "text", "toolCalls"
 """Fields of `SessionOutput` of which one output has at most one (a oneof in the API)."""
 _INPUTS = ("text", "dtmf", "variables", "event", "toolResponses")
 Outputs = AsyncGenerator[dict[str, Any], None]
+RunTurn = Callable[[Emit], Coroutine[Any, Any, None]]
+"""Runs a turn of the agent, which emits its actions."""
+TextOutput = tuple[Say, dict[str, Any]]
+"""A spoken text and its output."""
 Speak = Callable[[Say], Awaitable[str]]
 """Returns the audio of a spoken text, in base64."""
 
@@ -82,10 +89,10 @@ class CxSession:
         if self.ended:
             raise InputRefused("the session has ended")
         for given in inputs:
-            actions = self._actions(given)
-            if actions is None:
+            run = self._turn_of(given)
+            if run is None:
                 continue
-            async with aclosing(self._turn(actions, speak)) as outputs:
+            async with aclosing(self._outputs(run, speak)) as outputs:
                 async for output in outputs:
                     yield output
             if self.ended:
@@ -96,8 +103,8 @@ class CxSession:
         await self.agent.end(EndReason.CALLER_HANGUP, 1)
         await self.agent.close()
 
-    def _actions(self, given: Mapping[str, Any]) -> AsyncIterator[Action] | None:
-        """Return the actions of the turn that an input makes; None: it makes no turn."""
+    def _turn_of(self, given: Mapping[str, Any]) -> RunTurn | None:
+        """Return what runs the turn that an input makes; None: it makes no turn."""
         kind = next((key for key in _INPUTS if key in given), None)
         value = given.get(kind) if kind else None
         match kind, value:
@@ -107,16 +114,16 @@ class CxSession:
                 return self._pressed(digits, will_continue=bool(given.get("willContinue")))
             case "event", {"event": str(event)}:
                 words = event_words(event)
-                return self.agent.start() if words == SESSION_START else self._reply(words)
+                return self.agent.start if words == SESSION_START else self._reply(words)
             case "variables", dict(variables):
                 self.agent.set_variables(variables)
                 return None
             case "toolResponses", {"toolResponses": [*answers]}:
-                return self.agent.answer(tool_answers(answers))
+                return partial(self.agent.answer, tool_answers(answers))
         known = ", ".join(_INPUTS)
         raise InputRefused(f"an input has one of {known}, of the API's form; got {sorted(given)}")
 
-    def _spoken(self, text: str, *, will_continue: bool) -> AsyncIterator[Action] | None:
+    def _spoken(self, text: str, *, will_continue: bool) -> RunTurn | None:
         self._pending += text
         if len(self._pending) > MAX_TEXT:
             raise InputRefused(f"the text has more than {MAX_TEXT} characters")
@@ -125,7 +132,7 @@ class CxSession:
         text, self._pending = self._pending, ""
         return self._reply(text)
 
-    def _pressed(self, digits: str, *, will_continue: bool) -> AsyncIterator[Action] | None:
+    def _pressed(self, digits: str, *, will_continue: bool) -> RunTurn | None:
         """Take keys up to the finish key, or, without one, as soon as no continuation is announced."""
         self._digits = (self._digits + "".join(each for each in digits if each in DIGITS))[:MAX_TEXT]
         finish = self._keys.end_key
@@ -134,31 +141,36 @@ class CxSession:
             return None
         entered, self._digits = self._digits, ""
         before = entered.partition(finish)[0] if ended else entered
-        return self.agent.reply(CallerTurn(digits=before or entered[:1]))
+        return partial(self.agent.reply, CallerTurn(digits=before or entered[:1]))
 
-    def _reply(self, text: str) -> AsyncIterator[Action]:
-        return self.agent.reply(CallerTurn(text=text))
+    def _reply(self, text: str) -> RunTurn:
+        return partial(self.agent.reply, CallerTurn(text=text))
 
     def begin_turn(self) -> TurnOutputs:
         """Count a turn and return what collects its outputs."""
         self._turns += 1
         return TurnOutputs(self.agent, self._turns)
 
-    async def _turn(self, actions: AsyncIterator[Action], speak: Speak | None) -> Outputs:
+    def _output_of(self, turn: TurnOutputs, action: Action) -> TextOutput | None:
+        """Note an action of the turn; return the output of a spoken text."""
+        match action:
+            case Say(text):
+                return action, turn.text_output(text)
+            case FunctionEnded() | ModelAnswered():
+                turn.note(action)
+            case Listen(settings):
+                self._keys = settings.digits or DigitSettings(end_key="#")
+            case HangUp() | Handoff():
+                self.ended = True
+        return None
+
+    async def _outputs(self, run: RunTurn, speak: Speak | None) -> Outputs:
         turn = self.begin_turn()
-        async with aclosing(cast("Any", actions)) as stream:
-            async for action in stream:
-                match action:
-                    case Say(text):
-                        yield turn.text_output(text)
-                        if speak is not None:
-                            yield {"audio": await speak(action), **turn.index}
-                    case FunctionEnded() | ModelAnswered():
-                        turn.note(action)
-                    case Listen(settings):
-                        self._keys = settings.digits or DigitSettings(end_key="#")
-                    case HangUp() | Handoff():
-                        self.ended = True
+        async with aclosing(_stream_texts(run, lambda action: self._output_of(turn, action))) as texts:
+            async for say, output in texts:
+                yield output
+                if speak is not None:
+                    yield {"audio": await speak(say), **turn.index}
         for payload in turn.payload_outputs():
             yield payload
         last = turn.last_output()
@@ -170,6 +182,32 @@ class CxSession:
                 yield {"toolCalls": last.pop("toolCalls"), **turn.index}
             last["endSession"] = {"metadata": self.agent.end_metadata()}
         yield last
+
+
+async def _stream_texts(
+    run: RunTurn, output_of: Callable[[Action], TextOutput | None]
+) -> AsyncGenerator[TextOutput, None]:
+    """Yield the texts of a turn for a client that pulls. Closing the generator interrupts the turn.
+
+    `output_of` is called when the action is emitted, so that messages and spans stand in the order of what happened,
+    however slow the client is.
+    """
+    texts: asyncio.Queue[TextOutput | None] = asyncio.Queue()
+
+    def emit(action: Action) -> None:
+        if (output := output_of(action)) is not None:
+            texts.put_nowait(output)
+
+    running = asyncio.create_task(run(emit))
+    running.add_done_callback(lambda _: texts.put_nowait(None))
+    try:
+        while (text := await texts.get()) is not None:
+            yield text
+        await running
+    finally:
+        if not running.done():
+            running.cancel()
+            await asyncio.wait({running})
 
 
 def whole_turns(outputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -289,18 +327,20 @@ class SpokenSession:
         """The turn whose last output has not been sent yet."""
         self._answers: list[Any] = []
 
-    async def start(self) -> AsyncIterator[Action]:
-        yield Listen(ListenSettings(no_input_timeout=MAX_START_SECONDS))
+    async def start(self, emit: Emit) -> None:
+        emit(Listen(ListenSettings(no_input_timeout=MAX_START_SECONDS)))
 
-    async def reply(self, turn: CallerTurn | HandoffFailed) -> AsyncIterator[Action]:
+    async def reply(self, turn: CallerTurn | HandoffFailed, emit: Emit) -> None:
         self.close_turn()
         outputs = self._turn = self._session.begin_turn()
-        async with aclosing(cast("Any", self._actions(turn))) as actions:
-            async for action in actions:
-                # A turn that was interrupted has had its last output: nothing may follow it.
-                if self._turn is outputs:
-                    self._put_action(outputs, action)
-                yield HangUp(EndReason.HANDOFF) if isinstance(action, Handoff) else action
+
+        def emit_to_both(action: Action) -> None:
+            # A turn that was interrupted has had its last output: nothing may follow it.
+            if self._turn is outputs:
+                self._put_action(outputs, action)
+            emit(HangUp(EndReason.HANDOFF) if isinstance(action, Handoff) else action)
+
+        await self._run_turn(turn, emit_to_both)
 
     def answer_tools(self, answers: Sequence[Any]) -> None:
         """Keep a client's answers for the turn whose text is `TOOL_ANSWERS`. Raises `InputRefused`."""
@@ -337,13 +377,14 @@ class SpokenSession:
     def record(self) -> AgentRecord:
         return self._agent.record()
 
-    def _actions(self, turn: CallerTurn | HandoffFailed) -> AsyncIterator[Action]:
+    async def _run_turn(self, turn: CallerTurn | HandoffFailed, emit: Emit) -> None:
         answers, self._answers = self._answers, []
         if answers and isinstance(turn, CallerTurn) and turn.text == TOOL_ANSWERS:
-            return self._agent.answer({"role": "user", "parts": answers})
-        if isinstance(turn, CallerTurn) and turn.text == SESSION_START:
-            return self._agent.start()
-        return self._agent.reply(turn)
+            await self._agent.answer({"role": "user", "parts": answers}, emit)
+        elif isinstance(turn, CallerTurn) and turn.text == SESSION_START:
+            await self._agent.start(emit)
+        else:
+            await self._agent.reply(turn, emit)
 
     def _put_action(self, turn: TurnOutputs, action: Action) -> None:
         """Send the client what an action means for it."""

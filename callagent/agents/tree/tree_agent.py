@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 from callagent.agents.actions import Action, FunctionEnded, FunctionStarted, Handoff, HangUp, Listen, Say
-from callagent.agents.protocol import AgentRecord, CallerTurn, HandoffFailed
+from callagent.agents.protocol import AgentRecord, CallerTurn, Emit, HandoffFailed
 from callagent.agents.tree.conversation import Conversation
 from callagent.agents.tree.events import Content, Event, RunFailed, text_content
 from callagent.agents.tree.nodes import LlmNode
@@ -20,7 +19,6 @@ from callagent.log import get_logger
 from callagent.models import LanguageModel
 
 log = get_logger(__name__)
-Actions = AsyncGenerator[Action, None]
 
 
 def _observe_nothing(request: ModelRequest) -> None:
@@ -65,35 +63,35 @@ class TreeAgent:
         self._handoff: dict[str, Any] | None = None
         self._closed = False
 
-    async def start(self) -> AsyncIterator[Action]:
+    async def start(self, emit: Emit) -> None:
         greeting = self._settings.greeting
         self._turn_began = 0
         if greeting:
             root = self.conversation.root
             self.conversation.append(Event(root.name, text_content("model", greeting)))
-            yield Say(greeting)
-        yield Listen()
+            emit(Say(greeting))
+        emit(Listen())
 
-    async def reply(self, turn: CallerTurn | HandoffFailed) -> AsyncIterator[Action]:
+    async def reply(self, turn: CallerTurn | HandoffFailed, emit: Emit) -> None:
         self._turns += 1
         # An interrupted turn may still have project code running. Its answer changes the state that this turn starts
         # from, so it has to come first; the timeouts of project code bound the wait.
         await self._settle()
         for late in self._late:
-            yield late
+            emit(late)
         self._late.clear()
         if isinstance(turn, CallerTurn) and turn.reopens and self._turn_began:
             self.conversation.reopen(self._turn_began - 1)
         content = self._caller_content(turn)
         if self._silences > self._settings.max_silences:
-            yield Say(self._settings.hangup_utterance)
-            yield HangUp(EndReason.SILENCE)
-            return
-        async with aclosing(self._pending_ending() or self.answer(content)) as actions:
-            async for action in actions:
-                yield action
+            emit(Say(self._settings.hangup_utterance))
+            emit(HangUp(EndReason.SILENCE))
+        elif self._has_pending_ending():
+            emit(self._ending())
+        else:
+            await self.answer(content, emit)
 
-    async def answer(self, content: Content) -> Actions:
+    async def answer(self, content: Content, emit: Emit) -> None:
         """Run one turn on what the caller said, or on the late result of a long-running tool."""
         invocation_id = f"turn-{self._turns}"
         self.conversation.take_caller(content, invocation_id)
@@ -106,10 +104,10 @@ class TreeAgent:
         running = asyncio.create_task(self._run(outbox, invocation_id, content, self._endings.append))
         try:
             async for action in outbox.actions():
-                yield action
+                emit(action)
             await running
         finally:
-            # Here also when the turn is interrupted: the caller of `answer` closes this generator.
+            # Here also when the turn is interrupted, which cancels `answer`.
             outbox.close()
             self._late += outbox.late
             # Project code that goes on after the interruption reports its end to the next turn as well.
@@ -117,8 +115,8 @@ class TreeAgent:
             await self._stop(running)
         # A turn that neither says anything nor ends the call would leave the caller in silence.
         if self.failure is not None or not (outbox.spoke or self._endings):
-            yield Say(self._settings.fallback_utterance)
-        yield self._ending()
+            emit(Say(self._settings.fallback_utterance))
+        emit(self._ending())
 
     def heard(self, text: str, *, cut: bool) -> None:
         if cut:
@@ -195,12 +193,9 @@ class TreeAgent:
             conversation.state.drop_temporary()
             await outbox.finish()
 
-    def _pending_ending(self) -> Actions | None:
-        """Return the hang-up or handoff that an interrupted turn decided on, or None when it decided on neither."""
-        return None if all(isinstance(each, Listen) for each in self._endings) else self._end_turn()
-
-    async def _end_turn(self) -> Actions:
-        yield self._ending()
+    def _has_pending_ending(self) -> bool:
+        """Return whether an interrupted turn decided on a hang-up or handoff."""
+        return not all(isinstance(each, Listen) for each in self._endings)
 
     def _ending(self) -> Ending:
         """Return how the turn ends: the first hang-up or handoff, else the last way to listen."""

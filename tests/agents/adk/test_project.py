@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import aclosing
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -30,7 +28,7 @@ from callagent.models.scripted import ScriptedModel
 from callagent.testing.in_process import InProcessPool
 from callagent.testing.virtual_time import run
 from tests.agents.adk.support import PROJECTS, driven, write_project
-from tests.agents.driving import results, words
+from tests.agents.driving import interrupted, replied, results, words
 from tests.agents.flows.support import call_info, of
 
 DESK = PROJECTS / "adk_desk"
@@ -120,7 +118,7 @@ async def test_temporary_keys_are_gone_after_the_turn_and_user_keys_come_back_in
     for _ in range(2):
         agent = await project.open(call_info(), write_metric)
         states.append(agent.record().state)
-        _ = [action async for action in agent.reply(CallerTurn("hi"))]
+        await replied(agent, CallerTurn("hi"))
         assert "temp:now" not in agent.record().state
         await agent.close()
     assert states == [{}, {"user:caller_name": "Ada"}]
@@ -207,10 +205,7 @@ def test_a_caller_who_interrupts_stops_the_words_and_the_model_knows_what_was_he
     async def invocation() -> None:
         entries = ({"text": "First we do this. Then we do that. And then the rest."}, {"text": "Yes."})
         async with driven(project, *entries) as agent:
-            async with aclosing(cast("Any", agent.agent.reply(CallerTurn("how?")))) as actions:
-                async for action in actions:
-                    if action == Say("First we do this."):
-                        break
+            await interrupted(agent.agent, CallerTurn("how?"), lambda action: action == Say("First we do this."))
             agent.agent.heard("First we", cut=True)
             assert words(await agent.says("stop")) == ["Yes."]
             said = [m["content"] for m in agent.model.messages() if m["role"] != "system"]
@@ -238,10 +233,7 @@ def test_a_function_that_runs_when_the_caller_interrupts_is_let_finish(tmp_path:
 
     async def invocation() -> None:
         async with driven(project, {"calls": [call("slow")]}, {"text": "Done already."}) as agent:
-            async with aclosing(cast("Any", agent.agent.reply(CallerTurn("go")))) as actions:
-                async for action in actions:
-                    if isinstance(action, FunctionStarted):
-                        break
+            await interrupted(agent.agent, CallerTurn("go"), lambda action: isinstance(action, FunctionStarted))
             actions = await agent.says("well?")
             assert results(actions) == {"slow": "done"}
             assert words(actions) == ["Done already."]
@@ -267,11 +259,7 @@ def test_a_function_past_its_deadline_fails_and_the_call_goes_on(tmp_path: Path)
 async def test_hanging_up_is_not_forgotten_when_the_caller_interrupts_the_goodbye(tmp_path: Path) -> None:
     project = write_project(tmp_path, PHONE_FILES)
     async with driven(project, {"text": "Goodbye.", "calls": [call("hang_up")]}) as agent:
-        async with aclosing(cast("Any", agent.agent.reply(CallerTurn("bye")))) as actions:
-            async for action in actions:
-                if isinstance(action, FunctionEnded):
-                    await asyncio.sleep(0)
-                    break
+        await interrupted(agent.agent, CallerTurn("bye"), lambda action: isinstance(action, FunctionEnded))
         assert (await agent.says("one more thing"))[-1] == HangUp()
 
 

@@ -66,8 +66,7 @@ async def record_trace(
 
 async def _run(agent: TreeAgent, content: Content) -> list[dict[str, Any]]:
     before = len(agent.conversation.events)
-    async for _ in agent.answer(content):
-        pass
+    await agent.answer(content, lambda action: None)
     happened = [_event(event) for event in agent.conversation.events[before:] if event.author != USER]
     if agent.failure is not None:
         happened.append({"EXC": str(agent.failure)})

@@ -24,6 +24,7 @@ from callagent.agents.flows import FlowSettings, load_flow_project, project_runt
 from callagent.call_info import CallInfo
 from callagent.models.scripted import ScriptedModel
 from callagent.testing.in_process import InProcessPool
+from tests.agents.driving import replied, started
 
 FERRY = Path(__file__).parents[2] / "projects" / "ferry"
 A = TypeVar("A")
@@ -66,13 +67,13 @@ class Driven:
         """What the metric writer was given."""
 
     async def start(self) -> list[Action]:
-        return [action async for action in self.agent.start()]
+        return await started(self.agent)
 
     async def says(self, text: str = "", **more: Any) -> list[Action]:
-        return [action async for action in self.agent.reply(CallerTurn(text=text, **more))]
+        return await replied(self.agent, CallerTurn(text=text, **more))
 
     async def handoff_failed(self, destination: str, reason: str) -> list[Action]:
-        return [action async for action in self.agent.reply(HandoffFailed(destination, reason))]
+        return await replied(self.agent, HandoffFailed(destination, reason))
 
 
 class Recording(ScriptedModel):

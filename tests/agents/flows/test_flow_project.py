@@ -14,6 +14,7 @@ from callagent.errors import ProjectError
 from callagent.models.scripted import ScriptedModel
 from callagent.testing.in_process import InProcessPool
 from callagent.workers import ProcessPool
+from tests.agents.driving import started
 from tests.agents.flows.support import FERRY, Driven, call_info, function, of, scripted, words, write_project
 
 
@@ -70,7 +71,7 @@ async def test_each_call_has_its_own_conversation_and_variant():
         written.append(name)
 
     first, second = [await project.open(call_info(call_id=name), write) for name in ("a", "b")]
-    said = words([action async for action in first.start()])
+    said = words(await started(first))
     assert said[-1] == "Welcome to South Island Ferries. How can I help?"
     assert second.record().metrics == []
     assert first.record().metrics != []

@@ -24,6 +24,7 @@ from callagent.agents.tree import (
     TreeSettings,
 )
 from callagent.models.scripted import ScriptedModel
+from tests.agents.driving import replied
 from tests.agents.flows.support import scripted
 
 Function = Callable[[dict[str, Any]], Awaitable[Any]]
@@ -95,7 +96,7 @@ class Driven:
         ]
 
     async def says(self, text: str) -> list[Action]:
-        return [action async for action in self.agent.reply(CallerTurn(text=text))]
+        return await replied(self.agent, CallerTurn(text=text))
 
 
 @asynccontextmanager

@@ -10,6 +10,7 @@ from callagent.agents.tree import CodeCall, Conversation, Invocation, SharedStat
 from callagent.agents.tree.worker_client import WorkerClient
 from callagent.errors import ProviderTimeout
 from callagent.models import Delta, Message, ModelSettings, Tool
+from tests.agents.driving import replied
 from tests.agents.tree.support import code_tool, driven, llm
 
 
@@ -17,7 +18,7 @@ async def test_a_turn_that_goes_on_is_one_turn_for_the_model() -> None:
     async with driven(llm("root"), {"text": "Fine."}, {"text": "Good."}) as tree:
         await tree.says("I want")
         tree.agent.heard("", cut=True)
-        _ = [each async for each in tree.agent.reply(CallerTurn("I want a table", reopens=True))]
+        await replied(tree.agent, CallerTurn("I want a table", reopens=True))
         assert [text for author, text in tree.events if author == "user"] == ["I want a table"]
 
 
@@ -30,13 +31,13 @@ async def test_a_turn_that_called_something_stays_when_the_caller_goes_on() -> N
     async with driven(llm("root", tools=(code_tool("book"),)), *entries) as tree:
         tree.code.named["book"] = book
         await tree.says("a table")
-        _ = [each async for each in tree.agent.reply(CallerTurn("a table please", reopens=True))]
+        await replied(tree.agent, CallerTurn("a table please", reopens=True))
         assert [text for author, text in tree.events if author == "user"] == ["a table", "a table please"]
 
 
 async def test_the_model_never_sees_secret_digits() -> None:
     async with driven(llm("root"), {"text": "Thank you."}) as tree:
-        _ = [each async for each in tree.agent.reply(CallerTurn(digits="4929001", secure=True))]
+        await replied(tree.agent, CallerTurn(digits="4929001", secure=True))
         events = json.dumps([event.as_plain() for event in tree.agent.conversation.events])
         assert "4929001" not in events
         assert "[secure digits 1]" in events

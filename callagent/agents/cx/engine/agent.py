@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from callagent.agents.actions import Action, Handoff, HangUp, Listen
+from callagent.agents.actions import Handoff, HangUp, Listen
 from callagent.agents.cx.engine.platform_code import PlatformCode
 from callagent.agents.cx.engine.telephony import LIVE_AGENT, ambient_sound, read_call_settings
 from callagent.agents.cx.engine.turn_effects import DeferredSpeech, MarkedActionQueue, TurnEffects, TurnSpans
 from callagent.agents.cx.format import CxApp
-from callagent.agents.protocol import AgentRecord, CallerTurn, HandoffFailed
+from callagent.agents.protocol import AgentRecord, CallerTurn, Emit, HandoffFailed
 from callagent.agents.tree import (
     ActionQueue,
     Content,
@@ -61,12 +61,11 @@ class CxAgent(TreeAgent):
         self._recording = recording
         self._variant = variant
 
-    async def start(self) -> AsyncIterator[Action]:
+    async def start(self, emit: Emit) -> None:
         """Tell the app that the session starts; its answer is the greeting."""
         if (sound := self._ambient_sound) is not None:
-            yield sound
-        async for action in self.answer(text_content("user", SESSION_START)):
-            yield action
+            emit(sound)
+        await self.answer(text_content("user", SESSION_START), emit)
 
     async def run_tool(self, name: str, arguments: Mapping[str, Any]) -> Any:
         """Run a tool outside of any turn. None: the app has no such tool of its own."""

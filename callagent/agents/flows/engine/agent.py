@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
@@ -17,7 +17,7 @@ from callagent.agents.flows.engine.prompt import Prompt
 from callagent.agents.flows.engine.retrieval import retrieve
 from callagent.agents.flows.engine.turn import Turn
 from callagent.agents.flows.format import correct, opening_background
-from callagent.agents.protocol import AgentRecord, CallerTurn, HandoffFailed
+from callagent.agents.protocol import AgentRecord, CallerTurn, Emit, HandoffFailed
 from callagent.call_info import NO_HEADERS, EndReason
 from callagent.log import get_logger
 
@@ -40,7 +40,17 @@ class FlowAgent:
         """The end function has finished: it is not run again, even if delivering messages took too long."""
         self._closed = False
 
-    async def start(self) -> AsyncIterator[Action]:
+    async def start(self, emit: Emit) -> None:
+        async with aclosing(self._start()) as actions:
+            async for action in actions:
+                emit(action)
+
+    async def reply(self, turn: CallerTurn | HandoffFailed, emit: Emit) -> None:
+        async with aclosing(self._reply(turn)) as actions:
+            async for action in actions:
+                emit(action)
+
+    async def _start(self) -> Actions:
         conversation, dialogue = self._conversation, self._dialogue
         await dialogue.runner.set_state(self._initial_state())
         decision = Decision()
@@ -65,7 +75,7 @@ class FlowAgent:
                 yield action
         send_messages(conversation)
 
-    async def reply(self, turn: CallerTurn | HandoffFailed) -> AsyncIterator[Action]:
+    async def _reply(self, turn: CallerTurn | HandoffFailed) -> Actions:
         conversation, dialogue = self._conversation, self._dialogue
         conversation.turns += 1
         # Noted before anything that may wait: an interruption must not lose the caller's words.

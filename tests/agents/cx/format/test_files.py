@@ -18,6 +18,7 @@ from callagent.agents.cx.format.files import AppFiles, Recordings
 from callagent.audio import SAMPLE_RATE
 from callagent.audio.sounds import MADE
 from tests.agents.cx.support import GREETING, driven, write_app
+from tests.agents.driving import started
 
 
 def tone(rate: int, seconds: float = 0.5, channels: int = 1, width: int = 2) -> bytes:
@@ -120,7 +121,7 @@ def test_an_own_ambient_sound_has_its_files_name_and_loudness_is_bounded() -> No
 async def test_the_ambient_sound_begins_with_the_call(tmp_path: Path) -> None:
     path = write_app(tmp_path, app=ambient(prebuiltAmbientSound="coffee_shop"), callbacks={"before_model": GREETING})
     async with driven(path) as agent:
-        actions = [action async for action in agent.agent.start()]
+        actions = await started(agent.agent)
     assert actions[0] == SetBackground("restaurant-ambiance", -40.0)
     assert [action.text for action in actions if isinstance(action, Say)] == ["Hello."]
 

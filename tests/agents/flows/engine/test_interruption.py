@@ -11,6 +11,7 @@ import pytest
 from callagent.agents import CallerTurn, FunctionEnded, FunctionStarted, HangUp
 from callagent.call_info import EndReason
 from callagent.testing.virtual_time import run
+from tests.agents.driving import interrupted
 from tests.agents.flows.support import (
     FERRY,
     driven,
@@ -53,11 +54,7 @@ def test_a_barge_in_lets_the_function_finish_and_keeps_its_effects():
         async with driven(FERRY, *script) as ferry:
             await ferry.start()
             await ferry.says("book")
-            reply = ferry.agent.reply(CallerTurn("yes"))
-            async for action in reply:
-                if isinstance(action, FunctionStarted):
-                    break
-            await reply.aclose()  # type: ignore[attr-defined]
+            await interrupted(ferry.agent, CallerTurn("yes"), lambda action: isinstance(action, FunctionStarted))
             ferry.agent.heard("", cut=True)
             actions = await ferry.says("wait")
             assert functions(actions) == ["confirmed"]

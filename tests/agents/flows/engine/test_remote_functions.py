@@ -8,6 +8,7 @@ from pathlib import Path
 from callagent.agents import CallerTurn
 from callagent.agents.flows import FlowSettings, load_flow_project, project_runtime
 from callagent.testing.in_process import InProcessPool
+from tests.agents.driving import replied, started
 from tests.agents.flows.support import call_info, flow_config, function, scripted, step, write_project
 from tests.agents.mcp_server import mcp_server
 
@@ -33,9 +34,8 @@ async def asked(root: Path, *entries: dict[str, object], settings: FlowSettings 
 
     agent = await project.open(call_info(), write_metric)
     try:
-        async for _ in agent.start():
-            pass
-        actions = [action async for action in agent.reply(CallerTurn("Go."))]
+        await started(agent)
+        actions = await replied(agent, CallerTurn("Go."))
     finally:
         await agent.close()
         await project.close()

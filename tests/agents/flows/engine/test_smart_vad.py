@@ -14,6 +14,7 @@ from callagent.agents.flows import FlowSettings, load_project
 from callagent.agents.flows.engine.conversation import Conversation
 from callagent.agents.flows.engine.decision import Position
 from callagent.agents.flows.engine.listening import seconds_before_function
+from tests.agents.driving import replied
 from tests.agents.flows.support import call_info, driven, flow_config, function, step, write_project
 
 VAD: dict[str, Any] = {
@@ -76,8 +77,7 @@ async def test_an_ungated_function_is_forgotten_by_the_model_when_the_caller_goe
     async with driven(write_project(tmp_path, files(nongated_functions=["look"])), *entries) as agent:
         await agent.start()
         await agent.says("my order")
-        async for _ in agent.agent.reply(CallerTurn("my order of Friday", reopens=True)):
-            pass
+        await replied(agent.agent, CallerTurn("my order of Friday", reopens=True))
         told = [(message["role"], message["content"]) for message in agent.model.messages()[1:]]
         assert told[-1] == ("user", "my order of Friday")
         assert not any(role == "tool" or text == "my order" for role, text in told)
@@ -91,8 +91,7 @@ async def test_a_caller_who_goes_on_speaking_stops_a_function_that_waits(tmp_pat
         seen: list[Any] = []
 
         async def reply() -> None:
-            async for action in agent.agent.reply(CallerTurn("pay it")):
-                seen.append(action)
+            await agent.agent.reply(CallerTurn("pay it"), seen.append)
 
         task = asyncio.create_task(reply())
         await asyncio.sleep(0.2)
