@@ -22,7 +22,7 @@ from callagent.agents.flows import load_flow_project, project_runtime
 from callagent.call import Call, CallServices, CallSettings
 from callagent.config import SipSettings
 from callagent.models import Delta, Message, ModelSettings, Tool
-from callagent.server.sip_listener import Signalling
+from callagent.server.listeners import Signalling
 from callagent.speech.protocol import RecognizerSettings, Transcript
 from callagent.speech.scripted import ScriptedVoice
 from callagent.testing.in_process import InProcessPool

@@ -3,6 +3,16 @@
 from __future__ import annotations
 
 from callagent.log.scrubbing import HIDDEN, MIN_SECRET, remember_secrets, scrub
-from callagent.log.structured import Logger, configure, get_logger, plain
+from callagent.log.structured import Boundary, Logger, configure, get_logger, plain
 
-__all__ = ["HIDDEN", "MIN_SECRET", "Logger", "configure", "get_logger", "plain", "remember_secrets", "scrub"]
+__all__ = [
+    "HIDDEN",
+    "MIN_SECRET",
+    "Boundary",
+    "Logger",
+    "configure",
+    "get_logger",
+    "plain",
+    "remember_secrets",
+    "scrub",
+]

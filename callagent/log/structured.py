@@ -8,7 +8,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, cast
+from types import TracebackType
+from typing import Any, Final, Self, cast
 
 from callagent.log.scrubbing import scrub
 
@@ -45,6 +46,10 @@ class Logger:
         """At error level, with the traceback of the exception being handled."""
         self._structlog().error(event, exc_info=True, **fields)
 
+    def contain(self, event: str, **fields: object) -> Boundary:
+        """Return a context whose unforeseen exceptions are logged as `event` and end with its block."""
+        return Boundary(self, event, fields)
+
     def _structlog(self) -> Any:
         if self._bound is None:
             import structlog
@@ -55,6 +60,33 @@ class Logger:
 
             self._bound = structlog.get_logger().bind(**self._fields)
         return self._bound
+
+
+class Boundary:
+    """A block of code that no exception leaves: it is logged with its traceback, and the code after the block runs.
+
+    For the outermost places of a call or of project code, where whatever goes wrong must end one thing and no other.
+    Cancellation and `SystemExit`, which are no `Exception`, pass.
+    """
+
+    __slots__ = ("_event", "_fields", "_log", "error")
+
+    def __init__(self, log: Logger, event: str, fields: dict[str, object]) -> None:
+        self._log = log
+        self._event = event
+        self._fields = fields
+        self.error: Exception | None = None
+        """What was raised; None so far, or if nothing was."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: TracebackType | None) -> bool:
+        if not isinstance(error, Exception):
+            return False
+        self.error = error
+        self._log.exception(self._event, **self._fields)
+        return True
 
 
 class _StandardError:

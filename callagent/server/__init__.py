@@ -8,13 +8,13 @@ from callagent import lazy_exports
 
 if TYPE_CHECKING:
     from callagent.server.local_server import LocalServer, find_server
-    from callagent.server.process_tuning import calm_collector
+    from callagent.server.process_health import calm_collector
     from callagent.server.projects import chat, check, flow_settings, instant, open_language_model, open_project
     from callagent.server.server import run
 
 _MODULES = {
     "LocalServer": "local_server",
-    "calm_collector": "process_tuning",
+    "calm_collector": "process_health",
     "chat": "projects",
     "check": "projects",
     "find_server": "local_server",

@@ -9,6 +9,7 @@ import contextlib
 import glob
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -16,21 +17,24 @@ from typing import Final
 from callagent.errors import UserError
 
 _SYSTEM_SERVICE: Final = Path("/run/callagent")
-"""Where systemd puts the folder of a service that is named so; root reads it."""
+"""The runtime folder that systemd makes for a service of this name; root may read it."""
 _OTHERS_WRITE: Final = 0o022
 
 
 @dataclass(frozen=True, slots=True)
 class LocalServer:
+    """How the command line reaches a running server."""
+
     url: str
     token: str
     certificate: str = ""
-    """The PEM file that it shows, with TLS."""
+    """Path of the PEM file with which it proves itself over TLS; empty without TLS."""
 
     def publish(self, name: str) -> Path:
-        """Write the file for the server that listens at `name`; its path. Raises `OSError`."""
+        """Write the file of the server that listens at `name`; return its path. Raises `OSError`."""
         folder = _own_folder()
         path, new = folder / _file_name(name), folder / f".{_file_name(name)}.{os.getpid()}"
+        # Complete before it has its name: a reader never sees half a file, and the mode is set from the first byte on.
         new.unlink(missing_ok=True)
         with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w") as file:
             json.dump(asdict(self), file)
@@ -38,24 +42,26 @@ class LocalServer:
         return path
 
     def withdraw(self, path: Path) -> None:
-        """Delete the file, if it is still ours."""
+        """Delete the file, unless another server has replaced it meanwhile."""
         with contextlib.suppress(OSError, ValueError, TypeError):
             if LocalServer(**json.loads(path.read_text())) == self:
                 path.unlink()
 
 
 def find_server(name: str) -> LocalServer | None:
-    """The server that listens at `name`, else the one at that port of another address: it may listen on every one.
+    """Return the server that listens at `name`, else the one at the same port of another address, which may be all.
 
-    None: there is no file of it, or it is another user's. Raises `UserError` for a file that is damaged.
+    None if there is no file of it, or if it is another user's. Raises `UserError` for a file that is damaged.
     """
+    return next((found for path in _files_for(name) if (found := _read(path)) is not None), None)
+
+
+def _files_for(name: str) -> Iterator[Path]:
+    """Yield the files that may be of the server at `name`, the best match first."""
     port = name.rpartition(":")[2]
     for pattern in (glob.escape(_file_name(name)), _file_name(f"*:{port}")):
         for folder in [*_folders(), _SYSTEM_SERVICE]:
-            for path in sorted(glob.glob(f"{glob.escape(str(folder))}/{pattern}")):
-                if (found := _read(Path(path))) is not None:
-                    return found
-    return None
+            yield from (Path(path) for path in sorted(glob.glob(f"{glob.escape(str(folder))}/{pattern}")))
 
 
 def _read(path: Path) -> LocalServer | None:
@@ -72,22 +78,22 @@ def _file_name(name: str) -> str:
 
 
 def _folders() -> list[Path]:
-    """Where this user's files may be, the best place first."""
+    """Return the folders in which this user's files may be, the best one first."""
     variables = os.environ
     places = [Path(variables["RUNTIME_DIRECTORY"].split(":")[0])] if variables.get("RUNTIME_DIRECTORY") else []
     runtime = Path(variables.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}")
     state = variables.get("XDG_STATE_HOME") or Path("~/.local/state").expanduser()
-    # A runtime folder is made by the system for who has logged in; not every server is started from there.
+    # The system makes a runtime folder for users who have logged in; a server may run without one.
     return [*places, runtime / "callagent", Path(state) / "callagent"]
 
 
 def _own_folder() -> Path:
-    """The first place that can be used. Raises `OSError`."""
+    """Return the first folder that can be used. Raises `OSError`."""
     problem = OSError("there is no folder for it")
     folders = _folders()
     for folder in folders:
         try:
-            # Only the user's own state folder is ours to begin; a runtime folder is there or it is not.
+            # Only the user's state folder, the last one, is made with its parents: a runtime folder is the system's.
             folder.mkdir(mode=0o700, parents=folder == folders[-1], exist_ok=True)
             found = folder.stat()
         except OSError as error:

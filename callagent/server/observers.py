@@ -1,4 +1,4 @@
-"""What watches the calls of a server: counters, webhooks, lines, retention, outbox, dashboard."""
+"""What runs beside the calls and is told of them: metrics, webhooks, JSON lines, retention, outbox, dashboard."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from callagent.agents import AgentProject
 from callagent.call_info import CallInfo
@@ -41,7 +41,7 @@ log = get_logger(__name__)
 
 
 class Observers:
-    """Made by `open`, which starts what runs beside the calls; the exit stack ends it."""
+    """Passes the start and the record of each call on to whoever the settings name. Made by `open`."""
 
     def __init__(self, config: Config, writer: RecordWriter) -> None:
         self._config = config
@@ -60,7 +60,8 @@ class Observers:
 
     @classmethod
     async def open(cls, config: Config, writer: RecordWriter, stack: AsyncExitStack) -> Observers:
-        """Begin what runs beside the calls. Raises `UserError`."""
+        """Start what runs beside the calls; `stack` ends it. Raises `UserError`."""
+        # Before anything runs: without ffmpeg, the first ended recording would be too late to say so.
         expect_converter(config.records.recording_format)
         observation, store = cls(config, writer), writer.store
         await observation._webhooks.start()
@@ -91,6 +92,7 @@ class Observers:
         )
 
     async def ended(self, record: CallRecord) -> None:
+        # The metrics count the record as it is; everything that leaves the process is redacted first.
         self.metrics.ended(record)
         if self._conversion and record.recording:
             self._conversion.add(record.id, Path(record.recording))
@@ -102,7 +104,7 @@ class Observers:
             self._json_lines.add(json_text(data))
 
     def text(self, gauges: Mapping[str, tuple[str, float]]) -> str:
-        """Prometheus text."""
+        """Return the metrics of calls, store and workers as Prometheus text, together with `gauges`."""
         writer, backlog = self.writer, self.writer.backlog
         gauges = {
             **gauges,
@@ -122,7 +124,7 @@ class Observers:
         projects: Callable[[], Sequence[AgentProject]],
         stack: AsyncExitStack,
     ) -> Dashboard:
-        """What the HTTP side shows; its reading process ends with the stack."""
+        """Return what the dashboard reads from; `stack` ends its reading process."""
         from callagent.records import Database, Reader, ReadingProcess, SqliteDatabase
         from callagent.web import Dashboard
 
@@ -145,13 +147,13 @@ class Observers:
     async def _forget(self, number: str) -> int:
         return await delete_caller(self.store, number)
 
-    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+    def _run(self, work: Coroutine[object, object, None]) -> None:
         task = asyncio.create_task(self._guarded(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
-        """Calls go on when what runs beside them cannot."""
+    async def _guarded(self, work: Coroutine[object, object, None]) -> None:
+        # Calls go on without what runs beside them.
         try:
             await work
         except (UserError, sqlite3.Error) as error:
@@ -164,12 +166,12 @@ class Observers:
 
 
 def redaction_of(config: Config) -> Redaction:
-    """What the settings take out of records."""
+    """Return what the settings take out of records."""
     return Redaction(config.records.redact, config.records.redact_entities)
 
 
 def open_outbox(store: Store, url: str) -> Outbox:
-    """Raises `UserError` where the driver is not installed."""
+    """Return the outbox of an external database. Raises `UserError` if its driver is not installed."""
     try:
         import asyncpg  # noqa: F401
     except ImportError:
@@ -180,7 +182,7 @@ def open_outbox(store: Store, url: str) -> Outbox:
 
 
 def open_telemetry(config: Config) -> Telemetry:
-    """Raises `MissingExtra`."""
+    """Return the sender of OpenTelemetry data. Raises `MissingExtra`."""
     from callagent.observability import Telemetry
 
     settings = config.telemetry

@@ -24,7 +24,7 @@ from callagent.web import Dial, DialRefused
 
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!%*_+`'~.-]{1,64}", re.ASCII)
 _TRANSFER_HEADERS = ("User-to-User", "Reason", "Diversion")
-"""What a project may send along besides `X-…` and the names in `sip.transfer_headers`."""
+"""Headers that a project may send besides `X-…` and the names in `sip.transfer_headers`."""
 _UNSENDABLE = ("Cc", "Cs", "Zl", "Zp")
 """Unicode categories: control characters, surrogates, separators of lines and paragraphs."""
 METHODS = ("refer", "invite", "attended")
@@ -35,10 +35,10 @@ class TargetRefused(CallagentError):
 
 
 def resolve_target(handoff: Handoff, targets: Sequence[Target], transfer_headers: Sequence[str] = ()) -> TransferTarget:
-    """The place a handoff leads to. Raises `TargetRefused`.
+    """Return the place that a handoff leads to. Raises `TargetRefused`.
 
     `transfer_headers` are further header names that a project may send. Others are left out of the target's `headers`
-    and named in its `left_out`: what a transfer says along the way is not worth losing the caller for.
+    and named in its `left_out`: a transfer without a header is better than a lost caller.
     """
     headers, left_out = _checked_headers(handoff.headers, transfer_headers)
     if handoff.method == "bye":
@@ -62,7 +62,8 @@ def resolve_target(handoff: Handoff, targets: Sequence[Target], transfer_headers
 
 
 def _place(handoff: Handoff, targets: Sequence[Target]) -> tuple[Target, str, str]:
-    """The target, the name of the place and its URI or number."""
+    """Return the target, the name of the place and its URI or number. Raises `TargetRefused`."""
+    # A name of the settings goes first, then a number that a target has as its own, then the rules for prefixes.
     for target in targets:
         if target.name and target.name.casefold() == handoff.destination.casefold():
             return target, target.name, target.uri
@@ -77,6 +78,8 @@ def _place(handoff: Handoff, targets: Sequence[Target]) -> tuple[Target, str, st
             f"handoff '{handoff.destination}' is not a configured target; "
             f'add [[targets]] name = "{handoff.destination}" with its uri to callagent.toml'
         )
+    # A prefix opens a whole range of numbers. Those in it that cost the operator money with each call, such as premium
+    # ones, have to be named one by one.
     exact = next((target for target in rules if target.prefix == plain), None)
     if exact is None and (surcharge := surcharge_of(plain)) is not None:
         raise TargetRefused(
@@ -87,7 +90,7 @@ def _place(handoff: Handoff, targets: Sequence[Target]) -> tuple[Target, str, st
 
 
 def _checked_headers(headers: Mapping[str, str], more: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """The headers that may be sent, by their full names, and the names of the others. Raises `TargetRefused`."""
+    """Return the headers that may be sent, by their full names, and the names of the others. Raises `TargetRefused`."""
     known = {name.lower(): name for name in (*_TRANSFER_HEADERS, *more)}
     checked: dict[str, str] = {}
     left_out = []
@@ -104,18 +107,19 @@ def _checked_headers(headers: Mapping[str, str], more: Sequence[str]) -> tuple[d
 
 
 def _check_value(name: str, value: str) -> None:
+    # A line break in a value would begin a header of the project's own choice (RFC 3261 §7.3.1).
     if len(value) > 1024 or any(unicodedata.category(character) in _UNSENDABLE for character in value):
         raise TargetRefused(f"header '{name}' has a value that cannot be sent")
 
 
 def _merged(headers: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
-    """Both, with those of `more` in the place of headers of the same name, however it is spelt."""
+    """Return the headers of both; `more` replaces headers of the same name, whatever their case (RFC 3261 §7.3.1)."""
     replaced = {name.lower() for name in more}
     return {**{name: value for name, value in headers.items() if name.lower() not in replaced}, **more}
 
 
 async def place_call(asked: Dial, config: Config, legs: SipLegFactory) -> SipLeg:
-    """A leg that rings there. Raises `TargetRefused`, `DialRefused`."""
+    """Dial, and return the leg of the call that rings. Raises `TargetRefused` and `DialRefused`."""
     uri, caller = _way(asked, config)
     try:
         leg = await legs.dial(uri, caller=caller)
@@ -126,7 +130,8 @@ async def place_call(asked: Dial, config: Config, legs: SipLegFactory) -> SipLeg
 
 
 def _way(asked: Dial, config: Config) -> tuple[str, str | None]:
-    """The URI to call and the one to call from; nothing in them but what the settings and the checked numbers say."""
+    """Return the URI to call and the one to call from. They consist of settings and of checked numbers only."""
+    # Checked like a handoff of an agent: whoever may place calls reaches what the settings allow, and no more.
     if bool(asked.target) == bool(asked.to_number):
         raise DialRefused("either target or to_number says who is called")
     wanted = Handoff(asked.target or asked.to_number, "outbound", "refer", asked.to_number or None)

@@ -1,4 +1,4 @@
-"""Agent projects by their folders: what kind one is, opened for a server, checked, or talked to as text."""
+"""Agent projects: which kind a folder holds, how one is opened, which answers which number, and how one is checked."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import argparse
 import asyncio
 import json
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -18,6 +19,9 @@ from callagent.agents.cx import check_cx_app, check_cx_imports, cx_runtime, is_c
 from callagent.agents.flows import (
     FileMemory,
     FlowSettings,
+    MessageRules,
+    MessageSender,
+    OptOuts,
     Outside,
     check_imports,
     check_project,
@@ -31,6 +35,7 @@ from callagent.config import (
     ModelFallback,
     ModelProviderSettings,
     ModelSection,
+    Number,
     closed_paths,
     function_environment,
     override,
@@ -48,7 +53,6 @@ from callagent.models import (
     open_embedder,
     open_model,
 )
-from callagent.server.messaging import message_rules, message_senders
 from callagent.workers import ProcessPool, ProjectRuntime, WorkerPool, WorkerSettings, find_programs
 
 if TYPE_CHECKING:
@@ -60,16 +64,16 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ProjectKind:
-    """One published format, by the functions of its package."""
+    """A format of projects: the functions of its package."""
 
     recognises: Callable[[Path], bool]
     check: Callable[[Path], CheckReport]
     check_imports: Callable[[WorkerPool], Awaitable[CheckReport]]
-    """What shows when its Python is run; its errors keep the project from being served."""
+    """Find problems that show when the project's Python is imported; errors keep the project from being served."""
     runtime: Callable[[Path], ProjectRuntime]
     load: Callable[[Path, LanguageModel, WorkerPool, FlowSettings], AgentProject]
     serves_without_failed_imports: bool = False
-    """Whether function files that cannot be imported are warnings only, to be logged at start."""
+    """Whether function files that cannot be imported are only logged at start."""
 
 
 def _tree_settings(settings: FlowSettings) -> TreeSettings:
@@ -84,7 +88,7 @@ def _load_app(path: Path, model: LanguageModel, pool: WorkerPool, settings: Flow
     return load_cx_app(path, model, pool, replace(_tree_settings(settings), tool_timeout=settings.tool_timeout))
 
 
-# In this order: a folder with functions/ is a flow project unless its files say otherwise.
+# The order matters: a folder with functions/ is a flow project only if it is no project of the other formats.
 KINDS = (
     ProjectKind(is_adk_project, check_adk_project, check_adk_imports, adk_runtime, _load_tree),
     ProjectKind(is_cx_app, check_cx_app, check_cx_imports, cx_runtime, _load_app),
@@ -92,23 +96,26 @@ KINDS = (
 )
 
 TOOL_SECONDS = 30.0
-"""For a tool of an app that the model waits for and that says nothing of it, as on the platform."""
+"""Timeout of an app's tool that the model waits for and that sets none itself; it is the platform's default."""
 
 
 def open_language_model(config: Config) -> LanguageModel:
-    """The model that the settings name, with those that are asked where it fails or by name. Raises `UserError`."""
+    """Return the model that the settings name, with its fallbacks and the models that projects ask for by name.
+
+    Raises `UserError`.
+    """
     section = config.model
     first = ModelFallback(name=section.name, base_url=section.base_url, api_key=section.api_key)
     timeouts = AnswerTimeouts(section.fallback_after, section.first_token_timeout, section.next_token_timeout)
     models = [(each.name, _open_one_model(each, section)) for each in (first, *section.fallbacks)]
     model = FailoverModel(models, timeouts) if section.fallbacks else models[0][1]
     others = {name: _open_named_model(name, section) for name in set(section.names.values()) - {section.name}}
-    # A name that leads to the configured model is answered by it, with its fallbacks.
+    # A name that stands for the configured model is answered by it with its fallbacks, not by a second one without.
     return NamedModels(model, {**others, section.name: model}) if section.names else model
 
 
 def _open_named_model(name: str, section: ModelSection) -> LanguageModel:
-    """A model of the configured one's provider is at the same server."""
+    """Open a model that projects ask for by name. One of the same provider is asked at the same server."""
     if name.partition("/")[0] == section.name.partition("/")[0]:
         return _open_one_model(ModelFallback(name=name, base_url=section.base_url, api_key=section.api_key), section)
     return _open_one_model(ModelFallback(name=name), section)
@@ -119,7 +126,8 @@ def _open_one_model(asked: ModelFallback, section: ModelSection) -> LanguageMode
     own = getattr(section.providers, kind, None) or ModelProviderSettings()
     base_url = asked.base_url or own.base_url
     key = asked.api_key.get_secret_value()
-    # The provider's key is for its server, or for the one that the operator put in its place: for no fallback's.
+    # A key goes to its provider's server or to the one that the operator put in its place. A fallback at another server
+    # must not be sent it.
     if not key and asked.base_url in ("", section.base_url, own.base_url):
         key = own.api_key.get_secret_value()
     settings = ProviderSettings(
@@ -142,7 +150,7 @@ def _open_one_model(asked: ModelFallback, section: ModelSection) -> LanguageMode
 
 
 def _open_larger_model(section: ModelSection) -> LanguageModel | None:
-    """What answers where FunctionGemma does not."""
+    """Return the model that answers what FunctionGemma leaves to a larger one; None if the settings name none."""
     name = section.functiongemma.fallback
     if name.startswith("functiongemma/"):
         raise ConfigError(f"model.functiongemma.fallback '{name}': another model is needed")
@@ -150,7 +158,7 @@ def _open_larger_model(section: ModelSection) -> LanguageModel | None:
 
 
 def worker_settings(config: Config, path: Path) -> WorkerSettings:
-    """What the workers of the project in `path` may use. Raises `ConfigError` for a program that is not there."""
+    """Return what the workers of the project in `path` may use. Raises `ConfigError` for a program that is missing."""
     limits = config.limits
     return WorkerSettings(
         environment=function_environment(config),
@@ -164,14 +172,14 @@ def worker_settings(config: Config, path: Path) -> WorkerSettings:
 
 
 async def open_project(path: Path, model: LanguageModel, config: Config, settings: FlowSettings) -> AgentProject:
-    """The project in `path` with its workers running. Raises `ProjectError`."""
+    """Open the project in `path` and start its zygote. Raises `ProjectError`."""
     kind = _kind_of(path)
     runtime = kind.runtime(path)
     pool = ProcessPool(runtime, worker_settings(config, runtime.readable))
     try:
         project = kind.load(path, model, pool, settings)
         await pool.start()
-        # Before the first call, not in it: what a project's own files and Python say of it.
+        # What the project's files and Python have to be asked is asked now; the first caller is not to wait for it.
         await project.prepare()
         if kind.serves_without_failed_imports:
             await _tell_import_failures(kind, pool, project.name)
@@ -185,13 +193,13 @@ async def open_project(path: Path, model: LanguageModel, config: Config, setting
 
 
 async def _tell_import_failures(kind: ProjectKind, pool: WorkerPool, name: str) -> None:
-    """A function whose file cannot be imported fails when it is called; whoever serves the project hears of it now."""
+    """Log function files that cannot be imported; such a function fails when it is called."""
     for finding in (await kind.check_imports(pool)).warnings:
         log.error("function_not_imported", project=name, file=finding.file, line=finding.line, error=finding.message)
 
 
 def flow_settings(config: Config, environment: str, outside: Outside | None = None) -> FlowSettings:
-    """The engine's part of the settings; `outside`: a server's, for all its projects."""
+    """Return the engine's part of the settings; `outside` is shared by all projects of a server."""
     limits = config.limits
     return FlowSettings(
         environment=environment,
@@ -210,14 +218,147 @@ def flow_settings(config: Config, environment: str, outside: Outside | None = No
 
 
 def _tool_seconds(config: Config) -> float:
-    """The platform's own deadline, unless the settings say less."""
+    """Return the seconds of a tool without a deadline of its own: the platform's default, or the settings' if less."""
     limits = config.limits
+    # Only a value that somebody has set counts: the default of `function_seconds` is for flow projects.
     said = [limits.function_seconds] if "function_seconds" in limits.model_fields_set else []
     return min(TOOL_SECONDS, limits.slow_function_seconds, *said)
 
 
+# Messages -------------------------------------------------------------------------------------------------------------
+
+
+def message_senders(config: Config) -> dict[str, MessageSender]:
+    """Return the sender of each kind of text message and e-mail that the settings name. Raises `ConfigError`.
+
+    Messages of another kind are not sent but kept in the call's record.
+    """
+    senders: dict[str, MessageSender] = {}
+    match config.messages.sms:
+        case "twilio":
+            twilio = _twilio(config)
+            senders |= {"sms": twilio, "whatsapp": twilio}
+        case "telnyx":
+            senders["sms"] = _telnyx(config)
+    if config.messages.smtp_host:
+        senders["email"] = _smtp(config)
+    return senders
+
+
+def message_rules(config: Config) -> MessageRules:
+    """Return how many messages a call may send, and to whom."""
+    return MessageRules(config.limits.messages, config.messages.recipients)
+
+
+def _twilio(config: Config) -> MessageSender:
+    from callagent.agents.flows import TwilioSender
+
+    settings = config.twilio
+    token = settings.auth_token.get_secret_value()
+    if not settings.account_sid or not token:
+        raise ConfigError("messages.sms is 'twilio': set TWILIO_ACCOUNT_SID and TWILIO_AUTH_TOKEN")
+    return TwilioSender(settings.account_sid, token, settings.api_base_url)
+
+
+def _telnyx(config: Config) -> MessageSender:
+    from callagent.agents.flows import TelnyxSender
+
+    key = config.messages.telnyx_api_key.get_secret_value()
+    if not key:
+        raise ConfigError("messages.sms is 'telnyx': set TELNYX_API_KEY")
+    return TelnyxSender(key, config.messages.telnyx_base_url)
+
+
+def _smtp(config: Config) -> MessageSender:
+    from callagent.agents.flows import SmtpSender, SmtpSettings
+
+    settings = config.messages
+    if not settings.smtp_sender:
+        raise ConfigError("messages.smtp_host is set: set messages.smtp_sender, the address e-mails come from")
+    return SmtpSender(
+        SmtpSettings(
+            host=settings.smtp_host,
+            sender=settings.smtp_sender,
+            port=settings.smtp_port,
+            user=settings.smtp_user,
+            password=settings.smtp_password.get_secret_value(),
+            encrypted=settings.smtp_encrypted,
+        )
+    )
+
+
+# Numbers --------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """What answers a call."""
+
+    project: AgentProject
+    environment: str
+    fallback: str = ""
+    """Name of the target for callers whom the agent cannot serve any longer; empty: such a call ends."""
+
+
+class Router:
+    """The projects of a server, each opened once for each environment, and which of them answers which number."""
+
+    def __init__(
+        self, numbers: Sequence[Number], projects: Mapping[tuple[Path, str], AgentProject], outside: Outside
+    ) -> None:
+        self._numbers = numbers
+        self._projects = projects
+        self.outside = outside
+        """Where programs outside of the server reach the calls of these projects."""
+
+    @classmethod
+    async def open(cls, config: Config, project: Path, model: LanguageModel, stack: AsyncExitStack) -> Router:
+        """Open the projects that the settings name; if they name none, `project` for every number.
+
+        Raises `ProjectError`.
+        """
+        numbers = config.numbers or (Number(project=str(project)),)
+        kept = Path(config.records.memory) / "opted_out" if config.records.memory else None
+        outside = Outside(opt_outs=OptOuts(kept))
+        projects: dict[tuple[Path, str], AgentProject] = {}
+        for number in numbers:
+            key = _key(number)
+            if key not in projects:
+                settings = flow_settings(config, number.environment, outside)
+                projects[key] = await open_project(Path(number.project), model, config, settings)
+                stack.push_async_callback(projects[key].close)
+        return cls(numbers, projects, outside)
+
+    def route(self, callee: str | None) -> Route | None:
+        """Return the route of the first number of the settings that matches; None if nobody answers this number."""
+        for number in self._numbers:
+            if number.matches(callee or ""):
+                project = self._projects[_key(number)]
+                return Route(project, number.environment, number.fallback)
+        return None
+
+    def project(self, name: str, environment: str) -> AgentProject | None:
+        """Return the project of that name in that environment; None if this server does not have it any more."""
+        found = (one for key, one in self._projects.items() if (one.name, key[1]) == (name, environment))
+        return next(found, None)
+
+    def environment(self, name: str) -> str:
+        """Return the environment in which the project of that name was opened."""
+        return next((key[1] for key, project in self._projects.items() if project.name == name), "sandbox")
+
+    def projects(self) -> Sequence[AgentProject]:
+        return list(self._projects.values())
+
+
+def _key(number: Number) -> tuple[Path, str]:
+    return Path(number.project).resolve(), number.environment
+
+
+# Commands -------------------------------------------------------------------------------------------------------------
+
+
 def check(path: Path, *, as_json: bool) -> int:
-    """Print what is wrong with the project; exit status 1 when something is."""
+    """Print the findings of a check; return the exit status, 1 if there are errors."""
     kind = _kind_of(path)
     report = kind.check(path)
     if not report.errors:
@@ -234,7 +375,7 @@ def check(path: Path, *, as_json: bool) -> int:
 
 
 async def _with_imports(kind: ProjectKind, path: Path, report: CheckReport) -> CheckReport:
-    """Of a project whose files are as they should be."""
+    """Return the report with what an import of the project's Python finds. To be called if its files have no errors."""
     runtime = kind.runtime(path)
     pool = ProcessPool(runtime, worker_settings(Config(), runtime.readable))
     try:
@@ -299,7 +440,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def _kind_of(path: Path) -> ProjectKind:
-    """Raises `UserError` where there is no project."""
+    """Return the format of the project in `path`. Raises `UserError` if there is none."""
     if not path.is_dir() and not is_cx_app(path):
         raise UserError(f"'{path}' is not a folder; give the folder of an agent project, or an exported app's zip")
     for kind in KINDS:
@@ -312,7 +453,7 @@ def _kind_of(path: Path) -> ProjectKind:
 
 
 def instant(text: str | None) -> datetime | None:
-    """The time that `--at` names. Raises `UserError`."""
+    """Return the time that the option `--at` names. Raises `UserError`."""
     try:
         return datetime.fromisoformat(text) if text else None
     except ValueError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 from callagent.agents import Agent, AgentProject, AgentRecord, ResumableProject
 from callagent.call import END_FUNCTION_ATTEMPTS
@@ -16,14 +16,19 @@ from callagent.records import CallRecord, LostCall, RecordWriter, heartbeat_owne
 log = get_logger(__name__)
 
 AT_A_TIME: Final = 4
-"""End functions of lost calls that run at the same time, beside those of new calls."""
+"""How many end functions of lost calls run at the same time, beside those of new calls."""
 RETRY_SECONDS: Final = 2.0
+"""Between two attempts to learn from the store which calls were lost."""
 OPENING_SECONDS: Final = 30.0
-"""For a worker to begin, and again for it to end."""
+"""Longest time for an agent to be opened, and again for it to be closed."""
 
 
 class Recovery:
-    """Runs once, at the start of a server."""
+    """Ends lost calls, once, at the start of a server.
+
+    The order of the steps makes every one of them safe to repeat after another kill: an attempt at an end function is
+    written before it begins, and the final record last of all.
+    """
 
     def __init__(
         self,
@@ -32,7 +37,7 @@ class Recovery:
         end_seconds: float,
         ended: Callable[[CallRecord], Awaitable[None]],
     ) -> None:
-        """`project_of` finds a project by name and environment; `ended` is told of each final record."""
+        """`project_of` finds a project by name and environment; `ended` is called with each final record."""
         self._writer = writer
         self._project_of = project_of
         self._end_seconds = end_seconds
@@ -40,7 +45,7 @@ class Recovery:
         self._free = asyncio.Semaphore(AT_A_TIME)
 
     async def run(self) -> None:
-        """End all lost calls, once the store works and has what their server left in the spool."""
+        """End all lost calls, once the store works and has taken over what their server left in the spool."""
         lost = await self._claim()
         await asyncio.gather(*(self._end(call) for call in lost))
         if lost:
@@ -48,13 +53,11 @@ class Recovery:
         await asyncio.to_thread(_forget_dead, self._writer)
 
     async def _claim(self) -> list[LostCall]:
+        """Make the calls of dead servers this server's own; whatever the store raises, it is asked again."""
         while True:
             await self._writer.works()
-            try:
+            with log.contain("calls_not_recovered", again_in=RETRY_SECONDS):
                 return await self._writer.store.claim_lost()
-            except Exception as error:
-                # The edge of the store: whatever it raises, it is asked again.
-                log.warning("calls_not_recovered", error=str(error), again_in=RETRY_SECONDS)
             await asyncio.sleep(RETRY_SECONDS)
 
     async def _end(self, lost: LostCall) -> None:
@@ -62,11 +65,9 @@ class Recovery:
         _close(record, lost.seen)
         async with self._free:
             if lost.end_attempts < END_FUNCTION_ATTEMPTS:
-                try:
+                # Even if it fails, the record of the call is written.
+                with log.contain("end_function_failed", call=record.id):
                     await self._run_end_function(lost)
-                except Exception:
-                    # The edge of a call: its record is written all the same.
-                    log.exception("end_function_failed", call=record.id)
         await self._writer.ended(record)
         await self._ended(record)
 
@@ -75,10 +76,11 @@ class Recovery:
         project = self._project_of(record.project_id, record.environment)
         if not isinstance(project, ResumableProject):
             return
+        # Written first: if this server is killed too, the next one knows that an attempt has begun.
         record.end_function = "failed"
         await self._writer.end_attempted(record.id, attempt)
 
-        async def write_metric(name: str, value: Any) -> None:
+        async def write_metric(name: str, value: object) -> None:
             await self._writer.metric(record.id, lost.next_sequence(name), name, value)
 
         async with asyncio.timeout(OPENING_SECONDS):
@@ -87,14 +89,14 @@ class Recovery:
             async with asyncio.timeout(self._end_seconds):
                 if await agent.end(EndReason(record.end_reason), attempt, record.hang_up_headers):
                     record.end_function = "done"
-            _take(record, agent)
+            _take_over(record, agent)
         finally:
             async with asyncio.timeout(OPENING_SECONDS):
                 await agent.close()
 
 
 def _close(record: CallRecord, seen: str) -> None:
-    """A call that had not ended did so when its server was seen last."""
+    """Complete the record: a call that had not ended did so at `seen`, when its server gave its last sign of life."""
     started = datetime.fromisoformat(record.started_at)
     detail = "the server was killed after the call"
     if record.end_reason is None:
@@ -103,6 +105,7 @@ def _close(record: CallRecord, seen: str) -> None:
         record.total_duration = round(max(0.0, (ended - started).total_seconds()), 3)
         record.end_reason = EndReason.SERVER_KILLED.value
         record.num_turns = max(0, len(record.turns) - 1)
+    # A call that had ended keeps its own reason and duration; only its final record was missing.
     record.in_progress = False
     moment = (started + timedelta(seconds=record.total_duration)).isoformat(timespec="milliseconds")
     record.ended_at = moment.replace("+00:00", "Z")
@@ -138,22 +141,24 @@ def _known(record: CallRecord) -> AgentRecord:
     )
 
 
-def _handoff(record: CallRecord) -> dict[str, Any] | None:
+def _handoff(record: CallRecord) -> dict[str, str | None] | None:
     if record.handoff_destination is None:
         return None
     return {"destination": record.handoff_destination, "reason": record.handoff_reason}
 
 
-def _take(record: CallRecord, agent: Agent) -> None:
-    """What the end function has changed."""
+def _take_over(record: CallRecord, agent: Agent) -> None:
+    """Put what the end function has changed into the record."""
     known = agent.record()
     record.state, record.metrics = known.state, known.metrics
     record.messages = [*record.messages, *known.messages]
 
 
 def _forget_dead(writer: RecordWriter) -> None:
+    """Remove the files of dead servers that show how long they lived: all their calls are ended."""
     path = writer.store.path
     for owner in heartbeat_owners(path):
+        # The owner of a living process is its number and start time: a number that was given out again differs.
         if owner != owner_of(int(owner.partition(":")[0])):
             try:
                 remove_heartbeat(path, owner)

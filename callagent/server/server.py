@@ -7,58 +7,47 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Final
 
 from callagent import log as logs
 from callagent import phone_numbers
 from callagent.agents import AgentProject, Handoff
 from callagent.call import Call, CallServices, CallSettings, Event
-from callagent.call_info import NO_HEADERS, CallInfo, EndReason
+from callagent.call_info import NO_HEADERS, EndReason
 from callagent.config import Config, override
 from callagent.errors import UserError
 from callagent.legs import CallLeg, TransferTarget
 from callagent.models import MeteredModel, lineup_of
 from callagent.observability import provider_metrics
 from callagent.records import RecordWriter, Spool, Store, spool_folder, warn_of_one_disk
-from callagent.server.admission import CallerLimits
-from callagent.server.http_listener import open_http
+from callagent.server.admission import Admission, calls_that_fit
+from callagent.server.listeners import Signalling, SignallingLimits, host_and_port, open_http
 from callagent.server.observers import Observers, redaction_of
 from callagent.server.outbound import place_call, resolve_target
-from callagent.server.process_tuning import (
-    QuietCollections,
-    calls_that_fit,
-    calm_collector,
-    room_for_call,
-    share_arenas,
-)
-from callagent.server.projects import open_language_model
+from callagent.server.process_health import QuietCollections, Watchdog, calm_collector, share_arenas
+from callagent.server.projects import Route, Router, open_language_model
 from callagent.server.recovery import Recovery
-from callagent.server.routing import Route, Router
-from callagent.server.sip_listener import Signalling, SignallingLimits
 from callagent.server.speech import CallSpeech
-from callagent.server.watchdog import Watchdog
-from callagent.sip import RateLimit
 from callagent.turns import TurnManager
 from callagent.web import Controls, Dial, DialRefused, ServerHooks, TurnWatcher, captions_of
 
 log = logs.get_logger(__name__)
 
-SWITCH_INTERVAL = 0.0002
+SWITCH_INTERVAL: Final = 0.0002
 """Seconds after which the interpreter lets the pump thread in; the figures are in docs/benchmarks.md."""
-RETRY_AFTER_SECONDS = 5
-BUSY_SECONDS = 60
+RETRY_AFTER_SECONDS: Final = 5
+"""Retry-After of a server that has no room for one more call."""
+BUSY_SECONDS: Final = 60
 """Retry-After for a caller who has made as many calls as one number may."""
-SECONDS_BETWEEN_LINES = 10.0
-"""Of the log about one limit that keeps calls out; the metrics count each."""
-CLOSING_SECONDS = 45.0
-"""For calls that were told to end: last words, end functions, records."""
+CLOSING_SECONDS: Final = 45.0
+"""Longest time for calls that were asked to end: last words, end functions, records."""
 
 
 def run(config: Config, project: Path) -> int:
-    """Run `callagent serve` until a signal ends it; the exit status."""
+    """Run `callagent serve` until a signal ends it; return the exit status."""
     logs.configure(config.log.level, json=config.log.json_lines, redact=redaction_of(config).value)
     sys.setswitchinterval(SWITCH_INTERVAL)
     share_arenas()
@@ -69,7 +58,7 @@ def run(config: Config, project: Path) -> int:
 
 
 def _within_descriptors(config: Config) -> Config:
-    """Raise the limit of file descriptors to what `limits.calls` needs; lower `limits.calls` where that is refused."""
+    """Raise the limit of file descriptors to what `limits.calls` needs; if that is refused, lower `limits.calls`."""
     wanted = config.limits.calls
     calls = calls_that_fit(wanted)
     if calls == wanted:
@@ -92,15 +81,15 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 async def serve(config: Config, project: Path) -> None:
-    """Open everything, say so, serve until SIGTERM or SIGINT, drain. Raises `UserError`."""
+    """Open everything, print that the server is ready, serve until SIGTERM or SIGINT, drain. Raises `UserError`."""
     if not config.sip.enabled and not config.http.enabled:
         raise UserError("nothing to listen on: sip and http are both off; switch one on")
     async with AsyncExitStack() as stack:
         server = await Server.open(config, project, stack)
         lines = await server.listen(stack)
-        # It takes 60 ms, which the first caller would wait for: nobody knows yet that we are ready.
+        # It takes 60 ms. Before the server says that it is ready, no caller waits for that.
         calm_collector()
-        # Whoever has read that we are ready may tell us to stop.
+        # Before the lines: whoever has read that the server is ready may already ask it to stop.
         server.heed_signals()
         for line in lines:
             print(line, flush=True)  # noqa: T201
@@ -121,24 +110,26 @@ class Server:
         self._router = router
         self._speech = speech
         self._lineups = speech.lineups
-        self._services = CallServices(observation.writer, self._resolve, speech.voice.has_voice, self._signalled)
+        self._signalling: Signalling | None = None
+        self._services = CallServices(
+            observation.writer,
+            self._resolve,
+            speech.voice.has_voice,
+            lambda peer_call_id: [] if self._signalling is None else self._signalling.legs.signalling(peer_call_id),
+        )
         self._calls: dict[str, tuple[Call, asyncio.Task[None]]] = {}
         self._refusals: set[asyncio.Task[None]] = set()
         self._observation = observation
-        self._draining = False
+        self._admission = Admission(config, observation.metrics.limits_reached.add)
         self._recovering: asyncio.Task[None] | None = None
         """Ends the calls of a killed server."""
-        self._signalling: Signalling | None = None
         self._watchdog = Watchdog()
         self._collections = QuietCollections()
-        limits, shared = config.limits, {trunk.name for trunk in config.sip.trunks if trunk.shared_caller}
-        self._callers = CallerLimits(limits.caller_calls, limits.caller_calls_per_minute, shared)
-        self._limit_lines = RateLimit(1 / SECONDS_BETWEEN_LINES, 1)
         self._signals: asyncio.Queue[None] = asyncio.Queue()
 
     @classmethod
     async def open(cls, config: Config, project: Path, stack: AsyncExitStack) -> Server:
-        """Store, model, projects, speech: all that a call needs, ready for the first one."""
+        """Open what calls need: store, model, projects, speech. `stack` closes it in the opposite order."""
         if config.records.recordings:
             _expect_folder(Path(config.records.recordings))
         records = config.records
@@ -154,6 +145,7 @@ class Server:
         model = open_language_model(config)
         stack.push_async_callback(model.close)
         router = await Router.open(config, project, MeteredModel(model), stack)
+        # After the projects, whose mistakes are found within a second; loading models of speech can take half a minute.
         speech = await CallSpeech.open(config.speech, stack)
         await speech.prepare(router.projects())
         phone_numbers.prepare()
@@ -166,12 +158,13 @@ class Server:
         return server
 
     async def listen(self, stack: AsyncExitStack) -> list[str]:
-        """Open the sockets; a line about each, and the login link. Raises `UserError` naming the setting."""
+        """Open the sockets; return a line about each, and the login link. Raises `UserError` naming the setting."""
         lines: list[str] = []
         if self._config.sip.enabled:
             lines += await self._listen_sip(stack)
         if self._config.http.enabled:
             lines += await self._listen_http(stack)
+        # Only now: while everything is opened and loaded, the loop may stand still for longer than calls could bear.
         self._watchdog.watch_loop()
         if self._signalling is not None:
             pump = self._signalling.pump
@@ -181,15 +174,16 @@ class Server:
         return lines
 
     def heed_signals(self) -> None:
-        """From here on SIGTERM and SIGINT are for `serve`."""
+        """Have SIGTERM and SIGINT end `serve` from now on."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._signals.put_nowait, None)
 
     async def serve(self) -> None:
-        """Until a signal: drain. A second signal: end every call now."""
+        """Serve until a signal, then let calls finish. A second signal ends every call at once."""
         await self._signals.get()
-        self._draining = True
+        # From here on new calls get 503, and `/ready` says so: a load balancer sends them elsewhere.
+        self._admission.draining = True
         log.info("draining", calls=len(self._calls))
         again = asyncio.create_task(self._signals.get())
         await self._wait({again}, self._config.limits.drain_seconds)
@@ -201,12 +195,13 @@ class Server:
             else:
                 call.close_down()
         await self._wait(set(), CLOSING_SECONDS)
+        # End functions of lost calls write to the store as well; while it fails, waiting for them would be in vain.
         if self._recovering is not None and self._observation.writer.failing is None:
             await asyncio.wait({self._recovering}, timeout=CLOSING_SECONDS)
         log.info("stopped", calls_cut=len(self._calls))
 
     async def _wait(self, also: set[asyncio.Task[None]], seconds: float) -> None:
-        """Until no call is left, one of `also` is done, or the time is up."""
+        """Wait until no call is left, one of `also` is done, or the time is up."""
         try:
             async with asyncio.timeout(seconds):
                 while self._calls and not any(task.done() for task in also):
@@ -218,50 +213,19 @@ class Server:
     # Calls ----------------------------------------------------------------------------------------------------------
 
     def admit(self) -> bool:
-        """Whether one more call fits."""
-        # Asked for each call and each probe of a peer: the log has a line now and then, and the metrics count none.
-        if self._draining:
-            return False
-        now, calls = asyncio.get_running_loop().time(), len(self._calls)
-        if calls >= self._config.limits.calls:
-            if self._limit_lines.take("calls", now):
-                log.warning("limit_reached", limit="calls", calls=calls)
-            return False
-        if not room_for_call():
-            if self._limit_lines.take("file_descriptors", now):
-                log.warning("no_free_file_descriptors", calls=calls)
-            return False
-        return True
-
-    def _busy(self) -> int | None:
-        return None if self.admit() else RETRY_AFTER_SECONDS
-
-    def accepts(self, info: CallInfo) -> bool:
-        """Count a call that comes in by its caller's number; whether that number may make one more."""
-        return self._passes(self._callers.admit(info, asyncio.get_running_loop().time()), caller=info.caller)
+        """Return whether one more call fits."""
+        return self._admission.has_room(len(self._calls))
 
     def _take_sip(self, leg: CallLeg) -> None:
-        if self.accepts(leg.info):
+        if self._admission.accepts(leg.info):
             self.take(leg)
         else:
             self._refuse(leg, EndReason.BUSY)
 
-    def _refuse_of_trunk(self, limit: str, trunk: str) -> None:
-        self._passes(limit, trunk=trunk)
-
-    def _passes(self, limit: str | None, **who: str | None) -> bool:
-        """Whether no limit is in the way; one that is is counted, and logged now and then."""
-        if limit is None:
-            return True
-        self._observation.metrics.limits_reached.add(limit)
-        if self._limit_lines.take(limit, asyncio.get_running_loop().time()):
-            log.warning("limit_reached", limit=limit, **who)
-        return False
-
     def take(self, leg: CallLeg) -> None:
         """Answer a call that was admitted."""
-        # A carrier's stream begins some time after its call was accepted; others may have begun meanwhile.
-        if not self._passes(self._callers.over_at_once(leg.info), caller=leg.info.caller):
+        # A carrier's stream begins some time after its call was accepted; others of the caller may have begun since.
+        if not self._admission.may_begin(leg.info):
             self._refuse(leg, EndReason.BUSY)
             return
         route = self._router.route(leg.info.callee)
@@ -270,56 +234,53 @@ class Server:
             self._observation.metrics.calls_refused.add()
             self._refuse(leg)
             return
-        try:
+        # A call that cannot begin is refused, and the signalling goes on to the next.
+        with log.contain("call_not_begun", call=leg.info.call_id):
             self._begin(leg, route)
-        except Exception:
-            # The edge of a call: one that cannot begin is refused, and the signalling goes on to the next.
-            log.exception("call_not_begun", call=leg.info.call_id)
 
     def hold_session(self, leg: CallLeg, project: AgentProject, watcher: TurnWatcher) -> asyncio.Task[None]:
-        """Hold a call with an agent that the caller chose; it was admitted."""
+        """Run a call of the Session API, which was admitted, with the project that its client chose."""
         return self._begin(leg, Route(project, self._router.environment(project.name)), watcher)
 
     async def dial(self, asked: Dial) -> str:
-        """Place a call; its id. The project is that of the number it comes from. Raises `CallagentError`."""
+        """Place a call; return its identifier. The project is that of the number it comes from.
+
+        Raises `CallagentError`.
+        """
         route = self._router.route(asked.from_number or None)
         if route is None or self._signalling is None:
             raise DialRefused(f"no project answers for number '{asked.from_number}'")
         try:
             leg = await place_call(asked, self._config, self._signalling.legs)
         except DialRefused as refusal:
-            self._passes(refusal.limit, trunk=asked.trunk)
+            self._admission.is_within(refusal.limit, trunk=asked.trunk)
             raise
         self._begin(leg, route)
         return leg.info.call_id
 
     def _begin(self, leg: CallLeg, route: Route, watcher: TurnWatcher | None = None) -> asyncio.Task[None]:
-        try:
+        with ExitStack() as undo:
+            undo.callback(self._refuse, leg, EndReason.ERROR)
             call = self._make_call(leg, route, watcher)
-        except BaseException:
-            self._refuse(leg, EndReason.ERROR)
-            raise
+            undo.pop_all()
+        # From here on nothing may fail: the counts of started and ended calls have to agree.
         self._observation.started(leg.info)
-        self._callers.began(leg.info)
+        self._admission.callers.began(leg.info)
         task = asyncio.create_task(self._run_call(call), name=f"call {leg.info.call_id}")
         self._calls[leg.info.call_id] = (call, task)
         return task
 
     def live_calls(self) -> dict[str, Call]:
-        """Those that are on, by id."""
+        """Return the calls that are on, by identifier."""
         return {call_id: call for call_id, (call, _) in self._calls.items()}
 
-    def _captions(self, call_id: str) -> dict[str, Any] | None:
-        """What the caller's own page shows of a live call."""
-        found = self._calls.get(call_id)
-        return None if found is None else captions_of(found[0])
-
     def metrics(self) -> str:
-        """Prometheus text."""
+        """Return all metrics as Prometheus text."""
+        draining = float(self._admission.draining)
         gauges = {
             "callagent_calls_live": ("Calls that are on.", float(len(self._calls))),
             "callagent_calls_limit": ("Calls that fit at a time.", float(self._config.limits.calls)),
-            "callagent_draining": ("1: running calls may finish, no new ones are taken.", float(self._draining)),
+            "callagent_draining": ("1: running calls may finish, no new ones are taken.", draining),
         }
         trunks = [] if self._signalling is None else self._signalling.metrics()
         lines = [*trunks, *provider_metrics(self._lineups), *self._watchdog.metrics()]
@@ -348,20 +309,21 @@ class Server:
 
     async def _run_call(self, call: Call) -> None:
         try:
-            record = await call.run()
-            await self._observation.ended(record)
-        except Exception:
-            # The edge of a call: one whose own edge has failed must not leave a caller on a silent line.
-            log.exception("call_task_failed", call=call.leg.info.call_id)
-            self._refuse(call.leg, EndReason.ERROR)
+            with log.contain("call_task_failed", call=call.leg.info.call_id) as boundary:
+                record = await call.run()
+                await self._observation.ended(record)
+            if boundary.error is not None:
+                # `Call.run` has a boundary of its own. If even that fails, nobody is left on a silent line.
+                self._refuse(call.leg, EndReason.ERROR)
         finally:
-            self._callers.ended(call.leg.info)
+            self._admission.callers.ended(call.leg.info)
             del self._calls[call.leg.info.call_id]
             if not self._calls:
-                self._collections.no_call_is_on()
+                self._collections.collect_if_due()
 
     def _refuse(self, leg: CallLeg, reason: EndReason = EndReason.REJECTED) -> None:
         call_id = leg.info.call_id
+        # BUSY is 486 (RFC 3261 §21.4.24): a 503 would send the call to our next server, which counts for itself.
         headers = {"Retry-After": str(BUSY_SECONDS)} if reason is EndReason.BUSY else NO_HEADERS
         task = asyncio.create_task(leg.hang_up(reason, headers), name=f"refuse {call_id}")
         self._refusals.add(task)
@@ -370,32 +332,33 @@ class Server:
     def _resolve(self, handoff: Handoff) -> TransferTarget:
         return resolve_target(handoff, self._config.targets, self._config.sip.transfer_headers)
 
-    def _signalled(self, peer_call_id: str) -> list[dict[str, Any]]:
-        return [] if self._signalling is None else self._signalling.legs.signalling(peer_call_id)
-
     # Sockets --------------------------------------------------------------------------------------------------------
 
     async def _listen_sip(self, stack: AsyncExitStack) -> list[str]:
         self._signalling = await Signalling.open(
             self._config.sip,
             self._take_sip,
-            self._busy,
+            lambda: None if self.admit() else RETRY_AFTER_SECONDS,
             stack,
-            SignallingLimits(self._config.limits.transfer_attempts, self._refuse_of_trunk),
+            SignallingLimits(
+                self._config.limits.transfer_attempts,
+                lambda limit, trunk: self._admission.is_within(limit, trunk=trunk),
+            ),
         )
-        return [f"ready sip {transport} {_text(host, port)}" for transport, host, port in self._signalling.addresses]
+        addresses = self._signalling.addresses
+        return [f"ready sip {transport} {host_and_port(host, port)}" for transport, host, port in addresses]
 
     async def _listen_http(self, stack: AsyncExitStack) -> list[str]:
         hooks = ServerHooks(
             on_carrier_call=self.take,
             admit=self.admit,
-            accepts=self.accepts,
-            draining=lambda: self._draining,
+            accepts=self._admission.accepts,
+            draining=lambda: self._admission.draining,
             still=lambda: self._watchdog.still,
             store_failing=lambda: self._observation.writer.failing is not None,
             metrics=self.metrics,
             outside=self._router.outside,
-            captions=self._captions,
+            captions=lambda call_id: captions_of(self._calls[call_id][0]) if call_id in self._calls else None,
             dial=None if self._signalling is None else self._signalling.legs.dial_for,
             hold_session=self.hold_session,
             utterances=self._speech.utterances(),
@@ -411,14 +374,10 @@ class Server:
 
 
 def _expect_folder(path: Path) -> None:
-    """Raise `UserError` where recordings cannot be kept: better now than in every call."""
+    """Make the folder of recordings. Raises `UserError` if it cannot be written, before any call needs it."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"records.recordings '{path}' cannot be made: {error.strerror}") from None
     if not os.access(path, os.W_OK | os.X_OK):
         raise UserError(f"records.recordings '{path}' cannot be written; let the server's user write there")
-
-
-def _text(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

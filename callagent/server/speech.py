@@ -1,4 +1,4 @@
-"""Recognisers and voices, opened once and shared by all calls; turn managers for calls; utterances outside of them."""
+"""Recognisers and voices, opened once and shared by all calls; the turn manager of a call; speech outside of calls."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from callagent.turns import CallerInput, TurnEvent, TurnManager, TurnModel, Turn
 log = get_logger(__name__)
 
 HANDOVER_SECONDS = 0.5
-"""Seconds for the next recogniser to be opened and to hear the utterance."""
+"""Longest time for the next recogniser of a line-up to be opened and to be given the utterance."""
 
 
 def speech_options(settings: SpeechSettings) -> SpeechOptions:
@@ -63,8 +63,10 @@ def speech_options(settings: SpeechSettings) -> SpeechOptions:
 
 
 def check_languages(settings: SpeechSettings) -> None:
-    """Raises `ConfigError` where the preferred recogniser or voice does not know the language, or one that stands for
-    another is of a provider that there is not; tells of spares that do not know it."""
+    """Check that providers know the language. Raises `ConfigError` if the preferred recogniser or voice does not.
+
+    The others of a line-up are only warned of. Voices that replace others must be of a known provider.
+    """
     providers = speech_options(settings).providers
     for role, names, languages_of in (
         ("recognizer", settings.recognizer, recognizer_languages),
@@ -83,19 +85,19 @@ def check_languages(settings: SpeechSettings) -> None:
             log.warning("language_not_known", role=role, provider=name, language=settings.language, known=known)
     for like in settings.voices:
         if unknown := [name for name in like.instead if not is_known(name)]:
-            raise ConfigError(f"speech.voices: '{unknown[0]}' is no provider of voices")
+            raise ConfigError(f"speech.voices: '{unknown[0]}' is not a provider of voices; choose one of the README's")
 
 
 def open_sounds(settings: SpeechSettings) -> Sounds:
-    """Takes a fifth of a second. Raises `UserError`."""
+    """Load the sounds of the settings, which takes a fifth of a second. Raises `UserError`."""
     folder = Path(settings.sounds) if settings.sounds else None
     if folder is not None and not folder.is_dir():
-        raise UserError(f"speech.sounds '{folder}' is no folder")
+        raise UserError(f"speech.sounds '{folder}' is not a folder; make it, or remove the setting")
     return Sounds(folder)
 
 
 def longest_final(settings: SpeechSettings) -> float:
-    """Seconds after which no recogniser of the line-up will answer any more."""
+    """Return the seconds after which no recogniser of the line-up will give a final transcript any more."""
     return (FailoverRecognizer.final_seconds + HANDOVER_SECONDS) * len(settings.recognizer) - HANDOVER_SECONDS
 
 
@@ -106,6 +108,8 @@ def _provider(settings: SpeechProviderSettings) -> SpeechProvider:
 
 @dataclass(frozen=True, slots=True)
 class CallSpeech:
+    """What all calls of a server hear and speak with."""
+
     settings: SpeechSettings
     recognizer: Recognizer | None
     """None: calls are not listened to."""
@@ -115,7 +119,7 @@ class CallSpeech:
 
     @classmethod
     async def open(cls, settings: SpeechSettings, stack: AsyncExitStack) -> CallSpeech:
-        """Ready for the first call; `stack` closes it. Raises `UserError` or `ProviderError`."""
+        """Open and warm up everything; `stack` closes it. Raises `UserError` or `ProviderError`."""
         if "local" in (*settings.recognizer, *settings.voice):
             log.info("loading_speech_models")
         check_languages(settings)
@@ -128,7 +132,7 @@ class CallSpeech:
         turn_model = await open_turn_model(settings.turn_model)
         if turn_model is not None:
             stack.push_async_callback(turn_model.close)
-        # The first detector loads its library, its first windows the model's code; no call should wait for that.
+        # The first detector loads its library and its first windows load the model; no call is to wait for that.
         open_voice_activity().feed(bytes(4 * FRAME_BYTES))
         return cls(settings, None if settings.recognizer == ("none",) else recognizer, voice, sounds, turn_model)
 
@@ -138,13 +142,13 @@ class CallSpeech:
         return [self.voice.lineup, *heard]
 
     async def prepare(self, projects: Iterable[AgentProject]) -> None:
-        """Speak what projects are sure to say, so that the first caller need not wait for it."""
+        """Synthesise the phrases that projects name, so that the first caller does not wait for them."""
         for project in projects:
             try:
                 voice = PronouncingVoice(self.voice, project)
                 await voice.prepare(project.phrases(), VoiceSettings(language=self.settings.language))
             except ProviderError as error:
-                # What a voice cannot say now it may say in a call, and a recorded prompt needs none.
+                # The voice may be back when a call needs it, and recorded prompts need no voice at all.
                 log.warning("phrases_not_prepared", project=project.name, error=str(error))
 
     def make_turn_manager(
@@ -154,6 +158,7 @@ class CallSpeech:
         watcher: Callable[[TurnEvent], None] | None = None,
     ) -> TurnManager:
         """Make the turn manager of one call. `watcher` is given each of its events before the call is."""
+        # Recogniser and voice report to this call when their whole line-up has failed; each is shared by all calls.
         recognizer = self.recognizer
         if isinstance(recognizer, FailoverRecognizer):
             recognizer = WatchedRecognizer(recognizer, lambda: emit(ProvidersFailed("recognizer")))
@@ -162,7 +167,7 @@ class CallSpeech:
         times = TurnSettings(
             endpointing=settings.endpointing, no_input=settings.no_input, final_wait=longest_final(settings)
         )
-        # Who set no voice up has recorded prompts, or a test.
+        # Without a voice, as with recorded prompts or in tests, a text that cannot be spoken is no provider's failure.
         mute = settings.voice == ("none",)
         spoken = PronouncingVoice(self.voice, project)
         voice = ApologisingVoice(spoken, lambda: None if mute else emit(ProvidersFailed("voice")))
@@ -171,7 +176,7 @@ class CallSpeech:
         return TurnManager(caller, timed, told, times, self.sounds)
 
     def utterances(self) -> WholeUtterances:
-        """What is said and heard outside of calls."""
+        """Return what recognises and speaks whole utterances outside of calls."""
         return WholeUtterances(
             self.recognizer,
             lambda project: PronouncingVoice(self.voice, project),
@@ -209,10 +214,10 @@ def _in_order(*told: Callable[[TurnEvent], None]) -> Callable[[TurnEvent], None]
 
 
 HASTE: Final = 10.0
-"""Times as fast as it was spoken an utterance is given to a recogniser: their queues are made for calls."""
+"""How many times faster than real time an utterance is fed: recognisers have queues for the audio of a call."""
 _AT_ONCE: Final = 25 * FRAME_BYTES
 SPEAKING_SECONDS: Final = 30.0
-"""For a voice to say a text."""
+"""Longest time for a voice to deliver a text."""
 
 
 class Speaking(Protocol):
@@ -246,6 +251,7 @@ class WholeUtterances:
         stream = await self._recognizer.open(take)
         try:
             stream.begin(RecognizerSettings(self._language))
+            # In steps, with pauses between them: a queue that is full would drop audio.
             for start in range(0, len(pcm), _AT_ONCE):
                 for frame in range(start, min(start + _AT_ONCE, len(pcm)), FRAME_BYTES):
                     stream.feed(pcm[frame : frame + FRAME_BYTES].ljust(FRAME_BYTES, b"\0"))

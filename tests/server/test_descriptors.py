@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from callagent.server.process_tuning import OWN, PER_CALL, RESERVE
+from callagent.server.admission import OWN, PER_CALL, RESERVE
 from tests.end_to_end.baresip import free_port
 from tests.end_to_end.scripted import MILL, scripts, talker, until
 from tests.end_to_end.server_process import serve
@@ -24,7 +24,7 @@ from tests.sip.test_connections import make_certificate
 
 RAISE = """
 import resource, sys
-from callagent.server.process_tuning import calls_that_fit
+from callagent.server.admission import calls_that_fit
 soft, hard, calls = map(int, sys.argv[1:])
 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 print(calls_that_fit(calls), resource.getrlimit(resource.RLIMIT_NOFILE)[0])

@@ -9,7 +9,7 @@ import pytest
 from callagent.agents.flows import SmtpSender, TelnyxSender, TwilioSender
 from callagent.config import Config
 from callagent.errors import ConfigError
-from callagent.server.messaging import message_senders
+from callagent.server.projects import message_senders
 
 
 def config(**sections: Any) -> Config:

@@ -9,7 +9,7 @@ import pytest
 
 PROGRAM = """
 import gc, sys, weakref
-from callagent.server import process_tuning
+from callagent.server import process_health
 
 class Cycle:
     def __init__(self):
@@ -22,16 +22,16 @@ def make(count):
 full = []
 gc.callbacks.append(lambda phase, info: full.append(info) if info["generation"] == 2 and phase == "stop" else None)
 old = Cycle()
-process_tuning.calm_collector()
+process_health.calm_collector()
 full.clear()
 make(200_000)
 print(len(full))
 
-process_tuning.QUIET_SECONDS = float(sys.argv[1])
-collections = process_tuning.QuietCollections()
+process_health.QUIET_SECONDS = float(sys.argv[1])
+collections = process_health.QuietCollections()
 frozen = weakref.ref(old)
 del old
-collections.no_call_is_on()
+collections.collect_if_due()
 print(len(full), frozen() is None, gc.get_freeze_count() > 0)
 """
 

@@ -8,7 +8,7 @@ import pytest
 from callagent.config import Config, Number, Target
 from callagent.errors import ProjectError, UserError
 from callagent.models import open_model
-from callagent.server.routing import Router
+from callagent.server.projects import Router
 
 PROJECTS = Path(__file__).parents[1] / "projects"
 MILL, FERRY = PROJECTS / "mill", PROJECTS / "ferry"

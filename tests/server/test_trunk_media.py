@@ -10,7 +10,7 @@ import pytest
 from callagent.config import load_config
 from callagent.errors import ConfigError
 from callagent.legs.sip import TrunkMedia
-from callagent.server.sip_listener import media_settings_of
+from callagent.server.listeners import media_settings_of
 from callagent.sip import Encryption
 
 TRUNK = '[[sip.trunks]]\nname = "carrier"\nsources = ["192.0.2.0/24"]\n'

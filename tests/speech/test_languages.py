@@ -41,5 +41,5 @@ def test_the_preferred_engines_have_to_know_the_language() -> None:
 
 def test_a_voice_that_stands_for_another_is_of_a_known_provider() -> None:
     like = {"provider": "elevenlabs", "name": "x", "instead": {"azzure": "y"}}
-    with pytest.raises(ConfigError, match="'azzure' is no provider of voices"):
+    with pytest.raises(ConfigError, match="'azzure' is not a provider of voices"):
         check_languages(SpeechSettings.model_validate({"voices": [like]}))

@@ -11,7 +11,7 @@ import pytest
 from callagent.carriers.twilio.call_control import TwilioSettings
 from callagent.carriers.twilio.webhooks import TwilioRoutes
 from callagent.rtp import Pump
-from callagent.server.watchdog import Watchdog
+from callagent.server.process_health import Watchdog
 from callagent.web import ServerHooks, make_app
 from tests.web.entry import HEADERS
 from tests.web.server import serve, until

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from callagent.rtp.pump import EXIT_STATUS
-from callagent.server.watchdog import LOOK_SECONDS, Watchdog
+from callagent.server.process_health import LOOK_SECONDS, Watchdog
 
 DYING = """
 import time

@@ -14,7 +14,7 @@ from callagent.errors import ConfigError, UserError
 from callagent.legs import TransferTarget
 from callagent.legs.leg import TooManyCalls
 from callagent.legs.sip import SipLeg
-from callagent.server.sip_listener import Signalling, SignallingLimits
+from callagent.server.listeners import Signalling, SignallingLimits
 from callagent.sip import CallAnswered, CallEnded, Credentials, Endpoint, Event, Negotiation, TlsSettings
 from callagent.sip import UserAgentSettings as Settings
 from tests.sip.test_connections import make_certificate

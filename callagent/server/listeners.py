@@ -1,0 +1,378 @@
+"""Opens SIP and HTTP as the settings say: sockets, certificates, trunks, accounts, and who gets in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from time import monotonic
+from typing import Final
+
+from aiohttp.web import AppRunner
+
+from callagent.carriers import open_carriers
+from callagent.config import Address, Config, SipSettings, Trunk
+from callagent.errors import ConfigError, UserError
+from callagent.legs.sip import MediaOfTrunk, SipLeg, SipLegFactory, TrunkMedia, any_trunk
+from callagent.log import get_logger
+from callagent.rtp import Pump, RtpPorts
+from callagent.server.local_server import LocalServer
+from callagent.session_api import SessionRoutes
+from callagent.sip import Account as SipAccount
+from callagent.sip import (
+    Credentials,
+    DigestSettings,
+    Encryption,
+    RateLimit,
+    TlsContexts,
+    TlsSettings,
+    Trunks,
+    TrunkSettings,
+    Uri,
+    UserAgentSettings,
+    certificate_end,
+    trunk_metrics,
+)
+from callagent.web import (
+    IDLE_SECONDS,
+    LINGER_SECONDS,
+    LINK_SECONDS,
+    Access,
+    Account,
+    Accounts,
+    Dashboard,
+    HttpListener,
+    LocalLogin,
+    Right,
+    ServerHooks,
+    counted_address,
+    make_app,
+)
+
+log = get_logger(__name__)
+
+# SIP ------------------------------------------------------------------------------------------------------------------
+
+RETRY_SECONDS: Final = 1
+"""Retry-After for a trunk whose calls come too fast."""
+WARNING_DAYS: Final = 14
+"""Days before the end of a certificate from which on the log warns of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SignallingLimits:
+    """Limits of calls over SIP."""
+
+    attempts: int = 8
+    """How many servers, and users that these redirect us to, are tried for one call that we place."""
+    on_reached: Callable[[str, str], object] = lambda limit, trunk: None
+    """Called for each call that a limit keeps out, with the limit as the settings name it and the trunk."""
+
+
+class Signalling:
+    """The SIP side of a server. Made by `open`."""
+
+    def __init__(
+        self,
+        legs: SipLegFactory,
+        trunks: Trunks,
+        addresses: list[tuple[str, str, int]],
+        certificate: Path | None,
+        pump: Pump,
+    ) -> None:
+        self.pump = pump
+        self._certificate = certificate
+        self.legs = legs
+        self.trunks = trunks
+        self.addresses = addresses
+        """Transport, host and port of each socket."""
+
+    @classmethod
+    async def open(
+        cls,
+        sip: SipSettings,
+        take: Callable[[SipLeg], None],
+        busy: Callable[[], int | None],
+        stack: AsyncExitStack,
+        limits: SignallingLimits = SignallingLimits(),
+    ) -> Signalling:
+        """Open the sockets and register with the trunks; `stack` undoes it. Raises `UserError` naming the setting.
+
+        `take` is given the leg of each call that comes in, `busy` returns a Retry-After while no call fits.
+        """
+        trunk_settings = [trunk_settings_of(trunk) for trunk in sip.trunks if trunk.server]
+        pump = Pump()
+        pump.start()
+        stack.callback(pump.stop)
+        legs = SipLegFactory(RtpPorts(sip.listen.host, *sip.rtp_ports), pump, take, media=media_settings_of(sip))
+        admission, rates = _Admission(sip), _CallRates(sip.trunks, limits.on_reached)
+        settings = UserAgentSettings(
+            admit=admission.admit,
+            busy=busy,
+            pace=rates.incoming,
+            max_attempts=limits.attempts,
+            public_host=sip.public_host or None,
+            public_address=sip.public_address or None,
+            digest=digest_settings_of(sip),
+        )
+        # Calls may come in as soon as the first socket is open; until the trunks are joined, only networks are known.
+        opening = legs.open(sip.listen.host, sip.listen.port, settings, tls_settings_of(sip))
+        addresses = [("udp", *await _listening("sip.listen", sip.listen, opening))]
+        stack.push_async_callback(legs.close)
+        for transport, address in (("tcp", sip.listen_tcp), ("tls", sip.listen_tls)):
+            if address is not None:
+                opening = legs.listen(transport, address.host, address.port)
+                addresses.append((transport, *await _listening(f"sip.listen_{transport}", address, opening)))
+        trunks = admission.trunks = legs.join(trunk_settings, rates.outgoing)
+        trunks.start()
+        stack.push_async_callback(trunks.close)
+        certificate = _file(sip.certificate)
+        warn_of_end(certificate)
+        return cls(legs, trunks, addresses, certificate, pump)
+
+    def metrics(self) -> list[str]:
+        """Return states of trunks and the end of the certificate as lines of Prometheus text."""
+        return [*trunk_metrics(self.trunks.states), *certificate_metrics(self._certificate)]
+
+
+class _Admission:
+    """Knows which peers may call: the networks that trunks name, and the addresses of trunks' servers."""
+
+    def __init__(self, sip: SipSettings) -> None:
+        self.trunks: Trunks | None = None
+        self._sip = sip
+
+    def admit(self, host: str) -> str | None:
+        """Return the trunk that `host` belongs to; empty if it has to prove one; None if it gets no answer."""
+        by_source = self._sip.admit(host)
+        if by_source or self.trunks is None:
+            return by_source
+        return self.trunks.admit(host) or by_source
+
+
+class _CallRates:
+    """Limits how fast calls of each trunk may begin. Other peers, as on one's own machine, have no limit."""
+
+    def __init__(self, trunks: Sequence[Trunk], on_reached: Callable[[str, str], object]) -> None:
+        self._on_reached = on_reached
+        self._incoming = {trunk.name: _rate_of(trunk) for trunk in trunks}
+        self._outgoing = {trunk.name: _rate_of(trunk) for trunk in trunks}
+
+    def incoming(self, trunk: str) -> int | None:
+        """Return the seconds of Retry-After if one more call comes too soon, else None."""
+        if _take(self._incoming, trunk):
+            return None
+        self._on_reached("calls_per_second", trunk)
+        return RETRY_SECONDS
+
+    def outgoing(self, trunk: str) -> bool:
+        return _take(self._outgoing, trunk)
+
+
+def _rate_of(trunk: Trunk) -> RateLimit:
+    return RateLimit(trunk.calls_per_second, max(1.0, trunk.calls_per_second))
+
+
+def _take(rates: Mapping[str, RateLimit], trunk: str) -> bool:
+    rate = rates.get(trunk)
+    return rate is None or rate.take(trunk, asyncio.get_running_loop().time())
+
+
+def media_settings_of(sip: SipSettings) -> MediaOfTrunk:
+    """Return the function that knows the media settings of each trunk; other peers have the defaults."""
+    known = {
+        trunk.name: TrunkMedia(
+            trunk.codecs, Encryption(trunk.encryption), trunk.media_sources, trunk.in_band_digits, trunk.believed
+        )
+        for trunk in sip.trunks
+    }
+    return lambda name: known.get(name) or any_trunk(name)
+
+
+def digest_settings_of(sip: SipSettings) -> DigestSettings | None:
+    """Return the accounts by which trunks authenticate (RFC 3261 §22); None if no trunk has one."""
+    accounts = {
+        trunk.inbound_username: SipAccount(
+            trunk.name,
+            trunk.inbound_password.get_secret_value(),
+            trunk.comes_from if trunk.sources else _from_anywhere,
+        )
+        for trunk in sip.trunks
+        if trunk.inbound_username
+    }
+    return DigestSettings(sip.realm, accounts, sip.digest_algorithms) if accounts else None
+
+
+def tls_settings_of(sip: SipSettings) -> TlsSettings:
+    """Return the certificates of SIP over TLS. Raises `ConfigError`."""
+    if sip.listen_tls is not None and not sip.certificate:
+        raise ConfigError("setting 'sip.listen_tls' needs 'sip.certificate' and 'sip.key': PEM files")
+    return TlsSettings(_file(sip.certificate), _file(sip.key), _file(sip.trusted), _file(sip.clients))
+
+
+def trunk_settings_of(trunk: Trunk) -> TrunkSettings:
+    """Return how a trunk's server is reached and registered with. Raises `ConfigError`."""
+    try:
+        server = Uri.parse(trunk.server)
+    except ValueError:
+        server = Uri("")
+    if server.scheme not in ("sip", "sips"):
+        raise ConfigError(f"trunk '{trunk.name}': '{trunk.server}' is not a SIP URI such as sip:sip.example.com")
+    # A registrar may challenge with a realm of its own; without one in the settings, the server's name is expected.
+    password = trunk.password.get_secret_value()
+    credentials = Credentials(trunk.username, password, trunk.realm or server.bare_host) if trunk.username else None
+    return TrunkSettings(trunk.name, server, credentials, trunk.registration, trunk.keep_alive)
+
+
+def warn_of_end(certificate: Path | None) -> None:
+    """Log a warning if a certificate ends soon, has ended already or cannot be read."""
+    if certificate is None:
+        return
+    try:
+        days = (certificate_end(certificate) - datetime.now(UTC)).days
+    except (OSError, ValueError) as error:
+        log.warning("certificate_not_read", certificate=str(certificate), error=str(error))
+        return
+    if days < WARNING_DAYS:
+        log.warning("certificate_expires", certificate=str(certificate), days=days)
+
+
+def certificate_metrics(certificate: Path | None) -> list[str]:
+    """Return the end of the certificate, in seconds since 1970, as lines of Prometheus text."""
+    # From the file each time: it may have been renewed, and the sockets take the renewed one.
+    try:
+        end = None if certificate is None else certificate_end(certificate)
+    except (OSError, ValueError):
+        end = None
+    name = "callagent_sip_certificate_end_seconds"
+    return [] if end is None else [f"# TYPE {name} gauge", f"{name} {end.timestamp():.0f}"]
+
+
+# HTTP -----------------------------------------------------------------------------------------------------------------
+
+_ANY_ADDRESS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+"""The address at which this machine reaches a server that listens on every address."""
+
+
+async def open_http(config: Config, hooks: ServerHooks, dashboard: Dashboard, stack: AsyncExitStack) -> list[str]:
+    """Listen for HTTP; return a line about the socket and, if there are no accounts, one with a link to log in by.
+
+    Raises `UserError`.
+    """
+    access = access_of(config)
+    host, port = await _listen(config, hooks, dashboard, access, stack)
+    lines = [f"ready http {host_and_port(host, port)}"]
+    if access.local is not None:
+        # Nobody has an account: the one who started the server gets in by a link that only their terminal shows, and
+        # their command line by the token in a file that only they can read.
+        scheme = "https" if config.http.certificate else "http"
+        url = f"{scheme}://{host_and_port(_ANY_ADDRESS.get(host, host), port)}"
+        server = LocalServer(url, access.local.token, _absolute(config.http.certificate))
+        _publish(server, host_and_port(config.http.listen.host, port), stack)
+        link = f"{url}/login#{access.local.make_link(monotonic())}"
+        lines.append(f"login {link} (once, within {LINK_SECONDS / 60:.0f} minutes; then: callagent login-link)")
+    return lines
+
+
+async def _listen(
+    config: Config, hooks: ServerHooks, dashboard: Dashboard, access: Access, stack: AsyncExitStack
+) -> tuple[str, int]:
+    http = config.http
+    added = [*open_carriers(config, hooks), SessionRoutes(dashboard.projects, hooks)]
+    app = make_app(hooks, added, dashboard, access)
+    runner = AppRunner(app, access_log=None, keepalive_timeout=IDLE_SECONDS, lingering_time=LINGER_SECONDS)
+    await runner.setup()
+    stack.push_async_callback(runner.cleanup)
+    make_protocol = runner.server
+    assert make_protocol is not None, "set up above"
+    tls = TlsContexts(TlsSettings(Path(http.certificate), Path(http.key))) if http.certificate else None
+
+    def counted(host: str) -> str | None:
+        # A proxy brings the connections of many: the bound for one address would keep its users out.
+        return None if access.is_proxy(host) else counted_address(host)
+
+    listener = HttpListener(make_protocol, counted, http.connections_per_address, tls)
+    stack.push_async_callback(listener.close)
+    if tls is not None:
+        # Now and not with the first connection: a wrong file is to end the start with a message.
+        _expect_certificate(tls, http.certificate)
+        warn_of_end(Path(http.certificate))
+    return await _listening("http.listen", http.listen, listener.listen(http.listen.host, http.listen.port))
+
+
+def _expect_certificate(tls: TlsContexts, certificate: str) -> None:
+    try:
+        tls.server()
+    except OSError as error:
+        why = error.strerror or error
+        raise UserError(f'http.certificate = "{certificate}": it cannot be used with its key: {why}') from None
+
+
+def access_of(config: Config) -> Access:
+    """Return who gets in: whoever has an account; without accounts, the user who started the server.
+
+    Raises `UserError`.
+    """
+    http, accounts = config.http, accounts_of(config)
+    return Access(
+        accounts=accounts,
+        local=None if accounts else LocalLogin(),
+        metrics_token=http.metrics_token.get_secret_value(),
+        login_header=http.login_header,
+        proxies=http.login_proxies,
+        public_url=http.public_url,
+        secure=bool(http.certificate) or http.public_url.startswith("https://"),
+    )
+
+
+def accounts_of(config: Config) -> Accounts:
+    """Return the users who may log in. Raises `UserError` for a password that is not hashed."""
+    made = []
+    for user in config.users:
+        password, token = user.password.get_secret_value(), user.token.get_secret_value()
+        if password and not password.startswith("scrypt$"):
+            raise UserError(f"password of user '{user.name}' is not hashed: put there what `callagent password` prints")
+        made.append(Account(user.name, frozenset(Right(right) for right in user.rights), password, token))
+    return Accounts(made)
+
+
+def _publish(server: LocalServer, name: str, stack: AsyncExitStack) -> None:
+    """Let the command line of the same user find the server until it stops. Calls are taken even if that fails."""
+    try:
+        path = server.publish(name)
+    except OSError as error:
+        log.warning("token_file_not_written", error=str(error))
+        return
+    stack.callback(server.withdraw, path)
+
+
+def _absolute(file: str) -> str:
+    return str(Path(file).absolute()) if file else ""
+
+
+def host_and_port(host: str, port: int) -> str:
+    """Return an address as text, with the brackets of IPv6 (RFC 3986 §3.2.2)."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+# Both -----------------------------------------------------------------------------------------------------------------
+
+
+async def _listening(setting: str, address: Address, opened: Awaitable[tuple[str, int]]) -> tuple[str, int]:
+    """Return the host and port that a socket listens at. Raises `UserError` naming the setting."""
+    try:
+        return await opened
+    except OSError as error:
+        why = error.strerror or error
+        raise UserError(f'{setting} = "{address}": cannot listen: {why}; choose another address') from None
+
+
+def _file(name: str) -> Path | None:
+    return Path(name) if name else None
+
+
+def _from_anywhere(host: str) -> bool:
+    return True
