@@ -7,22 +7,21 @@ from typing import TYPE_CHECKING
 from callagent import lazy_exports
 
 if TYPE_CHECKING:
+    from callagent.bench.accuracy import bench_models, bench_speech
     from callagent.bench.calls import bench_calls
     from callagent.bench.conversation import bench_conversation
     from callagent.bench.engine import bench_engine
     from callagent.bench.media import bench_media
-    from callagent.bench.models import bench_models
     from callagent.bench.signalling import bench_signalling
-    from callagent.bench.speech import bench_speech
 
 _MODULES = {
     "bench_calls": "calls",
     "bench_conversation": "conversation",
     "bench_engine": "engine",
     "bench_media": "media",
-    "bench_models": "models",
+    "bench_models": "accuracy",
     "bench_signalling": "signalling",
-    "bench_speech": "speech",
+    "bench_speech": "accuracy",
 }
 
 __all__ = [

@@ -24,9 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from callagent.audio import FRAME_BYTES, FRAME_SECONDS
-from callagent.bench.bench_server import AGENT, BenchServer, bench_server
-from callagent.bench.measurement import ProcessTree, percentiles
-from callagent.bench.rtp_load import LoadStream, RtpLoad, reference_figures
+from callagent.bench.measurement import AGENT, BenchServer, ProcessTree, bench_server, percentiles
+from callagent.bench.media import LoadStream, RtpLoad, reference_figures
 from callagent.errors import UserError
 from callagent.phone import read_wav
 from callagent.records import read_records

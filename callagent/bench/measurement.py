@@ -1,12 +1,24 @@
-"""Percentiles, and what a process and its descendants use, from /proc."""
+"""What benchmarks share: a server process, what processes use, percentiles, and where speech is in a recording.
+
+Where speech begins and ends is read from its level alone: the truth that reactions are measured against.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import audioop
 import os
-from collections.abc import Sequence
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
+from callagent.audio import SAMPLE_RATE
+from callagent.errors import UserError
 from callagent.phone import nearest_rank
 
 
@@ -68,3 +80,123 @@ class ProcessTree:
                     found.add(child)
                     left.append(child)
         return found
+
+
+AGENT = Path(__file__).parent / "agent"
+READY_SECONDS = 180.0
+STOP_SECONDS = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class BenchServer:
+    pid: int
+    port: int
+    http: str
+    """URL of the HTTP side; empty: it is off."""
+
+    @property
+    def uri(self) -> str:
+        return f"sip:agent@127.0.0.1:{self.port}"
+
+
+@asynccontextmanager
+async def bench_server(folder: Path, settings: Mapping[str, str], *, http: bool = False) -> AsyncIterator[BenchServer]:
+    """Started with `settings` (`{"MODEL__NAME": …}`), its store in `folder`. Raises `UserError` when it fails."""
+    environment = {**os.environ, "CALLAGENT_RECORDS__PATH": str(folder / "calls.db")}
+    environment |= {f"CALLAGENT_{name}": value for name, value in settings.items()}
+    url = f"http://127.0.0.1:{_free_port()}" if http else ""
+    if url:
+        environment["CALLAGENT_HTTP__PUBLIC_URL"] = url
+    command = [sys.executable, "-m", "callagent", "serve", str(AGENT), "--sip", "127.0.0.1:0"]
+    command += ["--http", url.removeprefix("http://") or "off"]
+    with (folder / "server.log").open("wb") as log:
+        process = await asyncio.create_subprocess_exec(
+            *command, "--log-level", "warning", stdout=asyncio.subprocess.PIPE, stderr=log, env=environment
+        )
+    try:
+        yield BenchServer(process.pid, await _ready(process, folder / "server.log"), url)
+    finally:
+        for _ in range(2):
+            if process.returncode is None:
+                process.send_signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(STOP_SECONDS):
+                await process.wait()
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+
+
+async def _ready(process: asyncio.subprocess.Process, log: Path) -> int:
+    assert process.stdout
+    async with asyncio.timeout(READY_SECONDS):
+        line = (await process.stdout.readline()).decode()
+    if not line.startswith("ready sip"):
+        raise UserError(f"the benchmark's server did not start:\n{_end_of(log)}")
+    return int(line.rpartition(":")[2])
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _end_of(log: Path) -> str:
+    return log.read_text()[-2000:]
+
+
+STEP = SAMPLE_RATE // 100
+"""Samples: 10 ms."""
+BELOW_LOUDEST = 10 ** (-30 / 20)
+QUIETEST = 40
+"""Root mean square of what may be speech at all (-58 dBFS)."""
+FAINT = 10 ** (-20 / 20)
+"""Of the loudest: what never comes above it before the first silence is a breath."""
+SILENCE = 10
+"""Steps: longer than the closure of a stop."""
+
+
+def spoken_span(pcm: bytes) -> tuple[float, float]:
+    """Seconds of the first and the last sound within 30 dB of the loudest, three of four steps around it being so too.
+
+    A breath before the speech does not begin it: all that is over before a silence of 0.1 s and stays 20 dB below the
+    loudest. Every phone that can begin a word leads into a louder one sooner.
+
+    Raises `ValueError` where nothing is loud enough.
+    """
+    levels = _levels(pcm)
+    loud = _loud_steps(levels)
+    begins = [at for at in range(len(loud)) if loud[at] and sum(loud[at : at + 4]) >= 3]
+    ends = [at for at in range(len(loud)) if loud[at] and sum(loud[max(0, at - 3) : at + 1]) >= 3]
+    if not begins or not ends:
+        raise ValueError("there is no speech in it")
+    return _after_breaths(levels, loud, begins) / 100, (ends[-1] + 1) / 100
+
+
+def longest_pause(pcm: bytes) -> float:
+    """Seconds of the longest silence between two sounds."""
+    loud = _loud_steps(_levels(pcm))
+    sounds = [at for at in range(len(loud)) if loud[at]]
+    return max((after - before - 1 for before, after in pairwise(sounds)), default=0) / 100
+
+
+def _after_breaths(levels: Sequence[int], loud: Sequence[bool], begins: Sequence[int]) -> int:
+    """The step of the first of `begins` that is not in a breath."""
+    faint, first = max(levels) * FAINT, begins[0]
+    for at in range(first, len(loud)):
+        if levels[at] > faint:
+            return first
+        if at + SILENCE <= len(loud) and not any(loud[at : at + SILENCE]):
+            return next((start for start in begins if start > at), first)
+    return first
+
+
+def _levels(pcm: bytes) -> list[int]:
+    return [audioop.rms(pcm[at : at + 2 * STEP], 2) for at in range(0, len(pcm) - 2 * STEP + 1, 2 * STEP)]
+
+
+def _loud_steps(levels: Sequence[int]) -> list[bool]:
+    threshold = max(QUIETEST, max(levels, default=0) * BELOW_LOUDEST)
+    return [level > threshold for level in levels]

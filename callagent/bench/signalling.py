@@ -132,7 +132,7 @@ async def _beside(calls: int, rate: float, seconds: float) -> dict[str, Any]:
         lasting = ("--seconds", str(int(seconds)))
         running = asyncio.create_task(_load("calls", target, "--calls", str(calls), *lasting))
         # In the same time, not before or after: what the machine does to everybody is seen by both.
-        reference = asyncio.create_task(_load("rtp_load", "--reference", str(calls), *lasting))
+        reference = asyncio.create_task(_load("media", "load", "--reference", str(calls), *lasting))
         await asyncio.sleep(_UNTIL_THERE)
         began, tree = time.monotonic(), ProcessTree(server.pid)
         used = tree.usage().cpu_seconds

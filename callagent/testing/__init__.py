@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from callagent import lazy_exports
 
 if TYPE_CHECKING:
-    from callagent.testing.simulated_caller import read_caller_file
-    from callagent.testing.suite import AppCast, Cast, TestResult, run_app_suite, run_suite
+    from callagent.testing.suite import AppCast, Cast, TestResult, read_caller_file, run_app_suite, run_suite
     from callagent.testing.text_chat import ChatOptions, TextCall, open_text_call, run_chat
 
 _MODULES = {
@@ -18,7 +17,7 @@ _MODULES = {
     "TestResult": "suite",
     "TextCall": "text_chat",
     "open_text_call": "text_chat",
-    "read_caller_file": "simulated_caller",
+    "read_caller_file": "suite",
     "run_app_suite": "suite",
     "run_chat": "text_chat",
     "run_suite": "suite",

@@ -16,10 +16,20 @@ import pytest
 
 from callagent.audio import FRAME_SECONDS
 from callagent.bench import conversation
-from callagent.bench.bench_server import BenchServer
-from callagent.bench.caller import Plan, Trial, Utterance, Wire, ask, exchange
-from callagent.bench.conversation import Result, Speech, filler_seconds, speech_of, words_within
-from callagent.bench.measurement import percentiles
+from callagent.bench.conversation import (
+    Plan,
+    Result,
+    Speech,
+    Trial,
+    Utterance,
+    Wire,
+    ask,
+    exchange,
+    filler_seconds,
+    speech_of,
+    words_within,
+)
+from callagent.bench.measurement import BenchServer, percentiles
 from callagent.errors import UserError
 from callagent.phone import nearest_rank
 from callagent.testing.virtual_time import run

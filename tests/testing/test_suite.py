@@ -11,7 +11,7 @@ import pytest
 
 from callagent.commands import main
 from callagent.errors import UserError
-from callagent.testing.simulated_caller import read_caller_file
+from callagent.testing.suite import read_caller_file
 from tests.agents.flows.support import function, write_project
 
 BOOK = function(

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from callagent.audio import FRAME_BYTES, FRAME_SECONDS, SAMPLE_RATE
-from callagent.bench.caller import spoken_span
+from callagent.bench.measurement import spoken_span
 from callagent.phone.handset import read_wav
 from callagent.speech.scripted import ScriptedRecognizer, ScriptedUtterance, ScriptedVoice, VoiceScript
 from callagent.testing.virtual_time import run

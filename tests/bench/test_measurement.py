@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from callagent.bench.caller import longest_pause, spoken_span
+from callagent.bench.measurement import longest_pause, spoken_span
 
 LOUDEST = 8000
 
