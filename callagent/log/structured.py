@@ -29,6 +29,11 @@ class Logger:
         """A logger that adds `fields` to every line."""
         return Logger({**self._fields, **fields})
 
+    @property
+    def debugging(self) -> bool:
+        """Whether `debug` writes anything. Code that runs often asks once and keeps the answer."""
+        return _state.debug
+
     def debug(self, event: str, **fields: Any) -> None:
         if _state.debug:
             self._structlog().debug(event, **fields)

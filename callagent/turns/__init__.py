@@ -29,17 +29,17 @@ from callagent.turns.events import (
     PartialHeard,
     PlayoutPaused,
     PlayoutResumed,
+    Span,
     SpeechFailed,
     TurnEvent,
     TurnReopened,
+    TurnTimings,
     UtteranceFinished,
     UtteranceStarted,
 )
-from callagent.turns.floor import FloorState
+from callagent.turns.floor import FloorState, TurnSettings
 from callagent.turns.playout import Utterance, UtteranceKind
-from callagent.turns.settings import TurnSettings
 from callagent.turns.turn_manager import TurnManager
-from callagent.turns.turn_timings import Span, TurnTimings
 from callagent.turns.voice_activity_gate import VoiceActivity
 
 __all__ = [

@@ -196,6 +196,7 @@ class AgentSpeech:
         self._fillers.discard()
         self._filler = None
         self._schedule_filler()
+        # `heard_in_turn` tells an interruption from a caller who goes on with their own turn: it ends with the turn.
         self.heard_in_turn = False
         text = " ".join(text for text in self._heard_texts if text)
         self._heard_texts.clear()
@@ -204,6 +205,7 @@ class AgentSpeech:
     async def close(self) -> None:
         """Fall silent and drop every reference to the listener and the wire, because they hold this object."""
         self.discard(0.0)
+        # Cancelled tasks may still use the playout until they have ended.
         await self._synthesizer.close()
         self._playout.close()
         self._listener = _Nobody()
@@ -236,13 +238,18 @@ class AgentSpeech:
 
         Called after everything that may have changed the schedule or the silence.
         """
+        if self._filler_timer is not None:
+            self._filler_timer.cancel()
+            self._filler_timer = None
+        due = self._fillers.deadline
+        # Most waits have neither fillers nor a sound: then nothing depends on whether the agent is silent.
+        if due is None and not self._thinking_sound:
+            return
         silent = self.idle and not self._playout.paused
         if self._thinking_sound:
             self._background.think(silent and self._fillers.wants_thinking_sound)
-        if self._filler_timer is not None:
-            self._filler_timer.cancel()
-        due = self._fillers.deadline if silent else None
-        self._filler_timer = None if due is None else self._loop.call_at(due, self._say_filler)
+        if silent and due is not None:
+            self._filler_timer = self._loop.call_at(due, self._say_filler)
 
     def _say_filler(self) -> None:
         if (response := self._fillers.take_due(self._loop.time())) is not None:
@@ -437,6 +444,7 @@ class Synthesizer:
     async def _run(self) -> None:
         while self._waiting:
             await self._wait_for_room()
+            # What waited may have been withdrawn in the meantime.
             if not self._waiting:
                 break
             utterance, pcm, voice, settings = self._waiting.popleft()
@@ -446,9 +454,12 @@ class Synthesizer:
             else:
                 self._playout.begin(utterance)
                 _Framer(self._playout, utterance).finish(pcm)
+        # No await lies between the last look at the queue and this: whatever is queued later starts a new task.
         self._task = None
 
     async def _wait_for_room(self) -> None:
+        # A barge-in throws away what is synthesised ahead, which providers charge for: one utterance hides the latency
+        # of the voice, more would be waste.
         while self._playout.complete_ahead >= MAX_SYNTHESISED_AHEAD:
             self._room.clear()
             await self._room.wait()
@@ -489,6 +500,7 @@ class _Framer:
         pcm = self._rest + pcm
         whole = len(pcm) - len(pcm) % FRAME_BYTES
         self._rest = pcm[whole:]
+        # Words go before their frames: the pump may take a frame at once, and what was heard is told by its words.
         self._playout.add_words(self._utterance, words)
         return all(
             self._playout.append(self._utterance, pcm[start : start + FRAME_BYTES])

@@ -22,6 +22,7 @@ def render(pcm: bytes, loudness: float) -> Frames:
     level = audioop.rms(pcm, 2) if pcm else 0
     if not level:
         return ()
+    # The reference is the largest sample: a sine of full scale has -3 dB by this measure.
     louder = audioop.mul(pcm, 2, FULL_SCALE * 10 ** (loudness / 20) / level)
     return tuple(louder[at : at + FRAME_BYTES] for at in range(0, len(louder), FRAME_BYTES))
 

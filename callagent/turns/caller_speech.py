@@ -9,10 +9,14 @@ from dataclasses import dataclass, field
 from callagent.agents import DigitSettings, ListenSettings
 from callagent.speech import Recognizer, RecognizerSettings, RecognizerStream, Transcript
 from callagent.turns.endpointing import TurnModel
-from callagent.turns.settings import ACKNOWLEDGEMENTS
-from callagent.turns.turn_timings import TurnTimings
+from callagent.turns.events import TurnTimings
 from callagent.turns.voice_activity_gate import Edge, VoiceActivity, VoiceActivityGate, VoiceActivitySettings, VoiceEdge
 
+ACKNOWLEDGEMENTS = frozenset(
+    {"ah", "aha", "alright", "hm", "hmm", "huh", "mhm", "mhmm", "mm", "mm-hm", "mm-hmm", "mmhm", "mmm", "oh", "ok"}
+    | {"okay", "right", "uh", "uh-huh", "uhhuh", "uhuh", "um", "yeah", "yep"}
+)
+"""Backchannel words, with which a listener says "go on": alone they do not take the floor from the agent."""
 MAX_DIGITS = 64
 """Digits in one answer where the agent sets no limit."""
 MAX_EARLY_KEYS = 32
@@ -87,6 +91,7 @@ class CallerSpeech:
 
     def feed_audio(self, pcm: bytes, now: float) -> tuple[VoiceEdge, ...]:
         """Take the 20 ms that ended at `now`; return what changed, if speech counts."""
+        # Silence as well: the stream keeps the last 0.5 s, because an utterance begins before it is noticed.
         self.transcription.feed_audio(pcm)
         self._recent.append(pcm)
         edges = self._gate.feed(pcm, now)
@@ -136,6 +141,7 @@ class CallerSpeech:
 
     def count_next_key(self) -> bool | None:
         """Count one key; return whether it completes the digits, or None if there is no key to count."""
+        # Without a question for digits, keys have no meaning: they must not answer a later question.
         if self._collector is None:
             self._keys = ""
         while self._keys and self._collector is not None:
@@ -296,6 +302,7 @@ class Transcription:
 
     def discard_text(self) -> None:
         """Forget what was said so far. An utterance that is under way stays, as the new turn's first."""
+        # An utterance that is under way keeps its number, and with it its place in the new turn.
         self._transcripts.clear()
         self._first_utterance = self._latest_utterance + (not self._transcribing)
         self.final_at = None

@@ -56,6 +56,7 @@ def silence_to_wait(times: EndpointingTimes, text: str, digits: int, probability
 
     `digits`: how many the agent asked for, or 0. `probability`: the turn model's answer, if there is one yet.
     """
+    # Words go before the model, which hears a finished sentence in most that are cut off.
     if _sounds_unfinished(text) or 0 < spoken_digits(text) < digits:
         return max(times.normal, times.unfinished)
     if probability is None:
@@ -129,6 +130,7 @@ class Endpointing:
         return silence_to_wait(times, text, listen.digits.max_digits if listen.digits else 0, self._probability)
 
     async def _ask(self, model: TurnModel, pcm: bytes) -> None:
+        # The answer takes a moment; until it is there, the silence is timed by settings and words alone.
         self._probability = await model.finished(pcm)
         if self._probability is not None:
             self._changed()

@@ -133,6 +133,8 @@ class FillerSchedule:
 
     def begin_answer(self) -> FillerEffect | None:
         """The answer has begun: until the next wait only responses of the turn itself may start."""
+        # An answer may stop after its first sentence, while the model or a function takes its time: the silence that
+        # follows is covered by the turn's own fillers, so their schedule outlives the other waits.
         turn = self._schedules.get(TURN_WAIT)
         effect = self.end_answer()
         if turn is not None and turn.waiting:
@@ -183,6 +185,7 @@ class FillerSchedule:
         if self._current is None:
             return
         (number, response), self._current = self._current, None
+        # The turn's own fillers count from the end of any response; those of other waits only keep their distance.
         for other, schedule in self._schedules.items():
             if other in (number, TURN_WAIT):
                 schedule.response_ended(response, started, now)

@@ -26,9 +26,11 @@ from callagent.turns.events import (
     PartialHeard,
     PlayoutPaused,
     PlayoutResumed,
+    Span,
     SpeechFailed,
     TurnEvent,
     TurnReopened,
+    TurnTimings,
     UtteranceFinished,
     UtteranceStarted,
 )
@@ -39,11 +41,10 @@ from callagent.turns.floor import (
     FloorInput,
     FloorState,
     FloorTimes,
+    TurnSettings,
     floor_times,
 )
 from callagent.turns.playout import Utterance, UtteranceKind
-from callagent.turns.settings import TurnSettings
-from callagent.turns.turn_timings import Span, TurnTimings
 from callagent.turns.voice_activity_gate import Edge, VoiceEdge
 
 MAX_PENDING_TEXTS = 20
@@ -86,6 +87,7 @@ class FloorControl:
 
     def close(self) -> None:
         """Take no more inputs and drop all references back to this object, so that it is freed without a collector."""
+        # The floor goes first: a timer or transcript that comes late finds nothing left to apply to.
         self._floor.close()
         self._endpointing.close()
         self.clear_wire = _no_seconds
@@ -106,6 +108,7 @@ class FloorControl:
         self._caller.discard_early_keys()
         self._agent_done = True
         self.agent.end_answer()
+        # Before the floor is yielded: keys that were typed ahead may complete the caller's turn already.
         self._take_keys_and_texts()
         if self.agent.idle:
             # Nothing is being said, so no end of it will be reported.
@@ -159,6 +162,7 @@ class FloorControl:
             # the agent has asked to listen, its own settings are in force already.
             if not self._agent_done:
                 self._set_listen(ListenSettings())
+        # The call hears of the utterance before the floor changes: what the change emits follows it in the inbox.
         self._emit(UtteranceStarted(utterance, at))
         self._floor.apply(FloorInput.AUDIO)
         self.utterance_reached()
@@ -345,6 +349,7 @@ class FloorControl:
 
     def _end_turn(self, now: float) -> None:
         written = self._pending_texts.popleft() if self._pending_texts else ""
+        # Read before the agent's turn begins, whose settings have no digits and forget them.
         digits, is_pii = "" if written else self._caller.digits, self._caller.keys_are_pii
         self._begin_agent_turn(now)
         # Digits and messages are complete; only of speech a silence does not prove the end.
@@ -380,6 +385,7 @@ class FloorClock:
         self._inputs: deque[tuple[FloorInput, float | None]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
+        self._debugging = log.debugging
 
     @property
     def state(self) -> FloorState:
@@ -411,7 +417,8 @@ class FloorClock:
             for effect in self._floor.apply(given, now, since):
                 self._do(effect, now)
             if self._floor.state is not old:
-                log.debug("floor", old=old.value, new=self._floor.state.value, input=given.name)
+                if self._debugging:
+                    log.debug("floor", old=old.value, new=self._floor.state.value, input=given.name)
                 self._entered(now)
             self._inputs.popleft()
         self._set_timer()

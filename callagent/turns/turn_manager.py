@@ -11,12 +11,10 @@ from callagent.log import get_logger
 from callagent.speech import Voice, VoiceSettings
 from callagent.turns.agent_speech import Sounds
 from callagent.turns.caller_speech import CallerInput, CallerSpeech
-from callagent.turns.events import TurnEvent
-from callagent.turns.floor import FloorState
+from callagent.turns.events import TurnEvent, TurnTimings
+from callagent.turns.floor import FloorState, TurnSettings
 from callagent.turns.floor_control import FloorControl
 from callagent.turns.playout import Utterance, UtteranceKind
-from callagent.turns.settings import TurnSettings
-from callagent.turns.turn_timings import TurnTimings
 
 log = get_logger(__name__)
 
@@ -62,6 +60,7 @@ class TurnManager:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        # The floor goes first: what the other parts report while they close must not begin a turn.
         self._control.close()
         self._caller.transcription.close()
         await self._agent.close()
@@ -70,6 +69,7 @@ class TurnManager:
 
     def start(self, media: WireMedia) -> None:
         """Begin to use the audio of the answered leg. Called once."""
+        # Before the first frame, which may already be speech that pauses the agent and clears the wire.
         self._agent.unheard = media.unheard
         self._control.clear_wire = media.clear
         media.start(self.on_frame, self.next_frame)
