@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import Any
+from typing import TYPE_CHECKING
 
 from callagent.agents.adk.config_keys import (
     CODE_KEYS,
@@ -20,6 +20,9 @@ from callagent.agents.adk.config_keys import (
     suggest,
 )
 from callagent.agents.kernel import Document, DocumentPath, Findings, type_name, yaml_problem
+
+if TYPE_CHECKING:
+    from ruamel.yaml.nodes import Node
 
 ROOT_FILE = "root_agent.yaml"
 _AGENT_TOOL = ("agent", "skip_summarization", "include_plugins")
@@ -370,7 +373,7 @@ def parse_yaml(text: str, file: str, findings: Findings) -> Document | None:
     return Document(file, data, lines, findings)
 
 
-def _keep_letters(node: Any, depth: int) -> None:
+def _keep_letters(node: Node | None, depth: int) -> None:
     """Read a bare `y` or `n` as text, as the ADK's own reader does; YAML 1.1 has them as true and false."""
     if node is None or depth > MAX_YAML_DEPTH:
         return
@@ -378,13 +381,13 @@ def _keep_letters(node: Any, depth: int) -> None:
         for item in node.value:
             for each in item if isinstance(item, tuple) else (item,):
                 _keep_letters(each, depth + 1)
-    elif node.value in ("y", "Y", "n", "N") and node.style is None:
+    elif node.value in ("y", "Y", "n", "N") and getattr(node, "style", None) is None:
         from ruamel.yaml.tag import Tag
 
         node.ctag = Tag(suffix="tag:yaml.org,2002:str")
 
 
-def _note_lines(node: Any, path: DocumentPath, lines: dict[DocumentPath, int]) -> None:
+def _note_lines(node: Node, path: DocumentPath, lines: dict[DocumentPath, int]) -> None:
     if not isinstance(node.value, list) or len(path) > MAX_YAML_DEPTH:
         return
     for index, item in enumerate(node.value):

@@ -6,7 +6,6 @@ import difflib
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
 
 from callagent.agents.kernel import type_name
 from callagent.agents.tree import HAND_OFF, HANDOFF_METHODS, PHONE_TOOL_OPTIONS
@@ -291,17 +290,17 @@ def _ref(name: str) -> dict[str, str]:
     return {"$ref": f"#/$defs/{name}"}
 
 
-def _list_of(items: Mapping[str, Any]) -> dict[str, Any]:
+def _list_of(items: Mapping[str, object]) -> dict[str, object]:
     return {"type": "array", "items": items}
 
 
-def _object(required: list[str], **properties: Any) -> dict[str, Any]:
+def _object(required: list[str], **properties: object) -> dict[str, object]:
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
 _ARGUMENTS = _list_of(_object(["name"], name=_TEXT, value={}))
 _AGENT = {"oneOf": [_object(["config_path"], config_path=_TEXT), _object(["code"], code=_TEXT)]}
-_VALUES: Mapping[str, Mapping[str, Any]] = {
+_VALUES: Mapping[str, Mapping[str, object]] = {
     "agent_class": _TEXT,
     "name": _NAME,
     "description": _TEXT,
@@ -318,7 +317,7 @@ _VALUES: Mapping[str, Mapping[str, Any]] = {
     "max_iterations": _WHOLE,
     **{key: _list_of(_ref("code")) if key.endswith("_callbacks") else _ref("code") for key in CODE_KEYS},
 }
-_GENERATION: Mapping[str, Mapping[str, Any]] = {
+_GENERATION: Mapping[str, Mapping[str, object]] = {
     **dict.fromkeys(GENERATION_KEYS, _NUMBER),
     "candidate_count": {"type": "integer"},
     "max_output_tokens": {"type": "integer"},
@@ -329,16 +328,16 @@ _GENERATION: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def agent_config_schema() -> dict[str, Any]:
+def agent_config_schema() -> dict[str, object]:
     """Return the schema (draft 2020-12). An agent of the project's own class may have any keys."""
     own_class = {"required": ["agent_class"], "properties": {"agent_class": {"not": {"enum": ["", *_built_in()]}}}}
-    cases: list[dict[str, Any]] = [
+    cases: list[object] = [
         {"if": _is_kind(kind), "then": _agent_of(kind)} for kind in KEYS if kind != "code"
     ]  # fmt: skip
     cases.append(
         {"if": own_class, "then": {"type": "object", "required": ["name"], "properties": _values_of(COMMON_KEYS)}}
     )
-    generation: dict[str, Any] = {**{key: {} for key in IGNORED_GENERATION_KEYS}, **_GENERATION}
+    generation: dict[str, object] = {**{key: {} for key in IGNORED_GENERATION_KEYS}, **_GENERATION}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "An agent of an agent-config tree",
@@ -357,7 +356,7 @@ def agent_config_schema() -> dict[str, Any]:
     }
 
 
-def _agent_of(kind: str) -> dict[str, Any]:
+def _agent_of(kind: str) -> dict[str, object]:
     required = ["name", "instruction"] if kind == "llm" else ["name"]
     return {
         "properties": _values_of({**COMMON_KEYS, **KEYS[kind]}),
@@ -366,16 +365,18 @@ def _agent_of(kind: str) -> dict[str, Any]:
     }
 
 
-def _is_kind(kind: str) -> dict[str, Any]:
-    names = {"properties": {"agent_class": {"enum": [*class_names(kind), *([""] if kind == "llm" else [])]}}}
-    return names if kind == "llm" else {**names, "required": ["agent_class"]}
+def _is_kind(kind: str) -> dict[str, object]:
+    # An agent without a class is an LlmAgent.
+    if kind == "llm":
+        return {"properties": {"agent_class": {"enum": [*class_names(kind), ""]}}}
+    return {"properties": {"agent_class": {"enum": class_names(kind)}}, "required": ["agent_class"]}
 
 
 def _built_in() -> list[str]:
     return [name for kind in KEYS for name in class_names(kind)]
 
 
-def _values_of(keys: Mapping[str, Any]) -> dict[str, Any]:
+def _values_of(keys: Mapping[str, object]) -> dict[str, object]:
     return {key: dict(_VALUES[key]) for key in keys}
 
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from callagent.agents.adk.agent_config import AgentConfig, load_config
 from callagent.agents.adk.config_keys import (
@@ -61,8 +62,7 @@ class AdkProject:
         self._model = model
         self._pool = pool
         self._settings = settings
-        name, build = f"The project in {path}", lambda answer: build_tree(answer["root"])
-        self._description = DescribedProject(name, partial(describe, pool), build)
+        self._description = DescribedProject(f"The project in {path}", partial(describe, pool), _described_tree)
 
     async def prepare(self) -> Node:
         """Return the tree of agents, importing the project's Python the first time.
@@ -87,7 +87,7 @@ class AdkProject:
         return text
 
     async def prompt_positions(
-        self, at: datetime | None = None, state: Mapping[str, Any] | None = None
+        self, at: datetime | None = None, state: Mapping[str, object] | None = None
     ) -> list[PromptPosition]:
         return list(tree_places(await self.prepare(), state or {}))
 
@@ -128,48 +128,119 @@ def load_adk_project(
     return AdkProject(path, config, model, pool, settings or TreeSettings())
 
 
+class DescribedTool(msgspec.Struct):
+    """A tool as `runtime.description` describes it."""
+
+    name: str
+    kind: str
+    """The value of a `ToolKind`."""
+    description: str | None = None
+    parameters: dict[str, object] | None = None
+    long_running: bool = False
+    timeout: float | None = None
+    agent: DescribedAgent | None = None
+    skip_summarization: bool = False
+    text: str = ""
+    adds: str = ""
+    """The value of an `AddedContent`; empty: nothing."""
+    remembers: bool = False
+    options: dict[str, object] = {}
+
+
+class DescribedAgent(msgspec.Struct):
+    """An agent as `runtime.description` describes it.
+
+    Only `loop` agents have `max_iterations`, only `llm` agents what is listed below it.
+    """
+
+    number: int
+    kind: str
+    name: str
+    description: str
+    callbacks: dict[str, int]
+    """The number of functions by the value of a `CallbackPoint`."""
+    children: list[DescribedAgent]
+    max_iterations: int | None = None
+    instruction: str | None = None
+    static_instruction: str = ""
+    model: str = ""
+    temperature: float | None = None
+    max_tokens: int | None = None
+    sampling: dict[str, object] = {}
+    safety: dict[str, str] = {}
+    json_output: bool = False
+    output_key: str = ""
+    output_schema: dict[str, object] | None = None
+    input_schema: dict[str, object] | None = None
+    has_history: bool = True
+    can_transfer_to_parent: bool = True
+    can_transfer_to_peers: bool = True
+    tools: list[DescribedTool] = []
+
+
 _PLAIN: dict[str, type[Node]] = {"sequential": SequentialNode, "parallel": ParallelNode, "code": CodeNode}
-_LLM_KEYS = (
-    "instruction", "static_instruction", "model", "temperature", "max_tokens", "sampling", "safety", "json_output",
-    "output_key", "output_schema", "input_schema", "has_history", "can_transfer_to_parent", "can_transfer_to_peers",
-)  # fmt: skip
 
 
-def build_tree(described: Mapping[str, Any]) -> Node:
-    """Build the tree of agents from the description of its root (`runtime.description`)."""
-    common: dict[str, Any] = {
-        "name": described["name"],
-        "description": described["description"],
-        "children": tuple(build_tree(child) for child in described["children"]),
-        "callbacks": {CallbackPoint(point): count for point, count in described["callbacks"].items()},
-        "code": described["number"],
-    }
-    match described["kind"]:
+def _described_tree(answer: Mapping[str, object]) -> Node:
+    return build_tree(msgspec.convert(answer["root"], DescribedAgent))
+
+
+def build_tree(described: DescribedAgent) -> Node:
+    """Build the tree of agents from the description of its root."""
+    children = tuple(build_tree(child) for child in described.children)
+    callbacks = {CallbackPoint(point): count for point, count in described.callbacks.items()}
+    match described.kind:
         case "llm":
-            own = {key: described[key] for key in _LLM_KEYS}
-            return LlmNode(**common, **own, tools=tuple(_tool(tool) for tool in described["tools"]))
+            return _llm_node(described, children, callbacks)
         case "loop":
-            return LoopNode(**common, max_iterations=described["max_iterations"])
+            node: Node = LoopNode(name=described.name, max_iterations=described.max_iterations, children=children)
         case kind:
-            return _PLAIN[kind](**common)
+            node = _PLAIN[kind](name=described.name, children=children)
+    node.description, node.callbacks, node.code = described.description, callbacks, described.number
+    return node
 
 
-def _tool(described: Mapping[str, Any]) -> Tool:
-    kind = ToolKind(described["kind"])
+def _llm_node(described: DescribedAgent, children: tuple[Node, ...], callbacks: Mapping[CallbackPoint, int]) -> LlmNode:
+    return LlmNode(
+        name=described.name,
+        description=described.description,
+        children=children,
+        callbacks=callbacks,
+        code=described.number,
+        instruction=described.instruction,
+        static_instruction=described.static_instruction,
+        model=described.model,
+        temperature=described.temperature,
+        max_tokens=described.max_tokens,
+        sampling=described.sampling,
+        safety=described.safety,
+        json_output=described.json_output,
+        output_key=described.output_key,
+        output_schema=described.output_schema,
+        input_schema=described.input_schema,
+        has_history=described.has_history,
+        can_transfer_to_parent=described.can_transfer_to_parent,
+        can_transfer_to_peers=described.can_transfer_to_peers,
+        tools=tuple(_tool(tool) for tool in described.tools),
+    )
+
+
+def _tool(described: DescribedTool) -> Tool:
+    kind = ToolKind(described.kind)
     if kind is ToolKind.PHONE:
-        return phone_tool(described["name"], described["options"])
+        return phone_tool(described.name, described.options)
     return Tool(
-        name=described["name"],
+        name=described.name,
         kind=kind,
-        description=described["description"],
-        parameters=described.get("parameters"),
-        long_running=described["long_running"],
-        agent=build_tree(described["agent"]) if kind is ToolKind.AGENT else None,
-        skip_summarization=bool(described.get("skip_summarization")),
-        text=described.get("text") or "",
-        timeout=described.get("timeout"),
-        adds=AddedContent(described["adds"]) if described.get("adds") else None,
-        remembers=bool(described.get("remembers")),
+        description=described.description or "",
+        parameters=described.parameters,
+        long_running=described.long_running,
+        agent=None if described.agent is None else build_tree(described.agent),
+        skip_summarization=described.skip_summarization,
+        text=described.text,
+        timeout=described.timeout,
+        adds=AddedContent(described.adds) if described.adds else None,
+        remembers=described.remembers,
     )
 
 

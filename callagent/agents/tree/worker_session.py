@@ -14,17 +14,20 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Generic, TypeVar, cast
 
 from callagent.agents.kernel import error_report, project, project_or_note
 from callagent.agents.tree.worker_protocol import (
+    CALL,
     ActionsMessage,
     Answer,
     ConversationUpdate,
+    StateChanges,
     ToolCallMessage,
     WorkerRequest,
 )
-from callagent.workers import Channel
+from callagent.json_values import JsonValue
+from callagent.workers import Channel, Plain
 
 VALUE_LIMIT = 256 * 1024
 """Bytes of JSON that the value of one key may have."""
@@ -32,39 +35,45 @@ PICKLE_LIMIT = 4 * 1024 * 1024
 """Bytes of one pickled value in a checkpoint; a replacement worker gets larger values in their JSON form only."""
 
 
-class LiveState(dict[str, Any]):
+E = TypeVar("E")
+"""The format's class of events."""
+C = TypeVar("C")
+"""The format's class of contexts."""
+
+
+class LiveState(dict[str, object]):
     """A dict that notes which keys were written, even when their values stayed the same."""
 
-    def __init__(self, values: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, values: Mapping[str, object] | None = None) -> None:
         super().__init__(values or {})
         self.written: set[str] = set()
 
-    def __setitem__(self, key: str, value: Any) -> None:
+    def __setitem__(self, key: str, value: object) -> None:
         self.written.add(key)
         super().__setitem__(key, value)
 
-    def setdefault(self, key: str, default: Any = None) -> Any:
+    def setdefault(self, key: str, default: object = None) -> object:
         if key not in self:
             self[key] = default
         return self[key]
 
-    def update(self, *args: Any, **named: Any) -> None:
+    def update(self, *args: object, **named: object) -> None:
         for key, value in dict(*args, **named).items():
             self[key] = value
 
-    def __ior__(self, other: Any) -> LiveState:  # type: ignore[override,misc]
+    def __ior__(self, other: object) -> LiveState:  # type: ignore[override,misc]
         self.update(other)
         return self
 
     def has_delta(self) -> bool:
         return bool(self.written)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return dict(self)
 
 
 @dataclass(slots=True)
-class LiveConversation:
+class LiveConversation(Generic[E]):
     """A conversation's state and events in the worker.
 
     The state's values are objects of the project. `_views` has the JSON form of each as the core knows it; comparing
@@ -72,22 +81,24 @@ class LiveConversation:
     """
 
     state: LiveState = field(default_factory=LiveState)
-    events: list[Any] = field(default_factory=list)
+    events: list[E] = field(default_factory=list)
     """The events as the format's objects."""
-    _views: dict[str, Any] = field(default_factory=dict)
+    _views: dict[str, JsonValue] = field(default_factory=dict)
     _pickles: dict[str, bytes] = field(default_factory=dict)
+    """The values as the last checkpoint has them."""
 
-    def take_state(self, news: Mapping[str, Any]) -> None:
+    def take_state(self, changes: StateChanges) -> None:
         """Apply the core's changes. A value whose JSON form is unchanged stays the object that the code put there."""
-        for key, value in (news.get("set") or {}).items():
+        for key, value in changes["set"].items():
             if key not in self.state or self._views.get(key) != value:
+                # Past `LiveState.__setitem__`: what the core wrote is no change of the code's.
                 dict.__setitem__(self.state, key, value)
                 self._views[key] = _view(value)
-        for key in news.get("removed") or ():
+        for key in changes["removed"]:
             self.state.pop(key, None)
             self._views.pop(key, None)
 
-    def take_changes(self) -> tuple[dict[str, Any], list[str]]:
+    def take_changes(self) -> tuple[dict[str, JsonValue], list[str]]:
         """Return what code has changed since the last time: values by key, and removed keys."""
         views = {key: _view(value) for key, value in self.state.items()}
         changed = {
@@ -127,15 +138,13 @@ class LiveConversation:
             self._pickles[key] = pickled
 
 
-def _view(value: Any) -> Any:
+def _view(value: object) -> JsonValue:
     """Return the value as JSON data that shares nothing with it."""
     return project_or_note(value, VALUE_LIMIT)
 
 
 RETURN_LIMIT = 1024 * 1024
 """Bytes of JSON of a result."""
-Plain = dict[str, Any]
-
 _ends = itertools.count()
 """Numbers the answers in the order in which they ended."""
 _runner = asyncio.Runner()
@@ -150,7 +159,7 @@ class ChildFailed(Exception):
 class Subject(ABC):
     """The arguments of a callback beside its context, as the format's objects."""
 
-    named: Mapping[str, Any]
+    named: Mapping[str, object]
     """The arguments by name."""
 
     @abstractmethod
@@ -158,58 +167,58 @@ class Subject(ABC):
         """Return the arguments as the code left them, as plain data."""
 
 
-class TreeSession(ABC):
+class TreeSession(ABC, Generic[C, E]):
     """Handles the requests of `tree.worker_protocol`; a format fills in how its objects are made and called."""
 
     def __init__(self, checkpoint: Mapping[str, bytes], channel: Channel) -> None:
         self.channel = channel
-        self._conversations: dict[int, LiveConversation] = {0: LiveConversation()}
-        self._conversations[0].restore(checkpoint)
+        self._conversations: dict[int, LiveConversation[E]] = {CALL: LiveConversation()}
+        self._conversations[CALL].restore(checkpoint)
 
     # What a format brings ------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def functions(self, agent: int, point: str) -> Sequence[Callable[..., Any]]:
+    def functions(self, agent: int, point: str) -> Sequence[Callable[..., object]]:
         """Return an agent's callbacks of a point, in order."""
 
     @abstractmethod
-    def event(self, plain: Mapping[str, Any]) -> Any:
+    def event(self, plain: Mapping[str, object]) -> E:
         """Return an event as the format's object."""
 
     @abstractmethod
-    def context(self, live: LiveConversation, request: Mapping[str, Any], call_id: str | None) -> Any:
+    def context(self, live: LiveConversation[E], request: WorkerRequest, call_id: str | None) -> C:
         """Return the context for a callback, or for a tool when there is a `call_id`."""
 
     @abstractmethod
-    def context_actions(self, context: Any) -> Plain:
+    def context_actions(self, context: C) -> Plain:
         """Return what code asked for through its context, beside changes of the state."""
 
     @abstractmethod
-    def subject(self, point: str, context: Any, plain: Mapping[str, Any], agent: int) -> Subject:
+    def subject(self, point: str, context: C, plain: Plain, agent: int) -> Subject:
         """Return a callback's arguments as the format's objects."""
 
     @abstractmethod
-    def call(self, function: Callable[..., Any], context: Any, subject: Subject, point: str) -> Any:
+    def call(self, function: Callable[..., object], context: C, subject: Subject, point: str) -> object:
         """Call a callback with the arguments that it takes; the caller awaits a returned coroutine."""
 
     @abstractmethod
-    def is_result(self, point: str, returned: Any) -> bool:
+    def is_result(self, point: str, returned: object) -> bool:
         """Return whether a callback's value is a result, so that the callbacks after it are not called."""
 
     @abstractmethod
-    def returned(self, value: Any) -> Any:
+    def returned(self, value: object) -> object:
         """Return a result as plain data."""
 
     @abstractmethod
-    async def run_tool(self, agent: int, name: str, arguments: Plain, context: Any) -> Any:
+    async def run_tool(self, agent: int, name: str, arguments: Plain, context: C) -> object:
         """Run a tool of an agent and return its result."""
 
     @abstractmethod
-    async def run_agent(self, agent: int, live: LiveConversation, request: Mapping[str, Any]) -> None:
+    async def run_agent(self, agent: int, live: LiveConversation[E], request: WorkerRequest) -> None:
         """Run an agent that is project code, sending its events to the core as they come."""
 
     @abstractmethod
-    async def make_instruction(self, agent: int, context: Any) -> str:
+    async def make_instruction(self, agent: int, context: C) -> str:
         """Call the project code that makes an agent's instruction."""
 
     def describe(self) -> Plain:
@@ -225,10 +234,10 @@ class TreeSession(ABC):
         typed = cast("WorkerRequest", request)
         live = self._updated(typed)
         answers = _run(self._operate(typed, live))
-        checkpoint = live.checkpoint() if request["conversation"] == 0 else {}
+        checkpoint = live.checkpoint() if request["conversation"] == CALL else {}
         return {"answers": answers, "checkpoint": checkpoint}
 
-    async def run_child(self, agent: int, live: LiveConversation) -> list[Any]:
+    async def run_child(self, agent: int, live: LiveConversation[E]) -> list[E]:
         """Have the core run another agent while this code agent waits; return that agent's events.
 
         The core runs the agent's model turns; what it needs of project code comes back as requests, which are handled
@@ -247,7 +256,7 @@ class TreeSession(ABC):
             raise ChildFailed(": ".join(reply["error"]))
         return live.events[before:]
 
-    def _updated(self, request: WorkerRequest) -> LiveConversation:
+    def _updated(self, request: WorkerRequest) -> LiveConversation[E]:
         """Return the conversation of a request, brought up to date with the core's."""
         for number in request.get("released") or ():
             self._conversations.pop(number, None)
@@ -255,11 +264,11 @@ class TreeSession(ABC):
         self._update(live, request)
         return live
 
-    def _update(self, live: LiveConversation, update: ConversationUpdate) -> None:
-        live.take_state(update.get("state") or {})
-        live.events[update.get("events_from") or 0 :] = [self.event(each) for each in update.get("events") or ()]
+    def _update(self, live: LiveConversation[E], update: ConversationUpdate) -> None:
+        live.take_state(update["state"])
+        live.events[update["events_from"] :] = [self.event(each) for each in update["events"]]
 
-    async def _operate(self, request: WorkerRequest, live: LiveConversation) -> list[Answer]:
+    async def _operate(self, request: WorkerRequest, live: LiveConversation[E]) -> list[Answer]:
         match request["op"]:
             case "callbacks":
                 return [await self._callbacks(request, live)]
@@ -273,7 +282,7 @@ class TreeSession(ABC):
             case other:
                 raise ValueError(f"unknown request {other!r}")
 
-    async def _callbacks(self, request: WorkerRequest, live: LiveConversation) -> Answer:
+    async def _callbacks(self, request: WorkerRequest, live: LiveConversation[E]) -> Answer:
         point, plain = request["point"], request.get("subject") or {}
         context = self.context(live, request, plain.get("call_id"))
         subject = self.subject(point, context, plain, request["agent"])
@@ -281,18 +290,18 @@ class TreeSession(ABC):
         answer["subject"] = project(subject.as_plain(), RETURN_LIMIT)
         return answer
 
-    async def _tools(self, request: WorkerRequest, live: LiveConversation) -> list[Answer]:
+    async def _tools(self, request: WorkerRequest, live: LiveConversation[E]) -> list[Answer]:
         # Concurrent tools share the worker's one event loop: only coroutines run side by side, functions one by one.
         jobs = [self._tool(request, live, call) for call in request["calls"]]
         if request.get("parallel"):
             return _reconciled(list(await asyncio.gather(*jobs)))
         return [await job for job in jobs]
 
-    async def _tool(self, request: WorkerRequest, live: LiveConversation, call: ToolCallMessage) -> Answer:
+    async def _tool(self, request: WorkerRequest, live: LiveConversation[E], call: ToolCallMessage) -> Answer:
         context = self.context(live, request, call["id"])
         return await self._answer(live, context, self._around_tool(request, call, context))
 
-    async def _around_tool(self, request: WorkerRequest, call: ToolCallMessage, context: Any) -> Any:
+    async def _around_tool(self, request: WorkerRequest, call: ToolCallMessage, context: C) -> object:
         """Run a tool with its callbacks: one before it may answer in its place, one after it may replace the result."""
         agent = request["agent"]
         plain: Plain = {"tool": {"name": call["tool"]}, "args": call["args"]}
@@ -305,7 +314,7 @@ class TreeSession(ABC):
         after = await self.run_callbacks(agent, "after_tool", context, subject)
         return returned if after is None else after
 
-    async def run_callbacks(self, agent: int, point: str, context: Any, subject: Subject) -> Any:
+    async def run_callbacks(self, agent: int, point: str, context: C, subject: Subject) -> object:
         """Call an agent's callbacks of a point until one returns a result; return it, or None."""
         for function in self.functions(agent, point):
             returned = self.call(function, context, subject, point)
@@ -315,7 +324,7 @@ class TreeSession(ABC):
                 return returned
         return None
 
-    async def _answer(self, live: LiveConversation, context: Any, work: Awaitable[Any]) -> Answer:
+    async def _answer(self, live: LiveConversation[E], context: C | None, work: Awaitable[object]) -> Answer:
         """Await a piece of work and return its result, its actions and its error as one answer."""
         started = time.monotonic()
         returned, error, traceback = None, None, ""
@@ -353,17 +362,17 @@ def _reconciled(answers: list[Answer]) -> list[Answer]:
     return answers
 
 
-def server_timeout(request: Mapping[str, Any]) -> float | None:
+def server_timeout(request: WorkerRequest) -> float | None:
     """Return the seconds that a tool may wait for a server, or None without a deadline.
 
     It is a little less than the request's deadline: the tool gives up first and the model is told, whereas the
     deadline kills the whole worker.
     """
     seconds = request.get("seconds")
-    return None if not seconds else float(seconds) - min(1.0, float(seconds) * 0.1)
+    return None if not seconds else seconds - min(1.0, seconds * 0.1)
 
 
-def _run(work: Coroutine[Any, Any, list[Answer]]) -> list[Answer]:
+def _run(work: Coroutine[object, None, list[Answer]]) -> list[Answer]:
     """Run a request to its end and cancel the tasks that functions left running, as `asyncio.run` does."""
     if threading.current_thread() is not threading.main_thread():
         return asyncio.run(work)

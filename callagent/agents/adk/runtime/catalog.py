@@ -66,21 +66,21 @@ class Catalog:
     def __init__(self, project: Path) -> None:
         self._project = project
         self._space = PackageSpace(project)
-        self.errors: list[dict[str, Any]] = []
-        self.described: dict[str, Any] | None = None
+        self.errors: list[dict[str, object]] = []
+        self.described: dict[str, object] | None = None
         self._sets: list[McpToolset] = []
         self.agents: list[BaseAgent] = []
         """The agents; requests name them by their index."""
         self._load()
 
-    def number(self, agent: Any) -> int:
+    def number(self, agent: BaseAgent) -> int:
         """Return an agent's number. Raises `LookupError` for an agent that is not in the tree."""
         for number, each in enumerate(self.agents):
             if each is agent:
                 return number
         raise LookupError(f"agent '{agent.name}' is not in the tree; it must be one of the sub_agents")
 
-    def functions(self, number: int, point: str) -> Sequence[Callable[..., Any]]:
+    def functions(self, number: int, point: str) -> Sequence[Callable[..., object]]:
         """Return an agent's callbacks of a point, in order."""
         callbacks = getattr(self.agents[number], f"{point}_callback", None)
         if callbacks is None:
@@ -99,7 +99,7 @@ class Catalog:
                 return remote
         raise LookupError(f"agent '{self.agents[number].name}' has no tool '{name}'")
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """Return `{"root", "errors", "unreachable"}`, with the tools that servers have now."""
         if self.described is None:
             return {"root": None, "errors": self.errors, "unreachable": []}
@@ -127,7 +127,7 @@ class Catalog:
 
     def _agent(self, config: AgentConfig) -> BaseAgent:
         data = config.data
-        known: dict[str, Any] = {
+        known: dict[str, object] = {
             "name": config.name,
             "description": str(data.get("description") or ""),
             "sub_agents": [self._child(config, index, child) for index, child in enumerate(config.children)],
@@ -140,7 +140,7 @@ class Catalog:
         except (ValueError, TypeError) as error:
             raise ReferenceFailed(config.file, 1, error_message(error)) from error
 
-    def _made(self, config: AgentConfig, known: dict[str, Any]) -> BaseAgent:
+    def _made(self, config: AgentConfig, known: dict[str, object]) -> BaseAgent:
         data = config.data
         match config.kind:
             case "sequential":
@@ -154,10 +154,10 @@ class Catalog:
                 return self._own_class(config, known)
         return LlmAgent(**known, **self._of_llm(config))
 
-    def _of_llm(self, config: AgentConfig) -> dict[str, Any]:
+    def _of_llm(self, config: AgentConfig) -> dict[str, object]:
         """Return the arguments that only agents with a model take."""
         data = config.data
-        known: dict[str, Any] = {key: data[key] for key in _PLAIN_KEYS if data.get(key) is not None}
+        known: dict[str, object] = {key: data[key] for key in _PLAIN_KEYS if data.get(key) is not None}
         for key in ("input_schema", "output_schema"):
             if key in config.code:
                 known[key] = self._schema(config, key)
@@ -170,7 +170,7 @@ class Catalog:
         known["tools"] = [self._placed(config, tool) for tool in config.tools]
         return known
 
-    def _schema(self, config: AgentConfig, key: str) -> Any:
+    def _schema(self, config: AgentConfig, key: str) -> object:
         (found,) = self._codes(config, key)
         try:
             schema_of(found)
@@ -179,7 +179,7 @@ class Catalog:
             raise ReferenceFailed(config.file, config.line(key), text) from None
         return found
 
-    def _codes(self, config: AgentConfig, key: str) -> list[Any]:
+    def _codes(self, config: AgentConfig, key: str) -> list[object]:
         found = []
         for index, reference in enumerate(config.code[key]):
             value = self._find(config, reference.path, (key, index))
@@ -192,7 +192,7 @@ class Catalog:
             found.append(value)
         return found
 
-    def _own_class(self, config: AgentConfig, known: dict[str, Any]) -> BaseAgent:
+    def _own_class(self, config: AgentConfig, known: dict[str, object]) -> BaseAgent:
         cls = self._find(config, config.agent_class, ("agent_class",))
         if not (inspect.isclass(cls) and issubclass(cls, BaseAgent)):
             raise ReferenceFailed(
@@ -215,14 +215,14 @@ class Catalog:
         kind = "a class" if inspect.isclass(found) else "a function" if callable(found) else "no agent"
         raise ReferenceFailed(config.file, config.line(*place), f"'{path}' is {kind}; an agent object is needed")
 
-    def _placed(self, config: AgentConfig, tool: ToolConfig) -> Any:
+    def _placed(self, config: AgentConfig, tool: ToolConfig) -> object:
         """Make a tool, or a toolset that knows the file and line that name it."""
         found = self._tool(config, tool)
         if isinstance(found, BaseToolset):
             found.place = (config.file, tool.line)
         return found
 
-    def _tool(self, config: AgentConfig, tool: ToolConfig) -> Any:
+    def _tool(self, config: AgentConfig, tool: ToolConfig) -> object:
         head, _, name = tool.name.rpartition(".")
         if head == PHONE:
             return PhoneTool(name, tool.args or {})
@@ -239,16 +239,16 @@ class Catalog:
         except Exception as error:  # making a tool runs the project's own classes and functions
             raise ReferenceFailed(config.file, tool.line, f"tool '{tool.name}': {error_message(error)}") from error
 
-    def _function(self, config: AgentConfig, tool: ToolConfig) -> Any:
+    def _function(self, config: AgentConfig, tool: ToolConfig) -> Callable[..., object]:
         path = (tool.args or {}).get("func")
         if not isinstance(path, str):
             raise ReferenceFailed(config.file, tool.line, f"tool '{tool.name}': 'args.func', a dotted path, is missing")
-        found = self._find(config, path, tool.line)
+        found: object = self._find(config, path, tool.line)
         if not callable(found):
             raise ReferenceFailed(config.file, tool.line, f"tool '{tool.name}': '{path}' is no function")
         return found
 
-    def _tool_object(self, config: AgentConfig, tool: ToolConfig) -> Any:
+    def _tool_object(self, config: AgentConfig, tool: ToolConfig) -> object:
         if "." in tool.name and not tool.name.startswith("google.adk."):
             return self._find(config, tool.name, tool.line)
         if tool.name.rpartition(".")[2] in MCP_TOOLSETS:
@@ -261,7 +261,7 @@ class Catalog:
             raise ReferenceFailed(config.file, tool.line, f"there is no built-in tool '{tool.name}' here")
         return found
 
-    def _from_reference(self, found: Any, config: AgentConfig, tool: ToolConfig) -> Any:
+    def _from_reference(self, found: object, config: AgentConfig, tool: ToolConfig) -> object:
         """Make the tool that a reference means.
 
         The reference may name a tool, a class of tools, a function that makes one from `args`, or, without `args`, a
@@ -303,7 +303,7 @@ class Catalog:
             raise ReferenceFailed(config.file, line, text) from None
 
 
-def _generation(data: Any) -> GenerateContentConfig | None:
+def _generation(data: object) -> GenerateContentConfig | None:
     if not isinstance(data, dict):
         return None
     named = {snake_case(str(key)): value for key, value in data.items()}
@@ -320,7 +320,7 @@ class PackageSpace(ModuleSpace):
         super().__init__(project.parent)
         self._package = project.name
 
-    def find(self, path: str) -> Any:
+    def find(self, path: str) -> object:
         """Return what a dotted path names: an attribute of the longest part that is a module.
 
         Raises whatever the import raises, and `AttributeError`.
@@ -330,7 +330,7 @@ class PackageSpace(ModuleSpace):
             name = ".".join(parts[:length])
             if length > 1 and not self._is_module(parts[:length]):
                 continue
-            found: Any = self.module(name)
+            found: object = self.module(name)
             for part in parts[length:]:
                 found = getattr(found, part)
                 if isinstance(found, ModuleType) and not found.__name__.startswith(f"{self._prefix}."):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import Any
+from collections.abc import Sequence
 
 from callagent.agents.adk.config_keys import SAMPLING
 from callagent.agents.adk.runtime.google_classes import (
@@ -31,6 +31,7 @@ from callagent.agents.adk.runtime.tools import (
 )
 from callagent.agents.kernel import error_message
 from callagent.agents.mcp import list_all
+from callagent.workers import Plain
 
 _POINTS = ("before_agent", "after_agent", "before_model", "after_model", "before_tool", "after_tool")
 
@@ -43,13 +44,13 @@ class Describer:
         self.sets: list[McpToolset] = []
         """The toolsets of MCP servers; a description has their index in the place of their tools."""
 
-    def agent(self, agent: BaseAgent) -> dict[str, Any]:
+    def agent(self, agent: BaseAgent) -> Plain:
         """Describe an agent and all below it. Raises ValueError for an agent with two places in the tree."""
         if any(agent is each for each in self._numbered):
             raise ValueError(f"agent '{agent.name}' has two places; it can only have one")
         number = len(self._numbered)
         self._numbered.append(agent)
-        described = {
+        described: Plain = {
             "number": number,
             "kind": kind_of(agent),
             "name": agent.name,
@@ -63,7 +64,7 @@ class Describer:
             described |= self._llm(agent)
         return described
 
-    def _llm(self, agent: LlmAgent) -> dict[str, Any]:
+    def _llm(self, agent: LlmAgent) -> Plain:
         agent.tools = [one for each in agent.tools for one in _taken_apart(each)]
         generation = agent.generate_content_config
         return {
@@ -84,15 +85,15 @@ class Describer:
             "tools": [self._tool(tool) for tool in agent.tools],
         }
 
-    def _tool(self, value: object) -> dict[str, Any]:
+    def _tool(self, value: object) -> Plain:
         if is_mcp_set(value):
             self.sets.append(value)
             return {"set": len(self.sets) - 1}
         tool = as_tool(value)
-        described: dict[str, Any] = {
+        described: Plain = {
             "name": tool.name,
             "description": tool.description,
-            "long_running": tool.is_long_running,
+            "long_running": bool(tool.is_long_running),
             "kind": "code",
         }
         match tool:
@@ -102,7 +103,7 @@ class Describer:
                     "kind": "agent",
                     "agent": self.agent(tool.agent),
                     "parameters": _agent_parameters(tool.agent),
-                    "skip_summarization": tool.skip_summarization,
+                    "skip_summarization": bool(tool.skip_summarization),
                 }
             case ExampleTool():
                 return {**described, "kind": "examples", "text": tool.text}
@@ -117,18 +118,18 @@ class Describer:
         return {**described, **_declared(tool)}
 
 
-def _taken_apart(tool: Any) -> list[Any]:
+def _taken_apart(tool: object) -> Sequence[object]:
     """Return the tools of a toolset; that of an MCP server stays whole, as its tools are asked for later."""
     return tools_of(tool) if isinstance(tool, BaseToolset) and not is_mcp_set(tool) else [tool]
 
 
-def with_sets(described: dict[str, Any], sets: list[McpToolset]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def with_sets(described: Plain, sets: list[McpToolset]) -> tuple[Plain, list[Plain]]:
     """Ask the MCP servers for their tools.
 
     Returns the description with those tools in the places of their toolsets, and a finding for each unreachable server.
     """
-    offered: list[list[dict[str, Any]]] = []
-    unreachable: list[dict[str, Any]] = []
+    offered: list[list[Plain]] = []
+    unreachable: list[Plain] = []
     for toolset, found in zip(sets, list_all([each.server for each in sets]), strict=True):
         if isinstance(found, Exception):
             file, line = toolset.place
@@ -140,12 +141,12 @@ def with_sets(described: dict[str, Any], sets: list[McpToolset]) -> tuple[dict[s
     return _filled(described, offered), unreachable
 
 
-def _remote(tool: McpTool) -> dict[str, Any]:
+def _remote(tool: McpTool) -> Plain:
     return {"name": tool.name, "kind": "code", "long_running": False, "timeout": tool.timeout, **_declared(tool)}
 
 
-def _filled(described: dict[str, Any], offered: list[list[dict[str, Any]]]) -> dict[str, Any]:
-    filled = {**described, "children": [_filled(child, offered) for child in described["children"]]}
+def _filled(described: Plain, offered: list[list[Plain]]) -> Plain:
+    filled: Plain = {**described, "children": [_filled(child, offered) for child in described["children"]]}
     if "tools" in described:
         given = [one for each in described["tools"] for one in (offered[each["set"]] if "set" in each else [each])]
         filled["tools"] = [
@@ -154,7 +155,7 @@ def _filled(described: dict[str, Any], offered: list[list[dict[str, Any]]]) -> d
     return filled
 
 
-def _declared(tool: BaseTool) -> dict[str, Any]:
+def _declared(tool: BaseTool) -> Plain:
     declaration = tool._get_declaration()
     if declaration is None:
         raise ValueError(f"tool '{tool.name}' has no declaration")
@@ -166,7 +167,7 @@ def _declared(tool: BaseTool) -> dict[str, Any]:
     return {"description": description, "parameters": parameters}
 
 
-def _lower_types(schema: Any) -> Any:
+def _lower_types(schema: object) -> object:
     """Return a schema with the type names in lowercase: the Gemini API writes them in capitals."""
     if isinstance(schema, dict):
         return {
@@ -176,14 +177,14 @@ def _lower_types(schema: Any) -> Any:
     return [_lower_types(each) for each in schema] if isinstance(schema, list) else schema
 
 
-def _agent_parameters(agent: BaseAgent) -> dict[str, Any]:
+def _agent_parameters(agent: BaseAgent) -> Plain:
     while not isinstance(agent, LlmAgent) and agent.sub_agents:
         agent = agent.sub_agents[0]
     schema = schema_of(agent.input_schema) if isinstance(agent, LlmAgent) else None
     return schema or {"type": "object", "properties": {"request": {"type": "string"}}, "required": ["request"]}
 
 
-def _sampling(generation: GenerateContentConfig | None) -> dict[str, Any]:
+def _sampling(generation: GenerateContentConfig | None) -> Plain:
     given = {ours: getattr(generation, theirs, None) for theirs, ours in SAMPLING.items()}
     return {key: value for key, value in given.items() if value is not None}
 
@@ -218,7 +219,7 @@ def _text(value: object) -> str:
     return "\n".join(text for text in texts if text)
 
 
-def _text_of(part: Any) -> str:
+def _text_of(part: object) -> str:
     if isinstance(part, str):
         return part
     return str((part.get("text") if isinstance(part, dict) else getattr(part, "text", "")) or "")
@@ -258,5 +259,5 @@ def tools_of(toolset: BaseToolset) -> list[BaseTool]:
     return found[0]
 
 
-async def _asked(toolset: BaseToolset) -> list[Any]:
+async def _asked(toolset: BaseToolset) -> list[object]:
     return list(await toolset.get_tools(None))

@@ -5,7 +5,7 @@ A project's Python makes them, is given them and returns them. Agents and models
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar
@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic.alias_generators import to_camel
 
 from callagent.agents.tree import STORAGE_REQUEST, LiveState
+from callagent.workers import Plain
 
 
 class _Type(BaseModel):
@@ -32,13 +33,13 @@ class Blob(_Type):
 class FunctionCall(_Type):
     id: str | None = None
     name: str | None = None
-    args: dict[str, Any] | None = None
+    args: dict[str, object] | None = None
 
 
 class FunctionResponse(_Type):
     id: str | None = None
     name: str | None = None
-    response: dict[str, Any] | None = None
+    response: dict[str, object] | None = None
 
 
 class Part(_Type):
@@ -53,11 +54,11 @@ class Part(_Type):
         return cls(text=text)
 
     @classmethod
-    def from_function_call(cls, *, name: str, args: dict[str, Any]) -> Part:
+    def from_function_call(cls, *, name: str, args: dict[str, object]) -> Part:
         return cls(function_call=FunctionCall(name=name, args=args))
 
     @classmethod
-    def from_function_response(cls, *, name: str, response: dict[str, Any]) -> Part:
+    def from_function_response(cls, *, name: str, response: dict[str, object]) -> Part:
         return cls(function_response=FunctionResponse(name=name, response=response))
 
     @classmethod
@@ -73,31 +74,31 @@ class Content(_Type):
 class UserContent(Content):
     role: str | None = "user"
 
-    def __init__(self, parts: Any = None, **fields: Any) -> None:
+    def __init__(self, parts: object = None, **fields: object) -> None:
         super().__init__(parts=_parts(parts), **fields)
 
 
 class ModelContent(Content):
     role: str | None = "model"
 
-    def __init__(self, parts: Any = None, **fields: Any) -> None:
+    def __init__(self, parts: object = None, **fields: object) -> None:
         super().__init__(parts=_parts(parts), **fields)
 
 
 class Schema(_Type):
-    type: Any = None
-    properties: dict[str, Any] | None = None
+    type: object = None
+    properties: dict[str, object] | None = None
     required: list[str] | None = None
     description: str | None = None
-    items: Any = None
+    items: object = None
     enum: list[str] | None = None
 
 
 class FunctionDeclaration(_Type):
     name: str | None = None
     description: str | None = None
-    parameters: Schema | dict[str, Any] | None = None
-    parameters_json_schema: Any = None
+    parameters: Schema | dict[str, object] | None = None
+    parameters_json_schema: object = None
 
 
 class Tool(_Type):
@@ -105,8 +106,8 @@ class Tool(_Type):
 
 
 class SafetySetting(_Type):
-    category: Any = None
-    threshold: Any = None
+    category: object = None
+    threshold: object = None
 
 
 class _Names(type):
@@ -162,14 +163,14 @@ class HarmBlockThreshold(StrEnum):
 
 
 class GenerateContentConfig(_Type):
-    system_instruction: Any = None
+    system_instruction: object = None
     temperature: float | None = None
     top_p: float | None = None
     top_k: float | None = None
     max_output_tokens: int | None = None
     stop_sequences: list[str] | None = None
     response_mime_type: str | None = None
-    response_schema: Any = None
+    response_schema: object = None
     safety_settings: list[Any] | None = None
     tools: list[Any] | None = None
     labels: dict[str, str] | None = None
@@ -181,13 +182,13 @@ class Type:
     STRING, NUMBER, INTEGER, BOOLEAN, ARRAY, OBJECT = "STRING", "NUMBER", "INTEGER", "BOOLEAN", "ARRAY", "OBJECT"
 
 
-def plain(value: BaseModel) -> dict[str, Any]:
+def plain(value: BaseModel) -> Plain:
     """Return a value as the tree engine carries it: in snake_case, without fields that are not set."""
-    dumped: dict[str, Any] = value.model_dump(exclude_none=True)
+    dumped: Plain = value.model_dump(exclude_none=True)
     return dumped
 
 
-def _parts(parts: Any) -> list[Any] | None:
+def _parts(parts: object) -> list[Any] | None:
     """Return a text, a part, or a list of either as parts."""
     if parts is None:
         return None
@@ -200,7 +201,7 @@ class _Open(BaseModel):
 
 
 class EventActions(_Open):
-    state_delta: dict[str, Any] = Field(default_factory=dict)
+    state_delta: dict[str, object] = Field(default_factory=dict)
     artifact_delta: dict[str, int] = Field(default_factory=dict)
     transfer_to_agent: str | None = None
     escalate: bool | None = None
@@ -209,7 +210,7 @@ class EventActions(_Open):
 
 class MemoryEntry(_Open):
     content: Content
-    custom_metadata: dict[str, Any] = Field(default_factory=dict)
+    custom_metadata: dict[str, object] = Field(default_factory=dict)
     id: str | None = None
     author: str | None = None
     timestamp: str | None = None
@@ -227,7 +228,7 @@ class LlmResponse(_Open):
     error_code: str | None = None
     error_message: str | None = None
     interrupted: bool | None = None
-    custom_metadata: dict[str, Any] | None = None
+    custom_metadata: dict[str, object] | None = None
 
 
 class Event(LlmResponse):
@@ -249,7 +250,7 @@ class Event(LlmResponse):
             return True
         return not self.get_function_calls() and not self.get_function_responses() and not self.partial
 
-    def _parts(self) -> list[Any]:
+    def _parts(self) -> list[Part]:
         return (self.content.parts if self.content else None) or []
 
 
@@ -257,11 +258,11 @@ class LlmRequest(_Open):
     model: str | None = None
     contents: list[Content] = Field(default_factory=list)
     config: GenerateContentConfig = Field(default_factory=GenerateContentConfig)
-    tools_dict: dict[str, Any] = Field(default_factory=dict)
+    tools_dict: dict[str, object] = Field(default_factory=dict)
 
     def append_instructions(self, instructions: list[str]) -> None:
         texts = [self.config.system_instruction, *instructions]
-        self.config.system_instruction = "\n\n".join(text for text in texts if text)
+        self.config.system_instruction = "\n\n".join(str(text) for text in texts if text)
 
 
 @dataclass(slots=True)
@@ -273,11 +274,11 @@ class Session:
     """The caller's number."""
     app_name: str
     state: LiveState
-    events: list[Any]
+    events: list[Event]
 
 
 class ReadonlyContext:
-    def __init__(self, session: Session, agent_name: str, invocation: Mapping[str, Any]) -> None:
+    def __init__(self, session: Session, agent_name: str, invocation: Mapping[str, object]) -> None:
         self.session = session
         self.agent_name = agent_name
         self.invocation_id = str(invocation.get("invocation_id") or "")
@@ -295,33 +296,33 @@ class ReadonlyContext:
 
 
 class CallbackContext(ReadonlyContext):
-    def __init__(self, session: Session, agent_name: str, invocation: Mapping[str, Any]) -> None:
+    def __init__(self, session: Session, agent_name: str, invocation: Mapping[str, object]) -> None:
         super().__init__(session, agent_name, invocation)
         self.actions = EventActions()
-        self.ask: Callable[[dict[str, Any]], Any] = _nobody
+        self.ask: Callable[[Plain], Any] = _refuse_questions
         """Asks the core; `AdkSession` sets it."""
 
-    async def save_artifact(self, filename: str, artifact: Any, custom_metadata: Any = None) -> int:
+    async def save_artifact(self, filename: str, artifact: object, custom_metadata: object = None) -> int:
         """Keep an artifact and return the number of its version. Raises `AskFailed` when the call keeps no more."""
-        part = artifact if isinstance(artifact, dict) else plain(artifact)
-        version = int(self._kept("save", name=filename, part=plain(Part.model_validate(part))))
+        part = plain(artifact) if isinstance(artifact, BaseModel) else artifact
+        version = int(self._ask_storage("save", name=filename, part=plain(Part.model_validate(part))))
         self.actions.artifact_delta[filename] = version
         return version
 
     async def load_artifact(self, filename: str, version: int | None = None) -> Part | None:
-        found = self._kept("load", name=filename, version=version)
+        found = self._ask_storage("load", name=filename, version=version)
         return None if found is None else Part.model_validate(found)
 
     async def list_artifacts(self) -> list[str]:
-        return list(self._kept("names"))
+        return list(self._ask_storage("names"))
 
     async def search_memory(self, query: str) -> SearchMemoryResponse:
-        return SearchMemoryResponse(memories=self._kept("search", query=query))
+        return SearchMemoryResponse(memories=self._ask_storage("search", query=query))
 
     async def add_session_to_memory(self) -> None:
-        self._kept("remember")
+        self._ask_storage("remember")
 
-    def _kept(self, what: str, **more: Any) -> Any:
+    def _ask_storage(self, what: str, **more: object) -> Any:
         return self.ask({"type": STORAGE_REQUEST, "ask": True, "what": what, **more})
 
 
@@ -330,28 +331,28 @@ class ToolContext(CallbackContext):
     """Seconds that the tool may wait for a server; None: no limit."""
 
     def __init__(
-        self, session: Session, agent_name: str, invocation: Mapping[str, Any], function_call_id: str | None = None
+        self, session: Session, agent_name: str, invocation: Mapping[str, object], function_call_id: str | None = None
     ) -> None:
         super().__init__(session, agent_name, invocation)
         self.function_call_id = function_call_id
 
 
-def _nobody(message: dict[str, Any]) -> Any:
+def _refuse_questions(message: Plain) -> Any:
     raise RuntimeError("artifacts and memories are only available while a call runs")
 
 
 class InvocationContext(ToolContext):
     """The context of an agent class of the project."""
 
-    def __init__(self, session: Session, agent: Any, invocation: Mapping[str, Any]) -> None:
+    def __init__(self, session: Session, agent: BaseAgent, invocation: Mapping[str, object]) -> None:
         super().__init__(session, agent.name, invocation)
         self.agent = agent
         self.end_invocation = False
-        self.run_child: Callable[[Any], AsyncIterator[Event]]
+        self.run_child: Callable[[BaseAgent], AsyncIterator[Event]]
         """Runs another agent; `AdkSession` sets it."""
 
 
-Callbacks = Callable[..., Any] | list[Callable[..., Any]] | None
+Callbacks = Callable[..., object] | list[Callable[..., object]] | None
 
 
 class BaseAgentConfig(BaseModel):
@@ -361,9 +362,9 @@ class BaseAgentConfig(BaseModel):
     agent_class: str = ""
     name: str
     description: str = ""
-    sub_agents: list[Any] | None = None
-    before_agent_callbacks: list[Any] | None = None
-    after_agent_callbacks: list[Any] | None = None
+    sub_agents: list[object] | None = None
+    before_agent_callbacks: list[object] | None = None
+    after_agent_callbacks: list[object] | None = None
 
 
 class BaseAgent(BaseModel):
@@ -383,7 +384,7 @@ class BaseAgent(BaseModel):
         return name
 
     @classmethod
-    def _parse_config(cls, config: BaseAgentConfig, config_abs_path: str, kwargs: dict[str, Any]) -> dict[str, Any]:
+    def _parse_config(cls, config: BaseAgentConfig, config_abs_path: str, kwargs: Plain) -> Plain:
         """Return the arguments of the class from the keys of its file; agent classes override it."""
         own = {key: value for key, value in config.model_dump(exclude_unset=True).items() if key in cls.model_fields}
         return {**own, **kwargs}
@@ -392,21 +393,21 @@ class BaseAgent(BaseModel):
         """Run this agent from the code of another one; its events come all at once, when it has ended."""
         return parent_context.run_child(self)
 
-    def _run_async_impl(self, ctx: InvocationContext) -> AsyncIterator[Event]:
+    def _run_async_impl(self, ctx: InvocationContext) -> AsyncGenerator[Event, None]:
         raise NotImplementedError(f"{type(self).__name__} has no _run_async_impl")
 
 
 class LlmAgent(BaseAgent):
-    model: Any = ""
-    instruction: str | Callable[..., Any] = ""
-    static_instruction: Any = None
-    tools: list[Any] = Field(default_factory=list)
+    model: object = ""
+    instruction: str | Callable[..., object] = ""
+    static_instruction: object = None
+    tools: list[object] = Field(default_factory=list)
     generate_content_config: GenerateContentConfig | None = None
     disallow_transfer_to_parent: bool = False
     disallow_transfer_to_peers: bool = False
     include_contents: str = "default"
-    input_schema: Any = None
-    output_schema: Any = None
+    input_schema: object = None
+    output_schema: object = None
     output_key: str | None = None
     before_model_callback: Callbacks = None
     after_model_callback: Callbacks = None

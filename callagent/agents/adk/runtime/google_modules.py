@@ -6,7 +6,6 @@ import sys
 from collections.abc import Mapping
 from importlib import import_module
 from types import ModuleType
-from typing import Any
 
 from callagent.agents.adk.runtime import google_classes, mcp_toolset, tools
 
@@ -36,7 +35,7 @@ _AGENTS = {
     **_CONTEXTS,
     **{name: getattr(google_classes, name) for name in ("BaseAgent", "LoopAgent", "ParallelAgent", "SequentialAgent")},
 }
-_MCP: Mapping[str, Any] = {
+_MCP: Mapping[str, object] = {
     "McpToolset": mcp_toolset.McpToolset,
     "MCPToolset": mcp_toolset.McpToolset,
     "McpTool": mcp_toolset.McpTool,
@@ -47,7 +46,7 @@ _MCP_PARAMETERS = {
     for name in ("SseConnectionParams", "StdioConnectionParams", "StdioServerParameters",
                  "StreamableHTTPConnectionParams")
 }  # fmt: skip
-_KEPT: Mapping[str, Any] = {
+_KEPT: Mapping[str, object] = {
     "load_artifacts": tools.load_artifacts,
     "load_memory": tools.load_memory,
     "preload_memory": tools.preload_memory,
@@ -66,7 +65,7 @@ _TOOLS = {
     **_MCP,
     "ToolContext": google_classes.ToolContext,
 }  # fmt: skip
-_MODULES: Mapping[str, Mapping[str, Any]] = {
+_MODULES: Mapping[str, Mapping[str, object]] = {
     "google": {},
     "google.genai": {},
     "google.genai.types": _GENAI,
@@ -146,7 +145,7 @@ def install() -> None:
             setattr(sys.modules[parent], child, module)
 
 
-def built_in(path: str) -> Any:
+def built_in(path: str) -> object:
     """Return what a dotted path into `google.adk` names, or None when there is no such stand-in."""
     module, _, name = path.rpartition(".")
     return _MODULES.get(module, {}).get(name)

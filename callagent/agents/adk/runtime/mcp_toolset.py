@@ -9,13 +9,13 @@ import asyncio
 import base64
 import inspect
 import os
-from collections.abc import Callable, Mapping
-from typing import Any, TypeGuard
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeGuard
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from callagent.agents.adk.config_keys import ALLOW_PROGRAMS, snake_case
-from callagent.agents.adk.runtime.google_classes import FunctionDeclaration, ToolContext
+from callagent.agents.adk.runtime.google_classes import FunctionDeclaration, ReadonlyContext, ToolContext
 from callagent.agents.adk.runtime.tools import BaseTool, BaseToolset, ToolArgsConfig
 from callagent.agents.mcp import HttpWire, McpFailed, McpServer, ProgramWire, SseWire, Wire
 from callagent.agents.mcp import McpTool as Declared
@@ -34,7 +34,7 @@ class StdioServerParameters(_Parameters):
     command: str
     args: list[str] = Field(default_factory=list)
     env: dict[str, str] | None = None
-    cwd: Any = None
+    cwd: object = None
 
 
 class StdioConnectionParams(_Parameters):
@@ -44,14 +44,14 @@ class StdioConnectionParams(_Parameters):
 
 class SseConnectionParams(_Parameters):
     url: str
-    headers: dict[str, Any] | None = None
+    headers: dict[str, object] | None = None
     timeout: float = 5.0
     sse_read_timeout: float | None = None
 
 
 class StreamableHTTPConnectionParams(_Parameters):
     url: str
-    headers: dict[str, Any] | None = None
+    headers: dict[str, object] | None = None
     timeout: float = 5.0
     sse_read_timeout: float | None = None
 
@@ -64,6 +64,10 @@ KINDS: Mapping[str, type[_Parameters]] = {
     "streamable_http_connection_params": StreamableHTTPConnectionParams,
 }
 """The keys in YAML that name a server, and the parameters that each takes."""
+
+
+HeaderAnswer = Mapping[str, object] | Awaitable[Mapping[str, object] | None] | None
+"""What a project's `header_provider` returns: headers, or none, at once or awaited."""
 
 
 class McpTool(BaseTool):
@@ -81,7 +85,7 @@ class McpTool(BaseTool):
             name=self.name, description=self.description, parameters_json_schema=dict(self._declared.parameters)
         )
 
-    async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
+    async def run_async(self, *, args: dict[str, object], tool_context: ToolContext) -> object:
         """Call the tool. That its server is unreachable or too slow is told to the model, and the turn goes on."""
         try:
             headers = await self._toolset.own_headers(tool_context)
@@ -97,13 +101,13 @@ class McpToolset(BaseToolset):
     def __init__(
         self,
         *,
-        connection_params: Any = None,
-        tool_filter: Any = None,
+        connection_params: object = None,
+        tool_filter: object = None,
         tool_name_prefix: str | None = None,
-        header_provider: Callable[[Any], Any] | None = None,
-        auth_scheme: Any = None,
-        auth_credential: Any = None,
-        **options: Any,
+        header_provider: Callable[[ReadonlyContext], HeaderAnswer] | None = None,
+        auth_scheme: object = None,
+        auth_credential: object = None,
+        **options: object,
     ) -> None:
         self._parameters = _parameters(connection_params)
         self._wanted = tool_filter
@@ -144,7 +148,7 @@ class McpToolset(BaseToolset):
     def shown_name(self, name: str) -> str:
         return f"{self._prefix}_{name}" if self._prefix else name
 
-    async def get_tools(self, readonly_context: Any = None) -> list[BaseTool]:
+    async def get_tools(self, readonly_context: object = None) -> list[BaseTool]:
         """List the server's tools. Raises `McpFailed`."""
         return list(self.take(await asyncio.to_thread(self.server().tools)))
 
@@ -168,7 +172,7 @@ class McpToolset(BaseToolset):
             return next((each for each in self._listed if each.name == name), None)
         return McpTool(self, Declared(self._own_name(name) or name, "", {}))
 
-    async def own_headers(self, context: Any) -> dict[str, str]:
+    async def own_headers(self, context: ReadonlyContext) -> dict[str, str]:
         if self._header_provider is None:
             return {}
         given = self._header_provider(context)
@@ -214,7 +218,7 @@ class McpToolset(BaseToolset):
         return not isinstance(self._wanted, list) or name in self._wanted
 
 
-def _parameters(given: Any) -> Parameters:
+def _parameters(given: object) -> Parameters:
     """Return connection parameters, also from the classes of the `mcp` package. Raises ValueError."""
     if isinstance(given, Parameters):
         return given
@@ -231,7 +235,7 @@ def is_mcp_set(value: object) -> TypeGuard[McpToolset]:
     return isinstance(value, McpToolset) and type(value).get_tools is McpToolset.get_tools
 
 
-def auth_headers(scheme: Any, credential: Any) -> dict[str, str]:
+def auth_headers(scheme: object, credential: object) -> dict[str, str]:
     """Return the headers for `auth_scheme` and `auth_credential`: maps, or objects with the same fields.
 
     Nobody is asked for a token: a credential that has none, or that would have to be exchanged, raises ValueError. The
@@ -251,10 +255,10 @@ def auth_headers(scheme: Any, credential: Any) -> dict[str, str]:
     raise ValueError("'auth_credential' has no token and no key; none is fetched from elsewhere")
 
 
-def _of_http(http: Mapping[str, Any]) -> dict[str, str]:
+def _of_http(http: Mapping[str, object]) -> dict[str, str]:
     """Return the headers of an HTTP scheme: `basic` by RFC 7617, section 2, `bearer` by RFC 6750, section 2.1."""
     scheme, secrets = str(http.get("scheme") or ""), _plain(http.get("credentials"))
-    more = {str(name): str(value) for name, value in (http.get("additional_headers") or {}).items()}
+    more = {str(name): str(value) for name, value in _map(http.get("additional_headers")).items()}
     if scheme.lower() == "basic" and secrets.get("username") and secrets.get("password"):
         pair = f"{secrets['username']}:{secrets['password']}".encode()
         return {"Authorization": f"Basic {base64.b64encode(pair).decode()}", **more}
@@ -265,14 +269,18 @@ def _of_http(http: Mapping[str, Any]) -> dict[str, str]:
     raise ValueError(f"'auth_credential.http': '{scheme}' lacks what it needs")
 
 
-def _of_key(scheme: Mapping[str, Any], key: str) -> dict[str, str]:
+def _of_key(scheme: Mapping[str, object], key: str) -> dict[str, str]:
     place, name = scheme.get("in", scheme.get("in_")), scheme.get("name")
     if str(getattr(place, "value", place)) != "header" or not isinstance(name, str):
         raise ValueError("'auth_scheme': a key goes in a header, with 'in: header' and its 'name'")
     return {name: key}
 
 
-def _plain(value: object) -> dict[str, Any]:
+def _plain(value: object) -> dict[str, object]:
     """Return a map or object with its keys in snake_case; empty for anything else."""
     data = value.model_dump(exclude_none=True) if isinstance(value, BaseModel) else value
     return {snake_case(str(key)): each for key, each in data.items()} if isinstance(data, Mapping) else {}
+
+
+def _map(value: object) -> Mapping[object, object]:
+    return value if isinstance(value, Mapping) else {}

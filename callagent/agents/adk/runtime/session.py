@@ -6,13 +6,13 @@ import inspect
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any, cast
 
 from pydantic import BaseModel
 
 from callagent.agents.adk.runtime import google_modules
 from callagent.agents.adk.runtime.catalog import Catalog
 from callagent.agents.adk.runtime.google_classes import (
+    BaseAgent,
     CallbackContext,
     Content,
     Event,
@@ -28,8 +28,8 @@ from callagent.agents.adk.runtime.google_classes import (
     plain,
 )
 from callagent.agents.adk.runtime.tools import BaseTool
-from callagent.agents.tree import LiveConversation, Subject, TreeSession, server_timeout
-from callagent.workers import Channel
+from callagent.agents.tree import LiveConversation, LiveState, Subject, TreeSession, WorkerRequest, server_timeout
+from callagent.workers import Channel, Plain
 
 _ORDER = (
     "tool",
@@ -45,32 +45,34 @@ _ORDER = (
 
 
 class _Subject(Subject):
-    def __init__(self, named: Mapping[str, Any], as_plain: Callable[[], dict[str, Any]]) -> None:
+    def __init__(self, named: Mapping[str, object], as_plain: Callable[[], Plain]) -> None:
         self.named = named
         self._as_plain = as_plain
 
-    def as_plain(self) -> dict[str, Any]:
+    def as_plain(self) -> Plain:
         return self._as_plain()
 
 
-class AdkSession(TreeSession):
+class AdkSession(TreeSession[CallbackContext, Event]):
+    """The session of one call."""
+
     def __init__(
-        self, catalog: Catalog, context: Mapping[str, Any], checkpoint: Mapping[str, bytes], channel: Channel
+        self, catalog: Catalog, context: Mapping[str, object], checkpoint: Mapping[str, bytes], channel: Channel
     ) -> None:
         super().__init__(checkpoint, channel)
         self._catalog = catalog
         self._call = {key: str(context.get(key) or "") for key in ("id", "user_id", "app_name")}
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Plain:
         return self._catalog.describe()
 
-    def functions(self, agent: int, point: str) -> Sequence[Callable[..., Any]]:
+    def functions(self, agent: int, point: str) -> Sequence[Callable[..., object]]:
         return self._catalog.functions(agent, point)
 
-    def event(self, plain: Mapping[str, Any]) -> Event:
+    def event(self, plain: Mapping[str, object]) -> Event:
         return Event.model_validate(dict(plain))
 
-    def context(self, live: LiveConversation, request: Mapping[str, Any], call_id: str | None) -> Any:
+    def context(self, live: LiveConversation[Event], request: WorkerRequest, call_id: str | None) -> CallbackContext:
         session = Session(**self._call, state=live.state, events=live.events)
         name, invocation = self._catalog.agents[request["agent"]].name, request["invocation"]
         if call_id is None:
@@ -81,10 +83,10 @@ class AdkSession(TreeSession):
         made.ask, made.seconds = self.channel.ask, server_timeout(request)
         return made
 
-    def context_actions(self, context: CallbackContext) -> dict[str, Any]:
+    def context_actions(self, context: CallbackContext) -> Plain:
         return self._actions(context.actions, context.session.state)
 
-    def subject(self, point: str, context: Any, plain: Mapping[str, Any], agent: int) -> Subject:
+    def subject(self, point: str, context: CallbackContext, plain: Plain, agent: int) -> Subject:
         if point == "before_model":
             request = _request(plain["llm_request"])
             return _Subject({"llm_request": request}, lambda: {"llm_request": _plain_request(request)})
@@ -99,7 +101,7 @@ class AdkSession(TreeSession):
             named["tool_response"] = plain.get("tool_response")
         return _Subject(named, lambda: {"args": arguments})
 
-    def call(self, function: Callable[..., Any], context: Any, subject: Subject, point: str) -> Any:
+    def call(self, function: Callable[..., object], context: CallbackContext, subject: Subject, point: str) -> object:
         named = {("tool_context" if point.endswith("tool") else "callback_context"): context, **subject.named}
         signature = inspect.signature(function)
         try:
@@ -111,29 +113,29 @@ class AdkSession(TreeSession):
     def is_result(self, point: str, returned: object) -> bool:
         return returned is not None if point.endswith("tool") else bool(returned)
 
-    def returned(self, value: object) -> Any:
+    def returned(self, value: object) -> object:
         if isinstance(value, LlmResponse):
             return plain(value.content) if value.content is not None else None
         return plain(value) if isinstance(value, BaseModel) else value
 
-    async def run_tool(self, agent: int, name: str, arguments: dict[str, Any], context: Any) -> Any:
+    async def run_tool(self, agent: int, name: str, arguments: Plain, context: CallbackContext) -> object:
+        assert isinstance(context, ToolContext)
         return await self._catalog.tool(agent, name).run_async(args=arguments, tool_context=context)
 
-    async def run_agent(self, agent: int, live: LiveConversation, request: Mapping[str, Any]) -> None:
+    async def run_agent(self, agent: int, live: LiveConversation[Event], request: WorkerRequest) -> None:
         found = self._catalog.agents[agent]
         session = Session(**self._call, state=live.state, events=live.events)
         context = InvocationContext(session, found, request["invocation"])
         context.ask = self.channel.ask
         told: set[str] = set()
 
-        async def run_child(child: Any) -> AsyncIterator[Event]:
+        async def run_child(child: BaseAgent) -> AsyncIterator[Event]:
             for event in await self.run_child(self._catalog.number(child), live):
                 told.add(event.id)
                 yield event
 
         context.run_child = run_child
-        stream = cast("AsyncIterator[Any]", found._run_async_impl(context))
-        async with aclosing(cast("Any", stream)) as events:
+        async with aclosing(found._run_async_impl(context)) as events:
             async for event in events:
                 # Events of the agents that this one ran are in the history already.
                 if event.id in told:
@@ -147,18 +149,18 @@ class AdkSession(TreeSession):
                 }
                 self.channel.ask({"type": "event", "event": news, "ask": True})
 
-    async def make_instruction(self, agent: int, context: Any) -> str:
+    async def make_instruction(self, agent: int, context: CallbackContext) -> str:
         made = getattr(self._catalog.agents[agent], "instruction", "")
         text = made(context) if callable(made) else made
         return str(await text if inspect.isawaitable(text) else text)
 
-    def _tool_of(self, agent: int, described: Mapping[str, Any]) -> BaseTool:
+    def _tool_of(self, agent: int, described: Plain) -> BaseTool:
         try:
             return self._catalog.tool(agent, described["name"])
         except LookupError:
             return BaseTool(name=described["name"], description=str(described.get("description") or ""))
 
-    def _actions(self, actions: EventActions, state: Any) -> dict[str, Any]:
+    def _actions(self, actions: EventActions, state: LiveState) -> Plain:
         """Return the actions that code set. What it wrote into `state_delta` itself is written to the state."""
         if actions.state_delta:
             state.update(actions.state_delta)
@@ -169,7 +171,7 @@ class AdkSession(TreeSession):
         return {**found, "other": {"artifact_delta": files}} if files else found
 
 
-def _request(given: Mapping[str, Any]) -> LlmRequest:
+def _request(given: Plain) -> LlmRequest:
     tools = [Tool(function_declarations=[FunctionDeclaration(**each)]) for each in given["tools"]]
     config = GenerateContentConfig(
         system_instruction=given["system_instruction"],
@@ -181,7 +183,7 @@ def _request(given: Mapping[str, Any]) -> LlmRequest:
     return LlmRequest(model=given["model"], contents=contents, config=config)
 
 
-def _plain_request(request: LlmRequest) -> dict[str, Any]:
+def _plain_request(request: LlmRequest) -> Plain:
     config = request.config
     declared = [each for tool in config.tools or () for each in tool.function_declarations or ()]
     return {
@@ -200,7 +202,7 @@ def _system(value: object) -> str:
     return "\n".join(part.text for part in getattr(value, "parts", None) or () if part.text)
 
 
-def _content(response: LlmResponse) -> dict[str, Any]:
+def _content(response: LlmResponse) -> Plain:
     return {"content": plain(response.content) if response.content is not None else None}
 
 
@@ -209,6 +211,6 @@ class AdkRuntime:
         google_modules.install()
         self._catalog = Catalog(Path(project).resolve())
 
-    def open(self, context: dict[str, Any], checkpoint: Mapping[str, bytes], channel: Channel) -> AdkSession:
+    def open(self, context: Plain, checkpoint: Mapping[str, bytes], channel: Channel) -> AdkSession:
         """Open a call's session; with a checkpoint it goes on where another worker stopped."""
         return AdkSession(self._catalog, context, checkpoint, channel)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, create_model
 from pydantic.errors import PydanticUserError
 
 from callagent.agents.adk.runtime.google_classes import (
+    BaseAgent,
     Content,
     FunctionDeclaration,
     ReadonlyContext,
@@ -22,7 +23,7 @@ _CONTEXT = "tool_context"
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
-def context_parameter(function: Callable[..., Any]) -> str:
+def context_parameter(function: Callable[..., object]) -> str:
     """Return the name of the parameter that takes the context: found by its type, else `tool_context`."""
     for name, hint in _hints(function).items():
         if inspect.isclass(hint) and issubclass(hint, ReadonlyContext):
@@ -30,7 +31,7 @@ def context_parameter(function: Callable[..., Any]) -> str:
     return _CONTEXT
 
 
-def declare(function: Callable[..., Any], name: str) -> dict[str, Any] | None:
+def declare(function: Callable[..., object], name: str) -> dict[str, object] | None:
     """Return the JSON schema of a function's parameters; None when it takes none from a model."""
     hints = _hints(function)
     context = context_parameter(function)
@@ -39,22 +40,22 @@ def declare(function: Callable[..., Any], name: str) -> dict[str, Any] | None:
         if parameter.name == context or parameter.kind not in _NAMED:
             continue
         default = ... if parameter.default is inspect.Parameter.empty else parameter.default
-        fields[parameter.name] = (hints.get(parameter.name, Any), default)
+        fields[parameter.name] = (hints.get(parameter.name, object), default)
     if not fields:
         return None
     try:
         return _schema(name, fields)
     except PydanticUserError:
         # An annotation has no JSON schema: the model is shown the names without types.
-        return _schema(name, {key: (Any, default) for key, (_, default) in fields.items()})
+        return _schema(name, {key: (object, default) for key, (_, default) in fields.items()})
 
 
-def _schema(name: str, fields: dict[str, Any]) -> dict[str, Any]:
+def _schema(name: str, fields: dict[str, Any]) -> dict[str, object]:
     made: type[BaseModel] = create_model(f"{name}Params", **fields)
     return made.model_json_schema()
 
 
-def schema_of(value: Any) -> dict[str, Any] | None:
+def schema_of(value: Any) -> dict[str, object] | None:
     """Return the JSON schema of a pydantic class or of any other type; a schema is returned as it is."""
     if value is None or isinstance(value, dict):
         return value
@@ -64,8 +65,8 @@ def schema_of(value: Any) -> dict[str, Any] | None:
 
 
 def prepare_arguments(
-    function: Callable[..., Any], name: str, arguments: dict[str, Any], context: Any
-) -> tuple[dict[str, Any], dict[str, str] | None]:
+    function: Callable[..., object], name: str, arguments: dict[str, object], context: object
+) -> tuple[dict[str, object], dict[str, str] | None]:
     """Return the arguments for a function, and the error for the model when mandatory ones are missing."""
     signature, hints = inspect.signature(function), _hints(function)
     takes_all = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in signature.parameters.values())
@@ -91,7 +92,7 @@ def prepare_arguments(
     }
 
 
-def _as_declared(value: object, hint: Any) -> Any:
+def _as_declared(value: object, hint: Any) -> object:
     """Return an object for a parameter that is a pydantic class, and every other value as the model wrote it."""
     options = [hint, *typing.get_args(hint)]
     if not any(inspect.isclass(each) and issubclass(each, BaseModel) for each in options):
@@ -102,7 +103,7 @@ def _as_declared(value: object, hint: Any) -> Any:
         return value
 
 
-def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+def _hints(function: Callable[..., object]) -> dict[str, Any]:
     try:
         return typing.get_type_hints(function)
     except (NameError, TypeError, AttributeError):
@@ -122,7 +123,7 @@ class ToolArgsConfig(BaseModel):
 
 
 class BaseTool:
-    def __init__(self, *, name: str, description: str, is_long_running: bool = False, **options: Any) -> None:
+    def __init__(self, *, name: str, description: str, is_long_running: bool = False, **options: object) -> None:
         self.name = name
         self.description = description
         self.is_long_running = is_long_running
@@ -130,7 +131,7 @@ class BaseTool:
     def _get_declaration(self) -> FunctionDeclaration | None:
         return None
 
-    async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
+    async def run_async(self, *, args: dict[str, object], tool_context: ToolContext) -> object:
         raise NotImplementedError(f"{type(self).__name__} has no run_async")
 
     @classmethod
@@ -145,7 +146,7 @@ class BaseToolset:
     place: tuple[str, int] = ("root_agent.yaml", 1)
     """File and line of the YAML that names it."""
 
-    async def get_tools(self, readonly_context: Any = None) -> list[Any]:
+    async def get_tools(self, readonly_context: object = None) -> Sequence[object]:
         raise NotImplementedError(f"{type(self).__name__} has no get_tools")
 
     async def close(self) -> None:
@@ -157,7 +158,7 @@ class BaseToolset:
 
 
 class FunctionTool(BaseTool):
-    def __init__(self, func: Callable[..., Any], **options: Any) -> None:
+    def __init__(self, func: Callable[..., object], **options: object) -> None:
         name = getattr(func, "__name__", None) or type(func).__name__
         super().__init__(name=name, description=inspect.cleandoc(func.__doc__ or ""))
         self.func = func
@@ -167,7 +168,7 @@ class FunctionTool(BaseTool):
             name=self.name, description=self.description, parameters_json_schema=declare(self.func, self.name)
         )
 
-    async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
+    async def run_async(self, *, args: dict[str, object], tool_context: ToolContext) -> object:
         given, refusal = prepare_arguments(self.func, self.name, args, tool_context)
         if refusal is not None:
             return refusal
@@ -176,14 +177,14 @@ class FunctionTool(BaseTool):
 
 
 class LongRunningFunctionTool(FunctionTool):
-    def __init__(self, func: Callable[..., Any], **options: Any) -> None:
+    def __init__(self, func: Callable[..., object], **options: object) -> None:
         super().__init__(func)
         self.is_long_running = True
         self.description = f"{self.description}\n\n{_LONG_RUNNING}" if self.description else _LONG_RUNNING
 
 
 class AgentTool(BaseTool):
-    def __init__(self, agent: Any, skip_summarization: bool = False, **options: Any) -> None:
+    def __init__(self, agent: BaseAgent, skip_summarization: bool = False, **options: object) -> None:
         super().__init__(name=agent.name, description=agent.description)
         self.agent = agent
         self.skip_summarization = skip_summarization
@@ -195,7 +196,7 @@ class Example(BaseModel):
 
 
 class ExampleTool(BaseTool):
-    def __init__(self, examples: list[Any]) -> None:
+    def __init__(self, examples: list[object]) -> None:
         super().__init__(name="example_tool", description="example tool")
         self.examples = [each if isinstance(each, Example) else Example.model_validate(each) for each in examples]
 
@@ -227,7 +228,7 @@ class BuiltInTool(BaseTool):
 class PhoneTool(BaseTool):
     """A tool of the telephone: `callagent.hang_up`, `callagent.hand_off` or `callagent.collect_digits`."""
 
-    def __init__(self, name: str, options: Mapping[str, Any]) -> None:
+    def __init__(self, name: str, options: Mapping[str, object]) -> None:
         super().__init__(name=name, description="")
         self.options = dict(options)
 
@@ -332,7 +333,7 @@ class StorageTool(BaseTool):
 class LoadArtifactsTool(StorageTool):
     adds = "artifacts"
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, **options: object) -> None:
         super().__init__(name="load_artifacts", description=_ARTIFACTS)
 
     def _get_declaration(self) -> FunctionDeclaration:
@@ -340,7 +341,7 @@ class LoadArtifactsTool(StorageTool):
         schema = {"type": "object", "properties": {"artifact_names": names}}
         return FunctionDeclaration(name=self.name, description=self.description, parameters_json_schema=schema)
 
-    async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
+    async def run_async(self, *, args: dict[str, object], tool_context: ToolContext) -> object:
         """Name the artifacts; the core adds their contents to the next request."""
         names = args.get("artifact_names", [])
         if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
@@ -352,14 +353,14 @@ class LoadMemoryTool(StorageTool):
     text = _EXPLAINED
     remembers = True
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, **options: object) -> None:
         super().__init__(name="load_memory", description=_MEMORY)
 
     def _get_declaration(self) -> FunctionDeclaration:
         schema = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
         return FunctionDeclaration(name=self.name, description=self.description, parameters_json_schema=schema)
 
-    async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
+    async def run_async(self, *, args: dict[str, object], tool_context: ToolContext) -> object:
         found: SearchMemoryResponse = await tool_context.search_memory(str(args.get("query") or ""))
         return {"result": found.model_dump(exclude_none=True)}
 
@@ -369,7 +370,7 @@ class PreloadMemoryTool(StorageTool):
     remembers = True
     is_seen = False
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, **options: object) -> None:
         super().__init__(name="preload_memory", description="preload_memory")
 
     def _get_declaration(self) -> FunctionDeclaration:

@@ -67,7 +67,7 @@ class CxSubject(Subject):
         return self._as_plain()
 
 
-class CxSession(TreeSession):
+class CxSession(TreeSession[CallbackContext, Event]):
     """The session of one call."""
 
     def __init__(
@@ -123,7 +123,7 @@ class CxSession(TreeSession):
         event.author = self._displayed.get(event.author, event.author)
         return event
 
-    def context(self, live: LiveConversation, request: Mapping[str, Any], call_id: str | None) -> CallbackContext:
+    def context(self, live: LiveConversation[Event], request: WorkerRequest, call_id: str | None) -> CallbackContext:
         invocation = request["invocation"]
         content = invocation.get("user_content")
         turn = str(invocation.get("invocation_id") or "").removeprefix("turn-")
@@ -208,7 +208,7 @@ class CxSession(TreeSession):
         self._context = context
         return self._toolbox.run(name, arguments, context)
 
-    async def run_agent(self, agent: int, live: LiveConversation, request: Mapping[str, Any]) -> None:
+    async def run_agent(self, agent: int, live: LiveConversation[Event], request: WorkerRequest) -> None:
         raise LookupError("an app has no agents made of code")
 
     async def make_instruction(self, agent: int, context: Any) -> str:
