@@ -56,13 +56,12 @@ if TYPE_CHECKING:
         RunChild,
         TreeSettings,
     )
-    from callagent.agents.tree.tree_agent import ActionQueue, TreeAgent
+    from callagent.agents.tree.tree_agent import TreeAgent
     from callagent.agents.tree.worker_client import WorkerClient
     from callagent.agents.tree.worker_protocol import ToolCallMessage, WorkerRequest
     from callagent.agents.tree.worker_session import LiveConversation, LiveState, Subject, TreeSession, server_timeout
 
 _MODULES = {
-    "ActionQueue": "tree_agent",
     "Actions": "events",
     "AddedContent": "nodes",
     "CallbackPoint": "nodes",
@@ -124,7 +123,6 @@ __all__ = [
     "PHONE_TOOL_OPTIONS",
     "STORAGE_REQUEST",
     "USER",
-    "ActionQueue",
     "Actions",
     "AddedContent",
     "CallbackPoint",

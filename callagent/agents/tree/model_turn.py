@@ -70,7 +70,7 @@ class Answer:
 async def run_llm(run: Run, node: LlmNode) -> Outcome:
     """Run an agent with a model until it has nothing more to do in this turn. Raises `RunFailed`."""
     if run.speaks and not run.branch and run.conversation.enter(node):
-        await run.emit(StepEntered(node.root.name, node.name))
+        run.emit(StepEntered(node.root.name, node.name))
     output = SavedOutput(node)
     while True:
         event, waits = await _step(run, node, output)
@@ -105,7 +105,7 @@ async def _step(run: Run, node: LlmNode, output: SavedOutput) -> tuple[Event, bo
     event.long_running = tuple(long_running)
     # In the history before any tool runs: tools see the calls, and an interruption leaves a history that models accept.
     output.save(event)
-    await run.append(event, said=said)
+    run.append(event, said=said)
     if not called:
         return event, False
     answer = await finish_despite_interruption(run, call_tools(run, node, request.tools, called, output))
@@ -152,7 +152,7 @@ async def _before_model(run: Run, node: LlmNode, request: ModelRequest, actions:
         return _with_ids(run, answer.returned)
     if answer.returned:
         # A `partial` answer is spoken at once, to cover the wait; the model is asked all the same.
-        await run.append(Event(node.name, _with_ids(run, answer.returned)))
+        run.append(Event(node.name, _with_ids(run, answer.returned)))
     request.apply_changes(answer.subject.get("llm_request") or request.as_plain())
     return None
 
@@ -169,20 +169,20 @@ async def _ask_model(run: Run, node: LlmNode, request: ModelRequest, actions: Ac
     except AnswerWithheld as error:
         # What the caller has heard of the answer cannot be taken back, so the history has to say it.
         if answer.spoken and answer.parts:
-            await _append_spoken(run, node, answer, Actions())
+            _append_spoken(run, node, answer, Actions())
         content = await finish_despite_interruption(run, run.code.withheld(run.invocation(node)))
         if content is None:
             raise RunFailed(type(error).__name__, str(error)) from None
         return _with_ids(run, content), False
     except asyncio.CancelledError:
         # The caller has interrupted. `Conversation.correct` cuts the text to what was heard.
-        await _append_spoken(run, node, answer, actions)
+        _append_spoken(run, node, answer, actions)
         raise
     except RunFailed:
         if answer.sentences:
             # The sentence that the model had begun after them was never spoken.
             answer.parts = [{"text": " ".join(answer.sentences)}]
-            await _append_spoken(run, node, answer, Actions())
+            _append_spoken(run, node, answer, Actions())
         raise
     if not checked:
         return answer.content, answer.spoken
@@ -196,10 +196,10 @@ async def _ask_model(run: Run, node: LlmNode, request: ModelRequest, actions: Ac
     return _with_ids(run, after.returned or changed), False
 
 
-async def _append_spoken(run: Run, node: LlmNode, answer: Answer, actions: Actions) -> None:
+def _append_spoken(run: Run, node: LlmNode, answer: Answer, actions: Actions) -> None:
     """Add the text of an unfinished answer, of which the caller has heard a part, to the history."""
     content = {"role": "model", "parts": [part for part in answer.parts if "text" in part]}
-    await run.append(Event(node.name, content if content["parts"] and answer.spoken else None, actions), said=True)
+    run.append(Event(node.name, content if content["parts"] and answer.spoken else None, actions), said=True)
 
 
 async def _stream(run: Run, request: ModelRequest, answer: Answer) -> None:
@@ -214,26 +214,26 @@ async def _stream(run: Run, request: ModelRequest, answer: Answer) -> None:
             async for delta in deltas:
                 new_id = f"call-{run.conversation.new_number()}" if delta.tool_call else ""
                 for sentence in answer.feed(delta, loop.time(), new_id):
-                    await _speak(run, answer, sentence)
+                    _speak(run, answer, sentence)
         for sentence in answer.splitter.finish():
-            await _speak(run, answer, sentence)
+            _speak(run, answer, sentence)
     except ProviderError as raised:
         error = raised
     # Observers are told of every answer, failed ones included, before the error goes on.
     text = f"{type(error).__name__}: {error}" if error else None
     usage = answer.usage
     tokens = usage.input_tokens, usage.output_tokens
-    await run.emit(ModelAnswered(answer.requested, answer.first_token, loop.time(), *tokens, text, answer.calls))
+    run.emit(ModelAnswered(answer.requested, answer.first_token, loop.time(), *tokens, text, answer.calls))
     if isinstance(error, AnswerWithheld):
         raise error
     if error is not None:
         raise RunFailed(type(error).__name__, str(error))
 
 
-async def _speak(run: Run, answer: Answer, sentence: str) -> None:
+def _speak(run: Run, answer: Answer, sentence: str) -> None:
     if answer.spoken:
         answer.sentences.append(sentence)
-        await run.say(sentence)
+        run.say(sentence)
 
 
 def _with_ids(run: Run, content: JsonObject) -> Content:

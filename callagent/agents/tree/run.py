@@ -116,7 +116,7 @@ async def _run_code(run: Run, node: CodeNode) -> bool:
         actions = Actions()
         actions.take(plain.get("actions") or {})
         escalated = escalated or actions.escalate
-        await run.append(Event(str(plain.get("author") or node.name), plain.get("content"), actions))
+        run.append(Event(str(plain.get("author") or node.name), plain.get("content"), actions))
 
     async def run_child(code: ProjectCode, number: int) -> bool:
         # The number comes from project code: it may only name an agent below this one.
@@ -129,7 +129,7 @@ async def _run_code(run: Run, node: CodeNode) -> bool:
         # One coroutine, so that an interruption cannot come between the answer and the event that records it.
         answer = await run.code.agent(run.invocation(node), on_event, run_child)
         if has_changes(answer):
-            await run.append(Event(node.name, None, merged_actions(answer)))
+            run.append(Event(node.name, None, merged_actions(answer)))
         return answer
 
     raise_error(await finish_despite_interruption(run, whole()))
@@ -146,6 +146,6 @@ async def _agent_callbacks(run: Run, node: Node, point: CallbackPoint) -> bool:
 async def _call_agent_callbacks(run: Run, node: Node, point: CallbackPoint) -> bool:
     answer = await run.code.callbacks(run.invocation(node), point, {})
     if answer.returned or has_changes(answer):
-        await run.append(Event(node.name, answer.returned or None, merged_actions(answer)))
+        run.append(Event(node.name, answer.returned or None, merged_actions(answer)))
     raise_error(answer)
     return bool(answer.returned)

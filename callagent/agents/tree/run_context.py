@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
-from callagent.agents.actions import Action, Handoff, HangUp, Listen, Say
+from callagent.agents.actions import Handoff, HangUp, Listen, Say
+from callagent.agents.protocol import Emit
 from callagent.agents.tree.conversation import Conversation
 from callagent.agents.tree.events import Actions, Content, Event, JsonObject, RunFailed, texts
 from callagent.agents.tree.nodes import CallbackPoint, Node, Tool
@@ -15,7 +16,6 @@ from callagent.agents.tree.request import ModelRequest
 from callagent.models import LanguageModel
 
 T = TypeVar("T")
-Emit = Callable[[Action], Awaitable[None]]
 Ending = Listen | Handoff | HangUp
 
 
@@ -175,18 +175,18 @@ class Run:
         """Return where in the turn project code of this agent runs."""
         return Invocation(node, self.branch, self.invocation_id, self.user_content)
 
-    async def append(self, event: Event, *, said: bool = False) -> None:
+    def append(self, event: Event, *, said: bool = False) -> None:
         """Add an event to the history and speak its text, unless the caller has heard it already (`said`)."""
         event.branch, event.invocation_id = self.branch, self.invocation_id
         self.conversation.append(event)
         if not said and (event.content or {}).get("role") == "model":
             for text in texts(event.content):
-                await self.say(text)
+                self.say(text)
 
-    async def say(self, text: str) -> None:
+    def say(self, text: str) -> None:
         """Speak a text; in an agent that runs as a tool, do nothing."""
         if self.speaks and text.strip():
-            await self.emit(Say(text.strip()))
+            self.emit(Say(text.strip()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from callagent.agents.actions import Action, FunctionEnded, FunctionStarted, Listen, Say
+from callagent.agents.protocol import Emit
 from callagent.agents.tree.conversation import TEMP, Conversation, SharedState, State
 from callagent.agents.tree.events import (
     USER,
@@ -26,7 +27,7 @@ from callagent.agents.tree.events import (
     texts,
 )
 from callagent.agents.tree.nodes import CallbackPoint, JsonSchema, LlmNode, Node, Tool, ToolKind, phone_ending
-from callagent.agents.tree.run_context import CodeAnswer, CodeCall, Emit, Run, raise_error
+from callagent.agents.tree.run_context import CodeAnswer, CodeCall, Run, raise_error
 from callagent.agents.tree.structured_output import SavedOutput, conform, parse_output
 
 RUNNING = {"status": "running"}
@@ -49,7 +50,7 @@ async def call_tools(
 
     Returns that event, or None when no call has a response yet. Raises `RunFailed` when project code fails.
     """
-    numbers = {call["id"]: await _report_start(run, call) for call in called}
+    numbers = {call["id"]: _report_start(run, call) for call in called}
     later = [call for call in called if _is_asynchronous(tools, call)]
     responded = asyncio.Event()
     for call in later:
@@ -58,12 +59,12 @@ async def call_tools(
     answers |= await _carry_out_all(run, node, tools, [call for call in called if call not in later])
     for call in called:
         if call not in later:
-            await _report_end(run, numbers[call["id"]], call, answers[call["id"]])
-    event, failed = await _response(run, node, tools, called, answers)
+            _report_end(run, numbers[call["id"]], call, answers[call["id"]])
+    event, failed = _response(run, node, tools, called, answers)
     # Changes of `temp:` keys alone are not worth an event: the history leaves them out.
     if event.content is not None or any(not key.startswith(TEMP) for key in _changed(event)):
         output.save(event)
-        await run.append(event)
+        run.append(event)
     responded.set()
     if failed is not None:
         raise_error(failed)
@@ -130,12 +131,12 @@ async def _answer_later(
     assert code_call is not None
     (answer,) = await run.code.tools(run.invocation(node), [code_call], parallel=False)
     await responded.wait()
-    await _report_end(run, number, call, answer)
+    _report_end(run, number, call, answer)
     response = {"error": ": ".join(answer.error)} if answer.error else as_result(answer.returned)
     actions = Actions()
     actions.take({**answer.actions, "transfer_to_agent": None, "escalate": False, "skip_summarization": False})
     # The author is not the agent: the conversation may be with another one by now, and would go back to this one.
-    await run.append(Event(USER, {"role": "user", "parts": [response_part(call, response)]}, actions))
+    run.append(Event(USER, {"role": "user", "parts": [response_part(call, response)]}, actions))
 
 
 def _groups(run: Run, called: Sequence[Part]) -> list[Sequence[Part]]:
@@ -158,7 +159,7 @@ async def _run_all(jobs: Sequence[Coroutine[Any, Any, None]]) -> None:
             raise result
 
 
-async def _response(
+def _response(
     run: Run, node: LlmNode, tools: Mapping[str, Tool], called: Sequence[Part], answers: Mapping[str, CodeAnswer]
 ) -> tuple[Event, CodeAnswer | None]:
     """Return the event with the responses to the calls, and the first answer that is a failure."""
@@ -180,7 +181,7 @@ async def _response(
         parts.append(response_part(call, as_result(answer.returned)))
         if tool is not None and (text := _spoken_result(tool, answer)):
             parts.append({"text": text})
-            await run.say(text)
+            run.say(text)
     return Event(node.name, {"role": "user", "parts": parts} if parts else None, actions), failed
 
 
@@ -204,17 +205,17 @@ def as_result(returned: object) -> dict[str, Any]:
     return returned if isinstance(returned, dict) else {"result": returned}
 
 
-async def _report_start(run: Run, call: Part) -> int:
+def _report_start(run: Run, call: Part) -> int:
     number = run.conversation.new_function()
-    await run.emit(FunctionStarted(number, call["name"], dict(call.get("args") or {})))
+    run.emit(FunctionStarted(number, call["name"], dict(call.get("args") or {})))
     return number
 
 
-async def _report_end(run: Run, number: int, call: Part, answer: CodeAnswer) -> None:
+def _report_end(run: Run, number: int, call: Part, answer: CodeAnswer) -> None:
     # The record's form has added and updated keys apart; a tree's state only knows which keys were written.
     delta = answer.actions.get("state_delta") or {}
     changes = {"added": {}, "updated": delta, "removed": answer.actions.get("removed") or []} if delta else {}
-    await run.emit(
+    run.emit(
         FunctionEnded(
             number=number,
             name=call["name"],
@@ -282,7 +283,7 @@ async def _carry_out(run: Run, node: LlmNode, tools: Mapping[str, Tool], tool: T
         case ToolKind.EXIT_LOOP:
             return CodeAnswer(None, actions={"escalate": True, "skip_summarization": True})
         case ToolKind.USER_CHOICE:
-            await run.say(", ".join(str(option) for option in call["args"]["options"]))
+            run.say(", ".join(str(option) for option in call["args"]["options"]))
             return CodeAnswer(None, actions={"skip_summarization": True})
         case ToolKind.CLIENT:
             # The client answers in a turn of its own; without this, a turn without words would get the fallback.
@@ -395,8 +396,8 @@ def _unanswered(conversation: Conversation) -> list[str]:
 def _without_speech(run: Run) -> Emit:
     """Return the run's `emit` without speech: an agent tool's words are its result."""
 
-    async def emit(action: Action) -> None:
+    def emit(action: Action) -> None:
         if not isinstance(action, Say):
-            await run.emit(action)
+            run.emit(action)
 
     return emit

@@ -1,9 +1,9 @@
-"""The agent of one call that follows a tree, and the queue on which its actions leave the turn."""
+"""The agent of one call that follows a tree: takes the caller's turns and emits the actions of the tree's agents."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from callagent.agents.actions import Action, FunctionEnded, FunctionStarted, Handoff, HangUp, Listen, Say
@@ -98,23 +98,18 @@ class TreeAgent:
         self._turn_began = len(self.conversation.events)
         self.failure = None
         self._endings = []
-        # The turn runs in a task of its own and hands its actions over by a bounded queue: it is never more than a few
-        # actions ahead of the call, and an interruption only has to cancel this task.
-        outbox = ActionQueue()
-        running = asyncio.create_task(self._run(outbox, invocation_id, content, self._endings.append))
+        actions = TurnActions(emit, self._late)
+        # In a task of its own, so that an interruption, which cancels `answer`, first closes the way to the caller and
+        # then cancels the turn: whatever the turn's agents and tools emit while they end is not spoken any more.
+        running = asyncio.create_task(self._run(actions.emit, invocation_id, content, self._endings.append))
         try:
-            async for action in outbox.actions():
-                emit(action)
-            await running
+            await asyncio.wait({running})
         finally:
-            # Here also when the turn is interrupted, which cancels `answer`.
-            outbox.close()
-            self._late += outbox.late
-            # Project code that goes on after the interruption reports its end to the next turn as well.
-            outbox.late = self._late
+            actions.close()
             await self._stop(running)
+        running.result()
         # A turn that neither says anything nor ends the call would leave the caller in silence.
-        if self.failure is not None or not (outbox.spoke or self._endings):
+        if self.failure is not None or not (actions.spoke or self._endings):
             emit(Say(self._settings.fallback_utterance))
         emit(self._ending())
 
@@ -160,16 +155,14 @@ class TreeAgent:
         self._silences = 0 if text else self._silences + turn.counts_as_silence
         return text_content("user", text or self._settings.no_input_text)
 
-    async def _run(
-        self, outbox: ActionQueue, invocation_id: str, content: Content, decide: Callable[[Ending], None]
-    ) -> None:
+    async def _run(self, emit: Emit, invocation_id: str, content: Content, decide: Callable[[Ending], None]) -> None:
         conversation = self.conversation
         run = Run(
             conversation=conversation,
             code=self._code,
             model=self._model,
             settings=self._settings,
-            emit=outbox.put,
+            emit=emit,
             invocation_id=invocation_id,
             user_content=content,
             observe=self._observe,
@@ -191,7 +184,6 @@ class TreeAgent:
                 conversation.append(failed)
         finally:
             conversation.state.drop_temporary()
-            await outbox.finish()
 
     def _has_pending_ending(self) -> bool:
         """Return whether an interrupted turn decided on a hang-up or handoff."""
@@ -229,47 +221,31 @@ class TreeAgent:
             await asyncio.wait(set(self._unfinished))
 
 
-MAX_AHEAD = 8
-"""Actions that the turn may be ahead of the call, so that it does not produce words that an interruption discards."""
 MAX_LATE = 200
 """Function events kept of an interrupted turn."""
 
 
-class ActionQueue:
-    """The actions of one turn on their way to the call: filled by the turn's task, emptied by `actions()`."""
+class TurnActions:
+    """The actions of one turn on their way to the call, until the turn has ended or is interrupted.
 
-    def __init__(self) -> None:
-        self._queue: asyncio.Queue[Action | None] = asyncio.Queue(MAX_AHEAD)
+    Project code may go on after that. Its function events are kept for the next turn, its words are dropped.
+    """
+
+    def __init__(self, emit: Emit, late: list[FunctionStarted | FunctionEnded]) -> None:
+        """`late` takes the function events that come when the turn is over."""
+        self._emit = emit
+        self._late = late
         self._closed = False
         self.spoke = False
         """Whether the turn has said anything."""
-        self.late: list[FunctionStarted | FunctionEnded] = []
-        """Function events that were not delivered because the turn was interrupted."""
 
-    async def put(self, action: Action) -> None:
-        """Hand an action over; wait while the turn is too far ahead."""
+    def emit(self, action: Action) -> None:
         self.spoke = self.spoke or isinstance(action, Say)
         if not self._closed:
-            await self._queue.put(action)
-        if self._closed:
-            self._keep(action)
-
-    async def finish(self) -> None:
-        """Let `actions()` end after the actions put so far."""
-        if not self._closed:
-            await self._queue.put(None)
-
-    async def actions(self) -> AsyncIterator[Action]:
-        """Yield the actions until the turn has finished."""
-        while (action := await self._queue.get()) is not None:
-            yield action
+            self._emit(action)
+        elif isinstance(action, FunctionStarted | FunctionEnded) and len(self._late) < MAX_LATE:
+            self._late.append(action)
 
     def close(self) -> None:
-        """Stop delivering. Pending `put()` calls return; undelivered function events are kept in `late`."""
+        """Emit nothing any more, because the turn is over."""
         self._closed = True
-        while not self._queue.empty():
-            self._keep(self._queue.get_nowait())
-
-    def _keep(self, action: Action | None) -> None:
-        if isinstance(action, FunctionStarted | FunctionEnded) and len(self.late) < MAX_LATE:
-            self.late.append(action)

@@ -89,12 +89,12 @@ class LiveConversation(Generic[E]):
 
     def take_state(self, changes: StateChanges) -> None:
         """Apply the core's changes. A value whose JSON form is unchanged stays the object that the code put there."""
-        for key, value in changes["set"].items():
+        for key, value in changes.get("set", {}).items():
             if key not in self.state or self._views.get(key) != value:
                 # Past `LiveState.__setitem__`: what the core wrote is no change of the code's.
                 dict.__setitem__(self.state, key, value)
                 self._views[key] = _view(value)
-        for key in changes["removed"]:
+        for key in changes.get("removed", ()):
             self.state.pop(key, None)
             self._views.pop(key, None)
 

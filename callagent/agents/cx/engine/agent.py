@@ -9,11 +9,10 @@ from typing import Any
 from callagent.agents.actions import Handoff, HangUp, Listen
 from callagent.agents.cx.engine.platform_code import PlatformCode
 from callagent.agents.cx.engine.telephony import LIVE_AGENT, ambient_sound, read_call_settings
-from callagent.agents.cx.engine.turn_effects import DeferredSpeech, MarkedActionQueue, TurnEffects, TurnSpans
+from callagent.agents.cx.engine.turn_effects import DeferredSpeech, TurnEffects, TurnSpans
 from callagent.agents.cx.format import CxApp
 from callagent.agents.protocol import AgentRecord, CallerTurn, Emit, HandoffFailed
 from callagent.agents.tree import (
-    ActionQueue,
     Content,
     Conversation,
     Ending,
@@ -113,13 +112,13 @@ class CxAgent(TreeAgent):
             return content
         return text_content("user", NO_ACTIVITY.format(seconds=f"{self._call_settings.inactivity_timeout:g}"))
 
-    async def _run(
-        self, outbox: ActionQueue, invocation_id: str, content: Content, decide: Callable[[Ending], None]
-    ) -> None:
-        self._effects.open(outbox, decide)
+    async def _run(self, emit: Emit, invocation_id: str, content: Content, decide: Callable[[Ending], None]) -> None:
+        self._effects.open(emit, decide)
         # Words are first held back where a callback may replace them, then marked: marks belong to what is spoken.
-        self._platform_code.speech = DeferredSpeech(MarkedActionQueue(outbox, self._effects))
-        await super()._run(self._platform_code.speech, invocation_id, content, decide)
+        speech = DeferredSpeech(lambda action: emit(self._effects.mark_speech(action)))
+        self._platform_code.speech = speech
+        await super()._run(speech.emit, invocation_id, content, decide)
+        speech.release()
         self._consecutive_failures = self._consecutive_failures + 1 if self.failure is not None else 0
         settings = self._call_settings
         exhausted = 0 < settings.max_fallbacks < self._consecutive_failures

@@ -78,7 +78,7 @@ class PlatformCode:
         self._told_variables: dict[str, Any] = {}
         """The value of each `{variable}` that the model was told last."""
         self.speech: DeferredSpeech | None = None
-        """The outbox of the running turn. None in an agent tool, whose words are a result and are not spoken."""
+        """The speech of the running turn. None in an agent tool, whose words are a result and are not spoken."""
         self._checked_turn = ""
         """The turn (invocation) whose caller's words the guardrails have checked."""
 
@@ -157,9 +157,7 @@ class PlatformCode:
         self._called_by_code.clear()
         if self.speech is not None:
             # An after_agent callback may replace everything the agent said, so nothing of it is spoken before.
-            await self.speech.begin_agent(
-                invocation.node.name, hold=bool(self._agent(invocation).callbacks["after_agent"])
-            )
+            self.speech.begin_agent(invocation.node.name, hold=bool(self._agent(invocation).callbacks["after_agent"]))
         stopped = await self._check_input(invocation, subject) or await self._deterministic_transfer(invocation)
         if stopped is not None and stopped.returned is not None:
             return stopped
@@ -206,7 +204,7 @@ class PlatformCode:
     async def _say_partial_response(self, invocation: Invocation, content: Plain) -> None:
         """Say a callback's partial response at once; the model is asked all the same, and answers meanwhile."""
         for text in texts(content):
-            await self._effects.say(text)
+            self._effects.say(text)
         event = Event(invocation.node.name, content, branch=invocation.branch, invocation_id=invocation.invocation_id)
         self._conversation.append(event)
 
@@ -225,7 +223,7 @@ class PlatformCode:
         if self.speech is None:
             return
         if not replaced:
-            await self.speech.release()
+            self.speech.release()
             return
         self.speech.drop()
         for index, event in enumerate(self._conversation.events):
@@ -349,7 +347,7 @@ class PlatformCode:
         """Say the farewell, record the reason, and decide how the turn ends: hanging up or a transfer."""
         message, ending = read_session_end(arguments, self._conversation.state.values)
         if message:
-            await self._effects.say(message)
+            self._effects.say(message)
         if arguments.get("reason"):
             await self._effects.write_metric("end_session_reason", str(arguments["reason"]))
         self._effects.end_arguments = {

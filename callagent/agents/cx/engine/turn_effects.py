@@ -23,8 +23,8 @@ from typing import Any
 from callagent.agents.actions import Action, DigitSettings, Listen, ListenSettings, MetricWritten, Say
 from callagent.agents.cx.engine.telephony import as_bool
 from callagent.agents.cx.format import Recordings
-from callagent.agents.protocol import MetricWriter
-from callagent.agents.tree import ActionQueue, Ending
+from callagent.agents.protocol import Emit, MetricWriter
+from callagent.agents.tree import Ending
 
 _CUSTOMIZED = "application/json+agentResponse"
 _AUDIO = "application/json+audio"
@@ -42,7 +42,7 @@ class TurnEffects:
     """Effects of an app's code on the call: one object per call, opened again for each turn.
 
     Texts are matched by their words: a text that code marked as uninterruptible, cancellable or as a recording has the
-    mark whoever puts it into the outbox.
+    mark whoever emits it.
     """
 
     def __init__(self, write_metric: MetricWriter, recordings: Recordings) -> None:
@@ -53,7 +53,7 @@ class TurnEffects:
         """Metrics written so far, as the call's record has them."""
         self.spans = TurnSpans()
         self._write_metric = write_metric
-        self._outbox: ActionQueue | None = None
+        self._emit: Emit | None = None
         self._decide: Callable[[Ending], None] | None = None
         self._uninterruptible: set[str] = set()
         self._cancellable: set[str] = set()
@@ -61,9 +61,9 @@ class TurnEffects:
         self.end_arguments: dict[str, Any] = {}
         """The parameters of `end_session`, its reason, and whether the session was escalated to a person."""
 
-    def open(self, outbox: ActionQueue, decide: Callable[[Ending], None]) -> None:
-        """Begin a turn: `outbox` takes its actions, `decide` how it ends."""
-        self._outbox, self._decide = outbox, decide
+    def open(self, emit: Emit, decide: Callable[[Ending], None]) -> None:
+        """Begin a turn: `emit` takes its actions, `decide` how it ends."""
+        self._emit, self._decide = emit, decide
         self._uninterruptible.clear()
         self._cancellable.clear()
         self._recorded_pcm.clear()
@@ -74,17 +74,17 @@ class TurnEffects:
         if self._decide is not None:
             self._decide(ending)
 
-    async def say(self, text: str, *, interruptible: bool = True) -> None:
+    def say(self, text: str, *, interruptible: bool = True) -> None:
         """Say a text now, without asking the model."""
-        if self._outbox is not None and text.strip():
-            await self._outbox.put(self.mark_speech(Say(text.strip(), interruptible)))
+        if self._emit is not None and text.strip():
+            self._emit(self.mark_speech(Say(text.strip(), interruptible)))
 
     async def write_metric(self, name: str, value: Any) -> None:
         """Write a metric of the call to the store and to the record."""
         self.metrics.append({"name": name, "value": value})
         await self._write_metric(name, value)
-        if self._outbox is not None:
-            await self._outbox.put(MetricWritten(name, value))
+        if self._emit is not None:
+            self._emit(MetricWritten(name, value))
 
     def mark_speech(self, action: Action) -> Action:
         """Return a spoken text with its marks: whether it may be interrupted, and the recording played in its place."""
@@ -140,7 +140,7 @@ class TurnEffects:
     async def show_payload(self, payload: Mapping[str, Any], text: str) -> None:
         """Keep a payload for the client's screen and say the text that goes with it."""
         self._put_payload(dict(payload))
-        await self.say(text)
+        self.say(text)
         if not text.strip():
             # The widget is the whole answer: without this the model would be asked for words.
             self.decide(Listen())
@@ -168,7 +168,7 @@ class TurnEffects:
     async def customize_response(self, arguments: Mapping[str, Any]) -> None:
         """Carry out the system tool `customize_response`."""
         text = str(arguments.get("content") or "")
-        await self.say(text, interruptible=not as_bool(arguments.get("disable_barge_in")))
+        self.say(text, interruptible=not as_bool(arguments.get("disable_barge_in")))
         if as_bool(arguments.get("enable_dtmf")):
             mode = str(arguments.get("dtmf_endpointing_timeout_modes") or "mid").lower()
             timeout = ENDPOINTING_MODES.get(mode, ENDPOINTING_MODES["mid"])
@@ -186,21 +186,6 @@ class TurnEffects:
         self.decide(Listen(ListenSettings(digits=digits)))
 
 
-class MarkedActionQueue(ActionQueue):
-    """The turn's outbox, which gives each spoken text its marks."""
-
-    def __init__(self, inner: ActionQueue, effects: TurnEffects) -> None:
-        super().__init__()
-        self._inner = inner
-        self._effects = effects
-
-    async def put(self, action: Action) -> None:
-        await self._inner.put(self._effects.mark_speech(action))
-
-    async def finish(self) -> None:
-        await self._inner.finish()
-
-
 def _decode_object(blob: Mapping[str, Any]) -> Mapping[str, Any] | None:
     data = _decode_json(blob)
     return data if isinstance(data, dict) else None
@@ -214,42 +199,39 @@ def _decode_json(blob: Mapping[str, Any]) -> Any:
         return None
 
 
-class DeferredSpeech(ActionQueue):
-    """The turn's outbox, which holds back the words of an agent whose `after_agent` callback may replace them.
+class DeferredSpeech:
+    """The way of a turn's actions on which the words of an agent wait whose `after_agent` callback may replace them.
 
     Everything else passes at once. Words of one agent are never held behind those of the next: a change of agents
     releases them.
     """
 
-    def __init__(self, inner: ActionQueue) -> None:
-        super().__init__()
-        self._inner = inner
+    def __init__(self, emit: Emit) -> None:
+        """`emit` takes what passes."""
+        self._emit = emit
         self._holder = ""
         """The agent whose words are held back; empty: none are."""
         self._held: list[Say] = []
 
-    async def put(self, action: Action) -> None:
+    def emit(self, action: Action) -> None:
+        """Hold an action back, or let it pass."""
         if self._holder and isinstance(action, Say):
             self._held.append(action)
         else:
-            await self._inner.put(action)
+            self._emit(action)
 
-    async def finish(self) -> None:
-        await self.release()
-        await self._inner.finish()
-
-    async def begin_agent(self, agent: str, *, hold: bool) -> None:
+    def begin_agent(self, agent: str, *, hold: bool) -> None:
         """Note which agent speaks now, and whether its words are held back; release those of another agent."""
         if agent != self._holder:
-            await self.release()
+            self.release()
         self._holder = agent if hold else ""
 
-    async def release(self) -> None:
+    def release(self) -> None:
         """Say what was held back."""
         held, self._held = self._held, []
         self._holder = ""
         for action in held:
-            await self._inner.put(action)
+            self._emit(action)
 
     def drop(self) -> None:
         """Forget what was held back: the callback has put other words in its place."""
