@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from callagent.call_info import NO_HEADERS, EndReason, RecordingWish
+from callagent.json_values import JsonObject, JsonValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class FunctionStarted:
     number: int
     """Counts the call's functions from 1; FunctionEnded has the same."""
     name: str
-    arguments: Mapping[str, Any]
+    arguments: JsonObject
     latency: LatencyControl | None = None
 
 
@@ -105,15 +105,15 @@ class FunctionStarted:
 class FunctionEnded:
     number: int
     name: str
-    arguments: Mapping[str, Any]
-    result: Any
+    arguments: JsonObject
+    result: JsonValue
     """What the function returned, as JSON data."""
     error: str | None
     duration_ms: float
-    logs: Sequence[Mapping[str, Any]] = ()
-    state_changes: Mapping[str, Any] = field(default_factory=dict)
+    logs: Sequence[JsonObject] = ()
+    state_changes: JsonObject = field(default_factory=dict)
     """`{"added": {…}, "updated": {…}, "removed": […]}`"""
-    transition: Mapping[str, Any] | None = None
+    transition: JsonObject | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ class StepEntered:
 @dataclass(frozen=True, slots=True)
 class MetricWritten:
     name: str
-    value: Any
+    value: JsonValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ class ModelAnswered:
     output_tokens: int = 0
     error: str | None = None
     """Class and text of the provider's error; None: the provider answered."""
-    calls: Sequence[Mapping[str, Any]] = ()
+    calls: Sequence[JsonObject] = ()
     """The model's tool calls, `{"name", "arguments"}` each."""
 
 
@@ -228,10 +228,10 @@ class SetThinkingSound:
 class Attach:
     """Show something beside the turn's words where there is a screen; the telephone ignores it."""
 
-    attachments: Sequence[Mapping[str, Any]] = ()
+    attachments: Sequence[JsonObject] = ()
     suggestions: Sequence[str] = ()
     """Answers that the caller may choose from."""
-    call_actions: Sequence[Mapping[str, Any]] = ()
+    call_actions: Sequence[JsonObject] = ()
 
 
 Action = (

@@ -10,11 +10,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from callagent.agents.actions import Action, LimitReached
 from callagent.call_info import NO_HEADERS, CallInfo, EndReason
-from callagent.json_values import JsonObject, MutableJsonObject
+from callagent.json_values import JsonObject, JsonValue, MutableJsonObject
 from callagent.models import Tool
 
 
@@ -49,16 +49,16 @@ class AgentRecord:
     project: str = ""
     flow: str | None = None
     step: str | None = None
-    state: dict[str, Any] = field(default_factory=dict)
-    metrics: list[dict[str, Any]] = field(default_factory=list)
+    state: MutableJsonObject = field(default_factory=dict)
+    metrics: list[MutableJsonObject] = field(default_factory=list)
     """`[{"name", "value"}]` in the order written."""
     variant: str | None = None
     language: str | None = None
-    handoff: dict[str, Any] | None = None
-    entities: dict[str, Any] = field(default_factory=dict)
+    handoff: MutableJsonObject | None = None
+    entities: MutableJsonObject = field(default_factory=dict)
     recording: str = ""
     """Path below the folder of recordings that the project wants for this call's, in safe characters; empty: any."""
-    messages: list[dict[str, Any]] = field(default_factory=list)
+    messages: list[MutableJsonObject] = field(default_factory=list)
     """Text messages and e-mails: `{"kind", "to", "from", "text", "template", "status", "detail", …}`."""
     limits_reached: list[LimitReached] = field(default_factory=list)
     """Limits that no action reported, such as those reached in the end function."""
@@ -99,7 +99,7 @@ class Agent(Protocol):
     def record(self) -> AgentRecord: ...
 
 
-MetricWriter = Callable[[str, Any], Awaitable[None]]
+MetricWriter = Callable[[str, JsonValue], Awaitable[None]]
 """Writes a metric, given its name and value: it is durable when the awaitable ends. Called in the order written."""
 
 
@@ -192,7 +192,7 @@ class AgentProject(Protocol):
         """Return the text as a voice should read it; transcript and history keep the original."""
 
     async def prompt_positions(
-        self, at: datetime | None = None, state: Mapping[str, Any] | None = None
+        self, at: datetime | None = None, state: JsonObject | None = None
     ) -> list[PromptPosition]:
         """Return the positions at which the project asks its model, as in a call at the time `at` with this state."""
 

@@ -10,6 +10,7 @@ from typing import Final
 from callagent.agents import Agent, AgentProject, AgentRecord, ResumableProject
 from callagent.call import END_FUNCTION_ATTEMPTS
 from callagent.call_info import CallInfo, EndReason
+from callagent.json_values import MutableJsonObject
 from callagent.log import get_logger
 from callagent.records import CallRecord, LostCall, RecordWriter, heartbeat_owners, owner_of, remove_heartbeat
 
@@ -141,7 +142,7 @@ def _known(record: CallRecord) -> AgentRecord:
     )
 
 
-def _handoff(record: CallRecord) -> dict[str, str | None] | None:
+def _handoff(record: CallRecord) -> MutableJsonObject | None:
     if record.handoff_destination is None:
         return None
     return {"destination": record.handoff_destination, "reason": record.handoff_reason}

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from typing import Any
 from urllib.parse import urljoin, urlsplit, urlunsplit
 
 import requests
@@ -22,9 +21,9 @@ from callagent.agents.mcp.wires import (
     SessionExpired,
     answer_request,
     is_request,
-    parse_json,
     server_events,
 )
+from callagent.json_values import JsonValue, parse_json
 
 NOTIFY_SECONDS = 10.0
 """Seconds for a server to accept a notification or an answer of ours."""
@@ -50,7 +49,7 @@ class HttpWire:
 
     def exchange(self, message: Message, seconds: float) -> Message:
         for answer in self._post(message, seconds):
-            if isinstance(answer, dict) and answer.get("id") == message["id"] and "method" not in answer:
+            if isinstance(answer, Mapping) and answer.get("id") == message["id"] and "method" not in answer:
                 return answer
             if is_request(answer):
                 self.notify(answer_request(answer))
@@ -63,7 +62,7 @@ class HttpWire:
     def close(self) -> None:
         self._http.close()
 
-    def _post(self, message: Message, seconds: float) -> Iterator[Any]:
+    def _post(self, message: Message, seconds: float) -> Iterator[JsonValue]:
         """Post a message and yield the server's messages. Raises `McpFailed`."""
         until = time.monotonic() + seconds
         try:
@@ -82,7 +81,7 @@ class HttpWire:
             raise McpFailed(f"{self.name}: {reason_of(error)}") from None
 
 
-def _messages(response: requests.Response, until: float) -> Iterator[Any]:
+def _messages(response: requests.Response, until: float) -> Iterator[JsonValue]:
     if not response.headers.get("Content-Type", "").startswith("text/event-stream"):
         yield parse_json(b"".join(_limited_body(response.iter_content(65536), until)))
         return

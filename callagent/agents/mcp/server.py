@@ -11,9 +11,9 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from callagent.agents.mcp.wires import McpFailed, SessionExpired, Wire, parse_json
+from callagent.agents.mcp.wires import McpFailed, Message, SessionExpired, Wire
+from callagent.json_values import JsonObject, MutableJsonObject, object_at, objects_at, parse_json, text_at
 
 VERSION = "2025-06-18"
 TIMEOUT = 30.0
@@ -32,7 +32,7 @@ class McpTool:
 
     name: str
     description: str
-    parameters: Mapping[str, Any]
+    parameters: JsonObject
     """JSON schema."""
 
 
@@ -57,23 +57,23 @@ class McpServer:
     def tools(self) -> list[McpTool]:
         """List the server's tools. Raises `McpFailed`."""
         found: list[McpTool] = []
-        cursor: str | None = None
+        cursor = ""
         for _ in range(MAX_PAGES):
             page = self._ask("tools/list", {"cursor": cursor} if cursor else {}, self._begin_timeout)
-            found += [_tool(each) for each in page.get("tools") or ()]
-            cursor = page.get("nextCursor")
+            found += [_tool(each) for each in objects_at(page, "tools")]
+            cursor = text_at(page, "nextCursor")
             if not cursor or len(found) >= MAX_TOOLS:
                 break
         return found[:MAX_TOOLS]
 
-    def call(self, name: str, arguments: Mapping[str, Any], seconds: float | None = None) -> dict[str, Any]:
+    def call(self, name: str, arguments: JsonObject, seconds: float | None = None) -> MutableJsonObject:
         """Call a tool and return its result as an object. Raises `McpFailed`.
 
         A tool that reports an error of its own gives `{"error": …}`, which the model sees.
         """
-        parameters = {"name": name, "arguments": dict(arguments)}
+        parameters: JsonObject = {"name": name, "arguments": dict(arguments)}
         result = self._ask("tools/call", parameters, min(seconds or self._timeout, self._timeout))
-        texts = [str(each.get("text")) for each in result.get("content") or () if each.get("type") == "text"]
+        texts = [str(each.get("text")) for each in objects_at(result, "content") if each.get("type") == "text"]
         if result.get("isError"):
             return {"error": "\n".join(texts) or "the tool failed"}
         structured = result.get("structuredContent")
@@ -87,7 +87,7 @@ class McpServer:
             self._session = 0
             self._wire.close()
 
-    def _ask(self, method: str, parameters: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+    def _ask(self, method: str, parameters: JsonObject, seconds: float) -> JsonObject:
         session = self._begin(0)
         try:
             return self._request(method, parameters, seconds)
@@ -108,22 +108,21 @@ class McpServer:
             return self._session
 
     def _introduce(self) -> None:
-        client = {"name": "callagent", "version": "1"}
-        parameters = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": client}
+        client: JsonObject = {"name": "callagent", "version": "1"}
+        parameters: JsonObject = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": client}
         found = self._request("initialize", parameters, self._begin_timeout)
         self._wire.set_version(str(found.get("protocolVersion") or VERSION))
         self._wire.notify({"jsonrpc": "2.0", "method": "notifications/initialized"})
 
-    def _request(self, method: str, parameters: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+    def _request(self, method: str, parameters: JsonObject, seconds: float) -> JsonObject:
         number = next(self._numbers)
-        message = {"jsonrpc": "2.0", "id": number, "method": method, "params": dict(parameters)}
+        message: Message = {"jsonrpc": "2.0", "id": number, "method": method, "params": dict(parameters)}
         answer = self._wire.exchange(message, seconds)
         if "error" in answer:
             error = answer["error"] or {}
-            text = error.get("message") if isinstance(error, dict) else None
+            text = error.get("message") if isinstance(error, Mapping) else None
             raise McpFailed(f"{self.name}: {method}: {text or error}")
-        result = answer.get("result")
-        return result if isinstance(result, dict) else {}
+        return object_at(answer, "result")
 
 
 def list_all(servers: Sequence[Callable[[], McpServer]]) -> list[list[McpTool] | Exception]:
@@ -150,13 +149,13 @@ def select_tools(tools: Sequence[McpTool], names: Sequence[str] | None) -> list[
     return [tool for tool in tools if names is None or tool.name in names]
 
 
-def _tool(given: Mapping[str, Any]) -> McpTool:
+def _tool(given: JsonObject) -> McpTool:
     schema = given.get("inputSchema")
-    parameters = schema if isinstance(schema, dict) else {"type": "object", "properties": {}}
+    parameters: JsonObject = schema if isinstance(schema, Mapping) else {"type": "object", "properties": {}}
     return McpTool(str(given.get("name") or ""), str(given.get("description") or ""), parameters)
 
 
-def _as_object(text: str) -> dict[str, Any]:
+def _as_object(text: str) -> MutableJsonObject:
     try:
         value = parse_json(text)
     except ValueError:

@@ -14,15 +14,16 @@ import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import IO, Any, Protocol
+from typing import IO, Protocol, TypeGuard
 
 from callagent.errors import CallagentError
+from callagent.json_values import JsonObject, JsonValue, MutableJsonObject, parse_json
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 """Bytes of one message."""
 METHOD_NOT_FOUND = -32601
 """Error code of JSON-RPC 2.0, section 5.1."""
-Message = Mapping[str, Any]
+Message = JsonObject
 
 
 class McpFailed(CallagentError):
@@ -58,14 +59,14 @@ class Wire(Protocol):
         """Disconnect."""
 
 
-def is_request(message: Any) -> bool:
+def is_request(message: JsonValue) -> TypeGuard[Message]:
     """Return whether a message of the server is a request to us."""
-    return isinstance(message, dict) and "method" in message and message.get("id") is not None
+    return isinstance(message, Mapping) and "method" in message and message.get("id") is not None
 
 
 def answer_request(message: Message) -> Message:
     """Return the answer to a server's request: we answer pings and offer no other method."""
-    answer: dict[str, Any] = {"jsonrpc": "2.0", "id": message["id"]}
+    answer: MutableJsonObject = {"jsonrpc": "2.0", "id": message["id"]}
     if message["method"] == "ping":
         return {**answer, "result": {}}
     return {**answer, "error": {"code": METHOD_NOT_FOUND, "message": f"there is no {message['method']} here"}}
@@ -88,14 +89,6 @@ def server_events(lines: Iterator[bytes]) -> Iterator[tuple[str, str]]:
             data.append(value)
 
 
-def parse_json(text: str | bytes) -> Any:
-    """Parse JSON. Raises ValueError, also for a document that is nested too deeply."""
-    try:
-        return json.loads(text)
-    except RecursionError:
-        raise ValueError("the message is nested too deeply") from None
-
-
 _REASON_SECONDS = 1.5
 """Time for the reading thread to learn why the line ended, once writing has failed."""
 
@@ -108,7 +101,8 @@ class DuplexWire(ABC):
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._waiting: dict[Any, queue.SimpleQueue[Any]] = {}
+        self._waiting: dict[JsonValue, queue.SimpleQueue[Message | McpFailed]] = {}
+        """The requests that have no answer yet, by their `id`."""
         self._writing = threading.Lock()
         self._line: object | None = None
         """The line that is open now; what the thread of an older line still reads is ignored."""
@@ -144,8 +138,7 @@ class DuplexWire(ABC):
             self._waiting.pop(number, None)
         if isinstance(answer, McpFailed):
             raise answer
-        found: Message = answer
-        return found
+        return answer
 
     def notify(self, message: Message) -> None:
         self._send(message)
@@ -161,16 +154,16 @@ class DuplexWire(ABC):
             self._over.wait(_REASON_SECONDS)
             raise SessionExpired(f"{self.name}: {self._reason}") from None
 
-    def _give_up(self, number: Any) -> None:
-        parameters = {"requestId": number, "reason": "it took too long"}
+    def _give_up(self, number: JsonValue) -> None:
+        parameters: JsonObject = {"requestId": number, "reason": "it took too long"}
         try:
             self._send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": parameters})
         except McpFailed:
             pass  # a server that cannot be reached has nothing to cancel
 
-    def deliver(self, line: object, message: Any) -> None:
+    def deliver(self, line: object, message: JsonValue) -> None:
         """Take a message of the server from the reading thread."""
-        if line is not self._line or not isinstance(message, dict):
+        if line is not self._line or not isinstance(message, Mapping):
             return
         if is_request(message):
             try:

@@ -19,6 +19,7 @@ from callagent.agents.adk.runtime.google_classes import FunctionDeclaration, Rea
 from callagent.agents.adk.runtime.tools import BaseTool, BaseToolset, ToolArgsConfig
 from callagent.agents.mcp import HttpWire, McpFailed, McpServer, ProgramWire, SseWire, Wire
 from callagent.agents.mcp import McpTool as Declared
+from callagent.workers import Plain
 
 _CALL_SECONDS = 30.0
 _ON = ("1", "true", "yes", "on")
@@ -85,7 +86,7 @@ class McpTool(BaseTool):
             name=self.name, description=self.description, parameters_json_schema=dict(self._declared.parameters)
         )
 
-    async def run_async(self, *, args: dict[str, object], tool_context: ToolContext) -> object:
+    async def run_async(self, *, args: Plain, tool_context: ToolContext) -> object:
         """Call the tool. That its server is unreachable or too slow is told to the model, and the turn goes on."""
         try:
             headers = await self._toolset.own_headers(tool_context)

@@ -18,6 +18,7 @@ from callagent.agents.adk.runtime.google_classes import (
     SearchMemoryResponse,
     ToolContext,
 )
+from callagent.workers import Plain
 
 _CONTEXT = "tool_context"
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -131,7 +132,7 @@ class BaseTool:
     def _get_declaration(self) -> FunctionDeclaration | None:
         return None
 
-    async def run_async(self, *, args: dict[str, object], tool_context: ToolContext) -> object:
+    async def run_async(self, *, args: Plain, tool_context: ToolContext) -> object:
         raise NotImplementedError(f"{type(self).__name__} has no run_async")
 
     @classmethod
@@ -168,7 +169,7 @@ class FunctionTool(BaseTool):
             name=self.name, description=self.description, parameters_json_schema=declare(self.func, self.name)
         )
 
-    async def run_async(self, *, args: dict[str, object], tool_context: ToolContext) -> object:
+    async def run_async(self, *, args: Plain, tool_context: ToolContext) -> object:
         given, refusal = prepare_arguments(self.func, self.name, args, tool_context)
         if refusal is not None:
             return refusal
@@ -341,7 +342,7 @@ class LoadArtifactsTool(StorageTool):
         schema = {"type": "object", "properties": {"artifact_names": names}}
         return FunctionDeclaration(name=self.name, description=self.description, parameters_json_schema=schema)
 
-    async def run_async(self, *, args: dict[str, object], tool_context: ToolContext) -> object:
+    async def run_async(self, *, args: Plain, tool_context: ToolContext) -> object:
         """Name the artifacts; the core adds their contents to the next request."""
         names = args.get("artifact_names", [])
         if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
@@ -360,7 +361,7 @@ class LoadMemoryTool(StorageTool):
         schema = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
         return FunctionDeclaration(name=self.name, description=self.description, parameters_json_schema=schema)
 
-    async def run_async(self, *, args: dict[str, object], tool_context: ToolContext) -> object:
+    async def run_async(self, *, args: Plain, tool_context: ToolContext) -> object:
         found: SearchMemoryResponse = await tool_context.search_memory(str(args.get("query") or ""))
         return {"result": found.model_dump(exclude_none=True)}
 
