@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
 from pathlib import Path
@@ -192,7 +192,7 @@ class PronouncingVoice:
         self._voice = voice
         self._project = project
 
-    def speak(self, text: str, settings: VoiceSettings) -> AsyncIterator[SpeechChunk]:
+    def speak(self, text: str, settings: VoiceSettings) -> AsyncGenerator[SpeechChunk, None]:
         return self._voice.speak(self._aloud(text, settings), settings)
 
     async def prepare(self, texts: Sequence[str], settings: VoiceSettings) -> None:
@@ -221,7 +221,7 @@ SPEAKING_SECONDS: Final = 30.0
 
 
 class Speaking(Protocol):
-    def speak(self, text: str, settings: VoiceSettings) -> AsyncIterator[SpeechChunk]: ...
+    def speak(self, text: str, settings: VoiceSettings) -> AsyncGenerator[SpeechChunk, None]: ...
 
 
 class WholeUtterances:
@@ -268,8 +268,8 @@ class WholeUtterances:
         source = self._voice_of(project).speak(text, VoiceSettings(language=self._language))
         said = bytearray()
         try:
-            # speak() is an async generator in all but its declared type: closing it stops the provider's work.
-            async with asyncio.timeout(SPEAKING_SECONDS), aclosing(source):  # type: ignore[type-var]
+            # Closing the generator stops the provider's work.
+            async with asyncio.timeout(SPEAKING_SECONDS), aclosing(source):
                 async for chunk in source:
                     said += chunk.pcm
         except TimeoutError:

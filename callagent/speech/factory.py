@@ -1,9 +1,13 @@
-"""From the names of recognisers and voices, as the settings give them, to engines ready for calls."""
+"""From the names of recognisers and voices, as the settings give them, to engines ready for calls.
+
+`NoRecognizer` and `NoVoice` are the engines named `none`: a server with them still plays recordings and takes key
+presses.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,40 +39,41 @@ if TYPE_CHECKING:
 
 EMBEDDED = "'local', 'none' or 'script:FILE'"
 STORE_BYTES = 1 << 30
-"""Of the utterances on disk."""
+"""Size of the utterances on disk."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpeechOptions:
-    """How engines run and providers are reached; each takes what it needs of it."""
+    """How engines run and providers are reached; each engine uses what concerns it."""
 
     whisper_dir: str = ""
     """A CTranslate2 Whisper model directory for final transcripts; empty: the packaged Whisper base."""
     threads: int = 1
-    """Transcriptions at a time; each takes a processor."""
+    """Transcriptions at a time; each occupies a processor."""
     cache: Path | None = None
     """Where the packaged model is put together; None: `~/.cache/callagent`."""
     voice_cache_bytes: int = 64 << 20
-    """Audio of utterances kept to be said again; 0: none."""
+    """Audio of utterances kept in memory to be spoken again; 0: none."""
     voice_cache: Path | None = None
-    """A folder for what was said, for the next start of the server; None: it is kept in memory only."""
+    """A folder for utterances that the next start of the server finds again; None: they are kept in memory only."""
     providers: Mapping[str, SpeechProvider] = field(default_factory=dict)
     voice_names: VoiceNames = field(default_factory=VoiceNames)
 
 
 async def open_recognizer(names: str | Sequence[str], options: SpeechOptions | None = None) -> Recognizer:
-    """The recogniser, or the line-up, of `names`, ready for the first call. Raises `UserError` or `ProviderError`."""
+    """Return the recogniser, or the line-up, of `names`, ready for calls. Raises `UserError` or `ProviderError`."""
     options = options or SpeechOptions()
     names = [names] if isinstance(names, str) else names
     members = [await _recognizer_member(name, options) for name in names]
+    # The only embedded engine has nobody to hand over to, and is waited for whatever happens: a line-up adds nothing.
     alone = len(members) == 1 and members[0].embedded
     return members[0].provider if alone else FailoverRecognizer(members)
 
 
 async def open_voice(names: str | Sequence[str], options: SpeechOptions | None = None) -> FailoverVoice:
-    """The voice, or the line-up, of `names`, ready for the first call. Raises `UserError` or `ProviderError`.
+    """Return the line-up of the voices `names`, ready for calls. Raises `UserError` or `ProviderError`.
 
-    What it said is kept, and said again without asking an engine.
+    Utterances are cached, and spoken again without asking an engine.
     """
     options = options or SpeechOptions()
     store = VoiceStore(options.voice_cache, STORE_BYTES) if options.voice_cache else None
@@ -87,16 +92,18 @@ async def _voice_member(name: str, options: SpeechOptions, store: VoiceStore | N
     provider, _, model = name.partition("/")
     size = options.voice_cache_bytes
     if provider not in _names("voice"):
-        # A script says the same text in another way when it is changed: it is not kept on disk.
-        kept = store if name == "local" else None
-        voice = CachedVoice(await _open_embedded_voice(name), size, kept, name)
+        # A script that was edited speaks the same text in another way: its utterances are not kept on disk.
+        own_store = store if name == "local" else None
+        voice = CachedVoice(await _open_embedded_voice(name), size, own_store, name)
         return Member(name, voice, embedded=True)
     settings = _settings(provider, model, options)
+    # All that changes how the same text sounds belongs to the identity; the key does not.
     identity = "/".join((provider, settings.base_url, settings.model, settings.voice))
     return Member(provider, CachedVoice(open_provider_voice(provider, settings), size, store, identity))
 
 
 def _settings(provider: str, model: str, options: SpeechOptions) -> SpeechProvider:
+    """Return how the provider is reached. Raises `ConfigError` where its key or address is missing."""
     declared = declarations()[provider]
     section = declared.section
     settings = options.providers.get(section, SpeechProvider())
@@ -120,8 +127,6 @@ async def _open_embedded_recognizer(name: str, options: SpeechOptions) -> Recogn
             await recognizer.start()
             return recognizer
         case "none", "", "":
-            from callagent.speech.factory import NoRecognizer
-
             return NoRecognizer()
         case "script", ":", file if file:
             from callagent.speech.scripted import ScriptedRecognizer
@@ -139,8 +144,6 @@ async def _open_embedded_voice(name: str) -> Voice:
             await voice.start()
             return voice
         case "none", "", "":
-            from callagent.speech.factory import NoVoice
-
             return NoVoice()
         case "script", ":", file if file:
             from callagent.speech.scripted import ScriptedVoice
@@ -150,7 +153,7 @@ async def _open_embedded_voice(name: str) -> Voice:
 
 
 def _names(role: str) -> list[str]:
-    """The providers that declare a `recognizer` or a `voice`."""
+    """Return the providers that declare a `recognizer` or a `voice`."""
     return [name for name, declared in declarations().items() if getattr(declared, role)]
 
 
@@ -159,7 +162,7 @@ def _known(role: str) -> str:
 
 
 async def open_turn_model(name: str) -> LocalTurnModel | None:
-    """The turn model, ready for the first call; None for `none`. Raises `UserError` or `ProviderError`."""
+    """Return the turn model, ready for calls; None for `none`. Raises `UserError` or `ProviderError`."""
     if name == "none":
         return None
     if name != "smart-turn":
@@ -172,20 +175,22 @@ async def open_turn_model(name: str) -> LocalTurnModel | None:
 
 
 class NoRecognizer:
-    """Understands nothing, and says so at once."""
+    """A recogniser that understands nothing, and answers every utterance at once with an empty transcript."""
 
     async def open(self, on_transcript: Callable[[Transcript], None]) -> RecognizerStream:
-        return _DeafStream(on_transcript)
+        return _EmptyStream(on_transcript)
 
     async def close(self) -> None:
         return None
 
 
-class _DeafStream:
+class _EmptyStream:
+    """One call's stream, without audio and without words."""
+
     def __init__(self, on_transcript: Callable[[Transcript], None]) -> None:
         self._on_transcript = on_transcript
         self._utterance = 0
-        self._owed: set[asyncio.Handle] = set()
+        self._closed = False
 
     def feed(self, pcm: bytes) -> None:
         return None
@@ -195,34 +200,34 @@ class _DeafStream:
 
     def finish(self) -> None:
         transcript = Transcript("", True, self._utterance)
-        self._owed = {handle for handle in self._owed if not handle.cancelled()}
-        self._owed.add(asyncio.get_running_loop().call_soon(self._send, transcript))
+        # Not from inside finish(): the caller of finish() is not ready for the answer.
+        asyncio.get_running_loop().call_soon(self._emit, transcript)
 
     def close(self) -> None:
-        for handle in self._owed:
-            handle.cancel()
-        self._owed.clear()
+        self._closed = True
 
-    def _send(self, transcript: Transcript) -> None:
-        self._on_transcript(transcript)
+    def _emit(self, transcript: Transcript) -> None:
+        if not self._closed:
+            self._on_transcript(transcript)
 
 
 class NoVoice:
-    """Fails on every text: nobody would hear it."""
+    """A voice that fails on every text: an utterance that nobody hears must not count as spoken."""
 
-    async def speak(self, text: str, settings: VoiceSettings) -> AsyncIterator[SpeechChunk]:
+    async def speak(self, text: str, settings: VoiceSettings) -> AsyncGenerator[SpeechChunk, None]:
         raise ProviderError(f"no voice is configured to say '{text}'")
-        yield
+        yield  # Never reached; it makes this function a generator.
 
     async def close(self) -> None:
         return None
 
 
 ENGLISH = frozenset({"en"})
+"""What the embedded engines recognise and speak."""
 
 
 def recognizer_languages(name: str, settings: SpeechProvider) -> Languages:
-    """Return the languages that the recogniser `name`, as the settings give it with or without a model, hears."""
+    """Return what the recogniser `name` recognises; the settings give its name with or without a model."""
     provider, _, model = name.partition("/")
     if provider == "local":
         return ENGLISH
@@ -240,11 +245,11 @@ def voice_languages(name: str, settings: SpeechProvider) -> Languages:
 
 
 def speaks(languages: Languages, language: str) -> bool:
-    """Tell whether `language` is among `languages`, or may be."""
+    """Return whether `language` is among `languages`, or may be."""
     return languages is None or primary_language(language) in languages
 
 
 def is_known(name: str) -> bool:
-    """Tell whether `name` is a provider that has voices."""
+    """Return whether `name` is a provider that has voices, or the embedded voice."""
     declared = declarations().get(name)
     return name == "local" or bool(declared and declared.voice)

@@ -1,10 +1,15 @@
-"""Recognisers in order of preference: where one fails, the next hears the utterance again."""
+"""Line-ups: where a recogniser fails the next hears the utterance again, where a voice fails the next speaks the rest.
+
+Members stand in order of preference; a breaker each, shared by all calls, decides who may be asked
+(`callagent.failover`).
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 
@@ -13,6 +18,7 @@ from callagent.errors import ProviderError, ProviderRefused, ProviderTimeout
 from callagent.failover import Lineup, Member, is_alarm
 from callagent.log import get_logger
 from callagent.speech.protocol import (
+    PREROLL_BYTES,
     Recognizer,
     RecognizerSettings,
     RecognizerStream,
@@ -27,33 +33,44 @@ from callagent.speech.voice_wrappers import CachedVoice
 log = get_logger(__name__)
 
 FINAL_SECONDS = 4.0
-"""Time to wait after `finish()` for a final transcript where nobody else can be asked: on a busy machine a late one is
-worth more than the guess so far, and the caller hears a word of patience meanwhile."""
+"""Time to wait after `finish()` for a final transcript where nobody else can be asked. On a busy machine a late one is
+better than the last partial transcript, and the caller hears a filler meanwhile."""
 FINAL_SECONDS_WITH_SPARE = 1.25
-"""The same where another recogniser may be asked, less than 2 s after the end of speech: the caller is not to wait
-longer than 1.5 s beyond what an answer takes."""
-PREROLL_BYTES = 25 * FRAME_BYTES
+"""The same where another recogniser may be asked: with it, the caller waits at most 1.5 s more than usual."""
 MAX_AUDIO = 60 * 2 * SAMPLE_RATE
 """Bytes of one utterance kept for the next recogniser."""
 
 
+def _log_failure(role: str, name: str, error: ProviderError, **details: float) -> None:
+    """Log a member's failure: as an error where somebody has to act, since no other provider makes up for that."""
+    level = log.error if is_alarm(error) else log.warning
+    level("provider_failed", role=role, provider=name, error=str(error), **details)
+
+
+def _may_retry(error: ProviderError) -> bool:
+    """Return whether the only member is to be asked again: after a lost connection, not after silence or a refusal."""
+    return not isinstance(error, ProviderTimeout | ProviderRefused)
+
+
 @dataclass(slots=True)
 class _Utterance:
-    """What is owed a final transcript."""
+    """An utterance whose final transcript is owed."""
 
     number: int
     settings: RecognizerSettings
     audio: bytearray
+    """All of it, pre-roll included, to be given to the next recogniser."""
     finished: bool = False
     understood: str = ""
+    """The latest transcript of any member, which becomes the final one where all fail."""
     tried: set[int] = field(default_factory=set)
     """Places of the members that failed on it."""
-    cut: bool = False
-    """Its only recogniser lost the connection once."""
+    retried: bool = False
+    """Whether its only recogniser lost the connection once already."""
 
 
 class FailoverRecognizer:
-    """The members' breakers are shared by all calls."""
+    """Recognisers in order of preference."""
 
     final_seconds = FINAL_SECONDS
 
@@ -63,7 +80,7 @@ class FailoverRecognizer:
     async def open(
         self, on_transcript: Callable[[Transcript], None], on_outage: Callable[[], None] = lambda: None
     ) -> FailoverStream:
-        """Returns at once; the first recogniser is opened meanwhile. `on_outage`: nobody could hear an utterance."""
+        """Return at once; the first recogniser is opened meanwhile. `on_outage`: no member understood an utterance."""
         return FailoverStream(self.lineup, on_transcript, on_outage)
 
     async def close(self) -> None:
@@ -72,7 +89,7 @@ class FailoverRecognizer:
 
 
 class WatchedRecognizer:
-    """One call's view of the line-up: the call is told when nobody could hear an utterance."""
+    """One call's view of the line-up, which tells the call of outages."""
 
     def __init__(self, recognizer: FailoverRecognizer, on_outage: Callable[[], None]) -> None:
         self._recognizer = recognizer
@@ -82,11 +99,16 @@ class WatchedRecognizer:
         return await self._recognizer.open(on_transcript, self._on_outage)
 
     async def close(self) -> None:
-        """The recogniser is shared; whoever opened it closes it."""
+        """Do nothing: the recogniser is shared, and closed by its owner."""
 
 
 class FailoverStream:
-    """One call's ear. Each `finish()` is answered, with what was understood last where every recogniser fails."""
+    """One call's stream over a line-up.
+
+    Each `finish()` is answered by exactly one final transcript: where every recogniser fails, with the last partial
+    one. A member that fails is closed, and the next one is given the audio of every utterance that is still owed, from
+    its beginning. At most one member listens at any time.
+    """
 
     def __init__(
         self,
@@ -100,45 +122,49 @@ class FailoverStream:
         self._loop = asyncio.get_running_loop()
         self._context = copy_context()
         self._place: int | None = None
-        """Of the member that listens, or is being opened; None: nobody does."""
+        """Place in the line-up of the member that listens or is being opened; None: nobody does."""
         self._stream: RecognizerStream | None = None
+        """The open stream of that member; None while it is being opened."""
         self._opening: asyncio.Task[None] | None = None
         self._numbers: dict[int, int] = {}
-        """The stream's number of an utterance -> ours."""
+        """The member's number of an utterance -> ours. Each stream counts from 1 anew."""
         self._begun = 0
-        """Of the present stream."""
+        """Utterances begun on the present stream."""
         self._count = 0
         self._before = bytearray()
         self._hearing: _Utterance | None = None
+        """The utterance between `begin()` and `finish()`, also the last one of `_owed`."""
         self._owed: deque[_Utterance] = deque()
         self._deadline: asyncio.TimerHandle | None = None
         self._awaited: tuple[int, int | None] | None = None
-        """What the deadline is for: the number of an utterance, and who owes its transcript."""
+        """What the deadline is for: an utterance's number, and the place of the member that owes its transcript."""
         self._closed = False
         self._choose()
 
-    # the call's side
+    # RecognizerStream
 
     def feed(self, pcm: bytes) -> None:
         if self._hearing is not None:
             self._hearing.audio += pcm[: MAX_AUDIO - len(self._hearing.audio)]
         self._before += pcm
+        # Cut seldom, not with every frame: this runs 50 times a second for each call.
         if len(self._before) > 2 * PREROLL_BYTES:
             del self._before[:-PREROLL_BYTES]
         if self._stream is not None:
             self._stream.feed(pcm)
+            # Streams of providers report a failure in an attribute, as nobody waits for their result.
             if error := getattr(self._stream, "failed", None):
                 self._switch(error)
 
     def begin(self, settings: RecognizerSettings) -> None:
         self._count += 1
-        before = self._before[-PREROLL_BYTES:]
-        self._hearing = _Utterance(self._count, settings, before)
+        self._hearing = _Utterance(self._count, settings, self._before[-PREROLL_BYTES:])
+        # Only while nothing is owed: a change of members would have to transcribe what is owed once more.
         if not self._owed:
-            self._prefer()
+            self._return_to_better()
         self._owed.append(self._hearing)
         if self._stream is not None:
-            self._begin(self._hearing)
+            self._begin_on_stream(self._hearing)
 
     def finish(self) -> None:
         if self._hearing is None:
@@ -150,22 +176,22 @@ class FailoverStream:
             self._stream.finish()
         if self._place is None:
             self._give_up()
-        self._arm()
+        self._arm_deadline()
 
     def close(self) -> None:
         self._closed = True
         self._owed.clear()
         self._hearing = None
-        self._drop()
-        self._arm()
+        self._drop_member()
+        self._arm_deadline()
 
-    # who listens
+    # Which member listens
 
-    def _prefer(self) -> None:
-        """Between utterances: back to a better recogniser once its breaker lets us."""
+    def _return_to_better(self) -> None:
+        """Go back to a member that is preferred to the present one, once its breaker admits it."""
         better = self._lineup.admit(self._loop.time(), before=self._place)
         if better is not None:
-            self._drop()
+            self._drop_member()
             self._open(better)
 
     def _choose(self) -> None:
@@ -181,11 +207,13 @@ class FailoverStream:
         self._opening = self._loop.create_task(self._join(place))
 
     async def _join(self, place: int) -> None:
+        """Open the member's stream and give it every utterance that is owed."""
         member = self._lineup.members[place]
 
         def transcribed(transcript: Transcript) -> None:
+            # A stream that was given up may still call back.
             if self._place == place and self._stream is stream:
-                self._take(transcript)
+                self._receive_transcript(transcript)
 
         stream: RecognizerStream | None = None
         try:
@@ -200,16 +228,18 @@ class FailoverStream:
         self._numbers.clear()
         self._begun = 0
         for utterance in self._owed:
-            self._begin(utterance)
+            self._begin_on_stream(utterance)
             for at in range(0, len(utterance.audio), FRAME_BYTES):
                 stream.feed(bytes(utterance.audio[at : at + FRAME_BYTES]))
             if utterance.finished:
                 stream.finish()
         if not self._owed:
+            # The stream has no pre-roll of its own yet.
             stream.feed(bytes(self._before[-PREROLL_BYTES:]))
-        self._arm()
+        self._arm_deadline()
 
-    def _drop(self) -> None:
+    def _drop_member(self) -> None:
+        # A member that fails to open calls this from its own task, which must not cancel itself.
         if self._opening is not None and self._opening is not _current_task():
             self._opening.cancel()
         if self._stream is not None:
@@ -217,45 +247,43 @@ class FailoverStream:
         self._opening = self._stream = self._place = None
 
     def _switch(self, error: ProviderError) -> None:
-        """The member that listens has failed."""
+        """Replace the member that listens, which has failed."""
         if self._place is None or self._closed:
             return
         member = self._lineup.members[self._place]
-        # Frames come in the wire's context, not in the call's.
+        # Frames come in the wire's context; the failure is to be recorded in the call's.
         self._context.run(self._lineup.fail, member, error, self._loop.time())
-        level = log.error if is_alarm(error) else log.warning
-        level("provider_failed", role="recognizer", provider=member.name, error=str(error))
-        # A lost connection is opened again where there is nobody else to ask.
-        again = len(self._lineup.members) == 1 and not isinstance(error, ProviderTimeout | ProviderRefused)
+        _log_failure("recognizer", member.name, error)
+        again = len(self._lineup.members) == 1 and _may_retry(error)
         for utterance in self._owed:
-            if utterance.cut or not again:
+            if utterance.retried or not again:
                 utterance.tried.add(self._place)
-            utterance.cut = True
-        self._drop()
+            utterance.retried = True
+        self._drop_member()
         self._choose()
 
     def _give_up(self) -> None:
-        """Nobody can be asked: what was understood stands."""
+        """Answer what is owed with what was understood, as no member can be asked."""
         finished = [utterance for utterance in self._owed if utterance.finished]
         for utterance in finished:
             self._owed.remove(utterance)
             self._lineup.outages += 1
             log.error("provider_outage", role="recognizer")
             # Not from inside finish(): the caller of finish() is not ready for the answer.
-            self._loop.call_soon(self._tell, Transcript(utterance.understood, True, utterance.number))
+            self._loop.call_soon(self._emit, Transcript(utterance.understood, True, utterance.number))
             if not utterance.understood:
                 self._loop.call_soon(self._on_outage)
-        self._arm()
+        self._arm_deadline()
 
-    # utterances
+    # Utterances
 
-    def _begin(self, utterance: _Utterance) -> None:
+    def _begin_on_stream(self, utterance: _Utterance) -> None:
         assert self._stream is not None
         self._begun += 1
         self._numbers[self._begun] = utterance.number
         self._stream.begin(utterance.settings)
 
-    def _take(self, transcript: Transcript) -> None:
+    def _receive_transcript(self, transcript: Transcript) -> None:
         number = self._numbers.get(transcript.utterance, 0)
         utterance = next((one for one in self._owed if one.number == number), None)
         if utterance is None or self._place is None:
@@ -264,11 +292,14 @@ class FailoverStream:
         if transcript.final:
             self._owed.remove(utterance)
             self._lineup.members[self._place].breaker.succeed()
-            self._arm()
+            self._arm_deadline()
         self._on_transcript(replace(transcript, utterance=number))
 
-    def _arm(self) -> None:
-        """Run one deadline: of the oldest finished utterance at the member that listens. Later ones do not delay it."""
+    def _arm_deadline(self) -> None:
+        """Run one deadline, of the oldest finished utterance at the member that listens.
+
+        Utterances that are finished later do not put it off: only another utterance or another member does.
+        """
         oldest = next((utterance.number for utterance in self._owed if utterance.finished), None)
         patient = self._place is None or self._lineup.is_patient(self._lineup.members[self._place])
         awaited = None if oldest is None or patient else (oldest, self._place)
@@ -277,18 +308,17 @@ class FailoverStream:
         self._awaited = awaited
         if self._deadline is not None:
             self._deadline.cancel()
-        self._deadline = None if awaited is None else self._loop.call_later(self._allowed, self._miss)
+        self._deadline = None if awaited is None else self._loop.call_later(self._final_seconds, self._miss_deadline)
 
     @property
-    def _allowed(self) -> float:
-        """Seconds for the final transcript."""
+    def _final_seconds(self) -> float:
         return FINAL_SECONDS if self._place == len(self._lineup.members) - 1 else FINAL_SECONDS_WITH_SPARE
 
-    def _miss(self) -> None:
+    def _miss_deadline(self) -> None:
         self._deadline = self._awaited = None
-        self._switch(ProviderTimeout(f"no final transcript within {self._allowed:g} s"))
+        self._switch(ProviderTimeout(f"no final transcript within {self._final_seconds:g} s"))
 
-    def _tell(self, transcript: Transcript) -> None:
+    def _emit(self, transcript: Transcript) -> None:
         if not self._closed:
             self._on_transcript(transcript)
 
@@ -297,89 +327,84 @@ def _current_task() -> asyncio.Task[object] | None:
     try:
         return asyncio.current_task()
     except RuntimeError:
+        # No loop runs in this thread.
         return None
 
 
-Wanted = tuple[str, str]
+VoiceName = tuple[str, str]
 """Provider and that provider's name of the voice."""
 
 
 @dataclass(frozen=True, slots=True)
 class VoiceNames:
-    """A wish travels as `provider/name` in `VoiceSettings.name`; a name without provider is the engine's own."""
+    """Which voices of different providers stand for one another.
 
-    table: Mapping[Wanted, tuple[Wanted, ...]] = field(default_factory=dict)
-    """What is asked for -> its likes of other providers."""
+    A wish travels as `provider/name` in `VoiceSettings.name`; a name without provider is the engine's own.
+    """
+
+    table: Mapping[VoiceName, tuple[VoiceName, ...]] = field(default_factory=dict)
+    """The voice that is asked for -> similar voices of other providers."""
 
     def own(self, provider: str, name: str) -> str:
-        """The name of the voice at `provider`; empty: its default."""
+        """Return the name of the voice at `provider`; empty: its default."""
         wanted = split_voice_name(name)
-        if not wanted[0]:
-            return wanted[1]
-        if wanted[0] == provider:
+        if wanted[0] in ("", provider):
             return wanted[1]
         return next((own for other, own in self.table.get(wanted, ()) if other == provider), "")
 
 
-def split_voice_name(name: str) -> Wanted:
-    """`provider/name` in two; provider empty where there is none."""
+def split_voice_name(name: str) -> VoiceName:
+    """Return the two parts of `provider/name`; the provider is empty where there is none."""
     provider, slash, rest = name.partition("/")
     return (provider.lower(), rest) if slash else ("", name)
 
 
 FIRST_AUDIO_SECONDS = 1.5
-"""From the text to the first audio."""
+"""Time from the text to the first audio, where nobody else can be asked."""
 FIRST_AUDIO_SECONDS_WITH_SPARE = 1.25
-"""The same where another voice may be asked: the caller waits no longer than 1.5 s beyond what an answer takes."""
-BEHIND_SECONDS = 1.0
+"""The same where another voice may be asked: with it, the caller waits at most 1.5 s more than usual."""
+MAX_SECONDS_BEHIND = 1.0
 """A voice that has fallen so far behind what it should have spoken by now is too slow."""
 CHARACTERS_PER_SECOND = 15.0
-"""Pace of a voice that was not heard yet."""
+"""Pace assumed of a voice that has not spoken yet."""
 
 
 class FailoverVoice:
-    """The members' breakers and paces are shared by all calls."""
+    """Voices in order of preference; their breakers and paces are shared by all calls."""
 
     def __init__(self, members: Sequence[Member[CachedVoice]], names: VoiceNames | None = None) -> None:
         self.lineup = Lineup("voice", members)
         self._names = names or VoiceNames()
         self._paces: dict[str, float] = {}
 
-    async def speak(self, text: str, settings: VoiceSettings) -> AsyncIterator[SpeechChunk]:
-        """As `Voice`; raises `ProviderError` when the last voice that may be asked has failed."""
-        spoken = _Spoken(text)
+    async def speak(self, text: str, settings: VoiceSettings) -> AsyncGenerator[SpeechChunk, None]:
+        """Speak as a `Voice`; raises `ProviderError` when the last voice that may be asked has failed."""
+        progress = _Progress(text)
         failure: ProviderError | None = None
         for member in self._order():
-            if isinstance(failure, ProviderTimeout | ProviderRefused) and len(self.lineup.members) == 1:
+            if failure is not None and len(self.lineup.members) == 1 and not _may_retry(failure):
                 break
             own = replace(settings, name=self._names.own(member.name, settings.name))
-            said = spoken.text_for(member.provider)
-            if not member.provider.holds(said, own) and not self.lineup.may_ask(member, _now()):
-                # What it said before can be said again without asking.
+            rest = progress.text_for(member.provider)
+            # What a member has in its memory can be spoken without asking it.
+            if not member.provider.holds(rest, own) and not self.lineup.may_ask(member, _now()):
                 continue
-            attempt = self._attempt(member, said, own, spoken)
             try:
-                async for chunk in attempt:
-                    yield chunk
+                async with aclosing(self._attempt(member, rest, own, progress)) as chunks:
+                    async for chunk in chunks:
+                        yield chunk
                 return
             except ProviderError as error:
                 failure = error
-                self._note_failure(member, error, spoken)
-                if not spoken.skip(self._pace(member)):
+                self._note_failure(member, error, progress)
+                if not progress.skip_spoken(self._pace(member)):
                     return
-            finally:
-                await attempt.aclose()  # type: ignore[attr-defined]
         self.lineup.outages += 1
         log.error("provider_outage", role=self.lineup.role)
         raise failure or ProviderError("no voice may be asked: all have failed lately")
 
-    def _order(self) -> Sequence[Member[CachedVoice]]:
-        """Who is asked; the only one that cannot be replaced is asked again after a lost connection."""
-        members = self.lineup.members
-        return members * 2 if len(members) == 1 and not members[0].embedded else members
-
     def has_voice(self, provider: str, name: str) -> bool:
-        """Whether a member is the provider, or has a voice that stands for its voice `name`."""
+        """Return whether a member is the provider, or has a voice that stands for its voice `name`."""
         wanted = f"{provider}/{name}"
         names = [member.name for member in self.lineup.members]
         return provider.lower() in names or any(self._names.own(member, wanted) for member in names)
@@ -394,82 +419,90 @@ class FailoverVoice:
         for member in self.lineup.members:
             await member.provider.close()
 
+    def _order(self) -> Sequence[Member[CachedVoice]]:
+        """Return the members to ask; the only one that nobody can replace is asked twice."""
+        members = self.lineup.members
+        return members * 2 if len(members) == 1 and not members[0].embedded else members
+
     async def _attempt(
-        self, member: Member[CachedVoice], text: str, settings: VoiceSettings, spoken: _Spoken
-    ) -> AsyncIterator[SpeechChunk]:
-        spoken.begin()
-        speaking = member.provider.speak(text, settings)
-        spared = member is not self.lineup.members[-1]
-        first = FIRST_AUDIO_SECONDS_WITH_SPARE if spared else FIRST_AUDIO_SECONDS
+        self, member: Member[CachedVoice], text: str, settings: VoiceSettings, progress: _Progress
+    ) -> AsyncGenerator[SpeechChunk, None]:
+        """Speak with one member. Raises `ProviderError`, also where it is too slow."""
+        progress.begin_attempt()
+        has_spare = member is not self.lineup.members[-1]
+        first = FIRST_AUDIO_SECONDS_WITH_SPARE if has_spare else FIRST_AUDIO_SECONDS
         patience = _Patience(self.lineup.is_patient(member), first)
         remembered = member.provider.holds(text, settings)
         try:
-            while chunk := await patience.wait_for(speaking):
-                if chunk.pcm and not patience.produced and not remembered:
-                    member.breaker.succeed()
-                yield spoken.shifted(chunk)
-                spoken.add(chunk)
-                patience.produced = spoken.seconds
+            async with aclosing(member.provider.speak(text, settings)) as chunks:
+                while chunk := await patience.next_chunk(chunks):
+                    # Audio out of the memory says nothing about the provider.
+                    if chunk.pcm and not patience.produced and not remembered:
+                        member.breaker.succeed()
+                    yield progress.shifted(chunk)
+                    progress.add(chunk)
+                    patience.produced = progress.seconds
         except TimeoutError:
             raise ProviderTimeout(f"the voice '{member.name}' was too slow") from None
-        finally:
-            await speaking.aclose()  # type: ignore[attr-defined]
-        if spoken.seconds:
-            pace = len(text) / spoken.seconds
+        if progress.seconds:
+            pace = len(text) / progress.seconds
             self._paces[member.name] = (self._pace(member) + pace) / 2
 
     def _pace(self, member: Member[CachedVoice]) -> float:
-        """Characters in a second."""
+        """Return how many characters the member speaks in a second."""
         return self._paces.get(member.name, CHARACTERS_PER_SECOND)
 
-    def _note_failure(self, member: Member[CachedVoice], error: ProviderError, spoken: _Spoken) -> None:
-        # One that speaks too slowly would stutter through the next sentence as well.
-        slow = isinstance(error, ProviderTimeout) and spoken.seconds > 0
+    def _note_failure(self, member: Member[CachedVoice], error: ProviderError, progress: _Progress) -> None:
+        # One that speaks too slowly would stutter through the next sentence as well: its breaker opens at once.
+        slow = isinstance(error, ProviderTimeout) and progress.seconds > 0
         self.lineup.fail(member, error, _now(), trip=slow)
-        level = log.error if is_alarm(error) else log.warning
-        level("provider_failed", role="voice", provider=member.name, error=str(error), spoken=round(spoken.seconds, 2))
+        _log_failure("voice", member.name, error, spoken=round(progress.seconds, 2))
 
 
 @dataclass(slots=True)
 class _Patience:
-    """How long a voice may still take, by what it has made."""
+    """How long a voice may still take, by what it has made so far."""
 
     endless: bool
     first: float
     """Seconds for the first audio."""
     produced: float = 0.0
+    """Seconds of audio made so far."""
     waited: float = 0.0
+    """Seconds waited for it since the first audio."""
 
-    async def wait_for(self, speaking: AsyncIterator[SpeechChunk]) -> SpeechChunk | None:
-        """The next chunk, None at the end. Raises `TimeoutError`."""
-        allowed = self.produced + BEHIND_SECONDS if self.produced else self.first
+    async def next_chunk(self, chunks: AsyncGenerator[SpeechChunk, None]) -> SpeechChunk | None:
+        """Return the next chunk, None at the end. Raises `TimeoutError`."""
+        allowed = self.produced + MAX_SECONDS_BEHIND if self.produced else self.first
         begun = _now()
         async with asyncio.timeout(None if self.endless else max(allowed - self.waited, 0.0)):
-            chunk = await anext(speaking, None)
-        # The wait for the first audio is no stutter.
+            chunk = await anext(chunks, None)
+        # The wait for the first audio is no stutter: the count starts anew with it.
         self.waited = self.waited + _now() - begun if self.produced or not (chunk and chunk.pcm) else 0.0
         return chunk
 
 
 @dataclass(slots=True)
-class _Spoken:
-    """What of an utterance has been said, over all voices."""
+class _Progress:
+    """How much of an utterance has been spoken, over all voices that were tried."""
 
     text: str
     seconds: float = 0.0
-    """Of the present voice."""
+    """Audio of the present voice."""
     _before: float = 0.0
-    """Of the voices before it."""
+    """Audio of the voices before it."""
     _words: list[WordTime] = field(default_factory=list)
+    """Of the present voice, its times from its own start."""
     _rest: list[str] | None = None
     """Words left for the present voice; None: the whole text, markup and all."""
 
     def text_for(self, voice: CachedVoice) -> str:
+        """Return what the voice is to speak: with its markup only where it reads it and nothing was spoken yet."""
         if self._rest is not None:
             return " ".join(self._rest)
         return self.text if voice.speaks_ssml else plain(self.text)
 
-    def begin(self) -> None:
+    def begin_attempt(self) -> None:
         self._before += self.seconds
         self.seconds = 0.0
         self._words.clear()
@@ -479,22 +512,24 @@ class _Spoken:
         self._words += chunk.words
 
     def shifted(self, chunk: SpeechChunk) -> SpeechChunk:
-        """The chunk with its words' times from the start of the whole utterance."""
+        """Return the chunk with its words' times from the start of the whole utterance."""
         return chunk.later(self._before)
 
-    def skip(self, pace: float) -> bool:
-        """Leave what was said to the present voice; whether there is anything left to be said."""
+    def skip_spoken(self, pace: float) -> bool:
+        """Leave out the words that the present voice has spoken; return whether there is anything left."""
         words = self._rest if self._rest is not None else plain(self.text).split()
-        self._rest = words[self._count(words, pace) :] if self.seconds else words
+        self._rest = words[self._count_spoken(words, pace) :] if self.seconds else words
         return bool(self._rest)
 
-    def _count(self, words: Sequence[str], pace: float) -> int:
-        """How many were said: by their times where the voice gives them, else by its pace."""
+    def _count_spoken(self, words: Sequence[str], pace: float) -> int:
+        """Count the words that were spoken: by their times where the voice gives them, else by its pace."""
+        # Times count only where they are of exactly these words: some voices split or rewrite them.
         if self._words and [word.word for word in self._words] == list(words[: len(self._words)]):
             return sum(word.end <= self.seconds + 0.02 for word in self._words)
         characters = self.seconds * pace
         count = 0
         for word in words:
+            # A word of which less than half was heard is spoken again.
             if characters < (len(word) + 1) / 2:
                 break
             characters -= len(word) + 1

@@ -1,58 +1,82 @@
-"""What the turn manager asks of a recogniser and of a voice. Audio is 16-bit little-endian mono PCM at 8 kHz."""
+"""The contracts of speech: what the turn manager asks of a recogniser and of a voice, and what a provider declares.
+
+Audio is 16-bit little-endian mono PCM at 8 kHz everywhere on this side of an engine; each engine converts to and from
+its own format.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
+
+from callagent.audio import FRAME_BYTES
+
+PREROLL_BYTES = 25 * FRAME_BYTES
+"""0.5 s kept from before `begin()`: voice activity is noticed only after the first sound of an utterance."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
+    """What a recogniser understood of one utterance."""
+
     text: str
     final: bool
     """False: may still change. True: answers one `finish()`; exactly one for each, empty where nothing was said."""
     utterance: int
     """Number of the `begin()` it belongs to, from 1."""
     alternatives: tuple[str, ...] = ()
+    """Other readings of a final transcript, the more likely ones first, without `text` itself."""
     confidence: float | None = None
+    """From 0 to 1; None where the engine gives none."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecognizerSettings:
+    """How one utterance is to be recognised."""
+
     language: str = "en-US"
     expected: str = ""
     """An example of the answer expected ("5 5 5 0 1 4 2"), for engines that take a prompt."""
     keywords: tuple[str, ...] = ()
+    """Words that are likely to come up, such as names, the important ones first."""
 
 
 class RecognizerStream(Protocol):
-    """One call's ear. Every method returns at once and may be called from the media callback."""
+    """One call's stream to a recogniser. Every method returns at once and may be called from the media callback.
+
+    The turn manager decides where an utterance begins and ends; engines that have an endpointing of their own are asked
+    to leave it off.
+    """
 
     def feed(self, pcm: bytes) -> None:
-        """The next frame, also in silence: the stream keeps its own pre-roll of 0.5 s."""
+        """Take the next frame, also in silence: the stream keeps its own pre-roll of 0.5 s."""
 
     def begin(self, settings: RecognizerSettings) -> None:
-        """The caller began to speak; what was fed in the last 0.5 s belongs to the utterance."""
+        """Begin an utterance: the caller speaks, and what was fed in the last 0.5 s belongs to it."""
 
     def finish(self) -> None:
-        """The caller's utterance is over: one final transcript is owed for it."""
+        """End the caller's utterance: one final transcript is owed for it."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Give up whatever is still owed; no transcript comes after this."""
 
 
 class Recognizer(Protocol):
     """A speech recogniser, shared by all calls."""
 
     async def open(self, on_transcript: Callable[[Transcript], None]) -> RecognizerStream:
-        """A stream for one call; `on_transcript` is called on the event loop."""
+        """Return a stream for one call; `on_transcript` is called on the event loop. Raises `ProviderError`."""
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """End what all streams share, such as processes and connections."""
 
 
 @dataclass(frozen=True, slots=True)
 class VoiceSettings:
+    """How one utterance is to be spoken."""
+
     language: str = "en-US"
     name: str = ""
     """The engine's own name of the voice; empty: its default."""
@@ -61,6 +85,8 @@ class VoiceSettings:
 
 @dataclass(frozen=True, slots=True)
 class WordTime:
+    """When a word is spoken."""
+
     word: str
     start: float
     """Seconds from the start of the utterance."""
@@ -69,28 +95,35 @@ class WordTime:
 
 @dataclass(frozen=True, slots=True)
 class SpeechChunk:
+    """The next piece of an utterance's audio."""
+
     pcm: bytes
     words: tuple[WordTime, ...] = field(default=())
     """Times of the words that begin in this chunk, where the engine has them."""
 
     def later(self, seconds: float) -> SpeechChunk:
-        """The chunk with its words' times from the start of an utterance of which so much was spoken before."""
+        """Return the chunk with its words' times moved by `seconds`, the length of what was spoken before it."""
         if not seconds or not self.words:
             return self
         return replace(self, words=tuple(WordTime(w.word, w.start + seconds, w.end + seconds) for w in self.words))
 
 
 class Voice(Protocol):
-    """A speech synthesiser, shared by all calls."""
+    """A speech synthesiser, shared by all calls.
 
-    def speak(self, text: str, settings: VoiceSettings) -> AsyncIterator[SpeechChunk]:
-        """Audio in order, as it is made; closing the iterator stops the work. Raises `ProviderError`."""
+    Some have two more attributes, which stay optional: `speaks_ssml` (it reads the markup of SSML) and `max_text_bytes`
+    (longer texts are given to it in parts).
+    """
 
-    async def close(self) -> None: ...
+    def speak(self, text: str, settings: VoiceSettings) -> AsyncGenerator[SpeechChunk, None]:
+        """Yield audio in order, as it is made; closing the generator stops the work. Raises `ProviderError`."""
+
+    async def close(self) -> None:
+        """End what all utterances share, such as processes and connections."""
 
 
 Languages = frozenset[str] | None
-"""Primary subtags (`en`); None: many languages, or it is not known which."""
+"""Primary subtags (`en`) of BCP 47; None: many languages, or it is not known which."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +143,7 @@ class SpeechProvider:
     """Seconds from a request to the end of its answer."""
 
     def url(self, default: str, path: str, *, socket: bool = False) -> str:
-        """`path` at the provider; of a socket with `ws` in place of `http`."""
+        """Return the URL of `path` at the provider; that of a socket has `ws` in place of `http`."""
         base = (self.base_url or default).rstrip("/")
         return ("ws" + base.removeprefix("http") if socket else base) + path
 
@@ -124,21 +157,21 @@ class Declaration:
     documentation: str
     """One line for the documentation: whose it is, and what it has that others have not."""
     key: str = ""
-    """The environment variable of its key; empty: a server of one's own, which has an address and no key."""
+    """The environment variable of its key; empty: a self-hosted server, which has an address and no key."""
     environment: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """Further environment variables: the setting that each fills, and the value with `{}` for the variable's."""
     recognizer: Callable[[SpeechProvider], Recognizer] | None = None
     """Opens its recogniser; nothing is sent before the first utterance."""
     voice: Callable[[SpeechProvider], Voice] | None = None
-    """Likewise; a voice with `max_text_bytes` gets longer texts in parts."""
+    """Opens its voice; nothing is sent before the first utterance."""
     recognizer_languages: Callable[[str], Languages] = lambda model: None
-    """From the model (empty: the default one) to the languages that it hears."""
+    """From the model (empty: the default one) to the languages that it recognises."""
     voice_languages: Callable[[str, str], Languages] = lambda model, voice: None
     """From the model and the voice (empty: the default ones) to the languages that are spoken."""
 
     @property
     def section(self) -> str:
-        """The table `speech.providers.SECTION` that it is configured by."""
+        """The table `speech.providers.SECTION` of its settings."""
         return section_of(self.name)
 
     @property
@@ -154,17 +187,24 @@ def section_of(name: str) -> str:
     return name.partition("/")[0].partition("-")[0]
 
 
-def fitting(words: Sequence[str], most: int, *, each: int = 1000, together: int = 10_000) -> list[str]:
-    """The first `most` words that a provider takes: of at most `each` characters, `together` at most of all."""
-    found: list[str] = []
-    for word in words:
-        if len(word) <= each and len(word) + sum(map(len, found)) <= together and len(found) < most:
-            found.append(word)
-    return found
+def accepted_keywords(
+    keywords: Sequence[str], count: int, *, max_characters: int = 1000, max_total: int = 10_000
+) -> list[str]:
+    """Return the first `count` keywords that a provider accepts.
+
+    Keywords of more than `max_characters` are left out, and those with which all together would have more than
+    `max_total`: a provider refuses the whole request for one of them.
+    """
+    accepted: list[str] = []
+    for word in keywords:
+        total = len(word) + sum(map(len, accepted))
+        if len(word) <= max_characters and total <= max_total and len(accepted) < count:
+            accepted.append(word)
+    return accepted
 
 
 def primary_language(language: str) -> str:
-    """`en` of `en-US`."""
+    """Return the primary subtag of a language tag: `en` of `en-US`."""
     return language.partition("-")[0].lower()
 
 

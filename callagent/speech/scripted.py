@@ -1,4 +1,4 @@
-"""Recogniser and voice that follow a script: for tests on the virtual clock, and for benchmarks."""
+"""Recogniser and voice that follow a script: `script:FILE` in the settings, tests on the virtual clock, benchmarks."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import asyncio
 import math
 import re
 from array import array
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from callagent.audio import SAMPLE_RATE
 from callagent.errors import ConfigError, ProviderError
@@ -24,13 +24,12 @@ from callagent.speech.protocol import (
 )
 
 PARTIAL_SECONDS = 0.3
-"""Between one partial transcript and the next."""
-T = TypeVar("T")
+"""Time between one partial transcript and the next."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptedUtterance:
-    """What the recogniser makes of one utterance of the caller."""
+    """What the recogniser understands of one utterance of the caller."""
 
     text: str = ""
     delay: float = 0.0
@@ -56,15 +55,18 @@ class VoiceScript:
     """Words spoken before it fails."""
 
 
+ScriptT = TypeVar("ScriptT", ScriptedUtterance, VoiceScript)
+
+
 class ScriptedRecognizer:
-    """Gives each call the same utterances in order, one for each `begin()`; after the last, empty ones."""
+    """A recogniser that gives each call the same utterances in order, one for each `begin()`, and then empty ones."""
 
     def __init__(self, script: Sequence[ScriptedUtterance | str]) -> None:
         self._script = tuple(ScriptedUtterance(entry) if isinstance(entry, str) else entry for entry in script)
 
     @classmethod
     def read(cls, path: Path) -> ScriptedRecognizer:
-        """The script at `path`: a YAML list of texts and of mappings with the fields of `ScriptedUtterance`."""
+        """Read a script: a YAML list of texts and of mappings with the fields of `ScriptedUtterance`."""
         entries = _load(path)
         if not isinstance(entries, list):
             raise ConfigError(f"{path}: a recogniser's script is a list of utterances")
@@ -78,14 +80,14 @@ class ScriptedRecognizer:
 
 
 class ScriptedStream:
-    """One call's part of the script. What it was told is kept for tests."""
+    """One call's stream; it counts what it is given, for tests."""
 
     def __init__(self, script: Sequence[ScriptedUtterance], on_transcript: Callable[[Transcript], None]) -> None:
         self._script = script
         self._on_transcript = on_transcript
         self._timers = 0
         self._pending: dict[int, asyncio.TimerHandle] = {}
-        """By number, so that a timer that has run can let itself go."""
+        """By a number of its own, by which a timer that has run removes itself."""
         self._partials: list[int] = []
         self._utterance = 0
         self.fed = 0
@@ -104,9 +106,9 @@ class ScriptedStream:
 
     def finish(self) -> None:
         self._cancel_partials()
-        said = self._current()
-        final = Transcript(said.text, True, self._utterance, said.alternatives, said.confidence)
-        self._send_later(said.delay, final)
+        entry = self._current()
+        final = Transcript(entry.text, True, self._utterance, entry.alternatives, entry.confidence)
+        self._send_later(entry.delay, final)
 
     def close(self) -> None:
         for timer in self._pending.values():
@@ -118,7 +120,7 @@ class ScriptedStream:
         return self._script[position] if 0 <= position < len(self._script) else ScriptedUtterance()
 
     def _send_later(self, seconds: float, transcript: Transcript) -> int:
-        """Send it by a timer; the timer's number."""
+        """Send the transcript by a timer; return the timer's number."""
         self._timers += 1
         self._pending[self._timers] = asyncio.get_running_loop().call_later(
             seconds, self._send, self._timers, transcript
@@ -137,21 +139,21 @@ class ScriptedStream:
 
 
 class ScriptedVoice:
-    """Speaks bursts of sound, one for each word, of a length that the text alone decides."""
+    """A voice of bursts of sound, one for each word; the text alone decides how long they are."""
 
     def __init__(self, script: VoiceScript | None = None) -> None:
         self._script = script or VoiceScript()
         self.spoken: list[str] = []
         """Every text asked for, in order."""
         self.settings: list[VoiceSettings] = []
-        """How each was to be spoken."""
+        """How each text was to be spoken."""
 
     @classmethod
     def read(cls, path: Path) -> ScriptedVoice:
-        """The script at `path`: a YAML mapping with the fields of `VoiceScript`."""
+        """Read a script: a YAML mapping with the fields of `VoiceScript`."""
         return cls(_value(VoiceScript, _load(path), path))
 
-    async def speak(self, text: str, settings: VoiceSettings) -> AsyncIterator[SpeechChunk]:
+    async def speak(self, text: str, settings: VoiceSettings) -> AsyncGenerator[SpeechChunk, None]:
         self.spoken.append(text)
         self.settings.append(settings)
         script = self._script
@@ -170,17 +172,18 @@ class ScriptedVoice:
         return None
 
     def seconds(self, text: str, speed: float = 1.0) -> float:
-        """How long `text` takes to speak."""
+        """Return how long `text` takes to speak."""
         return sum(self._samples(word, speed) for word in text.split()) / SAMPLE_RATE
 
     def _samples(self, word: str, speed: float) -> int:
-        # The character more is the gap to the next word.
+        # One character more, for the gap to the next word.
         return round((len(word) + 1) * self._script.seconds_per_character / speed * SAMPLE_RATE)
 
 
 @lru_cache(maxsize=64)
 def _burst(samples: int) -> bytes:
-    """A buzz of 120 Hz with harmonics, swelling and fading, the last tenth silent; 8 kHz PCM."""
+    """Return a buzz of 120 Hz with harmonics, swelling and fading, the last tenth silent; 8 kHz PCM."""
+    # Voice activity has to take it for a voice: hence harmonics, and a level that rises and falls as a word's does.
     sounding = samples * 9 // 10
     wave = array("h", bytes(2 * samples))
     for index in range(sounding):
@@ -190,24 +193,28 @@ def _burst(samples: int) -> bytes:
     return wave.tobytes()
 
 
-def _load(path: Path) -> Any:
+def _load(path: Path) -> object:
+    """Return the content of a YAML file. Raises `ConfigError`."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 
     try:
-        return YAML(typ="safe").load(path.read_text(encoding="utf-8"))
+        content: object = YAML(typ="safe").load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
     except YAMLError as error:
         raise ConfigError(f"{path}: not valid YAML: {error}") from None
+    return content
 
 
-def _value(kind: type[T], entry: Any, path: Path) -> T:
-    """A script's mapping as the dataclass `kind`; a bare text is its first field. Raises `ConfigError`."""
-    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+def _value(kind: type[ScriptT], entry: object, path: Path) -> ScriptT:
+    """Return a script's mapping as the dataclass `kind`; a bare text is its first field. Raises `ConfigError`."""
+    names = [field.name for field in fields(kind)]
     if isinstance(entry, str):
         entry = {names[0]: entry}
     if not isinstance(entry, Mapping) or (unknown := [key for key in entry if key not in names]):
         what = ", ".join(map(str, unknown)) if isinstance(entry, Mapping) else repr(entry)
         raise ConfigError(f"{path}: '{what}' is not valid; known here: {', '.join(names)}")
-    return kind(**{key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()})
+    values = dict(entry)
+    values |= {key: tuple(value) for key, value in entry.items() if isinstance(value, list)}
+    return kind(**values)

@@ -1,11 +1,16 @@
-"""Text as it is to be read aloud: a voice should not have to guess what `$1.50` or `03/04` is. Pure functions."""
+"""Text on its way to a voice: numbers and dates in words, markup (SSML), and cuts at the ends of sentences.
+
+A voice should not have to guess what `$1.50` or `03/04` is: `speakable` writes it out, in English only. `markup` and
+`plain` prepare a text for voices that read SSML and for those that do not; `sentences` and `parts` cut it. All are pure
+functions.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from html import escape, unescape
 from xml.etree import ElementTree
-from xml.sax.saxutils import escape
 
 _SMALL = [
     "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
@@ -26,14 +31,15 @@ CURRENCIES = {
     "€": ("euro", "euros", "cent", "cents"),
     "£": ("pound", "pounds", "penny", "pence"),
 }
-LARGEST = 10**15
+TOO_LARGE = 10**15
+"""Numbers from here on are left as digits: nobody would follow their words."""
 
 
 def cardinal(number: int) -> str:
-    """`1250` is "one thousand two hundred fifty". Raises `ValueError` from 10¹⁵ on."""
+    """Return a number in words: `1250` is "one thousand two hundred fifty". Raises `ValueError` from 10¹⁵ on."""
     if number < 0:
         return f"minus {cardinal(-number)}"
-    if number >= LARGEST:
+    if number >= TOO_LARGE:
         raise ValueError(f"{number} is too large")
     for scale, name in _SCALES:
         if number >= scale:
@@ -45,7 +51,7 @@ def cardinal(number: int) -> str:
 
 
 def ordinal(number: int) -> str:
-    """`21` is "twenty-first"."""
+    """Return the ordinal of a number in words: `21` is "twenty-first"."""
     words = cardinal(number)
     at = max(words.rfind(" "), words.rfind("-")) + 1
     last = words[at:]
@@ -55,7 +61,8 @@ def ordinal(number: int) -> str:
 
 
 def year(number: int) -> str:
-    """`1999` is "nineteen ninety-nine"."""
+    """Return a year in words: `1999` is "nineteen ninety-nine"."""
+    # "two thousand five", but "twenty ten"; outside of these centuries pairs of digits are not how years are read.
     high, low = divmod(number, 100)
     if not 1100 <= number < 2100 or 2000 <= number < 2010:
         return cardinal(number)
@@ -65,37 +72,37 @@ def year(number: int) -> str:
 
 
 def digits(text: str) -> str:
-    """Every letter and digit on its own: `4B` is "four B"."""
+    """Return every letter and digit on its own: `4B` is "four B"."""
     return " ".join(_SMALL[int(one)] if one in "0123456789" else one for one in text if one.isalnum())
 
 
 def decimal(text: str) -> str:
-    """`-3.14` is "minus three point one four"."""
+    """Return a decimal number in words: `-3.14` is "minus three point one four"."""
     whole, _, part = text.partition(".")
     words = f"minus {cardinal(abs(int(whole)))}" if whole.startswith("-") else cardinal(int(whole))
     return f"{words} point {digits(part)}" if part else words
 
 
 def date(day: int, month: int, in_year: int | None = None) -> str:
-    """`14, 3, 2026` is "March fourteenth, twenty twenty-six"."""
+    """Return a date in words: `14, 3, 2026` is "March fourteenth, twenty twenty-six"."""
     words = f"{MONTHS[month - 1]} {ordinal(day)}"
     return words if in_year is None else f"{words}, {year(in_year)}"
 
 
 def time_of_day(hour: int, minute: int) -> str:
-    """`19, 5` is "seven oh five PM"."""
+    """Return a time of the 24-hour clock in words: `19, 5` is "seven oh five PM"."""
     half = "AM" if hour < 12 else "PM"
     return f"{clock(hour % 12 or 12, minute)} {half}"
 
 
 def clock(hour: int, minute: int) -> str:
-    """`7, 30` is "seven thirty"."""
+    """Return hour and minute in words: `7, 30` is "seven thirty"."""
     past = "" if not minute else f" oh {_SMALL[minute]}" if minute < 10 else f" {cardinal(minute)}"
     return cardinal(hour) + past
 
 
 def money(symbol: str, amount: str) -> str:
-    """`$, 1.50` is "one dollar and fifty cents"."""
+    """Return an amount in words: `$, 1.50` is "one dollar and fifty cents"."""
     one, many, small_one, small_many = CURRENCIES[symbol]
     whole, _, part = amount.partition(".")
     if part and len(part) != 2:
@@ -120,25 +127,32 @@ _UNITS = {
     "°": "degrees", "min": "minutes", "hrs": "hours", "GB": "gigabytes", "MB": "megabytes",
 }  # fmt: skip
 
-Rule = tuple[re.Pattern[str], Callable[[re.Match[str]], str]]
+Words = Callable[[re.Match[str]], str]
+"""Returns the words for what a pattern found; raises `ValueError` where it is no such thing after all."""
+Rule = tuple[re.Pattern[str], Words]
 
 
 def english(text: str, region: str = "US") -> str:
-    """`text` in words; `region` decides whether `03/04` is in March or in April."""
+    """Return `text` with English words for numbers; `region` decides whether `03/04` is in March or in April."""
     for pattern, words in (*_FIRST_RULES, (_SLASH_DATE, lambda match: _slash_date(match, region)), *_RULES):
-        text = pattern.sub(lambda match, words=words: _kept(match, words), text)  # type: ignore[misc]
+        text = _apply(pattern, words, text)
     return re.sub(r"[ \t]{2,}", " ", text).strip()
 
 
-def _kept(match: re.Match[str], words: Callable[[re.Match[str]], str]) -> str:
-    """The words, or the text as it was where it is no such thing after all (the 31st of June, 10²⁰)."""
-    try:
-        return words(match)
-    except ValueError:
-        return match[0]
+def _apply(pattern: re.Pattern[str], words: Words, text: str) -> str:
+    """Put words in the place of what the pattern finds; what is no such thing stays (the 31st of June, 10²⁰)."""
+
+    def replace(match: re.Match[str]) -> str:
+        try:
+            return words(match)
+        except ValueError:
+            return match[0]
+
+    return pattern.sub(replace, text)
 
 
 def _telephone(match: re.Match[str]) -> str:
+    # Read in the groups in which it is written; ten digits in a row are grouped as North America does.
     groups = re.findall(r"\d+", match[0])
     if len(groups) == 1 and len(groups[0]) == 10:
         number = groups[0]
@@ -154,9 +168,11 @@ def _iso_date(match: re.Match[str]) -> str:
 
 def _slash_date(match: re.Match[str], region: str) -> str:
     first, second, in_year = int(match[1]), int(match[2]), int(match[3]) if match[3] else None
+    # `1/2` alone is a half; a date has a year, a leading zero, or a word such as "on" before it.
     if in_year is None and match[1][0] != "0" and not _BEFORE_DATE.search(match.string, 0, match.start()):
         raise ValueError("a fraction")
     day, month = (second, first) if region in _MONTH_FIRST else (first, second)
+    # A month beyond twelve can only be the day of the other order.
     return _date(day, month, in_year) if month <= 12 else _date(month, day, in_year)
 
 
@@ -175,6 +191,7 @@ def _named_date(match: re.Match[str]) -> str:
 def _date(day: int, month: int, in_year: int | None) -> str:
     import datetime
 
+    # Raises `ValueError` for a day that does not exist; 2024 is a leap year, so that the 29th of February does.
     datetime.date(in_year or 2024, month, day)
     return date(day, month, in_year)
 
@@ -201,6 +218,7 @@ def _money(match: re.Match[str]) -> str:
 
 
 def _number(match: re.Match[str]) -> str:
+    # A long number without separators, or one with a leading zero, is an identifier and is read digit by digit.
     text = match[0].replace(",", "")
     whole = text.lstrip("-").partition(".")[0]
     if (
@@ -224,6 +242,7 @@ def _link(match: re.Match[str]) -> str:
 
 
 def _code(match: re.Match[str]) -> str:
+    # "AB12" is spelt, "COVID-19" is a word with a number.
     if not re.search(r"[A-Z]", match[0]) or re.search(r"[A-Z]{4}", match[0]):
         raise ValueError("not a code")
     return digits(match[0])
@@ -234,9 +253,12 @@ _FRACTIONS = {
     "1/2": "one half", "1/3": "one third", "2/3": "two thirds", "1/4": "one quarter", "3/4": "three quarters",
     "24/7": "twenty-four seven",
 }  # fmt: skip
+# The order of all rules matters: each works on what the ones before it have left. Longer and more certain forms come
+# first (an address before its numbers, a telephone number before plain digits), plain numbers last, so that none is cut
+# apart.
 _SLASH_DATE = re.compile(r"(?<![\d/])(\d{1,2})/(\d{1,2})(?:/(\d{4}))?(?![\d/])")
 _FIRST_RULES: tuple[Rule, ...] = (
-    # What models write for the eye.
+    # Markdown, which models write for the eye: links, list marks and headings, emphasis.
     (re.compile(r"\[([^\]\n]+)\]\((?:https?:|mailto:|tel:)[^)\s]*\)"), _link),
     (re.compile(r"(?m)^\s*(?:[-*•]|#{1,6})\s+"), lambda match: ""),
     (re.compile(r"(\*\*|__|`)(\S(?:[^\n]*?\S)?)\1"), lambda match: match[2]),
@@ -276,13 +298,13 @@ _RULES: tuple[Rule, ...] = (
 
 
 _LANGUAGES: dict[str, Callable[[str, str], str]] = {"en": english}
-"""Primary language -> the text and its region in, the words out."""
+"""Primary language -> what writes a text of it out, given the text and its region."""
 
 
 def speakable(text: str, language: str) -> str:
-    """`text` with numbers, dates, times, money and the like in words; as it is where the language is not known here.
+    """Return `text` with numbers, dates, times, money and the like in words; unchanged in languages without rules here.
 
-    Text with markup is left alone: whoever wrote that has said how it is to be read.
+    Text with markup is left alone: its author has said how it is to be read.
     """
     primary, _, region = language.partition("-")
     words = _LANGUAGES.get(primary.lower())
@@ -290,70 +312,69 @@ def speakable(text: str, language: str) -> str:
 
 
 TAGS = ("break", "emphasis", "p", "phoneme", "prosody", "s", "say-as", "sub")
-"""Those that all voices with markup read; others are taken out."""
+"""Elements of W3C SSML 1.1 that all voices with markup read; others are taken out."""
 _TAG = re.compile(r"</?([a-zA-Z][\w:-]*)(?:\s[^<>]*)?/?>")
 _ELEMENT = re.compile(r"<(sub|say-as)\b([^<>]*)>([^<>]*)</\1>", re.I)
-_APART = ("digits", "telephone", "characters", "spell-out", "verbatim")
+_SPELT = ("digits", "telephone", "characters", "spell-out", "verbatim")
+"""Values of `interpret-as` that ask for one character after the other."""
 _MAX_CHARACTERS = 10_000
+"""Characters that are searched for a tag."""
 
 
 def is_ssml(text: str) -> bool:
-    """Whether `text` has a tag that voices read. A lone `<` is no tag."""
+    """Return whether `text` has a tag that voices read. A lone `<` is no tag."""
     return any(match[1].lower() in (*TAGS, "speak") for match in _TAG.finditer(text[:_MAX_CHARACTERS]))
 
 
 def plain(text: str) -> str:
-    """The words for a voice that reads no markup."""
+    """Return the words of a text for a voice that reads no markup."""
     if not is_ssml(text):
         return text
-    text = _ELEMENT.sub(_spoken, text)
+    text = _ELEMENT.sub(_words_of_element, text)
     text = re.sub(r"<(?:break|/?p|/?s)\b[^<>]*>", " ", text)
-    return re.sub(r"\s+", " ", _unescape(_TAG.sub("", text))).strip()
+    return re.sub(r"\s+", " ", unescape(_TAG.sub("", text))).strip()
 
 
 def markup(text: str) -> str:
-    """The inside of a `<speak>` element: known tags kept where they are well formed, all else as text."""
+    """Return the inside of a `<speak>` element: known tags kept where they are well formed, all else as text."""
     if not is_ssml(text):
-        return escape(text)
+        return escape(text, quote=False)
     kept = _TAG.sub(lambda match: match[0] if match[1].lower() in TAGS else "", text)
     # Ampersands of a text that was written by hand, or by a model, are seldom escaped.
     kept = re.sub(r"&(?!(?:amp|lt|gt|quot|apos|#\d+|#x[0-9a-fA-F]+);)", "&amp;", kept)
     try:
         ElementTree.fromstring(f"<speak>{kept}</speak>")
     except ElementTree.ParseError:
-        return escape(plain(text))
+        # A provider refuses the whole utterance for one tag that is not closed.
+        return escape(plain(text), quote=False)
     return kept
 
 
 def attribute(value: str) -> str:
-    """`value` for use between double quotes."""
-    return escape(value, {'"': "&quot;"})
+    """Return `value` escaped for use between double quotes."""
+    return escape(value, quote=False).replace('"', "&quot;")
 
 
-def _spoken(match: re.Match[str]) -> str:
+def _words_of_element(match: re.Match[str]) -> str:
+    """Return what is spoken for a `<sub>` or `<say-as>`: the alias, or the characters one by one."""
     attributes = dict(re.findall(r"""([\w-]+)\s*=\s*["']([^"']*)["']""", match[2]))
     if match[1].lower() == "sub":
         return str(attributes.get("alias", match[3]))
-    if attributes.get("interpret-as") in _APART:
+    if attributes.get("interpret-as") in _SPELT:
         return " ".join(character for character in match[3] if character.isalnum())
     return str(match[3])
 
 
-def _unescape(text: str) -> str:
-    import html
-
-    return html.unescape(text)
-
-
 MAX_SENTENCE = 280
-"""Characters; 20 s of speech."""
+"""Characters, about 20 s of speech."""
 _END = re.compile(r"""[.!?…]+["”’')\]]*\s+(?=\S)""")
+# A full stop that ends no sentence: after a title, an abbreviation or an initial.
 _TITLE = re.compile(r"(?:\b(?:Mr|Mrs|Ms|Dr|Prof|St|Jr|Sr|No|Nr|vs|approx|[A-Z]))\.$")
 _CLAUSE = re.compile(r"[,;:—]\s+")
 
 
 def sentences(text: str) -> list[str]:
-    """The sentences of `text` in order; those that are too long, cut at a clause or a word."""
+    """Return the sentences of `text` in order; those of more than `MAX_SENTENCE` are cut at a clause or a word."""
     found = [sentence for line in text.splitlines() for sentence in _split_line(line.strip())]
     return [part for sentence in found for part in _shorten(sentence)]
 
@@ -362,6 +383,7 @@ def _split_line(line: str) -> list[str]:
     parts, start = [], 0
     for match in _END.finditer(line):
         sentence = line[start : match.end()].rstrip()
+        # What goes on in lower case was no end of a sentence ("e.g. this").
         if line[match.end()].islower() or _TITLE.search(sentence):
             continue
         parts.append(sentence)
@@ -379,27 +401,31 @@ def _shorten(sentence: str) -> list[str]:
     return [*parts, sentence] if sentence else parts
 
 
-def parts(text: str, most: int) -> list[str]:
-    """`text` in as few parts as fit into `most` bytes each. Markup of one too long for one part is put into words."""
-    if _size(text) <= most:
+def parts(text: str, max_bytes: int) -> list[str]:
+    """Return `text` in as few parts as fit into `max_bytes` of UTF-8 each, cut at ends of sentences where possible.
+
+    A text with markup that does not fit as a whole loses it: elements may reach over several sentences.
+    """
+    if _size(text) <= max_bytes:
         return [text]
     found: list[str] = []
     for sentence in sentences(plain(text) if is_ssml(text) else text):
-        for piece in _fitting(sentence, most):
-            if found and _size(found[-1]) + 1 + _size(piece) <= most:
+        for piece in _halve(sentence, max_bytes):
+            if found and _size(found[-1]) + 1 + _size(piece) <= max_bytes:
                 found[-1] = f"{found[-1]} {piece}"
             else:
                 found.append(piece)
     return found
 
 
-def _fitting(sentence: str, most: int) -> list[str]:
-    """A sentence of a language without spaces may be longer in bytes than `most`."""
-    if _size(sentence) <= most:
+def _halve(sentence: str, max_bytes: int) -> list[str]:
+    """Cut a sentence that is too long in bytes, as one of a language without spaces may be."""
+    if _size(sentence) <= max_bytes:
         return [sentence]
     middle = len(sentence) // 2
-    return [*_fitting(sentence[:middle], most), *_fitting(sentence[middle:], most)]
+    return [*_halve(sentence[:middle], max_bytes), *_halve(sentence[middle:], max_bytes)]
 
 
 def _size(text: str) -> int:
+    """Return the bytes that a text takes in a request."""
     return len(text.encode())

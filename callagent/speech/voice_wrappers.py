@@ -1,4 +1,8 @@
-"""Utterances are synthesised once: a voice that keeps them in memory, and a store that keeps them on disk."""
+"""Voices that stand before another voice: utterances kept in memory and on disk, long texts cut, outages covered.
+
+`CachedVoice` (with `VoiceStore`) and `LongTextVoice` are made once for each engine; `TimedVoice` and `ApologisingVoice`
+are one call's view of the voice that all calls share, and never close it.
+"""
 
 from __future__ import annotations
 
@@ -8,33 +12,36 @@ import json
 import os
 import tempfile
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
 from functools import cache
 from pathlib import Path
-from typing import cast
+
+import msgspec
 
 from callagent.audio import SAMPLE_RATE
 from callagent.errors import ProviderError, UserError
 from callagent.speech.protocol import SpeechChunk, Voice, VoiceSettings, WordTime
 from callagent.speech.text_processing import parts
 
+# Every generator here closes the one that it reads (`aclosing`): one that is merely dropped would be closed some time
+# later by the garbage collector, and its engine would go on making, and charging for, speech that nobody hears.
+
 
 class LongTextVoice:
-    """Any voice that refuses texts of more than `most` bytes of UTF-8; shorter ones go to it as they are."""
+    """Any voice that refuses texts of more than `max_bytes` bytes of UTF-8; shorter ones go to it as they are."""
 
-    def __init__(self, voice: Voice, most: int) -> None:
+    def __init__(self, voice: Voice, max_bytes: int) -> None:
         self._voice = voice
-        self._most = most
+        self._max_bytes = max_bytes
         self.speaks_ssml = bool(getattr(voice, "speaks_ssml", False))
 
-    async def speak(self, text: str, settings: VoiceSettings) -> AsyncIterator[SpeechChunk]:
-        """As `Voice`; the times of words count from the start of the whole text."""
+    async def speak(self, text: str, settings: VoiceSettings) -> AsyncGenerator[SpeechChunk, None]:
+        """Speak the parts one after the other; the times of words count from the start of the whole text."""
         before = 0.0
-        for part in parts(text, self._most):
+        for part in parts(text, self._max_bytes):
             seconds = 0.0
-            # A voice's own type is an iterator, what it gives a generator.
-            async with aclosing(cast("AsyncGenerator[SpeechChunk, None]", self._voice.speak(part, settings))) as chunks:
+            async with aclosing(self._voice.speak(part, settings)) as chunks:
                 async for chunk in chunks:
                     seconds += len(chunk.pcm) / (2 * SAMPLE_RATE)
                     yield chunk.later(before)
@@ -45,8 +52,9 @@ class LongTextVoice:
 
 
 CLOSE_SECONDS = 2.0
-"""For what is still being written."""
+"""Time that `close()` waits for utterances that are being written to disk."""
 Key = tuple[str, VoiceSettings]
+"""What an utterance in memory is known by: its text, and how it was spoken."""
 
 
 class CachedVoice:
@@ -55,7 +63,7 @@ class CachedVoice:
     def __init__(
         self, voice: Voice, limit: int = 64 << 20, store: VoiceStore | None = None, identity: str = ""
     ) -> None:
-        """`identity`: what the store knows the voice by; another engine or model is another one."""
+        """`identity` is the name of the voice in the store; another engine or model has another one."""
         self._voice = voice
         self._limit = limit
         self._store = store
@@ -63,26 +71,23 @@ class CachedVoice:
         self._writing: set[asyncio.Future[None]] = set()
         self.speaks_ssml = bool(getattr(voice, "speaks_ssml", False))
         self._kept: OrderedDict[Key, tuple[SpeechChunk, ...]] = OrderedDict()
+        """The utterance that was used longest ago comes first."""
         self.size = 0
         """Bytes of audio kept."""
 
-    async def speak(self, text: str, settings: VoiceSettings) -> AsyncIterator[SpeechChunk]:
+    async def speak(self, text: str, settings: VoiceSettings) -> AsyncGenerator[SpeechChunk, None]:
         for chunk in (kept := await self._recall(text, settings)):
             yield chunk
         if kept:
             return
         made: list[SpeechChunk] = []
-        speaking = self._voice.speak(text, settings)
-        try:
-            async for chunk in speaking:
+        async with aclosing(self._voice.speak(text, settings)) as chunks:
+            async for chunk in chunks:
                 made.append(chunk)
                 yield chunk
-        finally:
-            # An iterator left behind would be closed some time later: the engine would go on until then.
-            await speaking.aclose()  # type: ignore[attr-defined]
-        # Reached only by an utterance that was made whole.
+        # Reached only by an utterance that was made whole: one that was cut or failed must not be played again.
         self._keep((text, settings), tuple(made))
-        if self._store is not None and _size(made):
+        if self._store is not None and _audio_bytes(made):
             # Nobody waits for the disk: the utterance is already being heard.
             writing = asyncio.ensure_future(
                 asyncio.to_thread(self._store.write, self._identity, text, settings, tuple(made))
@@ -91,7 +96,7 @@ class CachedVoice:
             writing.add_done_callback(self._writing.discard)
 
     def holds(self, text: str, settings: VoiceSettings) -> bool:
-        """Whether it is in memory: it can be said though the voice is not there."""
+        """Return whether the utterance is in memory, so that it can be spoken though the engine is not there."""
         return (text, settings) in self._kept
 
     async def prepare(self, texts: Iterable[str], settings: VoiceSettings) -> None:
@@ -108,7 +113,7 @@ class CachedVoice:
         await self._voice.close()
 
     async def _recall(self, text: str, settings: VoiceSettings) -> tuple[SpeechChunk, ...]:
-        """What was said before; empty: nothing was."""
+        """Return the utterance as it was spoken before; empty where it was not."""
         if kept := self._kept.get((text, settings)):
             self._kept.move_to_end((text, settings))
             return kept
@@ -119,30 +124,38 @@ class CachedVoice:
         return found
 
     def _keep(self, key: Key, chunks: tuple[SpeechChunk, ...]) -> None:
-        size = _size(chunks)
+        size = _audio_bytes(chunks)
+        # Two calls may have had the same text made at the same time: the first one is kept and counted.
         if not size or size > self._limit or key in self._kept:
             return
         self._kept[key] = chunks
         self.size += size
         while self.size > self._limit:
-            self.size -= _size(self._kept.popitem(last=False)[1])
+            self.size -= _audio_bytes(self._kept.popitem(last=False)[1])
 
 
-def _size(chunks: Iterable[SpeechChunk]) -> int:
+def _audio_bytes(chunks: Iterable[SpeechChunk]) -> int:
     return sum(len(chunk.pcm) for chunk in chunks)
 
 
 SUFFIX = ".speech"
 PRUNE_EVERY = 100
-"""Files written, between one look at the folder's size and the next."""
-HEADER_LIMIT = 1 << 20
+"""Number of files written between two checks of the folder's size."""
+MAX_HEADER_BYTES = 1 << 20
+
+
+class _Header(msgspec.Struct):
+    """The first line of a file: how its samples are cut into chunks, and when which word is spoken."""
+
+    sizes: list[int]
+    words: list[list[tuple[str, float, float]]]
 
 
 class VoiceStore:
-    """One folder, for any voices. Every method reads or writes the disk: call it in a thread."""
+    """Utterances of any voices in one folder. Every method reads or writes the disk: call it in a thread."""
 
     def __init__(self, folder: Path, limit: int) -> None:
-        """`limit`: bytes of all files, of which the ones used longest ago are removed. Raises `UserError`."""
+        """`limit` counts the bytes of all files; those used longest ago are removed. Raises `UserError`."""
         self._folder = folder
         self._limit = limit
         self._written = 0
@@ -153,23 +166,25 @@ class VoiceStore:
         self.prune()
 
     def read(self, voice: str, text: str, settings: VoiceSettings) -> tuple[SpeechChunk, ...]:
-        """Empty: it is not there, or not readable."""
+        """Return the utterance; empty where it is not there or cannot be read."""
         path = self._path(voice, text, settings)
         try:
             data = path.read_bytes()
-            # When it was used last decides who has to go.
+            # prune() removes what was used longest ago, and goes by the time of change: many file systems are mounted
+            # so that reading alone does not update the time of access.
             os.utime(path)
         except OSError:
             return ()
         try:
             return _parse(data)
-        except (ValueError, KeyError, TypeError):
+        except ValueError:
             path.unlink(missing_ok=True)
             return ()
 
     def write(self, voice: str, text: str, settings: VoiceSettings, chunks: Sequence[SpeechChunk]) -> None:
-        """Keep an utterance; a disk that refuses costs the cache, not the call."""
+        """Keep an utterance. A disk that refuses is no error: the cache is worse for it, the call is not."""
         try:
+            # Renamed when complete, so that no other process reads half a file.
             handle, name = tempfile.mkstemp(dir=self._folder)
             with os.fdopen(handle, "wb") as file:
                 file.write(_format(chunks))
@@ -181,7 +196,7 @@ class VoiceStore:
             self.prune()
 
     def prune(self) -> None:
-        """Remove what is beyond the limit."""
+        """Remove the files used longest ago until the rest is within the limit."""
         found = []
         for path in self._folder.glob(f"*{SUFFIX}"):
             try:
@@ -189,12 +204,12 @@ class VoiceStore:
             except OSError:
                 continue
             found.append((status.st_mtime, status.st_size, path))
-        size = sum(entry[1] for entry in found)
-        for _, bytes_, path in sorted(found, key=lambda entry: entry[0]):
-            if size <= self._limit:
+        total = sum(size for _, size, _ in found)
+        for _, size, path in sorted(found, key=lambda entry: entry[0]):
+            if total <= self._limit:
                 break
             path.unlink(missing_ok=True)
-            size -= bytes_
+            total -= size
 
     def _path(self, voice: str, text: str, settings: VoiceSettings) -> Path:
         # A digest, not the text: what is said to callers does not stand in file names.
@@ -203,50 +218,46 @@ class VoiceStore:
 
 
 def _format(chunks: Sequence[SpeechChunk]) -> bytes:
-    """A line of JSON with sizes and words, then the samples."""
-    words = [[[word.word, word.start, word.end] for word in chunk.words] for chunk in chunks]
-    header = {"sizes": [len(chunk.pcm) for chunk in chunks], "words": words}
-    return json.dumps(header).encode() + b"\n" + b"".join(chunk.pcm for chunk in chunks)
+    """Write a line of JSON with sizes and words, then the samples."""
+    words = [[(word.word, word.start, word.end) for word in chunk.words] for chunk in chunks]
+    header = _Header([len(chunk.pcm) for chunk in chunks], words)
+    return msgspec.json.encode(header) + b"\n" + b"".join(chunk.pcm for chunk in chunks)
 
 
 def _parse(data: bytes) -> tuple[SpeechChunk, ...]:
-    """Raises `ValueError`, `KeyError` or `TypeError` for what was not written by `_format`, or not to its end."""
-    header, _, pcm = data.partition(b"\n")
-    if len(header) > HEADER_LIMIT:
+    """Read what `_format` wrote. Raises `ValueError` for anything else, also for a file that was cut short."""
+    line, _, pcm = data.partition(b"\n")
+    if len(line) > MAX_HEADER_BYTES:
         raise ValueError("the header is not valid")
-    found = json.loads(header)
-    if sum(found["sizes"]) != len(pcm):
+    header = msgspec.json.decode(line, type=_Header)
+    if sum(header.sizes) != len(pcm) or any(size < 0 for size in header.sizes):
         raise ValueError("the samples are not complete")
     chunks, at = [], 0
-    for size, words in zip(found["sizes"], found["words"], strict=True):
-        times = tuple(WordTime(str(word), float(start), float(end)) for word, start, end in words)
-        chunks.append(SpeechChunk(pcm[at : at + size], times))
+    for size, words in zip(header.sizes, header.words, strict=True):
+        chunks.append(SpeechChunk(pcm[at : at + size], tuple(WordTime(*word) for word in words)))
         at += size
     return tuple(chunks)
 
 
 class TimedVoice:
-    """`on_first` gets the text, when the voice was asked for it, and when its first audio was there."""
+    """Measures a voice: `on_first` gets the text, when the voice was asked for it, and when its first audio came."""
 
     def __init__(self, voice: Voice, on_first: Callable[[str, float, float], None]) -> None:
         self._voice = voice
         self._on_first = on_first
 
-    async def speak(self, text: str, settings: VoiceSettings) -> AsyncIterator[SpeechChunk]:
+    async def speak(self, text: str, settings: VoiceSettings) -> AsyncGenerator[SpeechChunk, None]:
         clock = asyncio.get_running_loop().time
-        asked, begun = clock(), False
-        speaking = self._voice.speak(text, settings)
-        try:
-            async for chunk in speaking:
-                if chunk.pcm and not begun:
-                    begun = True
-                    self._on_first(text, asked, clock())
+        asked_at, has_begun = clock(), False
+        async with aclosing(self._voice.speak(text, settings)) as chunks:
+            async for chunk in chunks:
+                if chunk.pcm and not has_begun:
+                    has_begun = True
+                    self._on_first(text, asked_at, clock())
                 yield chunk
-        finally:
-            await speaking.aclose()  # type: ignore[attr-defined]
 
     async def close(self) -> None:
-        """The voice is shared; whoever opened it closes it."""
+        """Do nothing: the voice is shared, and closed by its owner."""
 
 
 RECORDING = Path(__file__).parent / "data" / "apology.ulaw"
@@ -255,37 +266,38 @@ APOLOGY_TEXT = "I'm sorry, I am having trouble speaking right now. Please hold, 
 
 
 class ApologisingVoice:
-    """One call's voice: the first utterance that cannot be spoken at all is replaced by the recording."""
+    """One call's voice, which replaces the first utterance that cannot be spoken at all by a recorded apology."""
 
     def __init__(self, voice: Voice, on_outage: Callable[[], None] = lambda: None) -> None:
-        """`on_outage` is told of every utterance that could not be spoken to its end."""
+        """`on_outage` is called for every utterance that could not be spoken to its end."""
         self._voice = voice
         self._on_outage = on_outage
         self.apologised = False
 
-    async def speak(self, text: str, settings: VoiceSettings) -> AsyncIterator[SpeechChunk]:
-        """As `Voice`; the failure is raised when the recording was handed over."""
+    async def speak(self, text: str, settings: VoiceSettings) -> AsyncGenerator[SpeechChunk, None]:
+        """Speak as the voice does; where it fails, raise its `ProviderError` after the recording."""
         spoken = False
-        speaking = self._voice.speak(text, settings)
         try:
-            async for chunk in speaking:
-                spoken = spoken or bool(chunk.pcm)
-                yield chunk
+            async with aclosing(self._voice.speak(text, settings)) as chunks:
+                async for chunk in chunks:
+                    spoken = spoken or bool(chunk.pcm)
+                    yield chunk
         except ProviderError:
             if not spoken and not self.apologised:
                 self.apologised = True
                 yield _apology(text)
             self._on_outage()
             raise
-        finally:
-            await speaking.aclose()  # type: ignore[attr-defined]
 
     async def close(self) -> None:
-        """The voice is shared; whoever opened it closes it."""
+        """Do nothing: the voice is shared, and closed by its owner."""
 
 
 def _apology(text: str) -> SpeechChunk:
-    """The recording; the time of the first word is after its end: nothing of `text` was heard."""
+    """Return the recording in the place of `text`.
+
+    Its only word time lies after the recording's end, so that nothing of `text` counts as heard by the caller.
+    """
     pcm = _recording()
     end = len(pcm) / 2 / SAMPLE_RATE
     return SpeechChunk(pcm, tuple(WordTime(word, 2 * end, 2 * end) for word in text.split()[:1]))

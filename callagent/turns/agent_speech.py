@@ -467,10 +467,10 @@ class Synthesizer:
     async def _synthesise(self, utterance: Utterance, voice: Voice, settings: VoiceSettings) -> None:
         self._playout.begin(utterance)
         framer = _Framer(self._playout, utterance)
-        # speak() is an async generator in all but its declared type: closing it stops the provider's work.
+        # Closing the generator stops the provider's work.
         source = voice.speak(utterance.text, settings)
         try:
-            async with aclosing(source):  # type: ignore[type-var]
+            async with aclosing(source):
                 while (chunk := await self._next_chunk(source)) and framer.put(chunk.pcm, chunk.words):
                     """Until the voice has nothing more, or the utterance is no longer wanted."""
         except TimeoutError:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any
 
 from callagent.audio import SAMPLE_RATE
@@ -35,7 +35,7 @@ class LocalVoice:
         weights.require_voice()
         await self.engine.start()
 
-    async def speak(self, text: str, settings: VoiceSettings) -> AsyncIterator[SpeechChunk]:
+    async def speak(self, text: str, settings: VoiceSettings) -> AsyncGenerator[SpeechChunk, None]:
         if primary_language(settings.language) != "en":
             raise ProviderRefused(f"the voice 'local' speaks English, not '{settings.language}'")
         waiting = sentences(text)

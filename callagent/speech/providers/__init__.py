@@ -1,7 +1,8 @@
 """Recognisers and voices of speech providers. Each provider is one file, which declares its names in `DECLARATIONS`.
 
 A declaration is all that settings, messages and documentation know of a provider: a new one is a new file here. Reading
-the declarations imports every provider's file, so these import aiohttp and websockets only when a connection is opened.
+the declarations imports every provider's file, also for the configuration, so these import what is heavy (aiohttp,
+websockets, the rules of texts) only when a connection is opened or an utterance spoken.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ from callagent.speech.protocol import (
     primary_language,
     section_of,
 )
-from callagent.speech.voice_wrappers import LongTextVoice
 
 __all__ = [
     "Declaration",
@@ -53,6 +53,8 @@ def open_provider_recognizer(name: str, settings: SpeechProvider) -> Recognizer:
 
 def open_provider_voice(name: str, settings: SpeechProvider) -> Voice:
     """Open the voice declared as `name`; texts that it does not accept whole are given to it in parts."""
+    from callagent.speech.voice_wrappers import LongTextVoice
+
     opener = declarations()[name].voice
     if opener is None:
         raise KeyError(name)

@@ -1,4 +1,4 @@
-"""AssemblyAI: universal streaming, `/v3/ws` as a socket."""
+"""AssemblyAI: universal streaming, a socket at `/v3/ws`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from urllib.parse import urlencode
 
 from callagent.errors import ProviderError
+from callagent.json_values import objects_at, text_at
 from callagent.speech.protocol import Declaration, RecognizerSettings, SpeechProvider, primary_language
-from callagent.speech.providers.connections import parse_object
-from callagent.speech.providers.recognizer_streams import Heard, HeardKind, Message, SocketRecognizer
+from callagent.speech.providers.connections import mean_confidence, parse_object
+from callagent.speech.providers.recognizer_streams import Message, RecognizedText, SocketRecognizer, TextKind
 
 WHO = "AssemblyAI"
 BASE_URL = "https://streaming.assemblyai.com"
@@ -20,7 +21,7 @@ MAX_KEYWORDS = 100
 
 
 class AssemblyAiDialect:
-    """A `Turn` grows until `end_of_turn`, which ForceEndpoint brings about."""
+    """The messages of universal streaming: a `Turn` grows until `end_of_turn`, which our ForceEndpoint brings about."""
 
     who: str = WHO
     joiner: str = " "
@@ -29,6 +30,7 @@ class AssemblyAiDialect:
     def __init__(self, settings: SpeechProvider) -> None:
         self._settings = settings
         self._forced = 0
+        """Ends of turns that we have asked for and that have not come yet."""
 
     def address(self, settings: RecognizerSettings) -> tuple[str, Mapping[str, str]]:
         english = primary_language(settings.language) == "en"
@@ -37,7 +39,7 @@ class AssemblyAiDialect:
             "sample_rate": "8000",
             "encoding": "pcm_mulaw",
             "format_turns": "false",
-            # The end of the utterance is ours to decide.
+            # The turn manager decides where an utterance ends: the model never is sure enough, and waits longest.
             "end_of_turn_confidence_threshold": "1.0",
             "max_turn_silence": "10000",
         }
@@ -59,7 +61,7 @@ class AssemblyAiDialect:
     def farewell(self) -> Sequence[Message]:
         return ('{"type":"Terminate"}',)
 
-    def receive(self, message: Message) -> Heard | None:
+    def receive(self, message: Message) -> RecognizedText | None:
         data = parse_object(WHO, message, MESSAGE_LIMIT)
         if error := data.get("error"):
             raise ProviderError(f"{WHO} reported: {str(error)[:300]}")
@@ -69,20 +71,13 @@ class AssemblyAiDialect:
             raise ProviderError(f"{WHO} sent a turn without a transcript")
         if not data.get("end_of_turn"):
             # The transcript has the words that stay; those that may change stand in the list only.
-            words = data.get("words") or ()
-            text = " ".join(str(word.get("text", "")) for word in words if isinstance(word, dict))
-            return Heard(HeardKind.PARTIAL, text or transcript)
+            text = " ".join(text_at(word, "text") for word in objects_at(data, "words"))
+            return RecognizedText(TextKind.PARTIAL, text or transcript)
         if not self._forced:
-            return Heard(HeardKind.COMMITTED, transcript)
+            # The model has ended a turn by itself, after `max_turn_silence`: our utterance goes on.
+            return RecognizedText(TextKind.COMMITTED, transcript)
         self._forced -= 1
-        return Heard(HeardKind.COMPLETE, transcript, _confidence(data.get("words")))
-
-
-def _confidence(words: object) -> float | None:
-    """Mean of the words'."""
-    found = [word.get("confidence") for word in words if isinstance(word, dict)] if isinstance(words, list) else []
-    numbers = [float(one) for one in found if isinstance(one, int | float)]
-    return sum(numbers) / len(numbers) if numbers else None
+        return RecognizedText(TextKind.COMPLETE, transcript, mean_confidence(data, "words"))
 
 
 def open_recognizer(settings: SpeechProvider) -> SocketRecognizer:

@@ -1,12 +1,12 @@
-"""Azure speech: `POST /cognitiveservices/v1`. The base URL names the region."""
+"""Azure: `POST /cognitiveservices/v1` for voices, `POST /speech/recognition/…`; the base URL names the region."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from typing import Any
+from collections.abc import AsyncGenerator
 from urllib.parse import urlencode
 
 from callagent.errors import ProviderError
+from callagent.json_values import JsonObject, objects_at, text_at
 from callagent.speech.protocol import (
     Declaration,
     RecognizerSettings,
@@ -16,14 +16,14 @@ from callagent.speech.protocol import (
     voice_name_languages,
 )
 from callagent.speech.providers.connections import (
-    SECOND_OF_ULAW,
+    ULAW_BYTES_PER_SECOND,
     ProviderClient,
+    confidence_at,
     max_audio_bytes,
     parse_object,
     ulaw_chunks,
 )
-from callagent.speech.providers.recognizer_streams import WIDE_RATE, Understood, UtteranceRecognizer, wav, wide
-from callagent.speech.text_processing import attribute, markup
+from callagent.speech.providers.recognizer_streams import WIDE_RATE, UtteranceRecognizer, UtteranceText, wav, wide
 
 WHO = "Azure"
 VOICE_URL = "https://eastus.tts.speech.microsoft.com"
@@ -31,6 +31,8 @@ VOICE = "en-US-JennyNeural"
 
 
 class AzureVoice:
+    """A voice over HTTP that reads SSML."""
+
     speaks_ssml = True
     max_text_bytes = 5000
     """Bytes. An answer has at most ten minutes of audio (Speech service quotas and limits)."""
@@ -39,7 +41,7 @@ class AzureVoice:
         self._settings = settings
         self._client = ProviderClient(WHO, settings)
 
-    def speak(self, text: str, settings: VoiceSettings) -> AsyncIterator[SpeechChunk]:
+    def speak(self, text: str, settings: VoiceSettings) -> AsyncGenerator[SpeechChunk, None]:
         url = self._settings.url(VOICE_URL, "/cognitiveservices/v1")
         headers = {
             "Ocp-Apim-Subscription-Key": self._settings.api_key,
@@ -48,12 +50,15 @@ class AzureVoice:
             "User-Agent": "callagent",
         }
         body = self._ssml(text, settings).encode()
-        return ulaw_chunks(self._client.audio(url, headers, max_audio_bytes(text, SECOND_OF_ULAW), data=body))
+        return ulaw_chunks(self._client.audio(url, headers, max_audio_bytes(text, ULAW_BYTES_PER_SECOND), body))
 
     async def close(self) -> None:
         await self._client.close()
 
     def _ssml(self, text: str, settings: VoiceSettings) -> str:
+        """Return the document of a request; text without markup becomes one, too, as language and voice stand in it."""
+        from callagent.speech.text_processing import attribute, markup
+
         voice = settings.name or self._settings.voice or VOICE
         inner = markup(text)
         if settings.speed != 1.0:
@@ -67,38 +72,42 @@ class AzureVoice:
 
 RECOGNIZER_URL = "https://eastus.stt.speech.microsoft.com"
 ANSWER_LIMIT = 1 << 20
+# How Azure says that nothing was said.
 _NOTHING = ("NoMatch", "InitialSilenceTimeout", "BabbleTimeout")
 
 
 class AzureRecognizer(UtteranceRecognizer):
+    """A recogniser over HTTP, an utterance at a time."""
+
     who = WHO
 
-    async def transcribe(self, pcm: bytes, settings: RecognizerSettings) -> Understood:
+    async def transcribe(self, pcm: bytes, settings: RecognizerSettings) -> UtteranceText:
         query = urlencode({"language": settings.language, "format": "detailed"})
         url = self._settings.url(RECOGNIZER_URL, f"/speech/recognition/conversation/cognitiveservices/v1?{query}")
-        # One region, two hosts: settings name the voices'.
+        # A region has one host for voices and one for recognisers; the settings name the first.
         url = url.replace(".tts.speech.", ".stt.speech.", 1)
         headers = {
             "Ocp-Apim-Subscription-Key": self._settings.api_key,
             "Content-Type": f"audio/wav; codecs=audio/pcm; samplerate={WIDE_RATE}",
             "Accept": "application/json",
         }
-        body = await self._client.body(url, headers, ANSWER_LIMIT, data=wav(wide(pcm), WIDE_RATE))
-        return _understood(parse_object(WHO, body, ANSWER_LIMIT))
+        body = await self._client.body(url, headers, ANSWER_LIMIT, wav(wide(pcm), WIDE_RATE))
+        return _read_result(parse_object(WHO, body, ANSWER_LIMIT))
 
 
-def _understood(answer: Mapping[str, Any]) -> Understood:
+def _read_result(answer: JsonObject) -> UtteranceText:
+    """Return the text of an answer of the format `detailed`. Raises `ProviderError`."""
     status = answer.get("RecognitionStatus")
     if status in _NOTHING:
-        return Understood("")
+        return UtteranceText("")
     if status != "Success":
         raise ProviderError(f"{WHO} reported {str(status)[:100]}")
-    try:
-        best, *others = answer["NBest"]
-        texts = tuple(str(one["Display"]) for one in others)
-        return Understood(str(best["Display"]), float(best.get("Confidence") or 0.0), texts)
-    except (KeyError, TypeError, ValueError):
-        raise ProviderError(f"{WHO} sent a result without a transcript") from None
+    results = objects_at(answer, "NBest")
+    if not results or any("Display" not in one for one in results):
+        raise ProviderError(f"{WHO} sent a result without a transcript")
+    best, *others = results
+    alternatives = tuple(text_at(one, "Display") for one in others)
+    return UtteranceText(text_at(best, "Display"), confidence_at(WHO, best, "Confidence"), alternatives)
 
 
 DECLARATIONS = (

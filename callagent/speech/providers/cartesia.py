@@ -1,17 +1,16 @@
-"""Cartesia: `/tts/websocket` (one socket for all calls, a context for each utterance), `/stt/websocket`."""
+"""Cartesia: `/tts/websocket` (one socket for all calls, a context for each utterance) and `/stt/websocket`."""
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 import json
 import uuid
-from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from callagent.errors import ProviderError, ProviderRefused, ProviderTimeout
+from callagent.json_values import JsonObject, JsonValue, MutableJsonObject, list_at, object_at
 from callagent.speech.protocol import (
     Declaration,
     RecognizerSettings,
@@ -19,15 +18,24 @@ from callagent.speech.protocol import (
     SpeechProvider,
     VoiceSettings,
     WordTime,
-    fitting,
+    accepted_keywords,
     primary_language,
 )
 from callagent.speech.providers import connections
-from callagent.speech.providers.connections import SECOND_OF_ULAW, decode_ulaw, max_audio_bytes, parse_object
-from callagent.speech.providers.recognizer_streams import Heard, HeardKind, Message, SocketRecognizer
+from callagent.speech.providers.connections import (
+    ULAW_BYTES_PER_SECOND,
+    decode_audio,
+    decode_ulaw,
+    max_audio_bytes,
+    parse_object,
+)
+from callagent.speech.providers.recognizer_streams import Message, RecognizedText, SocketRecognizer, TextKind
 
 if TYPE_CHECKING:
     from websockets.asyncio.client import ClientConnection
+
+Messages = asyncio.Queue[JsonObject | ProviderError]
+"""Messages of one utterance, or the error that ended its socket."""
 
 WHO = "Cartesia"
 BASE_URL = "https://api.cartesia.ai"
@@ -38,9 +46,9 @@ VOICE = "a0e99841-438c-4a64-b679-ae501e7d6091"
 ENGLISH_MODEL = "ink-2"
 OTHER_MODEL = "ink-whisper"
 MAX_KEYWORDS, KEYWORD_CHARACTERS = 100, 1200
-"""Of all of them together."""
+"""Keywords of a request, and characters of all of them together."""
 MAX_WAITING = 2000
-"""Messages of one utterance not yet taken."""
+"""Messages of one utterance that wait to be spoken; further ones are dropped."""
 
 
 def _headers(settings: SpeechProvider) -> dict[str, str]:
@@ -48,19 +56,23 @@ def _headers(settings: SpeechProvider) -> dict[str, str]:
 
 
 class CartesiaVoice:
-    """The socket is opened with the first utterance, and again when it was closed."""
+    """A voice over one socket for all calls, opened with the first utterance and again after it was closed.
+
+    Messages carry the context that they belong to; the reader of the socket hands them to the utterance with that
+    context.
+    """
 
     def __init__(self, settings: SpeechProvider) -> None:
         self._settings = settings
         self._socket: ClientConnection | None = None
         self._opening = asyncio.Lock()
         self._reader: asyncio.Task[None] | None = None
-        self._contexts: dict[str, asyncio.Queue[dict[str, Any] | ProviderError]] = {}
+        self._contexts: dict[str, Messages] = {}
 
-    async def speak(self, text: str, settings: VoiceSettings) -> AsyncIterator[SpeechChunk]:
+    async def speak(self, text: str, settings: VoiceSettings) -> AsyncGenerator[SpeechChunk, None]:
         socket = await self._connect()
         context = uuid.uuid4().hex
-        messages: asyncio.Queue[dict[str, Any] | ProviderError] = asyncio.Queue(MAX_WAITING)
+        messages: Messages = asyncio.Queue(MAX_WAITING)
         self._contexts[context] = messages
         done = False
         try:
@@ -72,13 +84,14 @@ class CartesiaVoice:
                 done = data.get("type") == "done"
                 if chunk := _chunk(data):
                     size += len(chunk.pcm) // 2
-                    if size > max_audio_bytes(text, SECOND_OF_ULAW):
+                    if size > max_audio_bytes(text, ULAW_BYTES_PER_SECOND):
                         raise ProviderError(f"{WHO} sent more than {size} bytes of audio")
                     yield chunk
             if not size:
                 raise ProviderError(f"{WHO} sent no audio")
         finally:
             del self._contexts[context]
+            # Interrupted or failed: what is not spoken any more is not to be made, nor charged.
             if not done:
                 await self._cancel(socket, context)
 
@@ -89,8 +102,8 @@ class CartesiaVoice:
         if self._socket is not None:
             await self._socket.close()
 
-    def _request(self, context: str, text: str, settings: VoiceSettings) -> dict[str, Any]:
-        request: dict[str, Any] = {
+    def _request(self, context: str, text: str, settings: VoiceSettings) -> JsonObject:
+        request: MutableJsonObject = {
             "context_id": context,
             "model_id": self._settings.model or SPEAK_MODEL,
             "transcript": text,
@@ -105,6 +118,7 @@ class CartesiaVoice:
         return request
 
     async def _connect(self) -> ClientConnection:
+        # Two utterances at the same time open one socket.
         async with self._opening:
             if self._socket is None or self._reader is None or self._reader.done():
                 url = self._settings.url(BASE_URL, "/tts/websocket", socket=True)
@@ -114,23 +128,24 @@ class CartesiaVoice:
             return self._socket
 
     async def _read(self, socket: ClientConnection) -> None:
-        """Hands each message to its context, until the socket is closed."""
+        """Hand each message to its context until the socket is closed, then the error to all that are left."""
         try:
             while True:
                 data = parse_object(WHO, await connections.receive_message(WHO, socket), connections.MESSAGE_LIMIT)
-                self._tell(data.get("context_id"), data)
+                self._deliver(data.get("context_id"), data)
         except ProviderError as error:
             for context in list(self._contexts):
-                self._tell(context, error)
+                self._deliver(context, error)
         finally:
             await socket.close()
 
-    def _tell(self, context: object, what: dict[str, Any] | ProviderError) -> None:
+    def _deliver(self, context: JsonValue, message: JsonObject | ProviderError) -> None:
         messages = self._contexts.get(context) if isinstance(context, str) else None
         if messages is not None and not messages.full():
-            messages.put_nowait(what)
+            messages.put_nowait(message)
 
-    async def _next(self, messages: asyncio.Queue[dict[str, Any] | ProviderError], deadline: float) -> dict[str, Any]:
+    async def _next(self, messages: Messages, deadline: float) -> JsonObject:
+        """Return the next message of an utterance. Raises `ProviderError`."""
         try:
             async with asyncio.timeout_at(deadline):
                 data = await messages.get()
@@ -141,33 +156,29 @@ class CartesiaVoice:
         return data
 
     async def _cancel(self, socket: ClientConnection, context: str) -> None:
-        """What is not wanted any more is not to be made."""
+        """Ask Cartesia to stop working on an utterance; a socket that is closed has done so."""
         try:
             await connections.send_message(WHO, socket, json.dumps({"context_id": context, "cancel": True}))
         except ProviderError:
             pass
 
 
-def _chunk(data: Mapping[str, Any]) -> SpeechChunk | None:
+def _chunk(data: JsonObject) -> SpeechChunk | None:
+    """Return what a message adds to an utterance, None for one that adds nothing. Raises `ProviderError`."""
     match data.get("type"):
         case "chunk":
-            try:
-                return SpeechChunk(decode_ulaw(base64.b64decode(data["data"], validate=True)))
-            except (KeyError, TypeError, binascii.Error, ValueError):
-                raise ProviderError(f"{WHO} sent audio that is not base64") from None
+            return SpeechChunk(decode_ulaw(decode_audio(WHO, data.get("data"))))
         case "timestamps":
-            return SpeechChunk(b"", _words(data.get("word_timestamps")))
+            return SpeechChunk(b"", _words(object_at(data, "word_timestamps")))
         case "error":
             raise _error(data)
         case _:
             return None
 
 
-def _words(times: object) -> tuple[WordTime, ...]:
-    columns = [times.get(name) for name in ("words", "start", "end")] if isinstance(times, dict) else []
-    if not columns or not all(isinstance(column, list) for column in columns):
-        return ()
-    rows = zip(*columns, strict=False)
+def _words(times: JsonObject) -> tuple[WordTime, ...]:
+    """Return the times of words, which come in three lists side by side."""
+    rows = zip(*(list_at(times, name) for name in ("words", "start", "end")), strict=False)
     return tuple(
         WordTime(str(word), float(start), float(end))
         for word, start, end in rows
@@ -175,16 +186,17 @@ def _words(times: object) -> tuple[WordTime, ...]:
     )
 
 
-def _error(data: Mapping[str, Any]) -> ProviderError:
+def _error(data: JsonObject) -> ProviderError:
     reason = str(data.get("message") or data.get("error") or data.get("title") or "an error")[:300]
     status = data.get("status_code")
     text = f"{WHO} reported: {reason}"
-    refused = isinstance(status, int) and 400 <= status < 500
-    return ProviderRefused(text, status) if refused else ProviderError(text)
+    if isinstance(status, int) and 400 <= status < 500:
+        return ProviderRefused(text, status)
+    return ProviderError(text)
 
 
 class CartesiaDialect:
-    """`finalize` is answered with what was not transcribed yet, and `flush_done`."""
+    """The messages of Cartesia's recogniser; `finalize` is answered with the rest of the text and `flush_done`."""
 
     who: str = WHO
     joiner: str = ""
@@ -197,7 +209,10 @@ class CartesiaDialect:
         language = primary_language(settings.language)
         model = self._settings.model or (ENGLISH_MODEL if language == "en" else OTHER_MODEL)
         query = [("model", model), ("language", language), ("encoding", "pcm_mulaw"), ("sample_rate", "8000")]
-        query += [("keyterm", word) for word in fitting(settings.keywords, MAX_KEYWORDS, together=KEYWORD_CHARACTERS)]
+        query += [
+            ("keyterm", word)
+            for word in accepted_keywords(settings.keywords, MAX_KEYWORDS, max_total=KEYWORD_CHARACTERS)
+        ]
         url = self._settings.url(BASE_URL, f"/stt/websocket?{urlencode(query)}", socket=True)
         return url, _headers(self._settings)
 
@@ -213,13 +228,13 @@ class CartesiaDialect:
     def farewell(self) -> Sequence[Message]:
         return ("done",)
 
-    def receive(self, message: Message) -> Heard | None:
+    def receive(self, message: Message) -> RecognizedText | None:
         data = parse_object(WHO, message, connections.MESSAGE_LIMIT)
         match data.get("type"):
             case "transcript" if isinstance(text := data.get("text"), str):
-                return Heard(HeardKind.COMMITTED if data.get("is_final") else HeardKind.PARTIAL, text)
+                return RecognizedText(TextKind.COMMITTED if data.get("is_final") else TextKind.PARTIAL, text)
             case "flush_done":
-                return Heard(HeardKind.COMPLETE)
+                return RecognizedText(TextKind.COMPLETE)
             case "error":
                 raise _error(data)
             case "transcript":

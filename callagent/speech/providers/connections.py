@@ -1,52 +1,67 @@
-"""HTTP requests and WebSockets to a provider. Whatever fails is raised as one of our `ProviderError`s."""
+"""Connections to a provider: HTTP requests, WebSockets, JSON and audio formats.
+
+Whatever fails here is raised as a `ProviderError`, whose kinds decide what a line-up does next: `ProviderRefused` (the
+provider does not want the request), `ProviderTimeout` (it is too slow), or any other (the network, or what it sent is
+broken). Texts of providers end up in logs and records: they are bounded here, and scrubbed of keys by `ProviderError`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import audioop
+import base64
+import binascii
 import email.utils
-import json
 import time
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping
+from contextlib import aclosing, asynccontextmanager
+from typing import TYPE_CHECKING, TypeVar
 
+from callagent import json_values
 from callagent.errors import ProviderError, ProviderRefused, ProviderTimeout
+from callagent.json_values import JsonObject, JsonValue, objects_at
 from callagent.speech.protocol import SpeechChunk, SpeechProvider
 
 if TYPE_CHECKING:
     import aiohttp
     from websockets.asyncio.client import ClientConnection
 
-REASON_LIMIT = 300
+    Body = JsonObject | bytes | aiohttp.FormData
+    """What a request sends: an object goes as JSON, anything else as it is."""
+
+T = TypeVar("T")
+MAX_REASON = 300
+"""Characters of a provider's own words in an error."""
 
 
 def refusal(who: str, status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
-    """The error for an answer that is not 2xx (RFC 9110 §15.5, §15.6)."""
+    """Return the error for an answer that is not 2xx (RFC 9110 §15.5, §15.6)."""
     reason = reason_of(body)
     text = f"{who} answered {status}" + (f": {reason}" if reason else "")
     retry_after = parse_retry_after(headers.get("Retry-After", ""), time.time())
     if status in (408, 504):
         return ProviderTimeout(text)
+    # A 5xx with Retry-After tells as clearly as a 429 that asking again at once is of no use.
     if 400 <= status < 500 or retry_after is not None:
         return ProviderRefused(text, status, retry_after)
     return ProviderError(text)
 
 
 def reason_of(body: bytes) -> str:
-    """The words of an error body, wherever the provider puts them."""
+    """Return the words of an error body, wherever the provider puts them."""
     try:
-        data = json.loads(body)
+        data = json_values.parse_json(body)
     except ValueError:
         return ""
     for key in ("error", "detail", "message", "err_msg", "reason", "title"):
-        while isinstance(data, dict) and data.get(key):
+        # An object under the key is searched with the same key, and then with those after it.
+        while isinstance(data, Mapping) and data.get(key):
             data = data[key]
-    return data[:REASON_LIMIT] if isinstance(data, str) else ""
+    return data[:MAX_REASON] if isinstance(data, str) else ""
 
 
 def parse_retry_after(value: str, now: float) -> float | None:
-    """Seconds, from a number or a date (RFC 9110 §10.2.3); None for what is neither."""
+    """Return the seconds of a Retry-After, a number or a date (RFC 9110 §10.2.3); None for what is neither."""
     if value.strip().isdigit():
         return float(value)
     try:
@@ -55,20 +70,45 @@ def parse_retry_after(value: str, now: float) -> float | None:
         return None
 
 
-def parse_object(who: str, message: str | bytes, limit: int) -> dict[str, Any]:
-    """A provider's JSON object. Raises `ProviderError` for anything else, and for what is longer than `limit`."""
+def parse_object(who: str, message: str | bytes, limit: int) -> JsonObject:
+    """Return a provider's JSON object. Raises `ProviderError` for anything else, and for what exceeds `limit`."""
     if len(message) > limit:
         raise ProviderError(f"{who} sent a message of {len(message)} bytes")
     try:
-        data = json.loads(message)
-    except (ValueError, RecursionError):
+        data = json_values.parse_json(message)
+    except ValueError:
         raise ProviderError(f"{who} sent what is no JSON: {message[:80]!r}") from None
-    if not isinstance(data, dict):
+    if not isinstance(data, Mapping):
         raise ProviderError(f"{who} sent what is no JSON object: {message[:80]!r}")
     return data
 
 
-_ERROR_BODY_LIMIT = 4096
+def decode_audio(who: str, encoded: JsonValue) -> bytes:
+    """Return the audio of a base64 field of a message. Raises `ProviderError`."""
+    try:
+        if isinstance(encoded, str):
+            return base64.b64decode(encoded, validate=True)
+    except (binascii.Error, ValueError):
+        pass
+    raise ProviderError(f"{who} sent audio that is not base64")
+
+
+def confidence_at(who: str, data: JsonObject, key: str) -> float:
+    """Return the confidence under `key`; 0.0 where there is none. Raises `ProviderError` for what is no number."""
+    found = data.get(key) or 0.0
+    if not isinstance(found, int | float):
+        raise ProviderError(f"{who} sent a confidence that is no number")
+    return float(found)
+
+
+def mean_confidence(data: JsonObject, key: str) -> float | None:
+    """Return the mean confidence of the words listed under `key`; None where they have none."""
+    confidences = [word.get("confidence") for word in objects_at(data, key)]
+    numbers = [float(one) for one in confidences if isinstance(one, int | float)]
+    return sum(numbers) / len(numbers) if numbers else None
+
+
+_MAX_ERROR_BODY = 4096
 _NOT_AUDIO = ("text/", "application/json", "application/xml", "application/problem+json")
 
 
@@ -80,9 +120,13 @@ class ProviderClient:
         self._settings = settings
         self._session: aiohttp.ClientSession | None = None
 
-    async def audio(self, url: str, headers: Mapping[str, str], limit: int, **body: Any) -> AsyncIterator[bytes]:
-        """The bytes of an audio answer as they come. Raises `ProviderError`, also for what is no audio or too much."""
+    async def audio(self, url: str, headers: Mapping[str, str], limit: int, body: Body) -> AsyncGenerator[bytes, None]:
+        """Yield the bytes of an audio answer as they come.
+
+        Raises `ProviderError`, also for what is no audio, for more than `limit` bytes, and for none.
+        """
         async with self._post(url, headers, body) as (response, deadline):
+            # Some providers report an error with status 200 and a text.
             if response.content_type.startswith(_NOT_AUDIO):
                 raise ProviderError(f"{self._who} answered with {response.content_type} instead of audio")
             received = 0
@@ -94,8 +138,8 @@ class ProviderClient:
         if not received:
             raise ProviderError(f"{self._who} sent no audio")
 
-    async def lines(self, url: str, headers: Mapping[str, str], limit: int, **body: Any) -> AsyncIterator[bytes]:
-        """The lines of an answer, empty ones left out. Raises `ProviderError`, also for a line beyond `limit`."""
+    async def lines(self, url: str, headers: Mapping[str, str], limit: int, body: Body) -> AsyncGenerator[bytes, None]:
+        """Yield the lines of an answer, empty ones left out. Raises `ProviderError`, also for a line beyond `limit`."""
         async with self._post(url, headers, body) as (response, deadline):
             rest = bytearray()
             async for part in self._parts(response, deadline):
@@ -108,8 +152,8 @@ class ProviderClient:
         if rest.strip():
             yield bytes(rest)
 
-    async def body(self, url: str, headers: Mapping[str, str], limit: int, **body: Any) -> bytes:
-        """A whole answer. Raises `ProviderError`."""
+    async def body(self, url: str, headers: Mapping[str, str], limit: int, body: Body) -> bytes:
+        """Return a whole answer. Raises `ProviderError`, also for more than `limit` bytes."""
         whole = bytearray()
         async with self._post(url, headers, body) as (response, deadline):
             async for part in self._parts(response, deadline):
@@ -125,21 +169,22 @@ class ProviderClient:
 
     @asynccontextmanager
     async def _post(
-        self, url: str, headers: Mapping[str, str], body: Mapping[str, Any]
+        self, url: str, headers: Mapping[str, str], body: Body
     ) -> AsyncIterator[tuple[aiohttp.ClientResponse, float]]:
-        """The response with status 200, its body unread, and when it has to be over."""
+        """Open the response with status 200, its body unread, and tell when it has to be over."""
         clock = asyncio.get_running_loop().time
         deadline = clock() + self._settings.total_timeout
+        data, json = (None, body) if isinstance(body, Mapping) else (body, None)
         # The key must not follow a redirection to another host.
-        asked = self._open_session().post(url, headers=headers, allow_redirects=False, **body)
-        response = await self._wait(asked, clock() + self._settings.connect_timeout, "answer")
+        request = self._open_session().post(url, headers=headers, allow_redirects=False, data=data, json=json)
+        response = await self._wait(request, clock() + self._settings.connect_timeout, "answer")
         try:
             if response.status != 200:
-                text = await self._wait(response.content.read(_ERROR_BODY_LIMIT), deadline, "say why it refused")
+                text = await self._wait(response.content.read(_MAX_ERROR_BODY), deadline, "say why it refused")
                 raise refusal(self._who, response.status, response.headers, text)
             yield response, deadline
         finally:
-            # A body that was not read to its end is no use to the next request.
+            # A connection whose body was not read to its end cannot carry the next request: it is closed.
             if response.content.at_eof():
                 response.release()
             else:
@@ -149,12 +194,13 @@ class ProviderClient:
         while part := await self._wait(response.content.readany(), deadline, "finish"):
             yield part
 
-    async def _wait(self, asked: Any, deadline: float, what: str) -> Any:
+    async def _wait(self, request: Awaitable[T], deadline: float, what: str) -> T:
+        """Return what is awaited; raise `ProviderError` where it fails, `ProviderTimeout` after the deadline."""
         import aiohttp
 
         try:
             async with asyncio.timeout_at(deadline):
-                return await asked
+                return await request
         except TimeoutError:
             raise ProviderTimeout(f"{self._who} did not {what} in time") from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
@@ -174,12 +220,12 @@ class ProviderClient:
 
 MESSAGE_LIMIT = 1 << 20
 PING_SECONDS = 5.0
-"""A peer that is gone is noticed within two of them."""
+"""Time between two pings; a peer that is gone is noticed within twice as much."""
 CLOSE_SECONDS = 1.0
 
 
 async def open_socket(who: str, url: str, headers: Mapping[str, str], timeout: float) -> ClientConnection:
-    """An open socket. Raises `ProviderRefused`, `ProviderTimeout` or `ProviderError`."""
+    """Return an open socket. Raises `ProviderRefused`, `ProviderTimeout` or `ProviderError`."""
     from websockets.asyncio.client import connect
     from websockets.exceptions import InvalidHandshake, InvalidStatus
 
@@ -194,6 +240,7 @@ async def open_socket(who: str, url: str, headers: Mapping[str, str], timeout: f
             max_size=MESSAGE_LIMIT,
             # Audio does not get smaller, and compressing it takes the loop's time.
             compression=None,
+            # As with HTTP above, no proxy of the environment is used: the settings say how a provider is reached.
             proxy=None,
         )
     except InvalidStatus as error:
@@ -206,23 +253,23 @@ async def open_socket(who: str, url: str, headers: Mapping[str, str], timeout: f
 
 
 async def send_message(who: str, socket: ClientConnection, message: str | bytes) -> None:
-    """Raises `ProviderError` where the socket is closed."""
+    """Send a message. Raises `SocketClosed`."""
     from websockets.exceptions import ConnectionClosed
 
     try:
         await socket.send(message)
     except ConnectionClosed as error:
-        raise closed(who, error) from None
+        raise _closed(who, error) from None
 
 
 async def receive_message(who: str, socket: ClientConnection) -> str | bytes:
-    """The next message. Raises `ProviderError` where the socket is closed."""
+    """Return the next message. Raises `SocketClosed`."""
     from websockets.exceptions import ConnectionClosed
 
     try:
         return await socket.recv()
     except ConnectionClosed as error:
-        raise closed(who, error) from None
+        raise _closed(who, error) from None
 
 
 class SocketClosed(ProviderError):
@@ -233,47 +280,52 @@ class SocketClosed(ProviderError):
         self.code = code
 
 
-def closed(who: str, error: Exception) -> SocketClosed:
+def _closed(who: str, error: Exception) -> SocketClosed:
     frame = getattr(error, "rcvd", None)
-    reason = f"{frame.code} {frame.reason}".strip() if frame else "without a word"
+    reason = f"{frame.code} {frame.reason}".strip() if frame else "without a close frame"
     return SocketClosed(f"{who} closed the socket: {reason}", frame.code if frame else None)
 
 
-SECOND_OF_ULAW = 8000
+# Audio formats. Providers are asked for μ-law at 8 kHz where they have it: it needs neither resampling nor bandwidth.
+
+ULAW_BYTES_PER_SECOND = 8000
 MAX_SECONDS_PER_CHARACTER = 1.0
 MIN_SECONDS = 10.0
+"""Seconds of audio that are allowed for the shortest text."""
 
 
 def max_audio_bytes(text: str, bytes_per_second: int) -> int:
-    """Bytes that no voice needs to say `text`: more is garbage."""
+    """Return how many bytes of audio are accepted for `text`: no voice needs more, what exceeds them is garbage."""
     return round(max(MIN_SECONDS, len(text) * MAX_SECONDS_PER_CHARACTER) * bytes_per_second)
 
 
 def decode_ulaw(ulaw: bytes) -> bytes:
+    """Return G.711 μ-law as 16-bit PCM."""
     return audioop.ulaw2lin(ulaw, 2)
 
 
 def encode_ulaw(pcm: bytes) -> bytes:
+    """Return 16-bit PCM as G.711 μ-law."""
     return audioop.lin2ulaw(pcm, 2)
 
 
 def strip_wav(who: str, audio: bytes) -> bytes:
-    """The samples of a WAV file; what is none is samples already. Raises `ProviderError` for a broken one."""
+    """Return the samples of a WAV file; what is none is samples already. Raises `ProviderError` for a broken one."""
     if not audio.startswith(b"RIFF"):
         return audio
     at = 12
     while at + 8 <= len(audio):
         size = int.from_bytes(audio[at + 4 : at + 8], "little")
         if audio[at : at + 4] == b"data":
+            # A file that was written as a stream has no size in its header: the samples go to its end.
             return audio[at + 8 : at + 8 + size] if size else audio[at + 8 :]
+        # A chunk of an odd size is followed by a byte of padding.
         at += 8 + size + size % 2
     raise ProviderError(f"{who} sent a WAV file without samples")
 
 
-async def ulaw_chunks(audio: AsyncIterator[bytes]) -> AsyncIterator[SpeechChunk]:
-    """μ-law bytes of any lengths as chunks."""
-    try:
-        async for part in audio:
+async def ulaw_chunks(audio: AsyncGenerator[bytes, None]) -> AsyncGenerator[SpeechChunk, None]:
+    """Yield μ-law bytes of any lengths as chunks."""
+    async with aclosing(audio) as parts:
+        async for part in parts:
             yield SpeechChunk(decode_ulaw(part))
-    finally:
-        await audio.aclose()  # type: ignore[attr-defined]

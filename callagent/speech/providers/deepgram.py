@@ -1,12 +1,13 @@
-"""Deepgram: `GET /v1/listen` as a socket, `POST /v1/speak`."""
+"""Deepgram: `/v1/listen` (Nova) and `/v2/listen` (Flux) as sockets, `POST /v1/speak` (Aura)."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from urllib.parse import urlencode
 
 from callagent.errors import ProviderError
+from callagent.json_values import object_at, objects_at, text_at
 from callagent.speech.protocol import (
     Declaration,
     Languages,
@@ -17,13 +18,15 @@ from callagent.speech.protocol import (
     primary_language,
 )
 from callagent.speech.providers.connections import (
-    SECOND_OF_ULAW,
+    ULAW_BYTES_PER_SECOND,
     ProviderClient,
+    confidence_at,
     max_audio_bytes,
+    mean_confidence,
     parse_object,
     ulaw_chunks,
 )
-from callagent.speech.providers.recognizer_streams import Heard, HeardKind, Message, SocketRecognizer
+from callagent.speech.providers.recognizer_streams import Message, RecognizedText, SocketRecognizer, TextKind
 
 WHO = "Deepgram"
 BASE_URL = "https://api.deepgram.com"
@@ -34,7 +37,7 @@ MAX_KEYWORDS = 50
 
 
 class DeepgramDialect:
-    """Results come for parts of speech (`is_final`); the answer to Finalize has `from_finalize`."""
+    """The messages of Nova: results are of parts (`is_final`); the answer to our Finalize has `from_finalize`."""
 
     who: str = WHO
     joiner: str = " "
@@ -53,9 +56,10 @@ class DeepgramDialect:
             ("channels", "1"),
             ("interim_results", "true"),
             ("smart_format", "true"),
-            # The end of the utterance is ours to decide.
+            # The turn manager decides where an utterance ends.
             ("endpointing", "false"),
         ]
+        # Nova 3 has replaced weighted keywords by key terms, under another name.
         name = "keyterm" if model.startswith("nova-3") else "keywords"
         query += [(name, word) for word in settings.keywords[:MAX_KEYWORDS]]
         url = self._settings.url(BASE_URL, f"/v1/listen?{urlencode(query)}", socket=True)
@@ -73,32 +77,29 @@ class DeepgramDialect:
     def farewell(self) -> Sequence[Message]:
         return ('{"type":"CloseStream"}',)
 
-    def receive(self, message: Message) -> Heard | None:
+    def receive(self, message: Message) -> RecognizedText | None:
         data = parse_object(WHO, message, MESSAGE_LIMIT)
         if data.get("type") == "Error":
             raise ProviderError(f"{WHO} reported: {data.get('description') or data.get('message')}")
         if data.get("type") != "Results":
             return None
-        try:
-            best = data["channel"]["alternatives"][0]
-            text, confidence = str(best["transcript"]), float(best.get("confidence") or 0.0)
-        except (KeyError, IndexError, TypeError, ValueError):
-            raise ProviderError(f"{WHO} sent results without a transcript") from None
-        kind = HeardKind.COMMITTED if data.get("is_final") else HeardKind.PARTIAL
-        return Heard(HeardKind.COMPLETE if data.get("from_finalize") else kind, text, confidence)
+        alternatives = objects_at(object_at(data, "channel"), "alternatives")
+        if not alternatives or "transcript" not in alternatives[0]:
+            raise ProviderError(f"{WHO} sent results without a transcript")
+        text, confidence = text_at(alternatives[0], "transcript"), confidence_at(WHO, alternatives[0], "confidence")
+        kind = TextKind.COMMITTED if data.get("is_final") else TextKind.PARTIAL
+        return RecognizedText(TextKind.COMPLETE if data.get("from_finalize") else kind, text, confidence)
 
 
 def open_recognizer(settings: SpeechProvider) -> SocketRecognizer:
-    """Models named `flux-…` have an address and messages of their own."""
+    """Open the recogniser; models named `flux-…` have an address and messages of their own."""
     if settings.model.startswith("flux"):
-        from callagent.speech.providers.deepgram import FluxDialect
-
         return SocketRecognizer(lambda: FluxDialect(settings), settings.connect_timeout)
     return SocketRecognizer(lambda: DeepgramDialect(settings), settings.connect_timeout)
 
 
 class DeepgramVoice:
-    """The voice is the model (`aura-2-thalia-en`); speed is the model's own."""
+    """A voice over HTTP. Its name is the model's (`aura-2-thalia-en`); the speed cannot be chosen."""
 
     max_text_bytes = 1000
     """Bytes. Aura refuses more than 2000 characters, and reads more than 1000 badly (Text-to-Speech, limits)."""
@@ -107,13 +108,13 @@ class DeepgramVoice:
         self._settings = settings
         self._client = ProviderClient(WHO, settings)
 
-    def speak(self, text: str, settings: VoiceSettings) -> AsyncIterator[SpeechChunk]:
+    def speak(self, text: str, settings: VoiceSettings) -> AsyncGenerator[SpeechChunk, None]:
         model = settings.name or self._settings.voice or SPEAK_MODEL
         query = urlencode({"model": model, "encoding": "mulaw", "sample_rate": "8000", "container": "none"})
         url = self._settings.url(BASE_URL, f"/v1/speak?{query}")
         headers = {"Authorization": f"Token {self._settings.api_key}"}
-        limit = max_audio_bytes(text, SECOND_OF_ULAW)
-        return ulaw_chunks(self._client.audio(url, headers, limit, json={"text": text}))
+        limit = max_audio_bytes(text, ULAW_BYTES_PER_SECOND)
+        return ulaw_chunks(self._client.audio(url, headers, limit, {"text": text}))
 
     async def close(self) -> None:
         await self._client.close()
@@ -122,11 +123,11 @@ class DeepgramVoice:
 FLUX = "Deepgram Flux"
 MAX_TURN_MS = 60000
 SILENCE = b"\xff" * 2400
-"""0.3 s after the last word, so that all of it is transcribed when the end is asked for."""
+"""0.3 s of μ-law silence after the last word, so that all of it is transcribed when the end is asked for."""
 
 
 class FluxDialect:
-    """TurnInfo tells the turn as far as it is; the one with `EndOfTurn` is its last."""
+    """The messages of Flux: each TurnInfo has the whole turn so far; the one with `EndOfTurn` is its last."""
 
     who: str = FLUX
     joiner: str = " "
@@ -135,13 +136,14 @@ class FluxDialect:
     def __init__(self, settings: SpeechProvider) -> None:
         self._settings = settings
         self._forced = 0
+        """Ends of turns that we have asked for and that have not come yet."""
 
     def address(self, settings: RecognizerSettings) -> tuple[str, Mapping[str, str]]:
         query = [
             ("model", self._settings.model),
             ("encoding", "mulaw"),
             ("sample_rate", "8000"),
-            # 1.0: turns end by ForceEndTurn alone.
+            # At 1.0 the model never is sure enough: turns end by our ForceEndTurn, or after MAX_TURN_MS.
             ("eot_threshold", "1.0"),
             ("eot_timeout_ms", str(MAX_TURN_MS)),
         ]
@@ -164,7 +166,7 @@ class FluxDialect:
     def farewell(self) -> Sequence[Message]:
         return ('{"type":"CloseStream"}',)
 
-    def receive(self, message: Message) -> Heard | None:
+    def receive(self, message: Message) -> RecognizedText | None:
         data = parse_object(FLUX, message, MESSAGE_LIMIT)
         if data.get("type") in ("Error", "FatalError"):
             raise ProviderError(f"{FLUX} reported: {data.get('description') or data.get('message')}")
@@ -173,19 +175,12 @@ class FluxDialect:
         if not isinstance(text := data.get("transcript"), str):
             raise ProviderError(f"{FLUX} sent a turn without a transcript")
         if data.get("event") != "EndOfTurn":
-            return Heard(HeardKind.PARTIAL, text)
+            return RecognizedText(TextKind.PARTIAL, text)
         if not self._forced:
-            # The longest turn it allows is over, ours is not.
-            return Heard(HeardKind.COMMITTED, text)
+            # The longest turn that Flux allows is over; our utterance goes on.
+            return RecognizedText(TextKind.COMMITTED, text)
         self._forced -= 1
-        return Heard(HeardKind.COMPLETE, text, _confidence(data.get("words")))
-
-
-def _confidence(words: object) -> float | None:
-    """Mean of the words'."""
-    found = [word.get("confidence") for word in words if isinstance(word, dict)] if isinstance(words, list) else []
-    numbers = [float(one) for one in found if isinstance(one, int | float)]
-    return sum(numbers) / len(numbers) if numbers else None
+        return RecognizedText(TextKind.COMPLETE, text, mean_confidence(data, "words"))
 
 
 _FLUX_MULTILINGUAL = frozenset({"de", "en", "es", "fr", "hi", "it", "ja", "nl", "pt", "ru"})
@@ -198,7 +193,7 @@ def _recognizer_languages(model: str) -> Languages:
 
 
 def _voice_languages(model: str, voice: str) -> Languages:
-    """Voices end in their language: `aura-2-thalia-en`."""
+    """Return the language that the name of a voice ends with: `aura-2-thalia-en`."""
     ending = re.search(r"-([a-z]{2})$", voice or model or SPEAK_MODEL)
     return frozenset({ending[1]}) if ending else None
 

@@ -1,15 +1,15 @@
-"""ElevenLabs: `POST /v1/text-to-speech/{voice}/stream/with-timestamps`, `/v1/speech-to-text/realtime` as a socket."""
+"""ElevenLabs: `POST /v1/text-to-speech/{voice}/stream/with-timestamps`, a socket at `/v1/speech-to-text/realtime`."""
 
 from __future__ import annotations
 
 import base64
-import binascii
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from urllib.parse import quote, urlencode
 
 from callagent.errors import ProviderError, ProviderRefused
+from callagent.json_values import JsonObject, MutableJsonObject, list_at, object_at
 from callagent.speech.protocol import (
     Declaration,
     RecognizerSettings,
@@ -17,17 +17,18 @@ from callagent.speech.protocol import (
     SpeechProvider,
     VoiceSettings,
     WordTime,
-    fitting,
+    accepted_keywords,
     primary_language,
 )
 from callagent.speech.providers.connections import (
-    SECOND_OF_ULAW,
+    ULAW_BYTES_PER_SECOND,
     ProviderClient,
+    decode_audio,
     decode_ulaw,
     max_audio_bytes,
     parse_object,
 )
-from callagent.speech.providers.recognizer_streams import Heard, HeardKind, Message, SocketRecognizer
+from callagent.speech.providers.recognizer_streams import Message, RecognizedText, SocketRecognizer, TextKind
 
 WHO = "ElevenLabs"
 BASE_URL = "https://api.elevenlabs.io"
@@ -37,12 +38,13 @@ LISTEN_MODEL = "scribe_v2_realtime"
 LINE_LIMIT = 1 << 20
 MESSAGE_LIMIT = 1 << 18
 MAX_KEYWORDS, KEYWORD_CHARACTERS = 50, 20
-"""More, or longer ones, are refused."""
+"""Keywords of a request, and characters of each: ElevenLabs refuses more, and longer ones."""
+# The kinds of errors that mean what an HTTP status does: asking again is of no use, or somebody has to act.
 _REFUSALS = {"auth_error": 401, "quota_exceeded": 429, "rate_limited": 429, "resource_exhausted": 429}
 
 
 class ElevenLabsVoice:
-    """Audio with the time of every character, from which the words' times are made."""
+    """A voice over HTTP, whose answer has the time of every character: word times are made from them."""
 
     max_text_bytes = 5000
     """Bytes. Models take 5000 characters or more (Models, character limits)."""
@@ -51,17 +53,19 @@ class ElevenLabsVoice:
         self._settings = settings
         self._client = ProviderClient(WHO, settings)
 
-    async def speak(self, text: str, settings: VoiceSettings) -> AsyncIterator[SpeechChunk]:
+    async def speak(self, text: str, settings: VoiceSettings) -> AsyncGenerator[SpeechChunk, None]:
         voice = quote(settings.name or self._settings.voice or VOICE, safe="")
         url = self._settings.url(BASE_URL, f"/v1/text-to-speech/{voice}/stream/with-timestamps?output_format=ulaw_8000")
-        body: dict[str, Any] = {"text": text, "model_id": self._settings.model or SPEAK_MODEL}
-        if "multilingual_v2" not in body["model_id"]:
+        model = self._settings.model or SPEAK_MODEL
+        body: MutableJsonObject = {"text": text, "model_id": model}
+        # Multilingual v2 takes no language: it goes by that of the text.
+        if "multilingual_v2" not in model:
             body["language_code"] = primary_language(settings.language)
         if settings.speed != 1.0:
             body["voice_settings"] = {"speed": min(max(settings.speed, 0.7), 1.2)}
-        lines = self._client.lines(url, {"xi-api-key": self._settings.api_key}, LINE_LIMIT, json=body)
-        words, size, limit = _Words(), 0, max_audio_bytes(text, SECOND_OF_ULAW)
-        try:
+        lines = self._client.lines(url, {"xi-api-key": self._settings.api_key}, LINE_LIMIT, body)
+        words, size, limit = _WordAssembler(), 0, max_audio_bytes(text, ULAW_BYTES_PER_SECOND)
+        async with aclosing(lines):
             async for line in lines:
                 data = parse_object(WHO, line, LINE_LIMIT)
                 ulaw = _audio(data)
@@ -69,9 +73,7 @@ class ElevenLabsVoice:
                 if size > limit:
                     raise ProviderError(f"{WHO} sent more than {limit} bytes of audio")
                 if ulaw:
-                    yield SpeechChunk(decode_ulaw(ulaw), words.take(data.get("alignment")))
-        finally:
-            await lines.aclose()  # type: ignore[attr-defined]
+                    yield SpeechChunk(decode_ulaw(ulaw), words.add_characters(object_at(data, "alignment")))
         if not size:
             raise ProviderError(f"{WHO} sent no audio")
         if last := words.end():
@@ -81,40 +83,33 @@ class ElevenLabsVoice:
         await self._client.close()
 
 
-def _audio(data: Mapping[str, Any]) -> bytes:
+def _audio(data: JsonObject) -> bytes:
+    """Return the audio of a line; some lines have times only. Raises `ProviderError`."""
     encoded = data.get("audio_base64")
     if not isinstance(encoded, str) and encoded is not None:
         raise ProviderError(f"{WHO} sent no audio: {str(data)[:200]}")
-    try:
-        return base64.b64decode(encoded or "", validate=True)
-    except (binascii.Error, ValueError):
-        raise ProviderError(f"{WHO} sent audio that is not base64") from None
+    return decode_audio(WHO, encoded or "")
 
 
-class _Words:
-    """Puts characters together to words, over the borders of chunks."""
+class _WordAssembler:
+    """Puts characters together to words, also where a word begins in one line of the answer and ends in the next."""
 
     def __init__(self) -> None:
         self._word = ""
         self._start = self._end = 0.0
 
-    def take(self, alignment: object) -> tuple[WordTime, ...]:
-        """The words that end within these characters."""
-        if not isinstance(alignment, dict):
-            return ()
+    def add_characters(self, alignment: JsonObject) -> tuple[WordTime, ...]:
+        """Take the characters of a line, which come in three lists side by side; return the words that end in them."""
         names = ("characters", "character_start_times_seconds", "character_end_times_seconds")
-        columns = [alignment.get(name) for name in names]
-        if not all(isinstance(column, list) for column in columns):
-            return ()
         found: list[WordTime] = []
-        for character, start, end in zip(*columns, strict=False):
-            if not isinstance(character, str) or not all(isinstance(at, int | float) for at in (start, end)):
-                return tuple(found)
+        for character, start, end in zip(*(list_at(alignment, name) for name in names), strict=False):
+            if not (isinstance(character, str) and isinstance(start, int | float) and isinstance(end, int | float)):
+                break
             found += self._add(character, float(start), float(end))
         return tuple(found)
 
     def end(self) -> tuple[WordTime, ...]:
-        """The word that no space follows."""
+        """Return the last word, which no space follows."""
         return tuple(self._add(" ", self._end, self._end))
 
     def _add(self, character: str, start: float, end: float) -> list[WordTime]:
@@ -128,7 +123,7 @@ class _Words:
 
 
 class ElevenLabsDialect:
-    """Audio as base64 in JSON; a chunk with `commit` asks for the transcript."""
+    """The messages of ElevenLabs' recogniser: audio in base64; a chunk with `commit` asks for the transcript."""
 
     who: str = WHO
     joiner: str = " "
@@ -144,7 +139,10 @@ class ElevenLabsDialect:
             ("commit_strategy", "manual"),
             ("language_code", primary_language(settings.language)),
         ]
-        query += [("keyterms", word) for word in fitting(settings.keywords, MAX_KEYWORDS, each=KEYWORD_CHARACTERS)]
+        query += [
+            ("keyterms", word)
+            for word in accepted_keywords(settings.keywords, MAX_KEYWORDS, max_characters=KEYWORD_CHARACTERS)
+        ]
         url = self._settings.url(BASE_URL, f"/v1/speech-to-text/realtime?{urlencode(query)}", socket=True)
         return url, {"xi-api-key": self._settings.api_key}
 
@@ -160,20 +158,20 @@ class ElevenLabsDialect:
     def farewell(self) -> Sequence[Message]:
         return ()
 
-    def receive(self, message: Message) -> Heard | None:
+    def receive(self, message: Message) -> RecognizedText | None:
         data = parse_object(WHO, message, MESSAGE_LIMIT)
         kind = data.get("message_type")
         if error := data.get("error"):
             status = _REFUSALS.get(str(kind))
             reason = f"{WHO} reported {kind}: {str(error)[:300]}"
             raise ProviderRefused(reason, status) if status else ProviderError(reason)
-        kinds = {"partial_transcript": HeardKind.PARTIAL, "committed_transcript": HeardKind.COMPLETE}
-        if kind not in kinds:
+        kinds = {"partial_transcript": TextKind.PARTIAL, "committed_transcript": TextKind.COMPLETE}
+        found = kinds.get(str(kind))
+        if found is None:
             return None
-        text = data.get("text")
-        if not isinstance(text, str):
+        if not isinstance(text := data.get("text"), str):
             raise ProviderError(f"{WHO} sent a transcript without text")
-        return Heard(kinds[kind], text.strip())
+        return RecognizedText(found, text.strip())
 
 
 def _chunk(ulaw: bytes, *, commit: bool) -> str:

@@ -1,14 +1,13 @@
-"""Google Cloud text-to-speech: `POST /v1/text:synthesize` with an API key."""
+"""Google Cloud: `POST /v1/text:synthesize` and `POST /v1/speech:recognize`, with an API key."""
 
 from __future__ import annotations
 
 import base64
-import binascii
-from collections.abc import AsyncIterator, Mapping
-from typing import Any
+from collections.abc import AsyncGenerator
 
 from callagent.audio import SAMPLE_RATE
 from callagent.errors import ProviderError
+from callagent.json_values import JsonObject, MutableJsonObject, list_at, objects_at, text_at
 from callagent.speech.protocol import (
     Declaration,
     RecognizerSettings,
@@ -18,16 +17,17 @@ from callagent.speech.protocol import (
     voice_name_languages,
 )
 from callagent.speech.providers.connections import (
-    SECOND_OF_ULAW,
+    ULAW_BYTES_PER_SECOND,
     ProviderClient,
+    confidence_at,
+    decode_audio,
     decode_ulaw,
     encode_ulaw,
     max_audio_bytes,
     parse_object,
     strip_wav,
 )
-from callagent.speech.providers.recognizer_streams import Understood, UtteranceRecognizer
-from callagent.speech.text_processing import is_ssml, markup
+from callagent.speech.providers.recognizer_streams import UtteranceRecognizer, UtteranceText
 
 WHO = "Google"
 VOICE_URL = "https://texttospeech.googleapis.com"
@@ -35,7 +35,7 @@ VOICE_ANSWER_LIMIT = 4 << 20
 
 
 class GoogleVoice:
-    """An utterance comes in one piece. Without a name the language's default voice speaks."""
+    """A voice over HTTP that sends an utterance in one piece; without a name the language's default voice speaks."""
 
     speaks_ssml = True
     max_text_bytes = 4500
@@ -45,33 +45,33 @@ class GoogleVoice:
         self._settings = settings
         self._client = ProviderClient(WHO, settings)
 
-    async def speak(self, text: str, settings: VoiceSettings) -> AsyncIterator[SpeechChunk]:
+    async def speak(self, text: str, settings: VoiceSettings) -> AsyncGenerator[SpeechChunk, None]:
         url = self._settings.url(VOICE_URL, "/v1/text:synthesize")
         headers = {"X-Goog-Api-Key": self._settings.api_key}
-        answer = await self._client.body(url, headers, VOICE_ANSWER_LIMIT, json=self._request(text, settings))
+        answer = await self._client.body(url, headers, VOICE_ANSWER_LIMIT, self._request(text, settings))
         content = parse_object(WHO, answer, VOICE_ANSWER_LIMIT).get("audioContent")
-        try:
-            audio = strip_wav(WHO, base64.b64decode(content or "", validate=True))
-        except (TypeError, binascii.Error, ValueError):
-            raise ProviderError(f"{WHO} sent audio that is not base64") from None
+        # A WAV file, also where the encoding asked for is μ-law.
+        audio = strip_wav(WHO, decode_audio(WHO, content or ""))
         if not audio:
             raise ProviderError(f"{WHO} sent no audio")
-        if len(audio) > max_audio_bytes(text, SECOND_OF_ULAW):
+        if len(audio) > max_audio_bytes(text, ULAW_BYTES_PER_SECOND):
             raise ProviderError(f"{WHO} sent {len(audio)} bytes of audio")
         yield SpeechChunk(decode_ulaw(audio))
 
     async def close(self) -> None:
         await self._client.close()
 
-    def _request(self, text: str, settings: VoiceSettings) -> dict[str, Any]:
+    def _request(self, text: str, settings: VoiceSettings) -> JsonObject:
+        from callagent.speech.text_processing import is_ssml, markup
+
         voice = {"languageCode": settings.language}
         if name := settings.name or self._settings.voice:
             voice["name"] = name
-        audio: dict[str, Any] = {"audioEncoding": "MULAW", "sampleRateHertz": 8000}
+        audio: MutableJsonObject = {"audioEncoding": "MULAW", "sampleRateHertz": 8000}
         if settings.speed != 1.0:
             audio["speakingRate"] = min(max(settings.speed, 0.25), 2.0)
-        said = {"ssml": f"<speak>{markup(text)}</speak>"} if is_ssml(text) else {"text": text}
-        return {"input": said, "voice": voice, "audioConfig": audio}
+        source = {"ssml": f"<speak>{markup(text)}</speak>"} if is_ssml(text) else {"text": text}
+        return {"input": source, "voice": voice, "audioConfig": audio}
 
 
 RECOGNIZER_URL = "https://speech.googleapis.com"
@@ -82,22 +82,22 @@ MAX_ALTERNATIVES = 3
 
 
 class GoogleRecognizer(UtteranceRecognizer):
+    """A recogniser over HTTP, an utterance at a time."""
+
     who = WHO
 
-    async def transcribe(self, pcm: bytes, settings: RecognizerSettings) -> Understood:
+    async def transcribe(self, pcm: bytes, settings: RecognizerSettings) -> UtteranceText:
         request = {
             "config": self._config(settings),
             "audio": {"content": base64.b64encode(encode_ulaw(pcm)).decode()},
         }
         url = self._settings.url(RECOGNIZER_URL, "/v1/speech:recognize")
         headers = {"X-Goog-Api-Key": self._settings.api_key}
-        answer = parse_object(
-            WHO, await self._client.body(url, headers, TRANSCRIPT_LIMIT, json=request), TRANSCRIPT_LIMIT
-        )
-        return _understood(answer)
+        answer = parse_object(WHO, await self._client.body(url, headers, TRANSCRIPT_LIMIT, request), TRANSCRIPT_LIMIT)
+        return _read_results(answer)
 
-    def _config(self, settings: RecognizerSettings) -> Mapping[str, Any]:
-        config: dict[str, Any] = {
+    def _config(self, settings: RecognizerSettings) -> JsonObject:
+        config: MutableJsonObject = {
             "encoding": "MULAW",
             "sampleRateHertz": SAMPLE_RATE,
             "languageCode": settings.language,
@@ -110,16 +110,24 @@ class GoogleRecognizer(UtteranceRecognizer):
         return config
 
 
-def _understood(answer: Mapping[str, Any]) -> Understood:
-    """Results are consecutive parts of the utterance; where nothing was said there are none."""
-    try:
-        parts = [result["alternatives"] for result in answer.get("results", []) if result.get("alternatives")]
-        text = " ".join(str(part[0]["transcript"]).strip() for part in parts)
-        others = tuple(str(one["transcript"]).strip() for one in parts[0][1:]) if len(parts) == 1 else ()
-        confidences = [float(part[0]["confidence"]) for part in parts if part[0].get("confidence")]
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError):
-        raise ProviderError(f"{WHO} sent results without a transcript") from None
-    return Understood(text, sum(confidences) / len(confidences) if confidences else None, others)
+def _read_results(answer: JsonObject) -> UtteranceText:
+    """Join the results, which are consecutive parts of the utterance; where nothing was said there are none."""
+    parts = [part for result in _objects(answer, "results") if (part := _objects(result, "alternatives"))]
+    if any("transcript" not in one for part in parts for one in part):
+        raise ProviderError(f"{WHO} sent results without a transcript")
+    text = " ".join(text_at(part[0], "transcript").strip() for part in parts)
+    # Alternatives are of one part each: only where there is one part they are of the whole utterance.
+    others = tuple(text_at(one, "transcript").strip() for one in parts[0][1:]) if len(parts) == 1 else ()
+    confidences = [confidence for part in parts if (confidence := confidence_at(WHO, part[0], "confidence"))]
+    return UtteranceText(text, sum(confidences) / len(confidences) if confidences else None, others)
+
+
+def _objects(data: JsonObject, key: str) -> list[JsonObject]:
+    """Return the list of objects under `key`, empty where there is none. Raises `ProviderError` for anything else."""
+    found = objects_at(data, key)
+    if data.get(key) and (not found or len(found) != len(list_at(data, key))):
+        raise ProviderError(f"{WHO} sent results without a transcript")
+    return found
 
 
 DECLARATIONS = (

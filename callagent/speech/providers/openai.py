@@ -1,14 +1,16 @@
-"""OpenAI and servers that speak its protocol: `POST /audio/transcriptions`, `POST /audio/speech`."""
+"""OpenAI and servers that speak its protocol: `/audio/transcriptions`, `/audio/speech`, a socket at `/realtime`."""
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from typing import TYPE_CHECKING
 
 from callagent.audio import Decimator, prepare_decimators
 from callagent.errors import ProviderError, ProviderRefused
+from callagent.json_values import JsonObject, MutableJsonObject, object_at
 from callagent.speech.protocol import (
     Declaration,
     RecognizerSettings,
@@ -19,12 +21,12 @@ from callagent.speech.protocol import (
 )
 from callagent.speech.providers.connections import ProviderClient, max_audio_bytes, parse_object
 from callagent.speech.providers.recognizer_streams import (
-    Heard,
-    HeardKind,
     Message,
+    RecognizedText,
     SocketRecognizer,
-    Understood,
+    TextKind,
     UtteranceRecognizer,
+    UtteranceText,
     wav,
 )
 
@@ -42,16 +44,19 @@ SPEECH_BYTES_PER_SECOND = 48000
 
 
 class OpenAiVoice:
+    """A voice over HTTP."""
+
     max_text_bytes = 4000
     """Bytes. `input` has at most 4096 characters, 2000 tokens for gpt-4o-mini-tts (API reference, create speech)."""
 
     def __init__(self, settings: SpeechProvider) -> None:
+        # Importing what resamples takes longer than a frame: not in a call.
         prepare_decimators()
         self._settings = settings
         self._client = ProviderClient(WHO, settings)
 
-    async def speak(self, text: str, settings: VoiceSettings) -> AsyncIterator[SpeechChunk]:
-        body: dict[str, Any] = {
+    async def speak(self, text: str, settings: VoiceSettings) -> AsyncGenerator[SpeechChunk, None]:
+        body: MutableJsonObject = {
             "model": self._settings.model or SPEAK_MODEL,
             "voice": settings.name or self._settings.voice or VOICE,
             "input": text,
@@ -60,33 +65,29 @@ class OpenAiVoice:
         if settings.speed != 1.0:
             body["speed"] = min(max(settings.speed, 0.25), 4.0)
         url = self._settings.url(BASE_URL, "/audio/speech")
-        audio = self._client.audio(
-            url, _headers(self._settings), max_audio_bytes(text, SPEECH_BYTES_PER_SECOND), json=body
-        )
+        limit = max_audio_bytes(text, SPEECH_BYTES_PER_SECOND)
         decimator = Decimator()
-        try:
+        async with aclosing(self._client.audio(url, _headers(self._settings), limit, body)) as audio:
             async for part in audio:
                 if pcm := decimator.feed(part):
                     yield SpeechChunk(pcm)
-        finally:
-            await audio.aclose()  # type: ignore[attr-defined]
 
     async def close(self) -> None:
         await self._client.close()
 
 
 class OpenAiRecognizer(UtteranceRecognizer):
-    """Transcribes each utterance when it is over; `openai-realtime` does so while it is spoken."""
+    """A recogniser over HTTP, an utterance at a time; `openai-realtime` transcribes while it is spoken."""
 
     who = WHO
 
-    async def transcribe(self, pcm: bytes, settings: RecognizerSettings) -> Understood:
+    async def transcribe(self, pcm: bytes, settings: RecognizerSettings) -> UtteranceText:
         url = self._settings.url(BASE_URL, "/audio/transcriptions")
-        answer = await self._client.body(url, _headers(self._settings), ANSWER_LIMIT, data=self._form(pcm, settings))
+        answer = await self._client.body(url, _headers(self._settings), ANSWER_LIMIT, self._form(pcm, settings))
         text = parse_object(WHO, answer, ANSWER_LIMIT).get("text")
         if not isinstance(text, str):
             raise ProviderError(f"{WHO} sent a transcription without text")
-        return Understood(text)
+        return UtteranceText(text)
 
     def _form(self, pcm: bytes, settings: RecognizerSettings) -> aiohttp.FormData:
         import aiohttp
@@ -109,11 +110,16 @@ REALTIME = "OpenAI realtime"
 REALTIME_MODEL = "gpt-4o-mini-transcribe"
 MESSAGE_LIMIT = 1 << 18
 _EVENT = "conversation.item.input_audio_transcription."
+# The codes of errors that mean what an HTTP status does.
 _REFUSALS = {"invalid_api_key": 401, "insufficient_quota": 429, "rate_limit_exceeded": 429}
 
 
 class RealtimeDialect:
-    """Each commit makes an item; its transcript comes in pieces and then whole, items in any order."""
+    """The messages of realtime transcription.
+
+    Each of our commits makes an item. Its transcript comes in pieces and then whole; the transcripts of two items may
+    come in any order, while ours are owed in the order of speaking.
+    """
 
     who: str = REALTIME
     joiner: str = " "
@@ -122,10 +128,11 @@ class RealtimeDialect:
     def __init__(self, settings: SpeechProvider) -> None:
         self._settings = settings
         self._items: list[str] = []
-        """Committed and not yet transcribed, in order."""
+        """Items committed and not yet passed on, in their order."""
         self._done: dict[str, str] = {}
-        """Transcribed before an earlier one."""
+        """Transcripts of items that wait for an earlier one."""
         self._partial: dict[str, str] = {}
+        """The pieces of a transcript so far."""
 
     def address(self, settings: RecognizerSettings) -> tuple[str, Mapping[str, str]]:
         url = self._settings.url(BASE_URL, "/realtime?intent=transcription", socket=True)
@@ -143,16 +150,17 @@ class RealtimeDialect:
     def farewell(self) -> Sequence[Message]:
         return ()
 
-    def receive(self, message: Message) -> Heard | tuple[Heard, ...] | None:
+    def receive(self, message: Message) -> RecognizedText | tuple[RecognizedText, ...] | None:
         data = parse_object(REALTIME, message, MESSAGE_LIMIT)
         kind = str(data.get("type"))
         item = str(data.get("item_id"))
         if kind == "error" or kind == _EVENT + "failed":
-            raise _realtime_error(data.get("error"))
+            raise _realtime_error(object_at(data, "error"))
         if kind == "session.created":
             # A new socket: what the one before still owed does not come.
-            for table in (self._items, self._done, self._partial):
-                table.clear()
+            self._items.clear()
+            self._done.clear()
+            self._partial.clear()
         elif kind == "input_audio_buffer.committed":
             self._items.append(item)
         elif kind == _EVENT + "delta":
@@ -161,15 +169,15 @@ class RealtimeDialect:
             return self._completed(item, data.get("transcript"))
         return None
 
-    def _delta(self, item: str, text: object) -> Heard | None:
+    def _delta(self, item: str, text: object) -> RecognizedText | None:
         if not isinstance(text, str):
             raise ProviderError(f"{REALTIME} sent a piece without text")
         self._partial[item] = self._partial.get(item, "") + text
         oldest = self._items[:1] in ([], [item])
-        return Heard(HeardKind.PARTIAL, self._partial[item].strip()) if oldest else None
+        return RecognizedText(TextKind.PARTIAL, self._partial[item].strip()) if oldest else None
 
-    def _completed(self, item: str, text: object) -> tuple[Heard, ...]:
-        """What is complete in the order of speaking."""
+    def _completed(self, item: str, text: object) -> tuple[RecognizedText, ...]:
+        """Keep the transcript of an item; return all that are next in the order of speaking."""
         if not isinstance(text, str):
             raise ProviderError(f"{REALTIME} sent a transcript without text")
         if item not in self._items:
@@ -178,22 +186,22 @@ class RealtimeDialect:
         self._done[item] = text
         found = []
         while self._items and self._items[0] in self._done:
-            found.append(Heard(HeardKind.COMPLETE, self._done.pop(self._items.pop(0)).strip()))
+            found.append(RecognizedText(TextKind.COMPLETE, self._done.pop(self._items.pop(0)).strip()))
         return tuple(found)
 
-    def _session(self, settings: RecognizerSettings) -> dict[str, Any]:
+    def _session(self, settings: RecognizerSettings) -> JsonObject:
         transcription = {
             "model": self._settings.model or REALTIME_MODEL,
             "language": primary_language(settings.language),
         }
         if prompt := settings.expected or ", ".join(settings.keywords):
             transcription["prompt"] = prompt
+        # No turn detection: the turn manager decides where an utterance ends.
         audio = {"format": {"type": "audio/pcmu"}, "transcription": transcription, "turn_detection": None}
         return {"type": "transcription", "audio": {"input": audio}}
 
 
-def _realtime_error(error: object) -> ProviderError:
-    details = error if isinstance(error, dict) else {}
+def _realtime_error(details: JsonObject) -> ProviderError:
     text = f"{REALTIME} reported: {str(details.get('message'))[:300]}"
     status = _REFUSALS.get(str(details.get("code")))
     return ProviderRefused(text, status) if status else ProviderError(text)

@@ -1,7 +1,10 @@
-"""Recognisers behind a socket: one socket per call, what is said on it is each provider's dialect.
+"""Streams to a provider's recogniser: over a socket while the caller speaks, or an utterance at a time over HTTP.
 
-Audio goes out between `begin()` and `finish()` only, with the half second before it; in between the socket is kept
-alive. A stream that failed says so in `failed` and answers nothing more: `FailoverRecognizer` opens another.
+`SocketStream` holds one socket for each call; what goes over it is each provider's `Dialect`. Audio goes out between
+`begin()` and `finish()` only, with the half second before it; in between the socket is kept alive. `UtteranceStream`
+collects an utterance and asks once it is over: there are no partial transcripts.
+
+A stream that has failed says so in `failed` and answers nothing more: `FailoverStream` opens another one.
 """
 
 from __future__ import annotations
@@ -11,15 +14,16 @@ import audioop
 import io
 import wave
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from callagent.audio import FRAME_BYTES, SAMPLE_RATE
 from callagent.errors import ProviderError
 from callagent.log import get_logger
-from callagent.speech.protocol import RecognizerSettings, SpeechProvider, Transcript
+from callagent.speech.protocol import PREROLL_BYTES, RecognizerSettings, SpeechProvider, Transcript
 from callagent.speech.providers import connections
 from callagent.speech.providers.connections import ProviderClient, encode_ulaw
 
@@ -28,20 +32,22 @@ if TYPE_CHECKING:
 
 log = get_logger(__name__)
 
-PREROLL_BYTES = 25 * FRAME_BYTES
 MESSAGE_BYTES = 3 * FRAME_BYTES
 """60 ms: some providers refuse less than 50 ms in a message."""
 MAX_WAITING = 1000
 """Messages that wait to be sent, a minute of speech. Beyond them the socket is too slow to be of use and fails."""
 KEEP_ALIVE_SECONDS = 4.0
+"""Time without a message of ours after which the dialect's `keep_alive` is sent."""
 FINAL_GRACE_SECONDS = 1.0
 """Time to wait after `finish()` for a final transcript when partial ones have already arrived."""
 Message = str | bytes
 
 
-class HeardKind(Enum):
+class TextKind(Enum):
+    """How much the provider has settled on a text."""
+
     PARTIAL = "partial"
-    """What was said since the last committed part, as far as it is understood."""
+    """The words since the last committed part; they replace the ones before and may change again."""
     COMMITTED = "committed"
     """A part that stays as it is."""
     COMPLETE = "complete"
@@ -49,43 +55,58 @@ class HeardKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
-    kind: HeardKind
+class RecognizedText:
+    """What one message of a provider says about the oldest utterance that is owed."""
+
+    kind: TextKind
     text: str = ""
     confidence: float | None = None
 
 
+Address = tuple[str, Mapping[str, str]]
+"""URL and headers of a socket."""
+
+
 class Dialect(Protocol):
-    """What one provider's socket understands and says. No I/O; one for each stream."""
+    """The messages of one provider's socket, in both directions. Without I/O; one for each stream."""
 
     who: str
+    """The provider's name in errors and logs."""
     joiner: str
-    """Between committed parts."""
+    """What stands between committed parts: a space, where the provider's parts have none at their ends."""
     keep_alive: str | None
+    """The message for a silent socket; None: the provider needs none."""
 
-    def address(self, settings: RecognizerSettings) -> tuple[str, Mapping[str, str]]:
-        """URL and headers of a socket for utterances such as this."""
+    def address(self, settings: RecognizerSettings) -> Address:
+        """Return where a socket for utterances with these settings leads."""
 
     def hello(self, settings: RecognizerSettings) -> Sequence[Message]:
-        """What is said first on a new socket."""
+        """Return the first messages on a new socket."""
 
-    def audio(self, ulaw: bytes) -> Message: ...
+    def audio(self, ulaw: bytes) -> Message:
+        """Return the message that carries a piece of the caller's audio."""
 
     def finish(self) -> Sequence[Message]:
-        """Asks for the final transcript of what was sent."""
+        """Return what asks for the final transcript of the audio so far."""
 
-    def farewell(self) -> Sequence[Message]: ...
+    def farewell(self) -> Sequence[Message]:
+        """Return the last messages before the socket is closed."""
 
-    def receive(self, message: Message) -> Heard | tuple[Heard, ...] | None:
-        """Raises `ProviderError` for what the provider reports, and for what is none of its messages."""
+    def receive(self, message: Message) -> RecognizedText | tuple[RecognizedText, ...] | None:
+        """Return what a message recognised, None for a message about something else.
+
+        Raises `ProviderError` for what the provider reports, and for what is none of its messages.
+        """
 
 
 @dataclass(slots=True)
 class _Utterance:
+    """An utterance whose final transcript is owed."""
+
     number: int
     finished: bool = False
     answered: bool = False
-    """The provider said something while it was the oldest."""
+    """Whether the provider has recognised anything while this was the oldest utterance."""
     committed: list[str] = field(default_factory=list)
     partial: str = ""
     confidence: float | None = None
@@ -95,7 +116,7 @@ class _Utterance:
 
 
 class SocketRecognizer:
-    """A provider's recogniser; `connect_timeout` in seconds."""
+    """A provider's recogniser over sockets; `connect_timeout` in seconds."""
 
     def __init__(self, make_dialect: Callable[[], Dialect], connect_timeout: float) -> None:
         self._make_dialect = make_dialect
@@ -113,7 +134,11 @@ class SocketRecognizer:
 
 
 class SocketStream:
-    """One call's ear. It owns one task while a socket is open."""
+    """One call's stream over a socket. It owns one task while a socket is open.
+
+    Providers answer in the order of the audio and do not number utterances, so an answer is of the oldest one that is
+    owed.
+    """
 
     def __init__(
         self,
@@ -127,11 +152,12 @@ class SocketStream:
         self._connect_timeout = connect_timeout
         self._tasks = tasks
         self._task: asyncio.Task[None] | None = None
-        self._opened: tuple[tuple[str, Mapping[str, str]], tuple[Message, ...]] | None = None
-        """Where the socket leads and what it was told first."""
+        self._opened: tuple[Address, tuple[Message, ...]] | None = None
+        """Where the present socket leads, and the first messages on it."""
         self._outgoing: asyncio.Queue[Message | None] = asyncio.Queue(MAX_WAITING)
         self._before = bytearray()
         self._unsent = bytearray()
+        """Audio of the utterance that does not fill a message yet."""
         self._count = 0
         self._hearing: _Utterance | None = None
         self._owed: deque[_Utterance] = deque()
@@ -139,7 +165,7 @@ class SocketStream:
         self.failed: ProviderError | None = None
         """Why no more transcripts come."""
 
-    # the call's side
+    # RecognizerStream
 
     def feed(self, pcm: bytes) -> None:
         if self._hearing is not None:
@@ -177,13 +203,14 @@ class SocketStream:
         self._arm_grace()
         if self._task is None or self._task.done():
             return
-        self._part()
+        self._say_farewell()
         if self.failed:
             self._task.cancel()
 
-    # the socket
+    # The socket
 
-    def _part(self) -> None:
+    def _say_farewell(self) -> None:
+        # None ends the task once everything before it was sent.
         for message in (*self._dialect.farewell(), None):
             self._send(message)
 
@@ -194,7 +221,7 @@ class SocketStream:
         if self.failed or (running and ((address, hello) == self._opened or len(self._owed) > 1)):
             return
         if running:
-            self._part()
+            self._say_farewell()
         self._opened = (address, hello)
         self._outgoing = asyncio.Queue(MAX_WAITING)
         for message in hello:
@@ -203,34 +230,46 @@ class SocketStream:
         self._tasks.add(self._task)
         self._task.add_done_callback(self._tasks.discard)
 
-    async def _run(self, address: tuple[str, Mapping[str, str]], outgoing: asyncio.Queue[Message | None]) -> None:
-        who = self._dialect.who
+    async def _run(self, address: Address, outgoing: asyncio.Queue[Message | None]) -> None:
+        """Serve one socket from its opening to its end. A socket that was replaced no longer counts."""
         try:
-            socket = await connections.open_socket(who, *address, self._connect_timeout)
-            try:
-                receiving = asyncio.ensure_future(self._receive_all(socket, outgoing))
-                try:
-                    await self._send_all(socket, outgoing, receiving)
-                finally:
-                    receiving.cancel()
-                    await asyncio.wait({receiving})
-                    # What it raised is known to the sender, or follows from its end.
-                    receiving.cancelled() or receiving.exception()
-            finally:
-                await socket.close()
+            async with self._socket(address) as socket, self._receiver(socket, outgoing) as receiving:
+                await self._send_all(socket, outgoing, receiving)
         except ProviderError as error:
             if outgoing is self._outgoing:
                 self._fail(error)
 
+    @asynccontextmanager
+    async def _socket(self, address: Address) -> AsyncIterator[ClientConnection]:
+        socket = await connections.open_socket(self._dialect.who, *address, self._connect_timeout)
+        try:
+            yield socket
+        finally:
+            await socket.close()
+
+    @asynccontextmanager
+    async def _receiver(
+        self, socket: ClientConnection, outgoing: asyncio.Queue[Message | None]
+    ) -> AsyncIterator[asyncio.Future[None]]:
+        """Receive beside the sending; ends with it."""
+        receiving = asyncio.ensure_future(self._receive_all(socket, outgoing))
+        try:
+            yield receiving
+        finally:
+            receiving.cancel()
+            await asyncio.wait({receiving})
+            # Looked at, so that asyncio does not log it as lost: the sender has raised it already, or it follows from
+            # the end.
+            receiving.cancelled() or receiving.exception()
+
     async def _send_all(
         self, socket: ClientConnection, outgoing: asyncio.Queue[Message | None], receiving: asyncio.Future[None]
     ) -> None:
-        """Until `None` is to be sent, or receiving ends."""
+        """Send what is queued, until the farewell is sent or receiving has ended. Raises `ProviderError`."""
         taking = asyncio.ensure_future(outgoing.get())
         try:
             while True:
-                waiting: set[asyncio.Future[Any]] = {taking, receiving}
-                await asyncio.wait(waiting, timeout=KEEP_ALIVE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait((taking, receiving), timeout=KEEP_ALIVE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
                 if receiving.done():
                     return receiving.result()
                 message: Message | None = self._dialect.keep_alive
@@ -246,10 +285,10 @@ class SocketStream:
     async def _receive_all(self, socket: ClientConnection, outgoing: asyncio.Queue[Message | None]) -> None:
         while True:
             message = await connections.receive_message(self._dialect.who, socket)
-            heard = self._dialect.receive(message)
-            if heard is not None and outgoing is self._outgoing:
-                for one in heard if isinstance(heard, tuple) else (heard,):
-                    self._take(one)
+            found = self._dialect.receive(message)
+            if found is not None and outgoing is self._outgoing:
+                for one in found if isinstance(found, tuple) else (found,):
+                    self._receive_text(one)
 
     def _send_audio(self, size: int) -> None:
         pcm = bytes(self._unsent[:size])
@@ -265,32 +304,33 @@ class SocketStream:
             self._fail(ProviderError(f"{self._dialect.who} takes the audio more slowly than it is spoken"))
 
     def _fail(self, error: ProviderError) -> None:
+        # A socket that is closed between two utterances is opened again for the next one: providers end idle ones.
         idle = not self._owed and isinstance(error, connections.SocketClosed)
         if self.failed or idle:
-            # A socket closed between two utterances is opened again for the next one.
             return
         self.failed = error
         if self._task is not None and self._task is not asyncio.current_task():
             self._task.cancel()
         log.debug("recognizer_failed", provider=self._dialect.who, error=str(error))
 
-    # what was heard
+    # What was recognised
 
-    def _take(self, heard: Heard) -> None:
+    def _receive_text(self, found: RecognizedText) -> None:
         if not self._owed:
             return
         utterance, joiner = self._owed[0], self._dialect.joiner
         utterance.answered = True
-        if heard.confidence is not None and heard.text:
-            utterance.confidence = heard.confidence
-        if heard.kind is HeardKind.PARTIAL:
-            changed = heard.text != utterance.partial
-            utterance.partial = heard.text
+        if found.confidence is not None and found.text:
+            utterance.confidence = found.confidence
+        if found.kind is TextKind.PARTIAL:
+            changed = found.text != utterance.partial
+            utterance.partial = found.text
         else:
-            changed = bool(heard.text) and heard.text != utterance.partial
+            # Committing exactly the words of the last partial transcript is no news for the call.
+            changed = bool(found.text) and found.text != utterance.partial
             utterance.partial = ""
-            utterance.committed += [heard.text] if heard.text else []
-        if heard.kind is HeardKind.COMPLETE and utterance.finished:
+            utterance.committed += [found.text] if found.text else []
+        if found.kind is TextKind.COMPLETE and utterance.finished:
             self._complete()
         elif changed and (text := utterance.text(joiner)):
             self._on_transcript(Transcript(text, False, utterance.number))
@@ -310,31 +350,33 @@ class SocketStream:
             self._grace = asyncio.get_running_loop().call_later(FINAL_GRACE_SECONDS, self._end_grace)
 
     def _end_grace(self) -> None:
-        """Some providers do not answer where nothing was left to be transcribed."""
+        """Answer with what has arrived: some providers send nothing where nothing was left to be transcribed."""
         self._grace = None
         if self._owed and self._owed[0].answered and not self.failed:
             self._complete()
 
 
-PREROLL_BYTES = 25 * FRAME_BYTES
 MAX_AUDIO = 58 * 2 * SAMPLE_RATE
 """Bytes of one utterance; what is said after that is not heard. Google and Azure take a minute."""
 WIDE_RATE = 16000
+"""Samples per second for servers that know nothing narrower."""
 
 
 @dataclass(frozen=True, slots=True)
-class Understood:
+class UtteranceText:
+    """What a provider understood of a whole utterance; the text is empty where nothing was said."""
+
     text: str
     confidence: float | None = None
     alternatives: tuple[str, ...] = ()
 
 
-Transcribe = Callable[[bytes, RecognizerSettings], Awaitable[Understood]]
-"""16-bit PCM at 8 kHz in. Raises `ProviderError`."""
+Transcribe = Callable[[bytes, RecognizerSettings], Awaitable[UtteranceText]]
+"""Returns the text of an utterance in 16-bit PCM at 8 kHz. Raises `ProviderError`."""
 
 
 class UtteranceStream:
-    """One call's ear. A stream that failed says so in `failed` and answers nothing more."""
+    """One call's stream to a recogniser that takes whole utterances."""
 
     def __init__(self, transcribe: Transcribe, on_transcript: Callable[[Transcript], None]) -> None:
         self._transcribe = transcribe
@@ -342,8 +384,9 @@ class UtteranceStream:
         self._before = bytearray()
         self._hearing: tuple[bytearray, RecognizerSettings] | None = None
         self._count = 0
-        self._asked: set[asyncio.Task[None]] = set()
+        self._requests: set[asyncio.Task[None]] = set()
         self.failed: ProviderError | None = None
+        """Why no more transcripts come."""
 
     def feed(self, pcm: bytes) -> None:
         if self._hearing is not None:
@@ -364,27 +407,27 @@ class UtteranceStream:
             return
         (audio, settings), self._hearing = self._hearing, None
         task = asyncio.get_running_loop().create_task(self._ask(self._count, bytes(audio), settings))
-        self._asked.add(task)
-        task.add_done_callback(self._asked.discard)
+        self._requests.add(task)
+        task.add_done_callback(self._requests.discard)
 
     def close(self) -> None:
-        for task in self._asked:
+        for task in self._requests:
             task.cancel()
 
     async def _ask(self, number: int, pcm: bytes, settings: RecognizerSettings) -> None:
         try:
-            understood = await self._transcribe(pcm, settings)
+            found = await self._transcribe(pcm, settings)
         except ProviderError as error:
             self.failed = error
             return
         if self.failed is None:
-            text = understood.text.strip()
-            confidence = understood.confidence if text else None
-            self._on_transcript(Transcript(text, True, number, understood.alternatives, confidence))
+            text = found.text.strip()
+            confidence = found.confidence if text else None
+            self._on_transcript(Transcript(text, True, number, found.alternatives, confidence))
 
 
 class UtteranceRecognizer:
-    """A recogniser that asks over HTTP, an utterance at a time; each provider says how in `transcribe`."""
+    """A recogniser that asks over HTTP, an utterance at a time; each provider implements `transcribe`."""
 
     who: ClassVar[str]
 
@@ -398,17 +441,18 @@ class UtteranceRecognizer:
     async def close(self) -> None:
         await self._client.close()
 
-    async def transcribe(self, pcm: bytes, settings: RecognizerSettings) -> Understood:
-        """16-bit PCM at 8 kHz in. Raises `ProviderError`."""
+    async def transcribe(self, pcm: bytes, settings: RecognizerSettings) -> UtteranceText:
+        """Return the text of an utterance in 16-bit PCM at 8 kHz. Raises `ProviderError`."""
         raise NotImplementedError
 
 
 def wide(pcm: bytes) -> bytes:
-    """8 kHz as 16 kHz, for servers that know nothing narrower."""
+    """Return PCM at 8 kHz as PCM at `WIDE_RATE`."""
     return audioop.ratecv(pcm, 2, 1, SAMPLE_RATE, WIDE_RATE, None)[0]
 
 
 def wav(pcm: bytes, rate: int = SAMPLE_RATE) -> bytes:
+    """Return 16-bit PCM as a WAV file."""
     file = io.BytesIO()
     with wave.open(file, "wb") as recording:
         recording.setnchannels(1)

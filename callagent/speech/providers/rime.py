@@ -1,21 +1,24 @@
-"""Rime: `POST /v1/rime-tts`, μ-law as it is made."""
+"""Rime: `POST /v1/rime-tts`, answered with μ-law while it is made."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncGenerator
 
+from callagent.json_values import MutableJsonObject
 from callagent.speech.protocol import Declaration, SpeechChunk, SpeechProvider, VoiceSettings, primary_language
-from callagent.speech.providers.connections import SECOND_OF_ULAW, ProviderClient, max_audio_bytes, ulaw_chunks
+from callagent.speech.providers.connections import ULAW_BYTES_PER_SECOND, ProviderClient, max_audio_bytes, ulaw_chunks
 
 WHO = "Rime"
 BASE_URL = "https://users.rime.ai"
 MODEL = "mistv2"
 VOICE = "cove"
+# Three letters (ISO 639-2/B), where all other providers take two.
 _LANGUAGES = {"de": "ger", "en": "eng", "es": "spa", "fr": "fra"}
 
 
 class RimeVoice:
+    """A voice over HTTP."""
+
     max_text_bytes = 500
     """Bytes. A request has at most 500 characters for the models mist (API reference, text)."""
 
@@ -23,21 +26,21 @@ class RimeVoice:
         self._settings = settings
         self._client = ProviderClient(WHO, settings)
 
-    def speak(self, text: str, settings: VoiceSettings) -> AsyncIterator[SpeechChunk]:
+    def speak(self, text: str, settings: VoiceSettings) -> AsyncGenerator[SpeechChunk, None]:
         language = primary_language(settings.language)
-        body: dict[str, Any] = {
+        body: MutableJsonObject = {
             "text": text,
             "speaker": settings.name or self._settings.voice or VOICE,
             "modelId": self._settings.model or MODEL,
             "lang": _LANGUAGES.get(language, language),
-            "samplingRate": SECOND_OF_ULAW,
+            "samplingRate": ULAW_BYTES_PER_SECOND,
         }
         if settings.speed != 1.0:
-            # Its factor is of the length, not of the pace.
+            # Rime's factor is of the length of the audio, not of the pace: 2 is half as fast.
             body["speedAlpha"] = round(1 / settings.speed, 3)
         headers = {"Authorization": f"Bearer {self._settings.api_key}", "Accept": "audio/PCMU"}
         url = self._settings.url(BASE_URL, "/v1/rime-tts")
-        return ulaw_chunks(self._client.audio(url, headers, max_audio_bytes(text, SECOND_OF_ULAW), json=body))
+        return ulaw_chunks(self._client.audio(url, headers, max_audio_bytes(text, ULAW_BYTES_PER_SECOND), body))
 
     async def close(self) -> None:
         await self._client.close()

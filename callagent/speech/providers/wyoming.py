@@ -1,6 +1,7 @@
 """Wyoming, the protocol of self-hosted speech servers (faster-whisper, Piper): JSON lines and audio over TCP.
 
-A connection for each utterance, as those servers close it themselves after one.
+A connection for each utterance, as those servers close it themselves after one. A message is a line of JSON,
+`data_length` bytes of more JSON, and `payload_length` bytes of audio.
 """
 
 from __future__ import annotations
@@ -8,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import audioop
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
 from urllib.parse import urlsplit
 
 from callagent.audio import SAMPLE_RATE, Decimator, prepare_decimators
 from callagent.errors import ProviderError, ProviderTimeout
+from callagent.json_values import JsonObject, MutableJsonObject
 from callagent.speech.protocol import (
     Declaration,
     RecognizerSettings,
@@ -26,21 +27,23 @@ from callagent.speech.protocol import (
     primary_language,
 )
 from callagent.speech.providers.connections import max_audio_bytes, parse_object
-from callagent.speech.providers.recognizer_streams import WIDE_RATE, Understood, UtteranceStream, wide
+from callagent.speech.providers.recognizer_streams import WIDE_RATE, UtteranceStream, UtteranceText, wide
 
 LINE_LIMIT = 1 << 16
 PAYLOAD_LIMIT = 1 << 22
 CHUNK_BYTES = 2 * WIDE_RATE // 5
+"""0.2 s of audio in a message."""
 CLOSE_SECONDS = 1.0
 _DECIMATED_RATE = 24000
+"""Samples per second that `Decimator` brings down to 8 kHz."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One message: a header line, more JSON where it is long, and bytes."""
+    """One message, in either direction."""
 
     type: str
-    data: Mapping[str, Any] = field(default_factory=dict)
+    data: JsonObject = field(default_factory=dict)
     payload: bytes = b""
 
     def __bytes__(self) -> bytes:
@@ -52,7 +55,7 @@ class Event:
 
 
 class Connection:
-    """One exchange with a server, over before `deadline`."""
+    """One exchange with a server, which has to be over by `deadline`."""
 
     def __init__(self, who: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, deadline: float) -> None:
         self._who = who
@@ -63,7 +66,7 @@ class Connection:
     @classmethod
     @asynccontextmanager
     async def open(cls, who: str, settings: SpeechProvider) -> AsyncIterator[Connection]:
-        """Raises `ProviderError`."""
+        """Connect to the server of the settings, and disconnect at the end. Raises `ProviderError`."""
         loop = asyncio.get_running_loop()
         parts = urlsplit(settings.base_url)
         try:
@@ -84,7 +87,7 @@ class Connection:
                 pass
 
     async def send(self, *events: Event) -> None:
-        """Raises `ProviderError`."""
+        """Send messages. Raises `ProviderError`."""
         try:
             async with asyncio.timeout_at(self._deadline):
                 for event in events:
@@ -96,7 +99,7 @@ class Connection:
             raise ProviderError(f"{self._who} cut the connection: {error}") from error
 
     async def receive(self) -> Event:
-        """The next message. Raises `ProviderError`, also for what the server reports and for what is no message."""
+        """Return the next message. Raises `ProviderError`, also for an `error` event and for what is no message."""
         try:
             async with asyncio.timeout_at(self._deadline):
                 event = await self._read()
@@ -122,7 +125,7 @@ class Connection:
             raise ProviderError(f"{self._who} sent a message without a type")
         return Event(kind, data, payload)
 
-    def _length(self, header: Mapping[str, Any], name: str) -> int:
+    def _length(self, header: JsonObject, name: str) -> int:
         size = header.get(name) or 0
         if not isinstance(size, int) or not 0 <= size <= PAYLOAD_LIMIT:
             raise ProviderError(f"{self._who} announced a message of {str(size)[:20]} bytes")
@@ -130,6 +133,8 @@ class Connection:
 
 
 class WyomingRecognizer:
+    """A recogniser at a Wyoming server, an utterance at a time."""
+
     WHO = "the Wyoming recogniser"
 
     def __init__(self, settings: SpeechProvider) -> None:
@@ -141,16 +146,16 @@ class WyomingRecognizer:
     async def close(self) -> None:
         """There is nothing between two utterances."""
 
-    async def transcribe(self, pcm: bytes, settings: RecognizerSettings) -> Understood:
-        """Raises `ProviderError`."""
-        asked = {"language": primary_language(settings.language)}
+    async def transcribe(self, pcm: bytes, settings: RecognizerSettings) -> UtteranceText:
+        """Return the text of an utterance in 16-bit PCM at 8 kHz. Raises `ProviderError`."""
+        request: MutableJsonObject = {"language": primary_language(settings.language)}
         if self._settings.model:
-            asked["name"] = self._settings.model
+            request["name"] = self._settings.model
         audio, form = wide(pcm), {"rate": WIDE_RATE, "width": 2, "channels": 1}
         chunks = [audio[at : at + CHUNK_BYTES] for at in range(0, len(audio), CHUNK_BYTES)]
         async with Connection.open(self.WHO, self._settings) as connection:
             await connection.send(
-                Event("transcribe", asked),
+                Event("transcribe", request),
                 Event("audio-start", form),
                 *(Event("audio-chunk", form, chunk) for chunk in chunks),
                 Event("audio-stop"),
@@ -159,17 +164,19 @@ class WyomingRecognizer:
                 pass
         if not isinstance(text := event.data.get("text"), str):
             raise ProviderError(f"{self.WHO} sent a transcript without text")
-        return Understood(text)
+        return UtteranceText(text)
 
 
 class WyomingVoice:
+    """A voice at a Wyoming server."""
+
     WHO = "the Wyoming voice"
 
     def __init__(self, settings: SpeechProvider) -> None:
         prepare_decimators()
         self._settings = settings
 
-    async def speak(self, text: str, settings: VoiceSettings) -> AsyncIterator[SpeechChunk]:
+    async def speak(self, text: str, settings: VoiceSettings) -> AsyncGenerator[SpeechChunk, None]:
         voice = {"language": settings.language}
         if name := settings.name or self._settings.voice:
             voice["name"] = name
@@ -195,17 +202,18 @@ class WyomingVoice:
 
 
 class _ToTelephone:
-    """From the server's format to 16 bits, mono, 8 kHz."""
+    """Converts a server's audio to 16 bits, mono, 8 kHz, in pieces of any length."""
 
-    def __init__(self, who: str, form: Mapping[str, Any]) -> None:
+    def __init__(self, who: str, form: JsonObject) -> None:
         rate, channels = form.get("rate"), form.get("channels")
-        known = isinstance(rate, int) and 8000 <= rate <= 48000 and channels in (1, 2)
-        if not known or form.get("width") != 2:
+        if not isinstance(rate, int) or not 8000 <= rate <= 48000 or channels not in (1, 2) or form.get("width") != 2:
             raise ProviderError(f"{who} sent audio of an unknown format")
-        self._rate, self._channels = int(rate or 0), int(channels or 0)
+        self._rate, self._channels = rate, 2 if channels == 2 else 1
         self._decimator = Decimator()
-        self._state: Any = None
+        self._state: tuple[int, tuple[tuple[int, int], ...]] | None = None
+        """The state of `audioop.ratecv` between two pieces."""
         self._odd = b""
+        """Part of a sample that the last piece ended with."""
 
     def feed(self, pcm: bytes) -> bytes:
         pcm = self._odd + pcm
@@ -216,7 +224,7 @@ class _ToTelephone:
         if self._rate == SAMPLE_RATE:
             return pcm
         if self._rate != _DECIMATED_RATE:
-            # The filter that belongs before the step down is the decimator's.
+            # ratecv only interpolates; the filter against aliasing is the decimator's, which works from this rate.
             pcm, self._state = audioop.ratecv(pcm, 2, 1, self._rate, _DECIMATED_RATE, self._state)
         return self._decimator.feed(pcm)
 
