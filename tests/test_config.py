@@ -6,6 +6,7 @@ import pytest
 
 from callagent.config import Number, load_config, override
 from callagent.errors import ConfigError
+from callagent.server.listeners import SipAdmission
 from callagent.server.speech import speech_options
 
 
@@ -17,19 +18,19 @@ def write(folder: Path, text: str) -> Path:
 
 def test_without_a_file_only_loopback_may_call() -> None:
     config = load_config(None, {})
-    assert config.sip.admit("127.0.0.1") == "loopback"
-    assert config.sip.admit("::ffff:127.0.0.1") == "loopback"
-    assert config.sip.admit("192.0.2.1") is None
+    assert SipAdmission(config.sip).admit("127.0.0.1") == "loopback"
+    assert SipAdmission(config.sip).admit("::ffff:127.0.0.1") == "loopback"
+    assert SipAdmission(config.sip).admit("192.0.2.1") is None
     assert config.http.listen.host == "127.0.0.1"
     assert config.targets == ()
 
 
 def test_a_trunk_lets_its_networks_in_and_nobody_else(tmp_path: Path) -> None:
     config = load_config(write(tmp_path, '[[sip.trunks]]\nname = "a"\nsources = ["192.0.2.0/24", "2001:db8::1"]\n'), {})
-    assert config.sip.admit("192.0.2.77") == "a"
-    assert config.sip.admit("2001:db8::1") == "a"
-    assert config.sip.admit("198.51.100.1") is None
-    assert config.sip.admit("127.0.0.1") is None
+    assert SipAdmission(config.sip).admit("192.0.2.77") == "a"
+    assert SipAdmission(config.sip).admit("2001:db8::1") == "a"
+    assert SipAdmission(config.sip).admit("198.51.100.1") is None
+    assert SipAdmission(config.sip).admit("127.0.0.1") is None
 
 
 @pytest.mark.parametrize(

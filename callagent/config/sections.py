@@ -75,10 +75,6 @@ class Trunk(Section):
     def believed(self) -> bool:
         return bool(self.sources or self.server) if self.trusted is None else self.trusted
 
-    def comes_from(self, source: str) -> bool:
-        address = plain_address(source)
-        return any(address in network for network in self.sources)
-
 
 class SipSettings(Section):
     listen: AddressSetting = Address("127.0.0.1:5060")
@@ -120,16 +116,6 @@ class SipSettings(Section):
                 f"'{self.listen}' is; choose both of one IP version"
             )
         return self
-
-    def admit(self, source: str) -> str | None:
-        """The trunk that `source` belongs to; empty: it has to prove one; None: a stranger, who gets no answer."""
-        known = [trunk for trunk in self.trunks if trunk.comes_from(source)]
-        plain = next((trunk.name for trunk in known if not trunk.inbound_username), None)
-        if plain is not None:
-            return plain
-        if known or any(trunk.inbound_username and not trunk.sources for trunk in self.trunks):
-            return ""
-        return "loopback" if not self.trunks and plain_address(source).is_loopback else None
 
 
 class HttpSettings(Section):

@@ -25,6 +25,11 @@ class Logger:
         self._fields = fields
         self._bound: Any = None
 
+    @property
+    def debug_enabled(self) -> bool:
+        """Whether lines at debug level are written; for a path where even asking is to be done once."""
+        return _state.debug
+
     def bind(self, **fields: Any) -> Logger:
         """A logger that adds `fields` to every line."""
         return Logger({**self._fields, **fields})

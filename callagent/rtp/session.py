@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from callagent.audio import FRAME_BYTES, FRAME_SECONDS
 from callagent.call_info import MediaStatistics
@@ -187,6 +188,18 @@ TICK_SECONDS = 0.1
 _MAX_DATAGRAM = 2048
 
 
+class _Stream(NamedTuple):
+    """Both directions of a session, and the reports about them."""
+
+    receiver: RtpReceiver
+    sender: RtpSender
+    reports: Reports
+
+    def goodbye(self) -> bytes:
+        """Return the RTCP packet that ends our stream (RFC 3550 §6.6)."""
+        return self.reports.goodbye(self.sender, self.receiver, time.monotonic(), time.time())
+
+
 class NoTelephoneEvent(Exception):
     """The peer did not agree to RFC 4733: digits have to go another way (SIP INFO)."""
 
@@ -210,11 +223,12 @@ class RtpSession:
         self._socket = ports.bind()
         self.local_port: int = self._socket.getsockname()[1]
         self._control = ports.bind_control(self.local_port)
-        now = time.monotonic()
+        self._opened_at = now = time.monotonic()
         self._parameters = RtpParameters(PCMU)
-        self._receiver = RtpReceiver(self._parameters, now)
-        self._sender = RtpSender(PCMU)
-        self._reports = Reports(secrets.token_hex(8), now)
+        self._stream: _Stream | None = None
+        """Made when it is first needed: a call that is refused has none."""
+        self._refused_early = 0
+        """Datagrams that came before there was a stream, when nobody may send to us yet."""
         self._sink: Callable[[bytes, float], None] | None = None
         self._source: Callable[[], bytes | None] | None = None
         self._secure: SrtpSender | None = None
@@ -242,12 +256,13 @@ class RtpSession:
         now = time.monotonic()
         first = self._destination is None
         secure = _secure_sender(parameters.keys, self._secure)
-        self._receiver.connect(remote, parameters, now)
+        receiver, sender, _ = self._first_stream(parameters)
+        receiver.connect(remote, parameters, now)
         self._secure = secure
-        self._sender.use(parameters)
+        sender.use(parameters)
         self._parameters = parameters
-        assert self._receiver.remote is not None
-        self._destination = self._receiver.remote.address
+        assert receiver.remote is not None
+        self._destination = receiver.remote.address
         if first:
             self._timeout.restart(now)
 
@@ -257,9 +272,10 @@ class RtpSession:
             return
         now = time.monotonic()
         self._timeout.hold(held, now)
-        self._receiver.hold(held, now)
-        if not held:
-            self._sender.resume()
+        if self._stream is not None:
+            self._stream.receiver.hold(held, now)
+            if not held:
+                self._stream.sender.resume()
         self._held = held
 
     def expect(self, expecting: bool) -> None:
@@ -283,16 +299,16 @@ class RtpSession:
 
     async def send_digits(self, digits: str) -> None:
         """Returns when they are sent. Raises `NoTelephoneEvent`, or `ValueError` for what is no digit."""
-        if self._parameters.telephone_event is None:
+        if self._stream is None or self._parameters.telephone_event is None:
             raise NoTelephoneEvent
         self._pressed.clear()
-        self._sender.press(digits)
+        self._stream.sender.press(digits)
         await self._until_sent(len(digits) * FRAMES_PER_DIGIT)
 
     async def send_tones(self, frames: Sequence[bytes]) -> None:
         """Digits as sound, in place of the source's frames; returns when they are sent."""
         self._pressed.clear()
-        self._sender.play(frames)
+        self._first_stream(self._parameters).sender.play(frames)
         await self._until_sent(len(frames))
 
     async def _until_sent(self, frames: int) -> None:
@@ -304,11 +320,15 @@ class RtpSession:
                 await self._pressed.wait()
 
     def statistics(self) -> MediaStatistics:
+        codec, keys = self._parameters.codec, self._parameters.keys
+        stream = self._stream
+        if stream is None:
+            return MediaStatistics(codec=str(codec), packets_refused=self._refused_early)
         return replace(
-            _heard(self._receiver, self._reports, self._parameters.codec.clock_rate),
-            codec=str(self._parameters.codec),
-            encryption=self._parameters.keys.send_suite if self._parameters.keys else "",
-            packets_sent=self._sender.packets,
+            _heard(stream.receiver, stream.reports, codec.clock_rate),
+            codec=str(codec),
+            encryption="" if keys is None else keys.send_suite,
+            packets_sent=stream.sender.packets,
             send_lateness_max_ms=self._lateness * 1000,
         )
 
@@ -317,12 +337,14 @@ class RtpSession:
         if self._closed:
             return
         self._closed = True
-        if self._destination is not None and self._sender.packets:
-            self._send_control(self._reports.goodbye(self._sender, self._receiver, time.monotonic(), time.time()))
+        stream = self._stream
+        if stream is not None and self._destination is not None and stream.sender.packets:
+            self._send_control(stream.goodbye())
         if self._handle is not None:
             # Before the sockets: the pump's thread must not send on a descriptor that is somebody else's by then.
             self._pump.remove(self._handle)
-        self._sender.release()
+        if stream is not None:
+            stream.sender.release()
         self._pressed.set()
         self._ticker.cancel()
         if self._expiry is not None:
@@ -335,10 +357,25 @@ class RtpSession:
         self._sink = self._source = None
         self.on_digit = self.on_timeout = _ignore
 
+    def _first_stream(self, parameters: RtpParameters) -> _Stream:
+        """Return the stream, made at the first call with these parameters."""
+        if self._stream is None:
+            # Times count from the opening of the sockets: from then on the sink is owed a frame each 20 ms.
+            receiver = RtpReceiver(parameters, self._opened_at)
+            receiver.refused = self._refused_early
+            if self._held:
+                receiver.hold(True, self._opened_at)
+            reports = Reports(secrets.token_hex(8), self._opened_at)
+            self._stream = _Stream(receiver, RtpSender(parameters.codec), reports)
+        return self._stream
+
     # On the pump's thread.
 
     def send(self, due: float, skipped: int) -> None:
-        sender = self._sender
+        stream = self._stream
+        if stream is None:
+            return
+        sender = stream.sender
         if skipped:
             sender.skip(skipped)
         destination = self._destination
@@ -383,14 +420,18 @@ class RtpSession:
     def _read(self) -> None:
         """One datagram: the loop calls again while there are more, and the other sessions have their turn between."""
         now = time.monotonic()
-        receiver = self._receiver
+        stream = self._stream
         try:
             data, source = self._socket.recvfrom(_MAX_DATAGRAM)
         except OSError:
             return
+        if stream is None:
+            self._refused_early += 1
+            return
         if is_rtcp(data):
             self._receive_control(data, source[:2], now)
             return
+        receiver = stream.receiver
         self._deliver(receiver.receive(data, source[:2], now), now)
         if self._closed:
             return
@@ -409,24 +450,25 @@ class RtpSession:
 
     def _expire(self) -> None:
         self._expiry = None
-        now = time.monotonic()
-        self._deliver(self._receiver.tick(now), now)
-        timer = self._receiver.next_timer()
+        assert self._stream is not None, "the timer is set when a packet was received"
+        receiver, now = self._stream.receiver, time.monotonic()
+        self._deliver(receiver.tick(now), now)
+        timer = receiver.next_timer()
         if timer is not None and not self._closed:
             self._expiry = self._loop.call_later(max(0.001, timer - now), self._expire)
 
     def _tick(self) -> None:
         self._ticker = self._loop.call_later(TICK_SECONDS, self._tick)
-        now = time.monotonic()
-        if self._destination is None:
+        if self._stream is None or self._destination is None:
             return
+        receiver, sender, reports = self._stream
+        now = time.monotonic()
         if self._sink is not None:
-            self._deliver(self._receiver.tick(now), now)
+            self._deliver(receiver.tick(now), now)
         if not self._closed:
-            if now >= self._reports.due:
-                self._send_control(self._reports.make(self._sender, self._receiver, now, time.time()))
-            receiver = self._receiver
-            goodbye = self._reports.ended_at
+            if now >= reports.due:
+                self._send_control(reports.make(sender, receiver, now, time.time()))
+            goodbye = reports.ended_at
             expected = self._expecting and not receiver.quiet
             expired = self._timeout.expire(receiver.heard, now, expected=expected, goodbye=goodbye)
             if expired is not None:
@@ -441,12 +483,17 @@ class RtpSession:
         self._receive_control(data, source[:2], time.monotonic())
 
     def _receive_control(self, data: bytes, source: Address, now: float) -> None:
-        opened = self._receiver.open_control(data, source, now)
+        if self._stream is None:
+            self._refused_early += 1
+            return
+        receiver, sender, reports = self._stream
+        opened = receiver.open_control(data, source, now)
         if opened is not None:
-            self._reports.receive(opened, self._sender, self._receiver, now, time.time())
+            reports.receive(opened, sender, receiver, now, time.time())
 
     def _send_control(self, report: bytes) -> None:
-        muxed, target = _control_address(self._destination or ("", 0), self._parameters, self._receiver.named)
+        named = None if self._stream is None else self._stream.receiver.named
+        muxed, target = _control_address(self._destination or ("", 0), self._parameters, named)
         try:
             if (opened := self._socket if muxed else self._control) is not None:
                 opened.sendto(report if self._secure is None else self._secure.protect_rtcp(report), target)

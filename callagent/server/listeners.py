@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
+from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from time import monotonic
 from typing import Final
@@ -14,15 +16,15 @@ from typing import Final
 from aiohttp.web import AppRunner
 
 from callagent.carriers import open_carriers
-from callagent.config import Address, Config, SipSettings, Trunk
+from callagent.config import Address, Config, SipSettings, Trunk, plain_address
 from callagent.errors import ConfigError, UserError
 from callagent.legs.sip import MediaOfTrunk, SipLeg, SipLegFactory, TrunkMedia, any_trunk
 from callagent.log import get_logger
 from callagent.rtp import Pump, RtpPorts
 from callagent.server.local_server import LocalServer
 from callagent.session_api import SessionRoutes
-from callagent.sip import Account as SipAccount
 from callagent.sip import (
+    UNPROVEN,
     Credentials,
     DigestSettings,
     Encryption,
@@ -36,6 +38,7 @@ from callagent.sip import (
     certificate_end,
     trunk_metrics,
 )
+from callagent.sip import Account as SipAccount
 from callagent.web import (
     IDLE_SECONDS,
     LINGER_SECONDS,
@@ -108,7 +111,7 @@ class Signalling:
         pump.start()
         stack.callback(pump.stop)
         legs = SipLegFactory(RtpPorts(sip.listen.host, *sip.rtp_ports), pump, take, media=media_settings_of(sip))
-        admission, rates = _Admission(sip), _CallRates(sip.trunks, limits.on_reached)
+        admission, rates = SipAdmission(sip), _CallRates(sip.trunks, limits.on_reached)
         settings = UserAgentSettings(
             admit=admission.admit,
             busy=busy,
@@ -138,16 +141,27 @@ class Signalling:
         return [*trunk_metrics(self.trunks.states), *certificate_metrics(self._certificate)]
 
 
-class _Admission:
-    """Knows which peers may call: the networks that trunks name, and the addresses of trunks' servers."""
+class SipAdmission:
+    """Who may call by SIP: the networks of trunks, the addresses of their servers, and who proves to be one.
+
+    It is asked with each message, so what the settings say is brought into its final form once.
+    """
 
     def __init__(self, sip: SipSettings) -> None:
         self.trunks: Trunks | None = None
-        self._sip = sip
+        self._sources = [(network, trunk) for trunk in sip.trunks for network in trunk.sources]
+        self._anybody_may_prove = any(trunk.inbound_username and not trunk.sources for trunk in sip.trunks)
+        self._only_this_machine = not sip.trunks
 
     def admit(self, host: str) -> str | None:
-        """Return the trunk that `host` belongs to; empty if it has to prove one; None if it gets no answer."""
-        by_source = self._sip.admit(host)
+        """Return the trunk that an IP address belongs to; empty: it has to prove one; None: a stranger, unanswered."""
+        address = plain_address(host)
+        if self._only_this_machine and address.is_loopback:
+            return "loopback"
+        known = [trunk for network, trunk in self._sources if address in network]
+        by_source = next((trunk.name for trunk in known if not trunk.inbound_username), None)
+        if by_source is None and (known or self._anybody_may_prove):
+            by_source = UNPROVEN
         if by_source or self.trunks is None:
             return by_source
         return self.trunks.admit(host) or by_source
@@ -198,7 +212,7 @@ def digest_settings_of(sip: SipSettings) -> DigestSettings | None:
         trunk.inbound_username: SipAccount(
             trunk.name,
             trunk.inbound_password.get_secret_value(),
-            trunk.comes_from if trunk.sources else _from_anywhere,
+            partial(_comes_from, trunk.sources) if trunk.sources else _from_anywhere,
         )
         for trunk in sip.trunks
         if trunk.inbound_username
@@ -376,3 +390,8 @@ def _file(name: str) -> Path | None:
 
 def _from_anywhere(host: str) -> bool:
     return True
+
+
+def _comes_from(networks: Sequence[IPv4Network | IPv6Network], host: str) -> bool:
+    address = plain_address(host)
+    return any(address in network for network in networks)

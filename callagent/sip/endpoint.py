@@ -54,6 +54,8 @@ class Endpoint:
         """Use `open`, which also binds the UDP socket."""
         self.local_address = ("", 0)
         self._loop = asyncio.get_running_loop()
+        # Asked once: the level of the log is set before the sockets are opened, and messages are many.
+        self._logs_messages = log.debug_enabled
         self._settings = settings
         self._on_invite = on_invite
         self._user_agent = UserAgent(settings, self._local)
@@ -197,7 +199,8 @@ class Endpoint:
             self._arm()
 
     def _receive_datagram(self, data: bytes, source: tuple[str, int]) -> None:
-        log.debug("<", peer=source[0], port=source[1], message=data)
+        if self._logs_messages:
+            log.debug("<", peer=source[0], port=source[1], message=data)
         now = self.now()
         self._user_agent.receive_datagram(data, source, now)
         # After the user agent, because it makes the INVITE a call, and before flush() sends the responses.
@@ -205,7 +208,8 @@ class Endpoint:
         self.flush()
 
     def _receive_framed(self, data: bytes, source: Hop, whole: bool) -> None:
-        log.debug("<", peer=source.host, port=source.port, transport=source.transport, message=data)
+        if self._logs_messages:
+            log.debug("<", peer=source.host, port=source.port, transport=source.transport, message=data)
         now = self.now()
         self._user_agent.receive_message(data, source, now, whole=whole)
         self.trace.add(data, source, now, sent=False)
@@ -226,7 +230,8 @@ class Endpoint:
         return bool(messages) or event is not None
 
     def _send(self, data: bytes, hop: Hop) -> None:
-        log.debug(">", peer=hop.host, port=hop.port, transport=hop.transport, message=data)
+        if self._logs_messages:
+            log.debug(">", peer=hop.host, port=hop.port, transport=hop.transport, message=data)
         self.trace.add(data, hop, self.now(), sent=True)
         if self._datagrams is None:
             return

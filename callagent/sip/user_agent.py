@@ -368,6 +368,8 @@ def _check_contact(core: UserAgentCore, transaction: ServerTransaction) -> Refus
 
 def _check_session(core: UserAgentCore, transaction: ServerTransaction) -> Refusal | None:
     request = transaction.request
+    if "Session-Expires" not in request.headers:
+        return None
     if request.method in ("INVITE", "UPDATE") and is_too_short(request, core.settings.shortest_session):
         return 422, [("Min-SE", str(core.settings.shortest_session))]
     return None

@@ -290,7 +290,8 @@ async def test_rtcp_on_either_port_is_read_and_never_heard(session: RtpSession, 
 async def test_a_report_goes_to_the_port_above_the_media(session: RtpSession) -> None:
     media, control = Peer(), Peer()
     session.connect((control.address[0], control.address[1] - 1), RtpParameters(PCMU, None))
-    session._reports.due = 0.0
+    assert session._stream is not None
+    session._stream.reports.due = 0.0
     reports: list[bytes] = []
 
     def came() -> bool:

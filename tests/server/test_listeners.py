@@ -14,7 +14,7 @@ from callagent.errors import ConfigError, UserError
 from callagent.legs import TransferTarget
 from callagent.legs.leg import TooManyCalls
 from callagent.legs.sip import SipLeg
-from callagent.server.listeners import Signalling, SignallingLimits
+from callagent.server.listeners import Signalling, SignallingLimits, SipAdmission
 from callagent.sip import CallAnswered, CallEnded, Credentials, Endpoint, Event, Negotiation, TlsSettings
 from callagent.sip import UserAgentSettings as Settings
 from tests.sip.test_connections import make_certificate
@@ -171,9 +171,9 @@ def test_who_has_to_prove_who_it_is() -> None:
             {"name": "both", "sources": ["192.0.2.2"], "inbound_username": "b", "inbound_password": "p"},
         ]
     )
-    assert [sip.admit(f"192.0.2.{number}") for number in (1, 2, 3)] == ["plain", "", None]
+    assert [SipAdmission(sip).admit(f"192.0.2.{number}") for number in (1, 2, 3)] == ["plain", "", None]
     anywhere = settings(trunks=[{"name": "open", "inbound_username": "b", "inbound_password": "p"}])
-    assert anywhere.admit("198.51.100.1") == ""
+    assert SipAdmission(anywhere).admit("198.51.100.1") == ""
 
 
 def test_the_password_of_a_trunk_comes_from_the_environment_or_a_file(tmp_path: Path) -> None:

@@ -172,7 +172,9 @@ class SipLeg:
         listeners = Listeners()
         self.listen, self.tell = listeners.listen, listeners.tell
         self._answered: asyncio.Future[bytes | _Gone] = asyncio.get_running_loop().create_future()
-        self._transfer = SipTransfer(dial_target)
+        self._dial_target = dial_target
+        self._transfer: SipTransfer | None = None
+        """Made by the first transfer: most calls have none."""
         self._digits_from: str | None = None
         self._peer_sends = True
         self._media_expected = True
@@ -217,6 +219,8 @@ class SipLeg:
     async def transfer(self, target: TransferTarget, audio: SwitchedMedia | None = None) -> TransferOutcome:
         if self._state is not LegState.ANSWERED:
             return TransferOutcome(TransferStatus.CALLER_GONE, "the call is not answered")
+        if self._transfer is None:
+            self._transfer = SipTransfer(self._dial_target)
         return await self._transfer.run(self, target, audio)
 
     async def send_digits(self, digits: str) -> None:
@@ -272,7 +276,7 @@ class SipLeg:
                 self._accept(body)
             case DigitReceived(digit=digit):
                 self._press(digit, "info")
-            case TransferProgressed():
+            case TransferProgressed() if self._transfer is not None:
                 self._transfer.report_progress(event)
             case TransferRequested(target=target, headers=headers):
                 self._request_transfer(target, dict(headers))
@@ -331,8 +335,9 @@ class SipLeg:
     def _press(self, digit: str, way: str) -> None:
         # Some gateways tell each key both by RTP and by INFO: only the way of the first key counts.
         self._digits_from = self._digits_from or way
-        if self._digits_from == way and not self._transfer.forward_digit(digit):
-            self.tell(DigitPressed(digit))
+        if self._digits_from != way or (self._transfer is not None and self._transfer.forward_digit(digit)):
+            return
+        self.tell(DigitPressed(digit))
 
     def _request_transfer(self, target: Uri, headers: Mapping[str, str]) -> None:
         if self.on_transfer_request is None:
@@ -374,7 +379,8 @@ class SipLeg:
     def _close(self, detail: str, status: int = 0, limit: str = "") -> None:
         self._state = LegState.CLOSED
         self._session.close()
-        self._transfer.abandon(detail)
+        if self._transfer is not None:
+            self._transfer.abandon(detail)
         if not self._answered.done():
             self._answered.set_result(_Gone(detail, status, limit))
 

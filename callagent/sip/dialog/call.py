@@ -44,8 +44,9 @@ class SipCall(CallMachine):
 
     def __init__(self, core: UserAgentCore, invite: Request, *, outgoing: bool) -> None:
         super().__init__(core, invite, outgoing=outgoing)
-        self.session_timer = SessionTimer()
-        # Most calls end without a re-INVITE and a REFER: their parts are made when one is sent or received.
+        # A call that is refused has no session to time, and most calls end without a re-INVITE and a REFER: these parts
+        # are made when they are first needed.
+        self._session_timer: SessionTimer | None = None
         self.renegotiation: Renegotiation | None = None
         self.refer_sender: ReferSender | None = None
         self.refer_receiver: ReferReceiver | None = None
@@ -81,6 +82,12 @@ class SipCall(CallMachine):
         call._begin(way.hops[0].host, now)
         call._sent.send(now)
         return call
+
+    @property
+    def session_timer(self) -> SessionTimer:
+        if self._session_timer is None:
+            self._session_timer = SessionTimer()
+        return self._session_timer
 
     # Verbs of the owner
 
@@ -199,22 +206,6 @@ class SipCall(CallMachine):
         event = CallInput.CANCEL if self.state is CallState.INCOMING else CallInput.BYE
         self.apply(event, bye, now)
 
-    def _receive_offer(self, dialog: Dialog, transaction: ServerTransaction, now: float) -> None:
-        update = transaction.request.method == "UPDATE"
-        if self.established:
-            self._renegotiate().receive(self, dialog, transaction, now)
-        elif self.state in (CallState.LEAVING, CallState.ENDED):
-            self.core.respond(transaction, dialog, 481, now)
-        elif update and (self.outgoing or not transaction.request.body):
-            self._renegotiate().receive(self, dialog, transaction, now)
-        elif update and self.state is CallState.INCOMING:
-            # The offer of the INVITE has no answer yet (RFC 3311 §5.2).
-            response = respond_to(transaction.request, 500, tag=dialog.local.tag, headers=[("Retry-After", "2")])
-            transaction.respond(self.core.add_common_headers(response), now)
-        else:
-            # The first offer and answer end with the ACK (RFC 3261 §14.2).
-            self.core.respond(transaction, dialog, 491, now)
-
     # Effects of the state table
 
     def carry_out(self, effect: CallEffect, message: Message | None, now: float) -> None:
@@ -323,7 +314,8 @@ class SipCall(CallMachine):
             self.renegotiation.close()
         if self.refer_sender is not None:
             self.refer_sender.close()
-        self.session_timer.stop()
+        if self._session_timer is not None:
+            self._session_timer.stop()
         if self._received is not None:
             self._received.close()
         self.core.remove_call(self)
@@ -335,6 +327,23 @@ class SipCall(CallMachine):
             # refer to each other, and only the garbage collector would free them.
             self._sent = None
         self.core.events.append(CallClosed(self))
+
+
+def _receive_offer(call: SipCall, dialog: Dialog, transaction: ServerTransaction, now: float) -> None:
+    update = transaction.request.method == "UPDATE"
+    if call.established:
+        call._renegotiate().receive(call, dialog, transaction, now)
+    elif call.state in (CallState.LEAVING, CallState.ENDED):
+        call.core.respond(transaction, dialog, 481, now)
+    elif update and (call.outgoing or not transaction.request.body):
+        call._renegotiate().receive(call, dialog, transaction, now)
+    elif update and call.state is CallState.INCOMING:
+        # The offer of the INVITE has no answer yet (RFC 3311 §5.2).
+        response = respond_to(transaction.request, 500, tag=dialog.local.tag, headers=[("Retry-After", "2")])
+        transaction.respond(call.core.add_common_headers(response), now)
+    else:
+        # The first offer and answer end with the ACK (RFC 3261 §14.2).
+        call.core.respond(transaction, dialog, 491, now)
 
 
 def _receive_notify(call: SipCall, dialog: Dialog, transaction: ServerTransaction, now: float) -> None:
@@ -401,11 +410,11 @@ def parse_digit(content_type: str, body: bytes) -> str | None:
 _HANDLERS: Mapping[str, Callable[[SipCall, Dialog, ServerTransaction, float], None]] = {
     "BYE": SipCall._receive_bye,
     "INFO": receive_info,
-    "INVITE": SipCall._receive_offer,
+    "INVITE": _receive_offer,
     "NOTIFY": _receive_notify,
     "PRACK": _receive_prack,
     "REFER": _receive_refer,
-    "UPDATE": SipCall._receive_offer,
+    "UPDATE": _receive_offer,
 }
 """By method; the methods without a handler are answered 200."""
 
