@@ -11,18 +11,17 @@ like). There are no bytes.
 
 from __future__ import annotations
 
+import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from callagent.agents.cx.cel_functions import FUNCTIONS, OPERATORS
 
-Names = Mapping[Any, Any]
-"""Variables by name. The step counter of an evaluation is in it under a key that is no text."""
-Node = Callable[[Names], Any]
-Truth = Callable[[Any], bool]
-"""What counts as true for `!`, `&&`, `||`, `?:` and macros."""
+Names = Mapping[str, object]
+"""Variables by name."""
+Truth = Callable[[object], bool]
+"""Decides what counts as true for `!`, `&&`, `||`, `?:` and macros."""
 _CONSTANTS: Names = {"true": True, "false": False, "null": None}
 MAX_DEPTH = 50
 """Nested subexpressions of one condition."""
@@ -30,21 +29,22 @@ MAX_CHARACTERS = 20_000
 """Characters of one condition."""
 MAX_STEPS = 2000
 """Items that macros visit in one evaluation, nested ones included."""
-_STEPS = object()
-"""Key of the step counter among the names."""
 _CHECKED_CONSTANTS = ("timestamp", "duration")
 _TOO_DEEP = "nested too deeply"
 _MACROS = ("all", "exists", "exists_one", "filter", "map")
+# Binary operators from the loosest to the tightest (langdef.md, "Syntax"); those of one level associate to the left.
 _LEVELS: Sequence[tuple[str, ...]] = (("==", "!=", "<", "<=", ">", ">=", "in"), ("+", "-"), ("*", "/", "%"))
+# What Python's own operators and conversions raise for operands that do not fit. They become `ValueError`, so that a
+# caller of `evaluate` has one exception to catch.
 _ERRORS = (ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError)
 
 
-def is_true(value: Any) -> bool:
+def is_true(value: object) -> bool:
     return value is True
 
 
 class Expression:
-    """A parsed condition. Raises ValueError when it cannot be parsed."""
+    """A condition, parsed once and evaluated often. Making one raises ValueError when it cannot be parsed."""
 
     def __init__(self, text: str, truth: Truth = is_true) -> None:
         if len(text) > MAX_CHARACTERS:
@@ -52,12 +52,13 @@ class Expression:
         try:
             self._evaluate = _Parser(tokens(text), truth).parse()
         except RecursionError:
+            # `MAX_DEPTH` holds for nested subexpressions; Python's own limit may come first deep inside the server.
             raise ValueError(_TOO_DEEP) from None
 
-    def evaluate(self, names: Names) -> Any:
+    def evaluate(self, names: Names) -> object:
         """Return the value. Raises ValueError for unknown names, operands that do not fit, and too many steps."""
         try:
-            return self._evaluate({**names, _STEPS: _Steps()})
+            return self._evaluate(_Scope(names, _Steps()))
         except RecursionError:
             raise ValueError(_TOO_DEEP) from None
         except _ERRORS as error:
@@ -72,13 +73,34 @@ class _Steps:
         self._left = MAX_STEPS
 
     def use(self, count: int) -> None:
+        """Take steps. Raises ValueError when there are not as many left."""
         self._left -= count
         if self._left < 0:
             raise ValueError(f"goes through more than {MAX_STEPS} items")
 
 
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """What a subexpression is evaluated with: variables, and the steps left to the whole evaluation."""
+
+    names: Names
+    steps: _Steps
+
+    def with_name(self, name: str, value: object) -> _Scope:
+        """Return the scope inside a macro, whose variable hides one of the same name outside."""
+        return replace(self, names={**self.names, name: value})
+
+
+Node = Callable[[_Scope], object]
+"""A parsed subexpression: called with a scope it returns its value."""
+
+
 class _Parser:
-    """A recursive-descent parser. Each method returns a function that evaluates what it has parsed."""
+    """A recursive-descent parser. Each method returns a function that evaluates what it has parsed.
+
+    The methods follow the grammar of the specification (langdef.md, "Syntax"): `Expr`, `ConditionalOr`,
+    `ConditionalAnd`, `Relation` to `Multiplication`, `Unary`, `Member`, `Primary`.
+    """
 
     def __init__(self, found: Sequence[Token], truth: Truth) -> None:
         self._tokens = found
@@ -102,7 +124,7 @@ class _Parser:
             condition, first = node, self._ternary()
             self._expect(":")
             second = self._ternary()
-            node = lambda names: first(names) if truth(condition(names)) else second(names)  # noqa: E731
+            node = lambda scope: first(scope) if truth(condition(scope)) else second(scope)  # noqa: E731
         self._depth -= 1
         return node
 
@@ -160,7 +182,7 @@ class _Parser:
             return node
         if token.text == "[":
             items = self._arguments("]")
-            return lambda names: [item(names) for item in items]
+            return lambda scope: [item(scope) for item in items]
         if token.text == "{":
             return self._map()
         raise ValueError(f"'{token.text}' is not expected")
@@ -172,7 +194,7 @@ class _Parser:
             return self._has()
         if self._accept("("):
             return self._function(name, self._arguments(")"))
-        return _field(lambda names: names, name)
+        return _field(lambda scope: scope.names, name)
 
     def _has(self) -> Node:
         """Parse `has(a.b.c)`: whether the path leads to a value that is not null."""
@@ -181,8 +203,8 @@ class _Parser:
             path.append(self._name())
         self._expect(")")
 
-        def has(names: Names) -> bool:
-            value: Any = names
+        def has(scope: _Scope) -> bool:
+            value: object = scope.names
             for name in path:
                 value = value.get(name) if isinstance(value, Mapping) else None
             return value is not None
@@ -209,7 +231,7 @@ class _Parser:
         if name in _CHECKED_CONSTANTS and isinstance(arguments[0], _Constant):
             # A malformed constant is found when the condition is parsed, so that `check` reports it.
             return _Constant(function(arguments[0].value))
-        return lambda names: function(*(argument(names) for argument in arguments))
+        return lambda scope: function(*(argument(scope) for argument in arguments))
 
     def _map(self) -> Node:
         pairs: list[tuple[Node, Node]] = []
@@ -219,7 +241,7 @@ class _Parser:
             key = self._ternary()
             self._expect(":")
             pairs.append((key, self._ternary()))
-        return lambda names: {key(names): value(names) for key, value in pairs}
+        return lambda scope: {key(scope): value(scope) for key, value in pairs}
 
     def _arguments(self, end: str) -> list[Node]:
         found: list[Node] = []
@@ -260,15 +282,15 @@ class _Parser:
 class _Constant:
     """A node whose value is known when it is parsed."""
 
-    value: Any
+    value: object
 
-    def __call__(self, names: Names) -> Any:
+    def __call__(self, scope: _Scope) -> object:
         return self.value
 
 
 def _field(owner: Node, name: str) -> Node:
-    def field(names: Names) -> Any:
-        value = owner(names)
+    def field(scope: _Scope) -> object:
+        value = owner(scope)
         if not isinstance(value, Mapping) or name not in value:
             raise ValueError(f"there is no '{name}'")
         return value[name]
@@ -279,13 +301,14 @@ def _field(owner: Node, name: str) -> Node:
 def _logical(nodes: Sequence[Node], truth: Truth, *, decides: bool) -> Node:
     """Return `&&` or `||` of nodes. As in CEL, an operand that decides outweighs an error of another, in any order."""
 
-    def logical(names: Names) -> bool:
+    def logical(scope: _Scope) -> bool:
         failed: Exception | None = None
         for node in nodes:
             try:
-                if truth(node(names)) is decides:
+                if truth(node(scope)) is decides:
                     return decides
             except _ERRORS as error:
+                # Kept, because a later operand may decide: `x.missing == 1 || true` is true.
                 failed = failed or error
         if failed is not None:
             raise failed
@@ -295,27 +318,36 @@ def _logical(nodes: Sequence[Node], truth: Truth, *, decides: bool) -> Node:
 
 
 def _not(node: Node, truth: Truth) -> Node:
-    return lambda names: not truth(node(names))
+    return lambda scope: not truth(node(scope))
 
 
 def _negative(node: Node) -> Node:
-    return lambda names: -node(names)
+    negate: Callable[..., object] = operator.neg
+    return lambda scope: negate(node(scope))
 
 
 def _binary(sign: str, left: Node, right: Node) -> Node:
     apply = OPERATORS[sign]
-    return lambda names: apply(left(names), right(names))
+    return lambda scope: apply(left(scope), right(scope))
 
 
 def _macro(name: str, owner: Node, variable: str, bodies: Sequence[Node], truth: Truth) -> Node:
-    def macro(names: Names) -> Any:
-        items = owner(names)
-        names[_STEPS].use(len(items))
-        scopes = [{**names, variable: item} for item in items]
+    """Return `owner.name(variable, body)` such as `list.all(x, x > 0)`; of a map the keys are visited.
+
+    `map` may have two bodies, a condition before the value.
+    """
+
+    def macro(scope: _Scope) -> object:
+        items = owner(scope)
+        if not isinstance(items, Collection):
+            raise ValueError(f"{name}() requires a list or a map")
+        # Counted before the first body runs: nested macros multiply, and nothing may be spent beyond the bound.
+        scope.steps.use(len(items))
+        scopes = [scope.with_name(variable, item) for item in items]
         if name == "map":
             *conditions, body = bodies
-            return [body(scope) for scope in scopes if all(truth(condition(scope)) for condition in conditions)]
-        held = [truth(bodies[0](scope)) for scope in scopes]
+            return [body(each) for each in scopes if all(truth(condition(each)) for condition in conditions)]
+        held = [truth(bodies[0](each)) for each in scopes]
         match name:
             case "all":
                 return all(held)
@@ -323,11 +355,13 @@ def _macro(name: str, owner: Node, variable: str, bodies: Sequence[Node], truth:
                 return any(held)
             case "exists_one":
                 return sum(held) == 1
-        return [scope[variable] for scope, kept in zip(scopes, held, strict=True) if kept]
+        return [item for item, kept in zip(items, held, strict=True) if kept]
 
     return macro
 
 
+# Alternatives in an order that matters: hexadecimal before decimal, floating point before whole numbers, raw texts
+# (`r"…"`) and texts in three quotes before names and texts in one.
 _TOKEN = re.compile(
     r"\s*(?:(?P<hex>0[xX][0-9a-fA-F]+)u?|(?P<float>\d*\.\d+(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+)|(?P<int>\d+)[uU]?"
     r"|(?P<raw>[rR](?:\"[^\"]*\"|'[^']*'))|(?P<text>\"\"\".*?\"\"\"|'''.*?'''|\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*')"
@@ -343,7 +377,7 @@ class Token:
     kind: str
     """`name`, `sign` or `value`."""
     text: str
-    value: Any = None
+    value: object = None
 
 
 def tokens(text: str) -> list[Token]:
@@ -353,7 +387,7 @@ def tokens(text: str) -> list[Token]:
     while place < len(text):
         match = _TOKEN.match(text, place)
         if match is None:
-            raise ValueError(f"cannot be read at '{text[place : place + 10]}'")
+            raise ValueError(f"'{text[place : place + 10]}' is not part of an expression")
         place = match.end()
         kind = str(match.lastgroup)
         found.append(_token(kind, match[kind]))

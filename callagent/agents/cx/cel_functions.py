@@ -7,12 +7,12 @@ that do not fit raise what Python raises for them.
 from __future__ import annotations
 
 import math
+import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from functools import lru_cache, partial
-from typing import Any
 from zoneinfo import ZoneInfo
 
 from callagent.agents.kernel import Pattern
@@ -48,12 +48,12 @@ class Duration:
         if not -_MAX_NANOS <= self.nanos < _MAX_NANOS:
             raise ValueError("the duration is out of range")
 
-    def __add__(self, other: object) -> Any:
+    def __add__(self, other: object) -> Duration | Timestamp:
         if isinstance(other, Duration):
             return Duration(self.nanos + other.nanos)
         return other + self if isinstance(other, Timestamp) else NotImplemented
 
-    def __sub__(self, other: object) -> Any:
+    def __sub__(self, other: object) -> Duration:
         return Duration(self.nanos - other.nanos) if isinstance(other, Duration) else NotImplemented
 
     def __str__(self) -> str:
@@ -90,10 +90,10 @@ class Timestamp:
         if not _FIRST <= self.nanos <= _LAST:
             raise ValueError("the timestamp is out of range")
 
-    def __add__(self, other: object) -> Any:
+    def __add__(self, other: object) -> Timestamp:
         return Timestamp(self.nanos + other.nanos) if isinstance(other, Duration) else NotImplemented
 
-    def __sub__(self, other: object) -> Any:
+    def __sub__(self, other: object) -> Duration | Timestamp:
         if isinstance(other, Timestamp):
             return Duration(self.nanos - other.nanos)
         return Timestamp(self.nanos - other.nanos) if isinstance(other, Duration) else NotImplemented
@@ -119,6 +119,7 @@ class Timestamp:
         return (_EPOCH + timedelta(microseconds=self.nanos // 1000)).astimezone(zone)
 
 
+# As CEL counts: months, days of the year and `getDayOfMonth` from 0, `getDate` from 1, Sunday is day 0 of the week.
 _PARTS: Mapping[str, Callable[[datetime], int]] = {
     "getDate": lambda at: at.day,
     "getDayOfMonth": lambda at: at.day - 1,
@@ -133,7 +134,7 @@ _PARTS: Mapping[str, Callable[[datetime], int]] = {
 }
 
 
-def timestamp(value: Any) -> Timestamp:
+def timestamp(value: object) -> Timestamp:
     """Return the moment of a text (RFC 3339) or of seconds since 1970. Raises ValueError."""
     if isinstance(value, Timestamp):
         return value
@@ -152,7 +153,7 @@ def timestamp(value: Any) -> Timestamp:
     return Timestamp(_seconds(passed - offset) * _SECOND + nanos)
 
 
-def duration(value: Any) -> Duration:
+def duration(value: object) -> Duration:
     """Return the duration of a text such as `1h30m`, `-1.5s`, `0`. Raises ValueError."""
     if isinstance(value, Duration):
         return value
@@ -199,7 +200,7 @@ def _seconds(span: timedelta) -> int:
 
 
 def _offset(sign: str, hours: str, minutes: str) -> timedelta:
-    """Raises ValueError."""
+    """Return the offset of a time zone such as `+02:00` from UTC. Raises ValueError."""
     if int(hours) > 23 or int(minutes) > 59:
         raise ValueError(f"there is no time zone '{sign}{hours}:{minutes}'")
     span = timedelta(hours=int(hours), minutes=int(minutes))
@@ -208,7 +209,7 @@ def _offset(sign: str, hours: str, minutes: str) -> timedelta:
 
 @lru_cache(maxsize=100)
 def _zone(name: str) -> tzinfo:
-    """Raises ValueError."""
+    """Return a time zone by its name in the zone data or its offset. Raises ValueError."""
     if found := _OFFSET.fullmatch(name):
         return timezone(_offset(found[1], found[2], found[3]))
     try:
@@ -219,27 +220,28 @@ def _zone(name: str) -> tzinfo:
         ) from None
 
 
-def _equal(left: Any, right: Any) -> bool:
+def _equal(left: object, right: object) -> bool:
     """Compare two values; unlike in Python, a truth value never equals a number."""
     return isinstance(left, bool) == isinstance(right, bool) and bool(left == right)
 
 
-def _multiply(left: Any, right: Any) -> Any:
+def _multiply(left: object, right: object) -> float:
     """Multiply two numbers; unlike in Python, texts and lists are not repeated."""
     if not isinstance(left, int | float) or not isinstance(right, int | float):
         raise ValueError("'*' requires two numbers")
     return left * right
 
 
-def _divide(left: Any, right: Any) -> Any:
+def _divide(left: object, right: object) -> object:
     """Divide; the quotient of whole numbers is truncated towards zero, as in CEL."""
     if not isinstance(left, int) or not isinstance(right, int):
-        return left / right
+        return operator.truediv(left, right)
+    # Python's `//` rounds down instead: -7 // 2 is -4, and CEL wants -3.
     quotient = abs(left) // abs(right)
     return quotient if (left < 0) == (right < 0) else -quotient
 
 
-OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
+OPERATORS: Mapping[str, Callable[..., object]] = {
     "==": _equal,
     "!=": lambda left, right: not _equal(left, right),
     "<": lambda left, right: left < right,
@@ -251,6 +253,7 @@ OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
     "-": lambda left, right: left - right,
     "*": _multiply,
     "/": _divide,
+    # The remainder has the sign of the dividend, as in CEL; that of Python's `%` has the divisor's.
     "%": lambda left, right: int(math.fmod(left, right)),
     "[]": lambda left, right: left[right],
 }
@@ -262,20 +265,20 @@ def _pattern(text: str) -> Pattern:
     return Pattern(text)
 
 
-def _int(value: Any) -> int:
+def _int(value: str | float | Timestamp) -> int:
     return value.seconds if isinstance(value, Timestamp) else int(value)
 
 
-def _string(value: Any) -> str:
+def _string(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _bool(value: Any) -> bool:
+def _bool(value: object) -> bool:
     return value is True or value == "true"
 
 
 _ONE, _TWO = (1,), (2,)
-FUNCTIONS: Mapping[str, tuple[Sequence[int], Callable[..., Any]]] = {
+FUNCTIONS: Mapping[str, tuple[Sequence[int], Callable[..., object]]] = {
     "size": (_ONE, len),
     "int": (_ONE, _int),
     "uint": (_ONE, int),

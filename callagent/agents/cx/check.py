@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from callagent.agents.cx.cel import Expression
 from callagent.agents.cx.check_python import ENDS, TRUNK, PythonChecker
@@ -41,6 +40,7 @@ from callagent.agents.cx.guardrails import MODEL_SAFETY, safety_problem, safety_
 from callagent.agents.cx.project import describe_app
 from callagent.agents.kernel import CheckReport, Findings
 from callagent.errors import ProjectError
+from callagent.json_values import JsonObject, object_at, objects_at
 from callagent.workers import WorkerPool
 
 _VOICE = "has no effect here: the server's settings name the voice"
@@ -178,7 +178,7 @@ class _Checker:
         for key, problem in _callbacks_without_effect(agent.data):
             self._reader.warning(CheckRule.NO_EFFECT, agent.file, key, problem)
         self._instructions.check(agent)
-        for rule in agent.data.get("transferRules") or ():
+        for rule in objects_at(agent.data, "transferRules"):
             for kind in ("deterministicTransfer", "disablePlannerTransfer"):
                 if expression := condition_expression(rule.get(kind)):
                     self._expression(agent, expression)
@@ -198,7 +198,7 @@ class _Checker:
                     "calls one"
                 )
                 self._reader.warning(CheckRule.CLIENT_FUNCTION, tool.file, tool.kind, message)
-                for key, problem in settings_without_effect(tool.data[tool.kind]):
+                for key, problem in settings_without_effect(tool.own):
                     self._reader.warning(CheckRule.NO_EFFECT, tool.file, key, problem)
             elif tool.kind in UNAVAILABLE:
                 message = f"tools of the kind '{tool.kind}' do not work here: the model is told so when it calls one"
@@ -207,42 +207,39 @@ class _Checker:
             if tool.code is not None:
                 self._python.tool(tool, tool.code)
 
-    def _timeout(self, file: str, data: Mapping[str, Any]) -> None:
+    def _timeout(self, file: str, data: JsonObject) -> None:
         if data.get("timeout") is not None and tool_timeout(data) is None:
             message = f"'{data['timeout']}' has no effect: write a duration such as '20s'"
             self._reader.warning(CheckRule.NO_EFFECT, file, "timeout", message)
 
-    def _authentication(self, file: str, data: Mapping[str, Any]) -> None:
-        for own in (data.get(key) for key in ("openApiToolset", "openApiTool", "mcpToolset", "mcpTool")):
-            given = own.get("apiAuthentication") if isinstance(own, Mapping) else None
-            for kind in given if isinstance(given, Mapping) else ():
+    def _authentication(self, file: str, data: JsonObject) -> None:
+        """Report kinds of authentication that requests go without, and settings of connections without effect."""
+        for own in (object_at(data, key) for key in ("openApiToolset", "openApiTool", "mcpToolset", "mcpTool")):
+            for kind in object_at(own, "apiAuthentication"):
                 if kind not in AUTHENTICATION:
                     message = f"'{kind}' does not work here, requests go without it: use {', '.join(AUTHENTICATION)}"
-                    self._reader.warning(CheckRule.AUTHENTICATION, file, str(kind), message)
+                    self._reader.warning(CheckRule.AUTHENTICATION, file, kind, message)
             for kind in _WITHOUT_EFFECT:
-                if isinstance(own, Mapping) and own.get(kind):
+                if own.get(kind):
                     message = f"'{kind}' has no effect here: the system's certificates and names do"
                     self._reader.warning(CheckRule.NO_EFFECT, file, kind, message)
 
 
-def _settings_without_effect(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _settings_without_effect(data: JsonObject) -> Iterator[tuple[str, str]]:
     """Yield key and reason of each setting of the app's main file that has no effect here."""
     for path, reason in _OF_THE_APP.items():
-        value: Any = data
-        for key in path:
-            value = value.get(key) if isinstance(value, Mapping) else None
-        if value:
+        if object_at(data, *path[:-1]).get(path[-1]):
             yield path[-1], f"'{path[-1]}' {reason}"
-    for declared in data.get("variableDeclarations") or ():
-        if isinstance(declared, Mapping) and declared.get("name") in _TRANSFERS:
-            default = (declared.get("schema") or {}).get("default")
+    for declared in objects_at(data, "variableDeclarations"):
+        if declared.get("name") in _TRANSFERS:
+            default = object_at(declared, "schema").get("default")
             for key in as_map(default).keys() & _IN_VARIABLES.keys():
                 yield key, f"'{key}' {_IN_VARIABLES[key]}"
 
 
-def _callbacks_without_effect(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for callback in data.get("afterModelCallbacks") or ():
-        if isinstance(callback, Mapping) and callback.get("proactiveExecutionEnabled") and not callback.get("disabled"):
+def _callbacks_without_effect(data: JsonObject) -> Iterator[tuple[str, str]]:
+    for callback in objects_at(data, "afterModelCallbacks"):
+        if callback.get("proactiveExecutionEnabled") and not callback.get("disabled"):
             yield "proactiveExecutionEnabled", _PROACTIVE
 
 

@@ -8,15 +8,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from callagent.agents.cx.format import CxApp, read_documents, read_yaml_file, referenced_tool_name
 from callagent.agents.cx.goldens import Golden, GoldenCall, GoldenTurn, read_goldens
 from callagent.agents.cx.project import CxProject, Mocks
 from callagent.errors import ProjectError
+from callagent.json_values import JsonObject, JsonValue, list_at, number_at, object_at, objects_at, text_at
 
 MAX_TURNS = 30
 """Turns of a simulation."""
@@ -38,7 +38,7 @@ class Simulation:
     expectations: tuple[str, ...]
     calls: tuple[GoldenCall, ...] = ()
     """Tools that should be called, in any order."""
-    variables: Mapping[str, Any] | None = None
+    variables: JsonObject | None = None
     tags: tuple[str, ...] = ()
     max_turns: int = MAX_TURNS
     mocks: Mocks = field(default_factory=dict)
@@ -60,26 +60,26 @@ def read_evaluations(app: CxApp, path: Path) -> Evaluations:
     simulations: list[tuple[str, Simulation]] = []
     for file in _files(path):
         data = read_yaml_file(file)
-        keys = data.keys() if isinstance(data, dict) else ()
+        keys = data.keys() if isinstance(data, Mapping) else ()
         name = f"{file.parent.name}/{file.name}"
         if "conversations" in keys:
             goldens += [(name, each) for each in read_goldens(file)]
         elif "tests" in keys:
             tool_tests += [(name, each) for each in read_tool_tests(file)]
-        elif "evals" in keys or (
-            isinstance(data, list) and all(isinstance(one, dict) and "steps" in one for one in data)
-        ):
-            listed = data if isinstance(data, list) else data["evals"]
-            simulations += [(name, each) for each in read_simulations(listed, file.name)]
-    for name, data in read_documents(app.files, "evaluations"):
-        if isinstance(data.get("golden"), dict):
-            goldens.append((name, _golden(data, app)))
-        elif isinstance(data.get("scenario"), dict):
-            simulations.append((name, _scenario(data, app)))
+        elif isinstance(data, Mapping) and "evals" in keys:
+            simulations += [(name, each) for each in read_simulations(data["evals"], file.name)]
+        # Published templates have files of simulations without a key around the list.
+        elif isinstance(data, list) and all(isinstance(one, Mapping) and "steps" in one for one in data):
+            simulations += [(name, each) for each in read_simulations(data, file.name)]
+    for name, document in read_documents(app.files, "evaluations"):
+        if isinstance(document.get("golden"), Mapping):
+            goldens.append((name, _golden(document, app)))
+        elif isinstance(document.get("scenario"), Mapping):
+            simulations.append((name, _scenario(document, app)))
     return Evaluations(goldens, tool_tests, simulations)
 
 
-def read_simulations(data: Any, file: str) -> list[Simulation]:
+def read_simulations(data: JsonValue, file: str) -> list[Simulation]:
     """Read the simulations of a file's data. Raises `ProjectError` naming file and simulation."""
     if not isinstance(data, list):
         raise ProjectError(f"{file}: 'evals' should be a list")
@@ -94,109 +94,111 @@ def _files(path: Path) -> list[Path]:
     return sorted(evals.rglob("*.y*ml")) if evals is not None else []
 
 
-def _simulation(data: Any, place: str) -> Simulation:
-    steps = data.get("steps") if isinstance(data, dict) else None
-    if not isinstance(steps, list) or not all(isinstance(step, dict) and step.get("goal") for step in steps):
+def _simulation(data: JsonValue, place: str) -> Simulation:
+    given = data if isinstance(data, Mapping) else {}
+    steps = objects_at(given, "steps")
+    if len(steps) < len(list_at(given, "steps")) or "steps" not in given or not all(step.get("goal") for step in steps):
         raise ProjectError(f"{place}: 'steps' should be a list, each with a 'goal'")
     lines = []
     for number, step in enumerate(steps, 1):
         guide = str(step.get("response_guide") or "").strip()
         lines.append(f"{number}. {str(step['goal']).strip()}. {guide}".strip())
     criteria = [str(step["success_criteria"]).strip() for step in steps if step.get("success_criteria")]
-    turns = sum(int(step.get("max_turns") or 0) for step in steps)
+    turns = int(sum(number_at(step, "max_turns") for step in steps))
     return Simulation(
-        name=str(data.get("name") or place),
+        name=str(given.get("name") or place),
         scenario="You want, one after the other:\n" + "\n".join(lines),
-        expectations=(*criteria, *(str(each) for each in data.get("expectations") or ())),
-        variables=data.get("session_parameters") or {},
-        tags=tuple(str(each) for each in data.get("tags") or ()),
+        expectations=(*criteria, *(str(each) for each in list_at(given, "expectations"))),
+        variables=object_at(given, "session_parameters"),
+        tags=tuple(str(each) for each in list_at(given, "tags")),
         max_turns=min(turns or MAX_TURNS, MAX_TURNS),
     )
 
 
-def _scenario(data: Mapping[str, Any], app: CxApp) -> Simulation:
-    own = data["scenario"]
-    facts = [f"{each.get('name')}: {each.get('value')}" for each in own.get("userFacts") or ()]
+def _scenario(data: JsonObject, app: CxApp) -> Simulation:
+    own = object_at(data, "scenario")
+    facts = [f"{each.get('name')}: {each.get('value')}" for each in objects_at(own, "userFacts")]
     known = "\nWhat you know: " + "; ".join(facts) if facts else ""
-    expected = own.get("scenarioExpectations") or own.get("expectations") or ()
-    calls = [each["toolExpectation"].get("expectedToolCall") for each in expected if each.get("toolExpectation")]
-    said = ["".join(_texts(each["agentResponse"])) for each in expected if each.get("agentResponse")]
+    expected = objects_at(own, "scenarioExpectations") or objects_at(own, "expectations")
+    calls = [object_at(each, "toolExpectation", "expectedToolCall") for each in expected]
+    utterances = ["".join(_texts(object_at(each, "agentResponse"))) for each in expected if each.get("agentResponse")]
     return Simulation(
         name=str(data.get("displayName") or "scenario"),
         scenario=str(own.get("task") or "") + known,
         expectations=(
-            *(str(each) for each in own.get("rubrics") or ()),
-            *(f"The agent says something like: {each}" for each in said if each),
+            *(str(each) for each in list_at(own, "rubrics")),
+            *(f"The agent says something like: {each}" for each in utterances if each),
             *filter(None, [_GOALS.get(str(own.get("userGoalBehavior")))]),
         ),
         calls=tuple(_call(each, app) for each in calls if each),
-        variables=own.get("variableOverrides") or {},
-        tags=tuple(str(each) for each in data.get("tags") or ()),
-        max_turns=min(int(own.get("maxTurns") or MAX_TURNS), MAX_TURNS),
-        mocks=_mocks((each.get("toolExpectation") or {} for each in expected), app),
+        variables=object_at(own, "variableOverrides"),
+        tags=tuple(str(each) for each in list_at(data, "tags")),
+        max_turns=min(int(number_at(own, "maxTurns") or MAX_TURNS), MAX_TURNS),
+        mocks=_mocks((object_at(each, "toolExpectation") for each in expected), app),
     )
 
 
-def _golden(data: Mapping[str, Any], app: CxApp) -> Golden:
+def _golden(data: JsonObject, app: CxApp) -> Golden:
     turns: list[GoldenTurn] = []
-    expected: list[Mapping[str, Any]] = []
-    for turn in data["golden"].get("turns") or ():
-        steps = turn.get("steps") or ()
-        user = next((_input(step["userInput"]) for step in reversed(steps) if step.get("userInput")), "")
-        every = [step["expectation"] for step in steps if isinstance(step.get("expectation"), Mapping)]
+    expected: list[JsonObject] = []
+    for turn in objects_at(object_at(data, "golden"), "turns"):
+        steps = objects_at(turn, "steps")
+        user = next((_input(object_at(step, "userInput")) for step in reversed(steps) if step.get("userInput")), "")
+        every = [object_at(step, "expectation") for step in steps if isinstance(step.get("expectation"), Mapping)]
         expected += every
         turns.append(_golden_turn(user, [each for each in every if not each.get("skipEvaluation")], app))
     return Golden(
         name=str(data.get("displayName") or "golden"),
-        variables=data["golden"].get("variableOverrides") or {},
+        variables=object_at(data, "golden", "variableOverrides"),
         turns=tuple(turns),
-        tags=tuple(str(each) for each in data.get("tags") or ()),
+        tags=tuple(str(each) for each in list_at(data, "tags")),
         mocks=_mocks(expected, app),
     )
 
 
-def _golden_turn(user: str, expected: Sequence[Mapping[str, Any]], app: CxApp) -> GoldenTurn:
-    transfers = [_agent(each["agentTransfer"], app) for each in expected if each.get("agentTransfer")]
-    answers = [each["toolResponse"] for each in expected if each.get("toolResponse")]
-    updates = [each["updatedVariables"] for each in expected if each.get("updatedVariables")]
+def _golden_turn(user: str, expected: Sequence[JsonObject], app: CxApp) -> GoldenTurn:
+    transfers = [_agent(object_at(each, "agentTransfer"), app) for each in expected if each.get("agentTransfer")]
+    answers = [object_at(each, "toolResponse") for each in expected if each.get("toolResponse")]
+    updates = [object_at(each, "updatedVariables") for each in expected]
     return GoldenTurn(
         user=user,
-        agent=" ".join(text for each in expected for text in _texts(each.get("agentResponse") or {})),
-        calls=tuple(_call(each["toolCall"], app) for each in expected if each.get("toolCall")),
-        answers=tuple(GoldenCall(referenced_tool_name(app, each), each.get("response") or {}) for each in answers),
+        agent=" ".join(text for each in expected for text in _texts(object_at(each, "agentResponse"))),
+        calls=tuple(_call(object_at(each, "toolCall"), app) for each in expected if each.get("toolCall")),
+        answers=tuple(GoldenCall(referenced_tool_name(app, each), object_at(each, "response")) for each in answers),
         transfer=transfers[-1] if transfers else "",
         variables={name: value for update in updates for name, value in update.items()},
         no_calls=any(each.get("noToolCalls") for each in expected),
     )
 
 
-def _agent(transfer: Mapping[str, Any], app: CxApp) -> str:
+def _agent(transfer: JsonObject, app: CxApp) -> str:
     named = str(transfer.get("targetAgent") or transfer.get("displayName") or "")
     return app.agent_named(named) or named
 
 
-def _mocks(expected: Iterable[Mapping[str, Any]], app: CxApp) -> dict[str, list[Mapping[str, Any]]]:
-    mocks: dict[str, list[Mapping[str, Any]]] = {}
+def _mocks(expected: Iterable[JsonObject], app: CxApp) -> dict[str, list[JsonObject]]:
+    """Return the answers that expectations put in the place of tools, by tool name, in order."""
+    mocks: dict[str, list[JsonObject]] = {}
     for each in expected:
-        mocked = each.get("mockToolResponse")
-        if mocked:
-            named = mocked if mocked.keys() & _NAMES else each.get("expectedToolCall") or {}
-            mocks.setdefault(referenced_tool_name(app, named), []).append(mocked.get("response") or {})
+        if mocked := object_at(each, "mockToolResponse"):
+            # An answer that names no tool belongs to the call that is expected beside it.
+            named = mocked if mocked.keys() & _NAMES else object_at(each, "expectedToolCall")
+            mocks.setdefault(referenced_tool_name(app, named), []).append(object_at(mocked, "response"))
     return mocks
 
 
-def _input(given: Mapping[str, Any]) -> str:
-    event = (given.get("event") or {}).get("event")
+def _input(given: JsonObject) -> str:
+    event = object_at(given, "event").get("event")
     return f"<event>{event}</event>" if event else str(given.get("text") or given.get("dtmf") or "")
 
 
-def _texts(message: Mapping[str, Any]) -> list[str]:
-    chunks = message.get("chunks") or [message]
+def _texts(message: JsonObject) -> list[str]:
+    chunks = objects_at(message, "chunks") or [message]
     return [str(each["text"]) for each in chunks if each.get("text")]
 
 
-def _call(data: Mapping[str, Any], app: CxApp) -> GoldenCall:
-    return GoldenCall(referenced_tool_name(app, data), data.get("args") or {})
+def _call(data: JsonObject, app: CxApp) -> GoldenCall:
+    return GoldenCall(referenced_tool_name(app, data), object_at(data, "args"))
 
 
 _STEP = re.compile(r"\.?([A-Za-z_][\w-]*)|\[(\d+)\]|\[['\"]([^'\"]+)['\"]\]")
@@ -210,9 +212,9 @@ class Expectation:
     path: str
     """JSON path of names and indices: `$.result.account.balance`."""
     operator: str
-    value: Any = None
+    value: JsonValue = None
 
-    def failure(self, data: Any) -> str:
+    def failure(self, data: object) -> str:
         """Return what is wrong; empty: the expectation is met."""
         found = value_at_path(self.path, data)
         if found is _ABSENT:
@@ -227,17 +229,21 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True)
 class ToolTest:
+    """A test of a single tool, which is run outside of any turn."""
+
     __test__ = False
     name: str
     tool: str
-    arguments: Mapping[str, Any]
-    variables: Mapping[str, Any]
+    arguments: JsonObject
+    variables: JsonObject
     response: tuple[Expectation, ...]
     variables_after: tuple[Expectation, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ToolTestResult:
+    """What differed from a tool test."""
+
     __test__ = False
     name: str
     failures: tuple[str, ...]
@@ -247,16 +253,24 @@ class ToolTestResult:
         return not self.failures
 
 
-OPERATORS = (
-    "equals", "contains", "greater_than", "less_than", "length_equals", "length_greater_than", "length_less_than",
-    "is_null", "is_not_null",
-)  # fmt: skip
+OPERATORS: Mapping[str, Callable[..., object]] = {
+    "equals": lambda actual, value: actual == value,
+    "contains": lambda actual, value: value in actual,
+    "greater_than": lambda actual, value: actual > value,
+    "less_than": lambda actual, value: actual < value,
+    "length_equals": lambda actual, value: len(actual) == value,
+    "length_greater_than": lambda actual, value: len(actual) > value,
+    "length_less_than": lambda actual, value: len(actual) < value,
+    "is_null": lambda actual, _: actual is None,
+    "is_not_null": lambda actual, _: actual is not None,
+}
+"""Operators of an expectation, on the actual value and the expected one."""
 
 
 def read_tool_tests(path: Path) -> list[ToolTest]:
     """Read the tool tests of a file. Raises `ProjectError` naming the file and the test."""
     data = read_yaml_file(path)
-    tests = data.get("tests") if isinstance(data, dict) else None
+    tests = data.get("tests") if isinstance(data, Mapping) else None
     if not isinstance(tests, list):
         raise ProjectError(f"{path.name}: 'tests' should be a list")
     return [_test(each, f"{path.name}: test {number}") for number, each in enumerate(tests, 1)]
@@ -277,7 +291,7 @@ async def _run(project: CxProject, test: ToolTest) -> ToolTestResult:
     return ToolTestResult(test.name, tuple(each for each in failures if each))
 
 
-def value_at_path(path: str, data: Any) -> Any:
+def value_at_path(path: str, data: object) -> object:
     """Return the value at a path, or `_ABSENT`."""
     place, value = 1, data
     while place < len(path):
@@ -287,8 +301,7 @@ def value_at_path(path: str, data: Any) -> Any:
         place = found.end()
         name, index = found[1] or found[3], found[2]
         if index is not None:
-            inside = isinstance(value, list) and int(index) < len(value)
-            value = value[int(index)] if inside else _ABSENT
+            value = value[int(index)] if isinstance(value, list) and int(index) < len(value) else _ABSENT
         else:
             value = value.get(name, _ABSENT) if isinstance(value, Mapping) else _ABSENT
         if value is _ABSENT:
@@ -296,48 +309,34 @@ def value_at_path(path: str, data: Any) -> Any:
     return value
 
 
-def _test(data: Any, place: str) -> ToolTest:
-    if not isinstance(data, dict) or not isinstance(data.get("tool"), str):
+def _test(data: JsonValue, place: str) -> ToolTest:
+    tool = data.get("tool") if isinstance(data, Mapping) else None
+    if not isinstance(data, Mapping) or not isinstance(tool, str):
         raise ProjectError(f"{place}: 'tool' is missing: it names the tool that is tested")
-    given = data.get("expectations") or {}
+    given = object_at(data, "expectations")
     return ToolTest(
-        name=str(data.get("name") or data["tool"]),
-        tool=data["tool"],
-        arguments=data.get("args") or {},
-        variables=data.get("variables") or {},
-        response=tuple(_expectation(each, place) for each in given.get("response") or ()),
-        variables_after=tuple(_expectation(each, place) for each in given.get("variables") or ()),
+        name=str(data.get("name") or tool),
+        tool=tool,
+        arguments=object_at(data, "args"),
+        variables=object_at(data, "variables"),
+        response=tuple(_expectation(each, place) for each in list_at(given, "response")),
+        variables_after=tuple(_expectation(each, place) for each in list_at(given, "variables")),
     )
 
 
-def _expectation(data: Any, place: str) -> Expectation:
-    if not isinstance(data, dict) or not str(data.get("path") or "").startswith("$"):
+def _expectation(data: JsonValue, place: str) -> Expectation:
+    given = data if isinstance(data, Mapping) else {}
+    path, operator = text_at(given, "path"), text_at(given, "operator")
+    if not path.startswith("$"):
         raise ProjectError(f"{place}: an expectation should have a 'path' that begins with '$'")
-    if data.get("operator") not in OPERATORS:
-        raise ProjectError(f"{place}: operator {data.get('operator')!r} is not one of {', '.join(OPERATORS)}")
-    return Expectation(data["path"], data["operator"], data.get("value"))
+    if operator not in OPERATORS:
+        raise ProjectError(f"{place}: operator {given.get('operator')!r} is not one of {', '.join(OPERATORS)}")
+    return Expectation(path, operator, given.get("value"))
 
 
-def _holds(operator: str, actual: Any, value: Any) -> bool:
-    if operator == "is_null":
-        return actual is None
-    if operator == "is_not_null":
-        return actual is not None
+def _holds(operator: str, actual: object, value: JsonValue) -> bool:
     try:
-        match operator:
-            case "equals":
-                return bool(actual == value)
-            case "contains":
-                return bool(value in actual)
-            case "greater_than":
-                return bool(actual > value)
-            case "less_than":
-                return bool(actual < value)
-            case "length_equals":
-                return bool(len(actual) == value)
-            case "length_greater_than":
-                return bool(len(actual) > value)
-            case _:
-                return bool(len(actual) < value)
+        return bool(OPERATORS[operator](actual, value))
     except TypeError:
+        # Values that cannot be compared, such as a text and a number, or that have no length.
         return False

@@ -9,7 +9,6 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from callagent.agents.actions import Action, FunctionEnded, FunctionStarted, Handoff, HangUp, Say
 from callagent.agents.cx.engine import CxAgent
@@ -17,6 +16,7 @@ from callagent.agents.cx.format import read_yaml_file
 from callagent.agents.cx.project import CxProject, Mocks
 from callagent.agents.protocol import CallerTurn
 from callagent.errors import ProjectError
+from callagent.json_values import JsonObject, JsonValue, list_at, object_at
 
 Judge = Callable[[str, str], Awaitable[bool]]
 """Whether two texts mean the same: the expected one, then the actual one."""
@@ -29,7 +29,8 @@ class GoldenCall:
     """An expected tool call, or an expected answer of a tool."""
 
     name: str
-    arguments: Mapping[str, Any]
+    arguments: JsonObject
+    """A value may be a directive: `{"$matchType": "contains", "$matchValue": …}`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +44,10 @@ class GoldenTurn:
     """Expected answers of tools; `arguments` holds the answer."""
     transfer: str = ""
     """The agent that should have the conversation after the turn; empty: any."""
-    variables: Mapping[str, Any] = field(default_factory=dict)
+    variables: JsonObject = field(default_factory=dict)
+    """Values that variables should have after the turn."""
     no_calls: bool = False
+    """No tool may be called in the turn."""
 
     @property
     def is_start(self) -> bool:
@@ -53,8 +56,10 @@ class GoldenTurn:
 
 @dataclass(frozen=True, slots=True)
 class Golden:
+    """A conversation with what is expected in each turn."""
+
     name: str
-    variables: Mapping[str, Any]
+    variables: JsonObject
     turns: tuple[GoldenTurn, ...]
     tags: tuple[str, ...] = ()
     expectations: tuple[str, ...] = ()
@@ -64,9 +69,11 @@ class Golden:
 
 @dataclass(frozen=True, slots=True)
 class GoldenResult:
+    """What differed from a golden."""
+
     name: str
     failures: tuple[str, ...]
-    turns: tuple[dict[str, Any], ...] = ()
+    turns: tuple[dict[str, object], ...] = ()
     """What was said and called in each turn, for a judge."""
 
     @property
@@ -77,10 +84,10 @@ class GoldenResult:
 def read_goldens(path: Path) -> list[Golden]:
     """Read the goldens of a file. Raises `ProjectError` naming the file and the conversation."""
     data = read_yaml_file(path)
-    conversations = data.get("conversations") if isinstance(data, dict) else None
-    if not isinstance(conversations, list):
+    conversations = data.get("conversations") if isinstance(data, Mapping) else None
+    if not isinstance(data, Mapping) or not isinstance(conversations, list):
         raise ProjectError(f"{path.name}: 'conversations' should be a list")
-    common = data.get("common_session_parameters") or {}
+    common = object_at(data, "common_session_parameters")
     return [_golden(each, common, f"{path.name}: conversation {n}") for n, each in enumerate(conversations, 1)]
 
 
@@ -91,7 +98,7 @@ async def run_goldens(project: CxProject, goldens: Sequence[Golden], judge: Judg
 
 async def _run(project: CxProject, golden: Golden, judge: Judge | None) -> GoldenResult:
     failures: list[str] = []
-    turns: list[dict[str, Any]] = []
+    turns: list[dict[str, object]] = []
     async with project.open_for_test(golden.variables, golden.mocks) as agent:
         if golden.turns and not golden.turns[0].is_start:
             await agent.start(lambda action: None)
@@ -110,7 +117,9 @@ async def _run(project: CxProject, golden: Golden, judge: Judge | None) -> Golde
     return GoldenResult(golden.name, tuple(failures), tuple(turns))
 
 
-def state_failures(turn: GoldenTurn, actions: Sequence[Action], agent: str, variables: Mapping[str, Any]) -> list[str]:
+def state_failures(
+    turn: GoldenTurn, actions: Sequence[Action], agent: str, variables: Mapping[str, object]
+) -> list[str]:
     """Return what differs from the turn's expectations of answers, the active agent, variables and calls."""
     answered = [(each.name, each.result) for each in actions if isinstance(each, FunctionEnded)]
     failures = []
@@ -128,7 +137,7 @@ def state_failures(turn: GoldenTurn, actions: Sequence[Action], agent: str, vari
     return failures
 
 
-def _shown(turn: GoldenTurn, actions: Sequence[Action]) -> dict[str, Any]:
+def _shown(turn: GoldenTurn, actions: Sequence[Action]) -> dict[str, object]:
     called = [each for each in actions if isinstance(each, FunctionEnded)]
     return {
         "user_input": None if turn.is_start else turn.user,
@@ -156,7 +165,7 @@ async def _words_failure(turn: GoldenTurn, actions: Sequence[Action], judge: Jud
     return f"said {said!r}; expected: {turn.agent!r}"
 
 
-def call_failures(expected: Sequence[GoldenCall], called: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
+def call_failures(expected: Sequence[GoldenCall], called: Sequence[tuple[str, Mapping[str, object]]]) -> list[str]:
     """Return the expected calls that were not made. Their order does not matter, and others may be made too.
 
     `called`: names and arguments of the calls that were made.
@@ -176,27 +185,26 @@ def call_failures(expected: Sequence[GoldenCall], called: Sequence[tuple[str, Ma
 async def _semantic_failure(turn: GoldenTurn, actions: Sequence[Action], judge: Judge) -> str:
     """Compare the arguments with the directive `semantic` by their meaning; empty: all fit."""
     made = [action for action in actions if isinstance(action, FunctionStarted)]
-    for call in turn.calls:
+    expected = ((each, *argument) for each in turn.calls for argument in each.arguments.items())
+    for call, key, wanted in expected:
         given = next((each.arguments for each in made if each.name == call.name), {})
-        for key, wanted in call.arguments.items():
-            if _directive(wanted) == "semantic" and key in given:
-                value = str(wanted.get("$matchValue") or "")
-                if not await judge(value, str(given[key])):
-                    return f"{call.name}: {key} is {given[key]!r}; expected something like {value!r}"
+        kind, value = _directive(wanted)
+        if kind == "semantic" and key in given and not await judge(str(value or ""), str(given[key])):
+            return f"{call.name}: {key} is {given[key]!r}; expected something like {str(value or '')!r}"
     return ""
 
 
-def _fits(expected: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
+def _fits(expected: JsonObject, given: Mapping[str, object]) -> bool:
     return all(_argument_fits(value, given, key) for key, value in expected.items())
 
 
-def _argument_fits(wanted: Any, given: Mapping[str, Any], key: str) -> bool:
-    kind = _directive(wanted)
-    value = wanted.get("$matchValue") if kind else wanted
+def _argument_fits(wanted: JsonValue, given: Mapping[str, object], key: str) -> bool:
+    kind, value = _directive(wanted)
     match kind:
         case "ignore":
             return True
         case "semantic":
+            # The judge decides this one: `_semantic_failure`.
             return key in given
         case "contains":
             return str(value) in str(given.get(key, ""))
@@ -205,35 +213,39 @@ def _argument_fits(wanted: Any, given: Mapping[str, Any], key: str) -> bool:
     return key in given and bool(given[key] == value)
 
 
-def _directive(wanted: Any) -> str:
-    return str(wanted.get("$matchType") or "") if isinstance(wanted, Mapping) else ""
+def _directive(wanted: JsonValue) -> tuple[str, JsonValue]:
+    """Return how a value is compared, and with what; empty: exactly, with the value itself."""
+    kind = str(wanted.get("$matchType") or "") if isinstance(wanted, Mapping) else ""
+    return (kind, wanted.get("$matchValue")) if kind and isinstance(wanted, Mapping) else ("", wanted)
 
 
 def _plain(text: str) -> str:
     return " ".join(re.findall(r"\w+", text.lower()))
 
 
-def _golden(data: Any, common: Mapping[str, Any], place: str) -> Golden:
-    if not isinstance(data, dict) or not isinstance(data.get("turns"), list):
+def _golden(data: JsonValue, common: JsonObject, place: str) -> Golden:
+    if not isinstance(data, Mapping) or not isinstance(data.get("turns"), list):
         raise ProjectError(f"{place}: 'turns' should be a list")
     turns: list[GoldenTurn] = []
-    for number, turn in enumerate(data["turns"], 1):
-        if not isinstance(turn, dict) or not isinstance(turn.get("user"), str | None):
+    for number, turn in enumerate(list_at(data, "turns"), 1):
+        given = turn.get("user") if isinstance(turn, Mapping) else turn
+        if not isinstance(turn, Mapping) or not isinstance(given, str | None):
             raise ProjectError(f"{place}, turn {number}: 'user' should be a text")
-        calls = tuple(_call(each, f"{place}, turn {number}") for each in turn.get("tool_calls") or ())
+        calls = tuple(_call(each, f"{place}, turn {number}") for each in list_at(turn, "tool_calls"))
         # A turn without words of the caller is the greeting if it is the first, else a silence.
-        user = turn.get("user") or ("" if turns else _START)
+        user = given or ("" if turns else _START)
         turns.append(GoldenTurn(user, str(turn.get("agent") or ""), calls))
     return Golden(
         name=str(data.get("conversation") or place),
-        variables={**common, **(data.get("session_parameters") or {})},
+        variables={**common, **object_at(data, "session_parameters")},
         turns=tuple(turns),
-        tags=tuple(str(each) for each in data.get("tags") or ()),
-        expectations=tuple(str(each) for each in data.get("expectations") or ()),
+        tags=tuple(str(each) for each in list_at(data, "tags")),
+        expectations=tuple(str(each) for each in list_at(data, "expectations")),
     )
 
 
-def _call(data: Any, place: str) -> GoldenCall:
-    if not isinstance(data, dict) or not isinstance(data.get("action"), str):
+def _call(data: JsonValue, place: str) -> GoldenCall:
+    action = data.get("action") if isinstance(data, Mapping) else None
+    if not isinstance(data, Mapping) or not isinstance(action, str):
         raise ProjectError(f"{place}: a tool call should have an 'action', the tool's name")
-    return GoldenCall(data["action"], data.get("args") or {})
+    return GoldenCall(action, object_at(data, "args"))

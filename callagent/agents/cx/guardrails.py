@@ -20,8 +20,19 @@ from typing import Any, cast
 
 from callagent.agents.cx.format import AgentConfig, Code, CxApp, GuardrailConfig
 from callagent.agents.kernel import Pattern
-from callagent.agents.tree import USER, CallbackPoint, Conversation, Event, Invocation, ProjectCode, as_messages, texts
+from callagent.agents.tree import (
+    USER,
+    CallbackPoint,
+    Content,
+    Conversation,
+    Event,
+    Invocation,
+    ProjectCode,
+    as_messages,
+    texts,
+)
 from callagent.errors import ProviderError
+from callagent.json_values import JsonObject, list_at, number_at, object_at, objects_at
 from callagent.log import get_logger
 from callagent.models import LanguageModel, Message, ModelSettings
 
@@ -30,7 +41,6 @@ _MAX_EVENTS = 20
 """Events of the conversation that a generated answer is based on."""
 _NOT_SPOKEN = ("<event>", "<context>")
 """Beginnings of turns that are not the caller's words."""
-Plain = Mapping[str, Any]
 MODEL_SAFETY = "modelSafety"
 HARMS = ("HATE_SPEECH", "DANGEROUS_CONTENT", "HARASSMENT", "SEXUALLY_EXPLICIT")
 THRESHOLDS = ("BLOCK_LOW_AND_ABOVE", "BLOCK_MEDIUM_AND_ABOVE", "BLOCK_ONLY_HIGH", "BLOCK_NONE", "OFF")
@@ -41,11 +51,11 @@ class Guardrail:
     """A guardrail as the app declares it, ready to be checked."""
 
     name: str
-    filter: Mapping[str, Any]
+    filter: JsonObject
     """`contentFilter`: banned contents and how they are matched."""
     callbacks: Mapping[str, Code]
     """Python that decides, by the point at which it runs."""
-    action: Mapping[str, Any]
+    action: JsonObject
     """What happens when it is triggered."""
     policy: LlmPolicy | None = None
     safety: Mapping[str, str] = field(default_factory=dict)
@@ -67,25 +77,25 @@ class Guardrail:
     def bans_answer(self, text: str) -> bool:
         return self._matches(text, self._banned("bannedContentsInAgentResponse"))
 
-    def response(self, app: CxApp) -> dict[str, Any] | None:
+    def response(self, app: CxApp) -> Content | None:
         """Return the content in place of the model's answer; None: the model answers by `prompt` instead."""
-        responses = (self.action.get("respondImmediately") or {}).get("responses") or ()
+        responses = objects_at(object_at(self.action, "respondImmediately"), "responses")
         texts = [str(each.get("text")) for each in responses if each.get("text") and not each.get("disabled")]
         if texts:
             return {"role": "model", "parts": [{"text": random.choice(texts)}]}
-        target = app.agent_named(str((self.action.get("transferAgent") or {}).get("agent") or ""))
+        target = app.agent_named(str(object_at(self.action, "transferAgent").get("agent") or ""))
         if target is not None:
-            call = {"name": "transfer_to_agent", "args": {"agent_name": target}}
+            call: JsonObject = {"name": "transfer_to_agent", "args": {"agent_name": target}}
             return {"role": "model", "parts": [{"function_call": call}]}
         return None if self.prompt else {"role": "model", "parts": []}
 
     @property
     def prompt(self) -> str:
         """The instruction for the answer of a `generativeAnswer`; empty: the action is another one."""
-        return str((self.action.get("generativeAnswer") or {}).get("prompt") or "")
+        return str(object_at(self.action, "generativeAnswer").get("prompt") or "")
 
     def _banned(self, key: str) -> list[str]:
-        return [str(each) for each in (*(self.filter.get("bannedContents") or ()), *(self.filter.get(key) or ()))]
+        return [str(each) for each in (*list_at(self.filter, "bannedContents"), *list_at(self.filter, key))]
 
     def _matches(self, text: str, banned: list[str]) -> bool:
         kind = str(self.filter.get("matchType") or "SIMPLE_STRING_MATCH")
@@ -103,18 +113,16 @@ class Guardrail:
 
 def guardrails_for(app: CxApp, agent: AgentConfig) -> list[Guardrail]:
     """Return the enabled guardrails of an agent: the app's, then its own."""
-    names = (*(app.data.get("guardrails") or ()), *agent.guardrails)
+    names = (*list_at(app.data, "guardrails"), *agent.guardrails)
     found = dict.fromkeys(name for each in names if (name := app.guardrail_named(str(each))))
     enabled = [app.guardrails[name] for name in found if app.guardrails[name].data.get("enabled", True)]
     return [_guardrail(each) for each in enabled]
 
 
-def safety_settings(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def safety_settings(data: JsonObject) -> Iterator[tuple[str, str]]:
     """Yield category and threshold of each of the `modelSafety` settings, as they are written."""
-    own = data.get(MODEL_SAFETY)
-    for each in own.get("safetySettings") or () if isinstance(own, Mapping) else ():
-        if isinstance(each, Mapping):
-            yield str(each.get("category") or ""), str(each.get("threshold") or "")
+    for each in objects_at(object_at(data, MODEL_SAFETY), "safetySettings"):
+        yield str(each.get("category") or ""), str(each.get("threshold") or "")
 
 
 def safety_problem(kind: str, threshold: str) -> str:
@@ -125,12 +133,11 @@ def safety_problem(kind: str, threshold: str) -> str:
 
 
 def _guardrail(config: GuardrailConfig) -> Guardrail:
-    given = config.data.get("contentFilter")
     return Guardrail(
         name=config.name,
-        filter=given if isinstance(given, Mapping) else {},
+        filter=object_at(config.data, "contentFilter"),
         callbacks=config.callbacks,
-        action=config.data.get("action") or {},
+        action=object_at(config.data, "action"),
         policy=read_policy(config.data),
         safety={
             kind: threshold for kind, threshold in safety_settings(config.data) if not safety_problem(kind, threshold)
@@ -160,7 +167,7 @@ class GuardrailChecker:
         return GuardrailChecker(worker, conversation, self._model)
 
     async def check_caller(
-        self, invocation: Invocation, guardrails: Sequence[Guardrail], subject: Plain, words: str
+        self, invocation: Invocation, guardrails: Sequence[Guardrail], subject: JsonObject, words: str
     ) -> Guardrail | None:
         """Return the first guardrail that the caller's words trigger; None: they pass."""
         for guardrail in guardrails:
@@ -173,7 +180,7 @@ class GuardrailChecker:
         return None
 
     async def check_answer(
-        self, invocation: Invocation, guardrails: Sequence[Guardrail], subject: Plain, words: str
+        self, invocation: Invocation, guardrails: Sequence[Guardrail], subject: JsonObject, words: str
     ) -> Guardrail | None:
         """Return the first guardrail that the model's words trigger; None: they pass."""
         for guardrail in guardrails if words else ():
@@ -202,7 +209,7 @@ class GuardrailChecker:
         return await is_violated(policy, self._model, self._conversation.events, words, by_caller=by_caller)
 
     async def _code_triggers(
-        self, invocation: Invocation, point: CallbackPoint, guardrail: Guardrail, subject: Plain
+        self, invocation: Invocation, point: CallbackPoint, guardrail: Guardrail, subject: JsonObject
     ) -> bool:
         """Whether the guardrail's own code returns the decision `TRIGGER`; code that fails triggers nothing."""
         points = (
@@ -262,7 +269,7 @@ class LlmPolicy:
     """Utterances of a few words are not judged."""
 
 
-def read_policy(data: Mapping[str, Any]) -> LlmPolicy | None:
+def read_policy(data: JsonObject) -> LlmPolicy | None:
     """Read the policy of a guardrail's file; None: the guardrail asks no model."""
     if isinstance(own := data.get("llmPolicy"), Mapping):
         return _policy(own)
@@ -315,13 +322,13 @@ def _conversation(events: Sequence[Event], count: int) -> str:
     return "\n".join(lines) or "(nothing yet)"
 
 
-def _policy(own: Mapping[str, Any]) -> LlmPolicy:
+def _policy(own: JsonObject) -> LlmPolicy:
     scope = str(own.get("policyScope") or "USER_QUERY")
     return LlmPolicy(
         prompt=str(own.get("prompt") or ""),
         of_caller=scope in ("USER_QUERY", "USER_QUERY_AND_AGENT_RESPONSE"),
         of_agent=scope in ("AGENT_RESPONSE", "USER_QUERY_AND_AGENT_RESPONSE"),
-        messages=int(own.get("maxConversationMessages") or _DEFAULT_MESSAGES),
+        messages=int(number_at(own, "maxConversationMessages") or _DEFAULT_MESSAGES),
         fail_open=bool(own.get("failOpen")),
         allow_short=bool(own.get("allowShortUtterance")),
     )

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import TypedDict, Unpack
 
 from callagent.agents.cx.engine import (
     CxAgent,
@@ -54,18 +54,19 @@ from callagent.agents.tree import (
 )
 from callagent.call_info import CallInfo
 from callagent.errors import ProjectError, WorkerError
+from callagent.json_values import JsonObject, JsonValue, MutableJsonObject, object_at
 from callagent.models import LanguageModel, for_call
 from callagent.workers import Lease, ProjectRuntime, WorkerPool
 
 RUNTIME = "callagent.agents.cx.runtime:CxRuntime"
-Mocks = Mapping[str, Sequence[Mapping[str, Any]]]
+Mocks = Mapping[str, Sequence[JsonObject]]
 """By tool name, the answers given in place of the tool's own, in order; the last one is repeated."""
 
 
 class OpenOptions(TypedDict, total=False):
     """Options of an agent that is opened for a session or a test."""
 
-    variables: Mapping[str, Any] | None
+    variables: JsonObject | None
     """Variables of the session, which win over the app's defaults."""
     fakes: bool
     """Use the app's fakes in place of its tools (`toolFakeConfig`)."""
@@ -81,7 +82,7 @@ class OpenOptions(TypedDict, total=False):
 class _DescribedApp:
     """An app together with what its Python and its tool servers say of its tools."""
 
-    described: Mapping[str, Any]
+    described: JsonObject
     """Declarations of Python and MCP tools by name."""
     tools: Mapping[str, Tool]
     root: LlmNode
@@ -111,15 +112,15 @@ class CxVersion:
         """Run the app's Python once and return the tree. Raises `ProjectError` and `WorkerError`."""
         return (await self._description.get()).root
 
-    def _build(self, answer: Mapping[str, Any]) -> _DescribedApp:
-        described = answer["tools"]
+    def _build(self, answer: JsonObject) -> _DescribedApp:
+        described = object_at(answer, "tools")
         return _DescribedApp(described, app_tools(self.app, described), build_tree(self.app, described))
 
     async def open(self, info: CallInfo, write_metric: MetricWriter, **options: Unpack[OpenOptions]) -> CxAgent:
         """Lease a worker and make the agent of one call."""
         app = await self._description.get()
         root = build_tree(self.app, app.described, clients=True) if options.get("clients") else app.root
-        context = {
+        context: MutableJsonObject = {
             "variant": self.variant,
             "deployment": self._deployment,
             "session_id": info.call_id,
@@ -150,7 +151,7 @@ class CxVersion:
             variant=self.variant,
         )
 
-    def _worker(self, lease: Lease, conversation: Conversation, context: dict[str, Any]) -> WorkerClient:
+    def _worker(self, lease: Lease, conversation: Conversation, context: MutableJsonObject) -> WorkerClient:
         settings = self.settings
         return WorkerClient(
             lease,
@@ -238,7 +239,7 @@ class CxProject:
         return text
 
     async def prompt_positions(
-        self, at: datetime | None = None, state: Mapping[str, Any] | None = None
+        self, at: datetime | None = None, state: JsonObject | None = None
     ) -> list[PromptPosition]:
         variables = {**self.app.variables, **(state or {})}
         root = await self._first.prepare()
@@ -253,10 +254,10 @@ class CxProject:
         return await version.open(info, write_metric, **options)
 
     @asynccontextmanager
-    async def open_for_test(self, variables: Mapping[str, Any], mocks: Mocks | None = None) -> AsyncIterator[CxAgent]:
+    async def open_for_test(self, variables: JsonObject, mocks: Mocks | None = None) -> AsyncIterator[CxAgent]:
         """Open an agent for a test without a call, with fakes and mocks in place of tools, and close it afterwards."""
 
-        async def write_metric(name: str, value: Any) -> None:
+        async def write_metric(name: str, value: JsonValue) -> None:
             """Drop the metric: a test has no store."""
 
         info = CallInfo("test", "inbound", None, None, "text", datetime.now(UTC))
@@ -266,7 +267,7 @@ class CxProject:
         finally:
             await agent.close()
 
-    def for_test(self, variables: Mapping[str, Any], mocks: Mocks | None = None) -> CxTestProject:
+    def for_test(self, variables: JsonObject, mocks: Mocks | None = None) -> CxTestProject:
         """Return the app with given variables in its calls, and with fakes and mocks in place of tools."""
         return CxTestProject(self, variables, mocks)
 
@@ -284,7 +285,7 @@ class CxProject:
 class CxTestProject:
     """The app's project as simulated calls use it. The app itself stays open when this is closed."""
 
-    def __init__(self, project: CxProject, variables: Mapping[str, Any], mocks: Mocks | None) -> None:
+    def __init__(self, project: CxProject, variables: JsonObject, mocks: Mocks | None) -> None:
         self.name = project.name
         self._project = project
         self._variables = variables
@@ -306,7 +307,7 @@ class CxTestProject:
         return self._project.pronounce(text, language)
 
     async def prompt_positions(
-        self, at: datetime | None = None, state: Mapping[str, Any] | None = None
+        self, at: datetime | None = None, state: JsonObject | None = None
     ) -> list[PromptPosition]:
         return await self._project.prompt_positions(at, {**self._variables, **(state or {})})
 

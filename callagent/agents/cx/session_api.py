@@ -16,7 +16,7 @@ from contextlib import aclosing
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from callagent.agents.actions import (
     Action,
@@ -40,9 +40,11 @@ from callagent.agents.protocol import (
     ProjectGraph,
     PromptPosition,
 )
+from callagent.agents.tree import Content, parts
 from callagent.audio import DIGITS
 from callagent.call_info import NO_HEADERS, CallInfo, EndReason
 from callagent.errors import CallagentError
+from callagent.json_values import JsonObject, JsonValue, MutableJsonObject
 
 MAX_TEXT = 64 * 1024
 """Characters of one input, continued ones together."""
@@ -50,10 +52,12 @@ _START_EVENTS = ("session_start", "session start", "welcome")
 _OUTPUT_KINDS = frozenset(("audio", "endSession", "payload", "text", "toolCalls"))
 """Fields of `SessionOutput` of which one output has at most one (a oneof in the API)."""
 _INPUTS = ("text", "dtmf", "variables", "event", "toolResponses")
-Outputs = AsyncGenerator[dict[str, Any], None]
-RunTurn = Callable[[Emit], Coroutine[Any, Any, None]]
+Output = MutableJsonObject
+"""An output in the API's form (`SessionOutput`)."""
+Outputs = AsyncGenerator[Output, None]
+RunTurn = Callable[[Emit], Coroutine[object, None, None]]
 """Runs a turn of the agent, which emits its actions."""
-TextOutput = tuple[Say, dict[str, Any]]
+TextOutput = tuple[Say, Output]
 """A spoken text and its output."""
 Speak = Callable[[Say], Awaitable[str]]
 """Returns the audio of a spoken text, in base64."""
@@ -81,7 +85,7 @@ class CxSession:
         """How the agent asked for keys last."""
         self.ended = False
 
-    async def take(self, inputs: Sequence[Mapping[str, Any]], speak: Speak | None = None) -> Outputs:
+    async def take(self, inputs: Sequence[JsonObject], speak: Speak | None = None) -> Outputs:
         """Run the turns that the inputs make and yield their outputs; a turn's last one has `turnCompleted`.
 
         With `speak`, the audio of each text follows it. Raises `InputRefused`.
@@ -103,7 +107,7 @@ class CxSession:
         await self.agent.end(EndReason.CALLER_HANGUP, 1)
         await self.agent.close()
 
-    def _turn_of(self, given: Mapping[str, Any]) -> RunTurn | None:
+    def _turn_of(self, given: JsonObject) -> RunTurn | None:
         """Return what runs the turn that an input makes; None: it makes no turn."""
         kind = next((key for key in _INPUTS if key in given), None)
         value = given.get(kind) if kind else None
@@ -210,12 +214,12 @@ async def _stream_texts(
             await asyncio.wait({running})
 
 
-def whole_turns(outputs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def whole_turns(outputs: Sequence[JsonObject]) -> list[Output]:
     """Join the texts of each turn into one, as clients that do not stream expect them.
 
     The text goes into the turn's last output, or before it where that has content of another kind.
     """
-    found: list[dict[str, Any]] = []
+    found: list[Output] = []
     texts: list[str] = []
     for output in outputs:
         if output.get("turnCompleted"):
@@ -237,12 +241,12 @@ def event_words(event: str) -> str:
     return SESSION_START if event.strip().lower() in _START_EVENTS else f"<event>{event[:200]}</event>"
 
 
-def tool_answers(answers: Sequence[Any]) -> dict[str, Any]:
+def tool_answers(answers: Sequence[JsonValue]) -> Content:
     """Return a client's answers to calls of its functions as a content. Raises `InputRefused`."""
     return {"role": "user", "parts": [_response(each) for each in answers]}
 
 
-def _response(given: Any) -> dict[str, Any]:
+def _response(given: JsonValue) -> JsonObject:
     if not isinstance(given, Mapping):
         raise InputRefused("a tool response should be an object with 'id', 'displayName' and 'response'")
     name = str(given.get("displayName") or given.get("tool") or "").rsplit("/", 1)[-1]
@@ -258,9 +262,9 @@ class TurnOutputs:
         self._agent = agent
         self._agent.spans().begin()
         self.index = {"turnIndex": index}
-        self._messages: list[dict[str, Any]] = []
+        self._messages: list[JsonValue] = []
 
-    def text_output(self, text: str) -> dict[str, Any]:
+    def text_output(self, text: str) -> Output:
         """Note a spoken text and return its output."""
         self._messages.append({"role": "agent", "chunks": [{"text": text}]})
         return {"text": text, **self.index}
@@ -274,18 +278,18 @@ class TurnOutputs:
         else:
             spans.add_ended("model", ended.finished - ended.requested, _model_attributes(ended))
 
-    def payload_outputs(self) -> Iterator[dict[str, Any]]:
+    def payload_outputs(self) -> Iterator[Output]:
         """Yield the outputs of payloads that have come since the last time, each once."""
         for payload in self._agent.take_payloads():
             yield {"payload": payload, **self.index}
 
-    def last_output(self) -> dict[str, Any]:
+    def last_output(self) -> Output:
         """Return the output that completes the turn, with its messages and spans."""
-        diagnosis = {"messages": self._messages, "rootSpan": self._agent.spans().root_span(self.index)}
+        diagnosis: JsonObject = {"messages": self._messages, "rootSpan": self._agent.spans().root_span(self.index)}
         return {**self.index, "turnCompleted": True, "diagnosticInfo": diagnosis}
 
 
-def _model_attributes(answered: ModelAnswered) -> dict[str, Any]:
+def _model_attributes(answered: ModelAnswered) -> JsonObject:
     first = None if answered.first_token is None else round(answered.first_token - answered.requested, 6)
     return {
         "inputTokens": answered.input_tokens,
@@ -295,7 +299,7 @@ def _model_attributes(answered: ModelAnswered) -> dict[str, Any]:
     }
 
 
-def _tool_message(ended: FunctionEnded) -> dict[str, Any]:
+def _tool_message(ended: FunctionEnded) -> JsonObject:
     identifier = {"id": str(ended.number), "displayName": ended.name}
     result = ended.result if ended.error is None else {"error": ended.error}
     response = result if isinstance(result, dict) else {"result": result}
@@ -312,7 +316,7 @@ TOOL_ANSWERS: Final = "<context>tool responses</context>"
 """The text of the caller's turn that stands for a client's answers to tool calls."""
 MAX_START_SECONDS: Final = 60.0
 """Seconds that a client may take before its first input."""
-PutOutput = Callable[[dict[str, Any]], None]
+PutOutput = Callable[[Output], None]
 """Sends an output of the session to the client. Returns at once."""
 
 
@@ -325,7 +329,7 @@ class SpokenSession:
         self._put = put
         self._turn: TurnOutputs | None = None
         """The turn whose last output has not been sent yet."""
-        self._answers: list[Any] = []
+        self._answers: list[JsonValue] = []
 
     async def start(self, emit: Emit) -> None:
         emit(Listen(ListenSettings(no_input_timeout=MAX_START_SECONDS)))
@@ -342,9 +346,9 @@ class SpokenSession:
 
         await self._run_turn(turn, emit_to_both)
 
-    def answer_tools(self, answers: Sequence[Any]) -> None:
+    def answer_tools(self, answers: Sequence[JsonValue]) -> None:
         """Keep a client's answers for the turn whose text is `TOOL_ANSWERS`. Raises `InputRefused`."""
-        self._answers += tool_answers(answers)["parts"]
+        self._answers += parts(tool_answers(answers))
 
     def close_turn(self) -> None:
         """Send the turn's last output, once: all of the turn has been heard, or it was interrupted."""
@@ -358,7 +362,7 @@ class SpokenSession:
         return {} if self._turn is None else self._turn.index
 
     @property
-    def end_metadata(self) -> dict[str, Any] | None:
+    def end_metadata(self) -> MutableJsonObject | None:
         """The metadata of `endSession`; None: the agent has not ended the session."""
         return self._agent.end_metadata() if self._session.ended else None
 
@@ -431,7 +435,7 @@ class SpokenProject:
         return self._project.pronounce(text, language)
 
     async def prompt_positions(
-        self, at: datetime | None = None, state: Mapping[str, Any] | None = None
+        self, at: datetime | None = None, state: JsonObject | None = None
     ) -> list[PromptPosition]:
         return await self._project.prompt_positions(at, state)
 

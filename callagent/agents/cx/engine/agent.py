@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from callagent.agents.actions import Handoff, HangUp, Listen
 from callagent.agents.cx.engine.platform_code import PlatformCode
@@ -23,11 +22,16 @@ from callagent.agents.tree import (
     responses,
     text_content,
 )
+from callagent.json_values import JsonObject, JsonValue, MutableJsonObject
 from callagent.models import LanguageModel
 
 SESSION_START = "<event>session start</event>"
 """What the model and callbacks see of a call that begins."""
 NO_ACTIVITY = "<context>no user activity detected for {seconds} seconds.</context>"
+
+
+def _observe_nothing(request: ModelRequest) -> None:
+    """Do nothing: nobody records the requests."""
 
 
 class CxAgent(TreeAgent):
@@ -50,8 +54,7 @@ class CxAgent(TreeAgent):
     ) -> None:
         """`recording`: the folder of the call's recording below that of all recordings; `variant`: the version that the
         call got where traffic is split."""
-        observer: dict[str, Any] = {} if observe is None else {"observe": observe}
-        super().__init__(app.name, conversation, code, model, settings, **observer)
+        super().__init__(app.name, conversation, code, model, settings, observe or _observe_nothing)
         self._effects = effects
         self._platform_code = code
         self._call_settings = read_call_settings(app)
@@ -66,15 +69,15 @@ class CxAgent(TreeAgent):
             emit(sound)
         await self.answer(text_content("user", SESSION_START), emit)
 
-    async def run_tool(self, name: str, arguments: Mapping[str, Any]) -> Any:
+    async def run_tool(self, name: str, arguments: JsonObject) -> object:
         """Run a tool outside of any turn. None: the app has no such tool of its own."""
         return await self._platform_code.run_tool(name, arguments)
 
-    def set_variables(self, variables: Mapping[str, Any]) -> None:
+    def set_variables(self, variables: Mapping[str, object]) -> None:
         """Set variables of the session from outside; code and model see them from the next turn on."""
         self.conversation.state.apply(variables)
 
-    def take_payloads(self) -> list[Any]:
+    def take_payloads(self) -> Sequence[JsonValue]:
         """Return what the turn gave for the client's screen; each payload once."""
         return self._effects.take_payloads()
 
@@ -82,11 +85,11 @@ class CxAgent(TreeAgent):
         """Return the spans of the running turn."""
         return self._effects.spans
 
-    def end_metadata(self) -> dict[str, Any]:
+    def end_metadata(self) -> MutableJsonObject:
         """Return what `end_session` passed on: its parameters, reason and whether the session was escalated."""
         return dict(self._effects.end_arguments)
 
-    def client_tool_calls(self) -> list[dict[str, Any]]:
+    def client_tool_calls(self) -> list[JsonValue]:
         """Return the calls of client functions in the last turn that the client has not answered yet."""
         events = self.conversation.events[self._turn_began :]
         called = {

@@ -6,8 +6,7 @@ the model all the same, because instructions name them, and say so when they are
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from callagent.agents.cx.format import (
     SYSTEM_TOOLS,
@@ -24,13 +23,19 @@ from callagent.agents.cx.format import (
 )
 from callagent.agents.cx.guardrails import guardrails_for
 from callagent.agents.tree import CallbackPoint, LlmNode, Tool, ToolKind
+from callagent.json_values import JsonObject, JsonValue, number_at, object_at, text_at
 
 ASYNCHRONOUS_TIMEOUT = 60.0
 """Seconds for an asynchronous tool that names no `timeout`."""
 DESCRIBED_KINDS = ("pythonFunction", "mcpTool")
 """Kinds of tools whose parameters a worker finds out."""
 END_SESSION, CUSTOMIZE_RESPONSE = "end_session", "customize_response"
-_SYSTEM: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+_AGENT_REQUEST: JsonObject = {
+    "type": "object",
+    "properties": {"request": {"type": "string"}},
+    "required": ["request"],
+}
+_SYSTEM: Mapping[str, tuple[str, JsonObject]] = {
     END_SESSION: (
         "End the conversation, or give it to a person.",
         {
@@ -60,7 +65,7 @@ _SYSTEM: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 }
 
 
-def build_tree(app: CxApp, described: Mapping[str, Any], *, clients: bool = False) -> LlmNode:
+def build_tree(app: CxApp, described: JsonObject, *, clients: bool = False) -> LlmNode:
     """Build the tree and return its root.
 
     Args:
@@ -75,7 +80,7 @@ def agent_numbers(app: CxApp) -> dict[str, int]:
     return {name: number for number, name in enumerate(sorted(app.agents))}
 
 
-def app_tools(app: CxApp, described: Mapping[str, Any]) -> dict[str, Tool]:
+def app_tools(app: CxApp, described: JsonObject) -> dict[str, Tool]:
     """Return all tools that callbacks may have called, also those that no agent lists."""
     builder = _TreeBuilder(app, described)
     tools = [builder.system(name) for name in _SYSTEM]
@@ -88,7 +93,13 @@ def app_tools(app: CxApp, described: Mapping[str, Any]) -> dict[str, Tool]:
 
 
 class _TreeBuilder:
-    def __init__(self, app: CxApp, described: Mapping[str, Any], *, clients: bool = False) -> None:
+    """Makes nodes and tools of one app.
+
+    `described` has what a worker found out: by a tool's name `{"description", "parameters"}`, of MCP toolsets also
+    `{"toolset", "name", "original", "timeout"}`.
+    """
+
+    def __init__(self, app: CxApp, described: JsonObject, *, clients: bool = False) -> None:
         self._app = app
         self._clients = clients
         self._described = described
@@ -100,7 +111,7 @@ class _TreeBuilder:
         # An agent tool may lead back to an agent around it; such a cycle is cut where it closes.
         self._inside.add(name)
         children = [found for each in agent.children if (found := self._app.agent_named(each))]
-        settings = agent.data.get("modelSettings") or self._app.data.get("modelSettings") or {}
+        settings = object_at(agent.data, "modelSettings") or object_at(self._app.data, "modelSettings")
         safety: dict[str, str] = {}
         for guardrail in guardrails_for(self._app, agent):
             safety |= guardrail.safety
@@ -112,7 +123,7 @@ class _TreeBuilder:
             code=self._numbers[name],
             instruction=None,
             model=str(settings.get("model") or ""),
-            temperature=settings.get("temperature"),
+            temperature=number_at(settings, "temperature") if settings.get("temperature") is not None else None,
             safety=safety,
             can_transfer_to_peers=False,
             tools=(*{tool.name: tool for tool in self._tools(agent)}.values(), *self._examples(name)),
@@ -158,51 +169,55 @@ class _TreeBuilder:
     def code(self, config: ToolConfig) -> Tool | None:
         """Return a tool that the worker runs or refuses; None: the tool is of another kind."""
         name = tool_name(config)
-        described = self._described.get(name) if config.kind in DESCRIBED_KINDS else None
-        operation = single_operation(config)
-        if operation is not None:
-            description = str(config.data["openApiTool"].get("description") or operation.description)
-            described = {"description": description, "parameters": operation.schema()}
-        elif config.kind in UNAVAILABLE:
-            described = _unavailable(config)
-        if described is None:
+        declared = self._declared(name, config)
+        if declared is None:
             return None
+        description, parameters = declared
         asynchronous = config.data.get("executionType") == "ASYNCHRONOUS"
-        return Tool(
-            name,
-            ToolKind.CODE,
-            str(described.get("description") or ""),
-            described.get("parameters"),
-            asynchronous=asynchronous,
-            timeout=tool_timeout(config.data) or (ASYNCHRONOUS_TIMEOUT if asynchronous else None),
-        )
+        timeout = tool_timeout(config.data) or (ASYNCHRONOUS_TIMEOUT if asynchronous else None)
+        return Tool(name, ToolKind.CODE, description, parameters, asynchronous=asynchronous, timeout=timeout)
 
-    def toolset(self, name: str, operation_names: Any) -> list[Tool]:
+    def _declared(self, name: str, config: ToolConfig) -> tuple[str, JsonObject | None] | None:
+        """Return a tool's description and parameters; None: no worker runs tools of its kind."""
+        if (operation := single_operation(config)) is not None:
+            return str(config.own.get("description") or operation.description), operation.schema()
+        if config.kind in UNAVAILABLE:
+            return _unavailable(config)
+        if config.kind not in DESCRIBED_KINDS or name not in self._described:
+            return None
+        described = object_at(self._described, name)
+        return text_at(described, "description"), _schema_at(described, "parameters")
+
+    def toolset(self, name: str, operation_names: Sequence[str] | None) -> list[Tool]:
+        """Return the tools of a toolset; `operation_names`: those that the agent may use, None: all."""
         toolset = self._app.toolsets[name]
-        wanted = None if operation_names is None else {str(each) for each in operation_names}
-        if toolset.mcp is not None:
+        wanted = None if operation_names is None else set(operation_names)
+        timeout = tool_timeout(toolset.data)
+        if toolset.mcp is None:
             return [
                 Tool(
-                    called,
+                    f"{toolset.display_name}_{each.name}",
                     ToolKind.CODE,
-                    str(each.get("description") or ""),
-                    lower_types(each.get("parameters")),
-                    timeout=each.get("timeout"),
+                    each.description,
+                    each.schema(),
+                    timeout=timeout,
                 )
-                for called, each in self._described.items()
-                if each.get("toolset") == name and (wanted is None or wanted & {each["name"], each["original"]})
+                for each in operations(toolset.schema or {})
+                if wanted is None or each.name in wanted
             ]
-        timeout = tool_timeout(toolset.data)
+        declared = [(called, object_at(self._described, called)) for called in self._described]
         return [
             Tool(
-                f"{toolset.display_name}_{each.name}",
+                called,
                 ToolKind.CODE,
-                each.description,
-                each.schema(),
+                text_at(each, "description"),
+                lower_types(_schema_at(each, "parameters")),
                 timeout=timeout,
             )
-            for each in operations(toolset.schema or {})
-            if wanted is None or each.name in wanted
+            for called, each in declared
+            if text_at(each, "toolset") == name
+            # The app's own name of a tool, or the server's.
+            and (wanted is None or wanted & {text_at(each, "name"), text_at(each, "original")})
         ]
 
     def _examples(self, name: str) -> list[Tool]:
@@ -210,44 +225,50 @@ class _TreeBuilder:
         return [Tool("examples", ToolKind.EXAMPLES, text=text)] if text else []
 
     def _agent_tool(self, config: ToolConfig) -> Tool | None:
-        own = config.data["agentTool"]
-        target = self._app.agent_named(str(own.get("rootAgent") or own.get("agent") or ""))
+        target = self._app.agent_named(str(config.own.get("rootAgent") or config.own.get("agent") or ""))
         if target is None or target in self._inside:
             return None
-        request = {"type": "object", "properties": {"request": {"type": "string"}}, "required": ["request"]}
-        return Tool(tool_name(config), ToolKind.AGENT, config.description, request, agent=self.node(target))
+        return Tool(tool_name(config), ToolKind.AGENT, config.description, _AGENT_REQUEST, agent=self.node(target))
 
 
 def _client_function(config: ToolConfig) -> Tool:
     """Return a client function. The model's turn ends with the call; the client's answer begins the next one."""
-    own = config.data["clientFunction"]
-    parameters = lower_types(own.get("parameters") or {"type": "object", "properties": {}})
-    name = str(own.get("name") or tool_name(config))
-    return Tool(name, ToolKind.CLIENT, str(own.get("description") or config.description), parameters, long_running=True)
+    parameters = lower_types(_schema_at(config.own, "parameters") or {"type": "object", "properties": {}})
+    name = str(config.own.get("name") or tool_name(config))
+    description = str(config.own.get("description") or config.description)
+    return Tool(name, ToolKind.CLIENT, description, parameters, long_running=True)
 
 
 def _widget(config: ToolConfig) -> Tool:
-    own = config.data[WIDGET_TOOL]
-    parameters = widget_of(config).parameters(lower_types(own.get("parameters") or {"properties": {}}))
-    return Tool(tool_name(config), ToolKind.CODE, str(own.get("description") or config.description), parameters)
+    parameters = widget_of(config).parameters(
+        lower_types(_schema_at(config.own, "parameters") or {"properties": {}}) or {}
+    )
+    description = str(config.own.get("description") or config.description)
+    return Tool(tool_name(config), ToolKind.CODE, description, parameters)
 
 
-def _unavailable(config: ToolConfig) -> dict[str, Any]:
+def _unavailable(config: ToolConfig) -> tuple[str, JsonObject | None]:
     """Declare a tool that needs the platform's services or a client; the worker answers that it is not available."""
-    own = config.data[config.kind]
-    description = str(own.get("description") or config.description)
-    parameters = own.get("parameters")
-    if not isinstance(parameters, Mapping):
+    description = str(config.own.get("description") or config.description)
+    parameters = _schema_at(config.own, "parameters")
+    if parameters is None:
         parameters = {"type": "object", "properties": {"query": {"type": "string"}}}
-    return {"description": f"{description} (Not available in this conversation.)".strip(),
-            "parameters": lower_types(parameters)}  # fmt: skip
+    return f"{description} (Not available in this conversation.)".strip(), lower_types(parameters)
 
 
-def lower_types(schema: Any) -> Any:
+def _schema_at(data: JsonObject, key: str) -> JsonObject | None:
+    found = data.get(key)
+    return found if isinstance(found, Mapping) else None
+
+
+def lower_types(schema: JsonObject | None) -> JsonObject | None:
     """Return a schema with type names in lower case, as JSON Schema has them; the platform's API writes capitals."""
-    if isinstance(schema, Mapping):
-        return {
-            key: value.lower() if key == "type" and isinstance(value, str) else lower_types(value)
-            for key, value in schema.items()
-        }
-    return [lower_types(each) for each in schema] if isinstance(schema, list) else schema
+    return None if schema is None else {key: _lowered(key, value) for key, value in schema.items()}
+
+
+def _lowered(key: str, value: JsonValue) -> JsonValue:
+    if isinstance(value, Mapping):
+        return {inner: _lowered(inner, each) for inner, each in value.items()}
+    if isinstance(value, list):
+        return [_lowered("", each) for each in value]
+    return value.lower() if key == "type" and isinstance(value, str) else value

@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 from callagent.agents.cx.cel import Expression
 from callagent.agents.cx.format import CxApp, tool_name
@@ -28,7 +27,7 @@ PERSONAS = {
 """Persona of the channel -> sentence that it adds to the instruction."""
 
 
-def render(app: CxApp, agent: str, variables: Mapping[str, Any]) -> str:
+def render(app: CxApp, agent: str, variables: Mapping[str, object]) -> str:
     """Return the global instruction and the agent's, as the model reads them.
 
     `{{name}}` becomes the variable's value. `{name}` stays: its value is told in the history when it changes.
@@ -56,12 +55,12 @@ def dynamic_names(app: CxApp, agent: str) -> list[str]:
     return list(dict.fromkeys(found[1] for found in _DYNAMIC.finditer(text)))
 
 
-def state_update(name: str, value: Any) -> str:
+def state_update(name: str, value: object) -> str:
     """Return the text that tells the model a variable's value."""
     return f"<state_update>{name}: {show(value)}</state_update>"
 
 
-def show(value: Any) -> str:
+def show(value: object) -> str:
     """Return a variable's value as text: texts as they are, other values as JSON, nothing for None."""
     if isinstance(value, str):
         return value
@@ -86,7 +85,7 @@ class _Level:
     """The part around the `if` is kept."""
 
 
-def select_parts(text: str, variables: Mapping[str, Any]) -> str:
+def select_parts(text: str, variables: Mapping[str, object]) -> str:
     """Return a text without the parts whose conditions do not hold.
 
     A text with a condition that cannot be read or closed is returned as it is: `check` reports it.
@@ -138,7 +137,7 @@ def _end(text: str, tag: re.Match[str]) -> int:
     return after.end() if after and not before.strip() else tag.end()
 
 
-def _step(levels: list[_Level], tag: str, condition: str, variables: Mapping[str, Any]) -> None:
+def _step(levels: list[_Level], tag: str, condition: str, variables: Mapping[str, object]) -> None:
     """Move the stack of open `if`s over one tag."""
     match tag:
         case "if":
@@ -154,7 +153,7 @@ def _step(levels: list[_Level], tag: str, condition: str, variables: Mapping[str
             levels.pop()
 
 
-def _holds(condition: str, variables: Mapping[str, Any]) -> bool:
+def _holds(condition: str, variables: Mapping[str, object]) -> bool:
     """Whether a condition holds; one that fails does not, and the log says why."""
     names = {**variables, "variables": variables, "state": variables, "context": {"variables": variables}}
     try:
@@ -170,6 +169,6 @@ def _expression(condition: str) -> Expression:
     return Expression(_WORD.sub(lambda found: _WORDS.get(found[0], found[0]), condition), _is_true)
 
 
-def _is_true(value: Any) -> bool:
+def _is_true(value: object) -> bool:
     """Whether a value counts as true, as in Python; the text `false` does not."""
     return value.strip().lower() not in ("", "false") if isinstance(value, str) else bool(value)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from callagent.agents.cx.engine.agent_tree import CUSTOMIZE_RESPONSE, END_SESSION
 from callagent.agents.cx.engine.instruction import dynamic_names, render, state_update
@@ -40,6 +39,7 @@ from callagent.agents.tree import (
     text_content,
     texts,
 )
+from callagent.json_values import JsonObject, list_at, object_at, objects_at, text_at
 from callagent.log import get_logger
 
 log = get_logger(__name__)
@@ -48,7 +48,6 @@ _SYSTEM = (END_SESSION, CUSTOMIZE_RESPONSE)
 NO_WIDGETS: Mapping[str, Widget] = {}
 OUTSIDE_TURN = "alone"
 """The call identifier of a tool that is run outside of any turn; the worker runs no callbacks around it."""
-Plain = Mapping[str, Any]
 
 
 class PlatformCode:
@@ -75,7 +74,7 @@ class PlatformCode:
         self._widgets = widgets
         self._called_by_code: set[str] = set()
         """Names of the calls in this answer that a callback, rule or guardrail put there, not the model."""
-        self._told_variables: dict[str, Any] = {}
+        self._told_variables: dict[str, object] = {}
         """The value of each `{variable}` that the model was told last."""
         self.speech: DeferredSpeech | None = None
         """The speech of the running turn. None in an agent tool, whose words are a result and are not spoken."""
@@ -114,7 +113,7 @@ class PlatformCode:
             self._tell_model("\n".join(state_update(each, value) for each, value in changed.items()), invocation)
         return CodeAnswer(render(self._app, name, variables))
 
-    async def callbacks(self, invocation: Invocation, point: CallbackPoint, subject: Plain) -> CodeAnswer:
+    async def callbacks(self, invocation: Invocation, point: CallbackPoint, subject: JsonObject) -> CodeAnswer:
         """Run what stands at a point of the turn: the platform's own steps and the agent's callbacks."""
         match point:
             case CallbackPoint.BEFORE_MODEL:
@@ -141,7 +140,7 @@ class PlatformCode:
                 answers[call.id] = await self._run_platform_tool(invocation, call)
         return [answers[call.id] for call in calls]
 
-    async def run_tool(self, name: str, arguments: Plain) -> Any:
+    async def run_tool(self, name: str, arguments: JsonObject) -> object:
         """Run a tool outside of any turn and without callbacks. None: the app has no such tool of its own."""
         tool = self._tools.get(name)
         if tool is None or self._runs_here(name):
@@ -153,7 +152,7 @@ class PlatformCode:
 
     # The model ----------------------------------------------------------------------------------------------------
 
-    async def _before_model(self, invocation: Invocation, subject: Plain) -> CodeAnswer:
+    async def _before_model(self, invocation: Invocation, subject: JsonObject) -> CodeAnswer:
         self._called_by_code.clear()
         if self.speech is not None:
             # An after_agent callback may replace everything the agent said, so nothing of it is spoken before.
@@ -173,11 +172,11 @@ class PlatformCode:
             return replace(answer, returned=None, subject=subject)
         return replace(answer, returned=content)
 
-    async def _after_model(self, invocation: Invocation, subject: Plain) -> CodeAnswer:
+    async def _after_model(self, invocation: Invocation, subject: JsonObject) -> CodeAnswer:
         answer = await self._agent_callbacks(invocation, CallbackPoint.AFTER_MODEL, subject)
         if answer.error is not None:
             return answer
-        response = (answer.subject or subject)["llm_response"]["content"] or {"role": "model", "parts": []}
+        response = object_at(answer.subject or subject, "llm_response", "content")
         content = self._accept_content(response if answer.returned is None else answer.returned)
         spoken = "\n".join(texts(content))
         guardrail = await self._guardrail_checker.check_answer(
@@ -192,7 +191,7 @@ class PlatformCode:
         guardrail = next((each for each in self._guardrails(invocation) if each.safety), None)
         return None if guardrail is None else await self._guardrail_response(guardrail)
 
-    async def _guardrail_response(self, guardrail: Guardrail) -> dict[str, Any]:
+    async def _guardrail_response(self, guardrail: Guardrail) -> Content:
         """Return what a triggered guardrail says or calls in place of the model's answer."""
         await self._effects.write_metric("guardrail", guardrail.name)
         response = guardrail.response(self._app)
@@ -201,22 +200,25 @@ class PlatformCode:
         text = await self._guardrail_checker.generate_answer(guardrail.prompt)
         return {"role": "model", "parts": [{"text": text}] if text else []}
 
-    async def _say_partial_response(self, invocation: Invocation, content: Plain) -> None:
+    async def _say_partial_response(self, invocation: Invocation, content: Content) -> None:
         """Say a callback's partial response at once; the model is asked all the same, and answers meanwhile."""
         for text in texts(content):
             self._effects.say(text)
         event = Event(invocation.node.name, content, branch=invocation.branch, invocation_id=invocation.invocation_id)
         self._conversation.append(event)
 
-    def _accept_content(self, content: Plain) -> dict[str, Any]:
+    def _accept_content(self, content: Content) -> Content:
         """Return a content that code gives in the model's place as the tree needs it: rendered, agents by folder."""
-        spoken = self._effects.render_content({"role": "model", "parts": content.get("parts") or []})
-        for part in spoken["parts"]:
-            call = part.get("function_call")
-            if call:
-                self._called_by_code.add(call["name"])
-                call["args"] = with_folder_names(self._app, call["name"], call.get("args") or {})
-        return spoken
+        rendered = self._effects.render_content({"role": "model", "parts": list_at(content, "parts")})
+        return {**rendered, "parts": [self._accept_part(part) for part in objects_at(rendered, "parts")]}
+
+    def _accept_part(self, part: JsonObject) -> JsonObject:
+        call = object_at(part, "function_call")
+        if not call:
+            return part
+        name = text_at(call, "name")
+        self._called_by_code.add(name)
+        return {**part, "function_call": {**call, "args": with_folder_names(self._app, name, object_at(call, "args"))}}
 
     async def _settle_deferred_speech(self, invocation: Invocation, *, replaced: bool) -> None:
         """Say what waited for the `after_agent` callback, or drop it from the speech and from the history alike."""
@@ -253,7 +255,7 @@ class PlatformCode:
     def _guardrails(self, invocation: Invocation) -> list[Guardrail]:
         return guardrails_for(self._app, self._agent(invocation))
 
-    async def _check_input(self, invocation: Invocation, subject: Plain) -> CodeAnswer | None:
+    async def _check_input(self, invocation: Invocation, subject: JsonObject) -> CodeAnswer | None:
         """Check the caller's words, once in a turn. None: no guardrail was triggered."""
         if self._checked_turn == invocation.invocation_id:
             return None
@@ -266,7 +268,7 @@ class PlatformCode:
         response = guardrail.response(self._app)
         if response is not None:
             return CodeAnswer(self._accept_content(response), subject)
-        request = {**subject["llm_request"], "system_instruction": guardrail.prompt}
+        request = {**object_at(subject, "llm_request"), "system_instruction": guardrail.prompt}
         return CodeAnswer(None, {**subject, "llm_request": request})
 
     async def _deterministic_transfer(self, invocation: Invocation) -> CodeAnswer | None:
@@ -285,14 +287,14 @@ class PlatformCode:
 
     # Tools --------------------------------------------------------------------------------------------------------
 
-    async def _before_tool(self, invocation: Invocation, subject: Plain) -> CodeAnswer:
+    async def _before_tool(self, invocation: Invocation, subject: JsonObject) -> CodeAnswer:
         """Handle calls that the worker does not carry out: transfers, and tools that the agent does not list.
 
         A returned answer takes the tool's place. The model may transfer only where the planner is allowed to; code may
         transfer to any child and to the parent.
         """
-        name = str(subject["tool"]["name"])
-        arguments = with_folder_names(self._app, name, subject["args"])
+        name = text_at(object_at(subject, "tool"), "name")
+        arguments = with_folder_names(self._app, name, object_at(subject, "args"))
         tool = self._tools.get(name)
         if tool is not None and name in self._called_by_code:
             call = CodeCall(tool, str(subject.get("call_id") or ""), arguments)
@@ -314,18 +316,18 @@ class PlatformCode:
 
     async def _run_platform_tool(self, invocation: Invocation, call: CodeCall) -> CodeAnswer:
         """Run a system tool or widget with the agent's tool callbacks around it, which may change its arguments."""
-        subject: dict[str, Any] = {"tool": call.tool.declaration, "args": dict(call.arguments), "call_id": call.id}
+        subject: JsonObject = {"tool": call.tool.declaration, "args": dict(call.arguments), "call_id": call.id}
         before = await self._agent_callbacks(invocation, CallbackPoint.BEFORE_TOOL, subject)
         if before.error is not None or before.returned is not None:
             return as_tool_result(before)
-        arguments = before.subject.get("args", subject["args"])
+        arguments = object_at(before.subject if "args" in before.subject else subject, "args")
         if call.tool.name == END_SESSION:
             await self._end_session(arguments)
         elif (widget := self._widgets.get(call.tool.name)) is not None:
             await self._effects.show_payload(widget.payload(arguments), widget.spoken_text(arguments))
         else:
             await self._effects.customize_response(arguments)
-        done = {"status": "ok"}
+        done: JsonObject = {"status": "ok"}
         after = await self._agent_callbacks(
             invocation, CallbackPoint.AFTER_TOOL, {**subject, "args": arguments, "tool_response": done}
         )
@@ -343,7 +345,7 @@ class PlatformCode:
         called = next((found for event in reversed(self._conversation.events) if (found := calls(event.content))), [])
         return name in _SYSTEM or all(self._runs_here(each["name"]) for each in called)
 
-    async def _end_session(self, arguments: Plain) -> None:
+    async def _end_session(self, arguments: JsonObject) -> None:
         """Say the farewell, record the reason, and decide how the turn ends: hanging up or a transfer."""
         message, ending = read_session_end(arguments, self._conversation.state.values)
         if message:
@@ -363,7 +365,7 @@ class PlatformCode:
     def _parent(self, invocation: Invocation) -> str:
         return invocation.node.parent.name if invocation.node.parent is not None else ""
 
-    async def _agent_callbacks(self, invocation: Invocation, point: CallbackPoint, subject: Plain) -> CodeAnswer:
+    async def _agent_callbacks(self, invocation: Invocation, point: CallbackPoint, subject: JsonObject) -> CodeAnswer:
         """Run the agent's own callbacks of a point, measured as a span of the turn."""
         if not self._agent(invocation).callbacks[point.value]:
             return CodeAnswer(subject=subject)
@@ -373,7 +375,7 @@ class PlatformCode:
         return answer
 
 
-def with_folder_names(app: CxApp, tool: str, arguments: Plain) -> dict[str, Any]:
+def with_folder_names(app: CxApp, tool: str, arguments: JsonObject) -> JsonObject:
     """Return a transfer's arguments with the agent named by its folder, whether its folder or display name is given."""
     if tool != TRANSFER:
         return dict(arguments)
@@ -381,9 +383,9 @@ def with_folder_names(app: CxApp, tool: str, arguments: Plain) -> dict[str, Any]
     return {**arguments, "agent_name": app.agent_named(wanted) or wanted}
 
 
-def is_partial(returned: Plain) -> bool:
+def is_partial(returned: JsonObject) -> bool:
     """Whether a callback's response is marked partial, as a whole or in each of its parts."""
-    parts = returned.get("parts") or ()
+    parts = objects_at(returned, "parts")
     return bool(returned.get("partial")) or (bool(parts) and all(part.get("is_partial") for part in parts))
 
 

@@ -15,18 +15,18 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any
 
 from callagent.agents.actions import Handoff, HangUp, SetBackground
 from callagent.agents.cx.format import CxApp, parse_duration
 from callagent.call_info import CallInfo
+from callagent.json_values import JsonObject, JsonValue, MutableJsonObject, number_at, object_at
 
 LIVE_AGENT = "live_agent"
 """The destination of an escalation that names no number: the peer takes the call back by our BYE and its headers."""
 _UUI_PARAMETERS = ";encoding=hex;purpose=Goog-Session-Param"
 
 
-def read_session_end(arguments: Mapping[str, Any], variables: Mapping[str, Any]) -> tuple[str, HangUp | Handoff]:
+def read_session_end(arguments: Mapping[str, object], variables: Mapping[str, object]) -> tuple[str, HangUp | Handoff]:
     """Return the last words and how the call ends: hanging up or a transfer.
 
     `arguments`: those of `end_session`. Its `params` win over session variables of the same names, which count only
@@ -35,7 +35,7 @@ def read_session_end(arguments: Mapping[str, Any], variables: Mapping[str, Any])
     params = as_map(arguments.get("params"))
     escalated = as_bool(arguments.get("session_escalated"))
 
-    def session_parameter(key: str) -> Any:
+    def session_parameter(key: str) -> object:
         return params.get(key) if key in params else variables.get(key) if escalated else None
 
     gateway, handoff = (
@@ -56,7 +56,7 @@ def read_session_end(arguments: Mapping[str, Any], variables: Mapping[str, Any])
     return message, HangUp()
 
 
-def transfer_headers(handoff: Mapping[str, Any]) -> dict[str, str]:
+def transfer_headers(handoff: Mapping[str, object]) -> dict[str, str]:
     """Return the SIP headers of a transfer: `x-headers` as they are, `uui-headers` as one User-to-User (RFC 7433)."""
     x_headers = as_map(_either(handoff, "x-headers", "xHeaders"))
     headers = {str(name): str(value) for name, value in x_headers.items()}
@@ -77,14 +77,14 @@ def read_uui(value: str) -> list[dict[str, str]]:
     return [{key: item} for pair in text.split(";") for key, found, item in (pair.partition("="),) if found]
 
 
-def telephony_variables(info: CallInfo) -> dict[str, Any]:
+def telephony_variables(info: CallInfo) -> dict[str, object]:
     """Return the session variables that the platform fills in from the telephone call."""
     x_headers = {name: value for name, value in info.headers.items() if name.lower().startswith("x-")}
     uui = next((value for name, value in info.headers.items() if name.lower() == "user-to-user"), "")
     return {"telephony-caller-id": info.caller or "", "x-headers": x_headers, "uui-headers": read_uui(uui)}
 
 
-def as_map(value: Any) -> dict[str, Any]:
+def as_map(value: object) -> MutableJsonObject:
     """Return an object, also one that a variable holds as JSON text; anything else is empty."""
     if isinstance(value, str):
         try:
@@ -94,16 +94,17 @@ def as_map(value: Any) -> dict[str, Any]:
     return dict(value) if isinstance(value, Mapping) else {}
 
 
-def as_bool(value: Any) -> bool:
+def as_bool(value: object) -> bool:
     """Return a truth value, also one that a variable holds as the text `true`."""
     return value.strip().lower() == "true" if isinstance(value, str) else bool(value)
 
 
-def _either(data: Mapping[str, Any], *keys: str) -> Any:
+def _either(data: Mapping[str, object], *keys: str) -> object:
+    """Return the value of the first key that is there: code writes some in the manner of Python, some of JSON."""
     return next((data[key] for key in keys if key in data), None)
 
 
-def _pairs(value: Any) -> list[tuple[str, str]]:
+def _pairs(value: object) -> list[tuple[str, str]]:
     """Return the pairs of one map, or of a list of `{"key", "value"}` or `{name: value}`."""
     rows = [value] if isinstance(value, Mapping) else value if isinstance(value, list) else []
     pairs: list[tuple[str, str]] = []
@@ -134,9 +135,8 @@ def recording_folder(app: CxApp, info: CallInfo) -> str:
     Folder names have letters, digits, points, dashes and underscores only, and none leads upwards: variables of the
     path may come from the caller's side.
     """
-    logging = app.data.get("loggingSettings")
-    settings = logging if isinstance(logging, Mapping) else {}
-    config = next((settings[key] for key in _CONFIGS if isinstance(settings.get(key), Mapping)), None)
+    settings = object_at(app.data, "loggingSettings")
+    config = next((object_at(settings, key) for key in _CONFIGS if isinstance(settings.get(key), Mapping)), None)
     if not config:
         return ""
     prefix = str(config.get("gcsPathPrefix") or DEFAULT_PREFIX)
@@ -157,9 +157,9 @@ def _values(app: CxApp, info: CallInfo) -> Mapping[str, str]:
     }
 
 
-def _safe(name: Any) -> str:
+def _safe(name: str) -> str:
     """Return a text as the name of one folder."""
-    return _UNSAFE.sub("_", str(name)).strip(".")[:_MAX_NAME] or "_"
+    return _UNSAFE.sub("_", name).strip(".")[:_MAX_NAME] or "_"
 
 
 DEFAULT_LOUDNESS = -40.0
@@ -180,29 +180,24 @@ _SOUNDS = {
 """The platform's prebuilt sounds -> the nearest of the sounds that come with callagent."""
 
 
-def ambient_sound(data: Mapping[str, Any]) -> SetBackground | None:
+def ambient_sound(data: JsonObject) -> SetBackground | None:
     """Return the sound under an app's calls (`ambientSoundConfig`); None: the app has none.
 
     A file of the app's own (`gcsUri`) is played by its name from the server's folder of sounds: nothing is downloaded.
     """
-    audio = data.get("audioProcessingConfig")
-    config = audio.get("ambientSoundConfig") if isinstance(audio, Mapping) else None
-    if not isinstance(config, Mapping):
-        return None
+    config = object_at(data, "audioProcessingConfig", "ambientSoundConfig")
     named = config.get("prebuiltAmbientSound") or config.get("prebuiltAmbientNoise") or ""
     own = PurePosixPath(str(config.get("gcsUri") or "")).stem
     name = _SOUNDS.get(str(named).lower(), "") or own
     if not name:
         return None
-    gain = config.get("volumeGainDb")
-    loudness = DEFAULT_LOUDNESS + (float(gain) if isinstance(gain, int | float) and not isinstance(gain, bool) else 0.0)
+    loudness = DEFAULT_LOUDNESS + number_at(config, "volumeGainDb")
     return SetBackground(name, min(_MAX_LOUDNESS, max(_MIN_LOUDNESS, loudness)))
 
 
-def ambient_sound_problem(data: Mapping[str, Any]) -> str:
+def ambient_sound_problem(data: JsonObject) -> str:
     """Return why the app's ambient sound cannot be played; empty: it can be, or there is none."""
-    audio = data.get("audioProcessingConfig")
-    wanted = audio.get("ambientSoundConfig") if isinstance(audio, Mapping) else None
+    wanted = object_at(data, "audioProcessingConfig").get("ambientSoundConfig")
     if not wanted or ambient_sound(data) is not None:
         return ""
     return f"no ambient sound is played: set 'prebuiltAmbientSound' to one of {', '.join(_SOUNDS)}"
@@ -234,20 +229,25 @@ class CallSettings:
 
 def read_call_settings(app: CxApp) -> CallSettings:
     """Read the settings from the app's main file."""
-    audio = app.data.get("audioProcessingConfig") or {}
-    errors = app.data.get("errorHandlingSettings") or {}
-    fallback = errors.get("fallbackResponseConfig") or {}
-    messages: Mapping[str, Any] = fallback.get("customFallbackMessages") or {}
+    audio = object_at(app.data, "audioProcessingConfig")
+    errors = object_at(app.data, "errorHandlingSettings")
+    fallback = object_at(errors, "fallbackResponseConfig")
+    messages = object_at(fallback, "customFallbackMessages")
     strategy = str(errors.get("errorHandlingStrategy") or "")
-    barge_in = audio.get("bargeInConfig") or {}
-    channel = app.data.get("defaultChannelProfile") or {}
+    barge_in = object_at(audio, "bargeInConfig")
+    channel = object_at(app.data, "defaultChannelProfile")
     uninterrupted = as_bool(barge_in.get("disableBargeIn")) or as_bool(channel.get("disableBargeInControl"))
     return CallSettings(
         inactivity_timeout=parse_duration(audio.get("inactivityTimeout")) or _DEFAULT_INACTIVITY_TIMEOUT,
         barge_in=False if uninterrupted else None,
         takes_keys=not as_bool(channel.get("disableDtmf")),
         fallback="" if strategy == "NONE" else str(messages.get(app.language) or next(iter(messages.values()), "")),
-        max_fallbacks=int(fallback.get("maxFallbackAttempts") or 0) if strategy == "FALLBACK_RESPONSE" else 0,
+        max_fallbacks=_whole_number(fallback.get("maxFallbackAttempts")) if strategy == "FALLBACK_RESPONSE" else 0,
         ends_on_error=strategy == "END_SESSION",
-        escalates_on_error=as_bool((errors.get("endSessionConfig") or {}).get("escalateSession")),
+        escalates_on_error=as_bool(object_at(errors, "endSessionConfig").get("escalateSession")),
     )
+
+
+def _whole_number(value: JsonValue) -> int:
+    """Return a whole number, which JSON made from protocol buffers may have as text; 0: the value is none."""
+    return int(value) if isinstance(value, int | float) or (isinstance(value, str) and value.isdecimal()) else 0

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 from callagent.agents.cx.cel import Expression
 from callagent.agents.cx.format import AgentConfig, Code, CxApp
+from callagent.json_values import JsonObject, JsonValue, list_at, object_at
 from callagent.log import get_logger
 
 log = get_logger(__name__)
@@ -27,7 +27,7 @@ class TransferRule:
     expression: str = ""
     code: Code | None = None
 
-    def holds(self, variables: Mapping[str, Any]) -> bool:
+    def holds(self, variables: Mapping[str, object]) -> bool:
         """Whether the expression is true; a rule with Python only is the worker's to decide."""
         return bool(self.expression) and _holds(self.expression, variables)
 
@@ -42,7 +42,7 @@ def deterministic_rules(app: CxApp, agent: AgentConfig, parent: str) -> list[Tra
     return rules
 
 
-def planner_targets(app: CxApp, agent: AgentConfig, parent: str, variables: Mapping[str, Any]) -> list[str]:
+def planner_targets(app: CxApp, agent: AgentConfig, parent: str, variables: Mapping[str, object]) -> list[str]:
     """Return the agents that the model may transfer to now: children and parent without those that rules disable."""
     disabled = {
         target
@@ -53,19 +53,19 @@ def planner_targets(app: CxApp, agent: AgentConfig, parent: str, variables: Mapp
     return [name for name in (*targets, *([parent] if parent else [])) if name not in disabled]
 
 
-def condition_expression(condition: Any) -> str:
+def condition_expression(condition: JsonValue) -> str:
     """Return the expression of a rule's condition; empty: it has none."""
-    own = condition.get("expressionCondition") if isinstance(condition, Mapping) else None
-    return str(own.get("expression") or "") if isinstance(own, Mapping) else ""
+    own = object_at(condition, "expressionCondition") if isinstance(condition, Mapping) else {}
+    return str(own.get("expression") or "")
 
 
-def _is_disabled(condition: Any, variables: Mapping[str, Any]) -> bool:
+def _is_disabled(condition: JsonValue, variables: Mapping[str, object]) -> bool:
     """Whether a condition holds; a rule without one always does."""
     expression = condition_expression(condition)
     return not expression or _holds(expression, variables)
 
 
-def _holds(text: str, variables: Mapping[str, Any]) -> bool:
+def _holds(text: str, variables: Mapping[str, object]) -> bool:
     """Whether an expression is true, or the text `true`. One that fails is not, and the log says why."""
     names = {**variables, "variables": variables, "state": variables, "context": {"variables": variables}}
     try:
@@ -81,9 +81,12 @@ def _expression(text: str) -> Expression:
     return Expression(text)
 
 
-def _rules(app: CxApp, agent: AgentConfig, parent: str) -> Iterator[tuple[int, Mapping[str, Any], str]]:
+def _rules(app: CxApp, agent: AgentConfig, parent: str) -> Iterator[tuple[int, JsonObject, str]]:
     """Yield index, rule and target of each rule; those that name no agent of the app are passed over."""
-    for index, rule in enumerate(agent.data.get("transferRules") or ()):
+    # All items are counted, whatever they hold: an index leads to the rule's Python (`AgentConfig.conditions`).
+    for index, rule in enumerate(list_at(agent.data, "transferRules")):
+        if not isinstance(rule, Mapping):
+            continue
         direction = rule.get("direction") or _TO_CHILD
         target = parent if direction == _TO_PARENT else app.agent_named(str(rule.get("childAgent") or ""))
         if target:

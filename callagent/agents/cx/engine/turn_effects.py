@@ -11,20 +11,18 @@ part of the tool's span.
 from __future__ import annotations
 
 import base64
-import binascii
-import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import PurePosixPath
-from typing import Any
 
 from callagent.agents.actions import Action, DigitSettings, Listen, ListenSettings, MetricWritten, Say
 from callagent.agents.cx.engine.telephony import as_bool
-from callagent.agents.cx.format import Recordings
+from callagent.agents.cx.format import Recordings, parse_duration
 from callagent.agents.protocol import Emit, MetricWriter
-from callagent.agents.tree import Ending
+from callagent.agents.tree import Content, Ending, parts
+from callagent.json_values import JsonObject, JsonValue, MutableJsonObject, object_at, parse_json
 
 _CUSTOMIZED = "application/json+agentResponse"
 _AUDIO = "application/json+audio"
@@ -49,7 +47,7 @@ class TurnEffects:
         self._recordings = recordings
         self._recorded_pcm: dict[str, bytes] = {}
         """Recordings of this turn by the words that stand for them in the history."""
-        self.metrics: list[dict[str, Any]] = []
+        self.metrics: list[MutableJsonObject] = []
         """Metrics written so far, as the call's record has them."""
         self.spans = TurnSpans()
         self._write_metric = write_metric
@@ -57,8 +55,8 @@ class TurnEffects:
         self._decide: Callable[[Ending], None] | None = None
         self._uninterruptible: set[str] = set()
         self._cancellable: set[str] = set()
-        self._payloads: list[Any] = []
-        self.end_arguments: dict[str, Any] = {}
+        self._payloads: list[JsonValue] = []
+        self.end_arguments: MutableJsonObject = {}
         """The parameters of `end_session`, its reason, and whether the session was escalated to a person."""
 
     def open(self, emit: Emit, decide: Callable[[Ending], None]) -> None:
@@ -79,7 +77,7 @@ class TurnEffects:
         if self._emit is not None and text.strip():
             self._emit(self.mark_speech(Say(text.strip(), interruptible)))
 
-    async def write_metric(self, name: str, value: Any) -> None:
+    async def write_metric(self, name: str, value: JsonValue) -> None:
         """Write a metric of the call to the store and to the record."""
         self.metrics.append({"name": name, "value": value})
         await self._write_metric(name, value)
@@ -94,36 +92,40 @@ class TurnEffects:
         cancellable = action.text in self._cancellable
         return Say(action.text, interruptible, pcm=self._recorded_pcm.get(action.text), cancellable=cancellable)
 
-    def render_content(self, content: Mapping[str, Any]) -> dict[str, Any]:
+    def render_content(self, content: Content) -> MutableJsonObject:
         """Return a content as the tree engine speaks it.
 
         Customized responses and recordings become texts; payloads are kept for the client and left out. A content of
         which nothing is left to say ends the turn, so that the model is not asked to fill the silence.
         """
-        kept, silent = [], False
-        for part in content.get("parts") or ():
-            blob = part.get("inline_data")
+        kept: list[JsonValue] = []
+        silent = False
+        for part in parts(content):
+            blob = object_at(part, "inline_data")
             if not blob:
                 kept.append(part)
-                continue
-            if blob.get("mime_type") == _AUDIO and (words := self._add_recording(_decode_object(blob) or {})):
-                kept.append({"text": words})
-                continue
-            data = _decode_object(blob) if blob.get("mime_type") == _CUSTOMIZED else None
-            if blob.get("mime_type") == _PAYLOAD:
-                self._put_payload(_decode_json(blob))
-            if data is None:
+            elif (words := self._render_blob(blob)) is None:
                 silent = True
-                continue
-            text = str(data.get("content") or "").strip()
-            self._apply_customization(text, data)
-            if text:
-                kept.append({"text": text})
+            elif words:
+                kept.append({"text": words})
         if silent and not kept:
             self.decide(Listen())
         return {**content, "parts": kept}
 
-    def _add_recording(self, data: Mapping[str, Any]) -> str:
+    def _render_blob(self, blob: JsonObject) -> str | None:
+        """Return the words of a part that is data, empty where it has none; None: the part is not for the voice."""
+        kind = blob.get("mime_type")
+        if kind == _AUDIO and (words := self._add_recording(_decode_object(blob))):
+            return words
+        if kind == _PAYLOAD:
+            self._put_payload(_decode_json(blob))
+        if kind != _CUSTOMIZED or not isinstance(data := _decode_json(blob), Mapping):
+            return None
+        text = str(data.get("content") or "").strip()
+        self._apply_customization(text, data)
+        return text
+
+    def _add_recording(self, data: JsonObject) -> str:
         """Return the words that stand for a recording in the history; empty when it cannot be played."""
         uri = str(data.get("audioUri") or "")
         pcm = self._recordings.pcm(uri)
@@ -137,7 +139,7 @@ class TurnEffects:
             self._cancellable.add(words)
         return words
 
-    async def show_payload(self, payload: Mapping[str, Any], text: str) -> None:
+    async def show_payload(self, payload: JsonObject, text: str) -> None:
         """Keep a payload for the client's screen and say the text that goes with it."""
         self._put_payload(dict(payload))
         self.say(text)
@@ -145,27 +147,27 @@ class TurnEffects:
             # The widget is the whole answer: without this the model would be asked for words.
             self.decide(Listen())
 
-    def _put_payload(self, payload: Any) -> None:
+    def _put_payload(self, payload: JsonValue) -> None:
         if len(self._payloads) < _MAX_PAYLOADS:
             self._payloads.append(payload)
 
-    def take_payloads(self) -> list[Any]:
+    def take_payloads(self) -> Sequence[JsonValue]:
         """Return the payloads since the last time this was called."""
         taken, self._payloads = [each for each in self._payloads if each is not None], []
         return taken
 
-    def _apply_customization(self, text: str, data: Mapping[str, Any]) -> None:
+    def _apply_customization(self, text: str, data: JsonObject) -> None:
         """Apply a customized response (`AgentResponse` of the platform): barge-in and entry on the keys."""
         if data.get("disableBargeIn"):
             self._uninterruptible.add(text)
         if data.get("enableDtmf"):
-            timeout = float(data.get("dtmfEndpointingTimeout") or ENDPOINTING_MODES["mid"])
+            timeout = parse_duration(data.get("dtmfEndpointingTimeout")) or ENDPOINTING_MODES["mid"]
             finish = data.get("dtmfFinishDigit")
             self.collect_digits("#" if finish is None else str(finish), timeout)
         else:
             self.decide(Listen())
 
-    async def customize_response(self, arguments: Mapping[str, Any]) -> None:
+    async def customize_response(self, arguments: Mapping[str, object]) -> None:
         """Carry out the system tool `customize_response`."""
         text = str(arguments.get("content") or "")
         self.say(text, interruptible=not as_bool(arguments.get("disable_barge_in")))
@@ -186,16 +188,17 @@ class TurnEffects:
         self.decide(Listen(ListenSettings(digits=digits)))
 
 
-def _decode_object(blob: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def _decode_object(blob: JsonObject) -> JsonObject:
     data = _decode_json(blob)
-    return data if isinstance(data, dict) else None
+    return data if isinstance(data, Mapping) else {}
 
 
-def _decode_json(blob: Mapping[str, Any]) -> Any:
+def _decode_json(blob: JsonObject) -> JsonValue:
     """Return the value of a blob of base64 JSON; None when it is neither."""
     try:
-        return json.loads(base64.b64decode(str(blob.get("data") or ""), validate=True))
-    except (ValueError, binascii.Error):
+        return parse_json(base64.b64decode(str(blob.get("data") or ""), validate=True))
+    except ValueError:
+        # `binascii.Error` is a ValueError too.
         return None
 
 
@@ -241,7 +244,8 @@ class DeferredSpeech:
 
 MAX_SPANS = 500
 """Spans kept for one turn; later parts count in the turn's own duration only."""
-Plain = dict[str, Any]
+Span = MutableJsonObject
+"""A span in the API's form."""
 
 
 class TurnSpans:
@@ -250,7 +254,7 @@ class TurnSpans:
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._began = clock()
-        self._children: list[tuple[float, Plain]] = []
+        self._children: list[tuple[float, Span]] = []
 
     def begin(self) -> None:
         """Begin a turn: forget the spans of the last one."""
@@ -258,7 +262,7 @@ class TurnSpans:
         self._children.clear()
 
     @contextmanager
-    def measured(self, name: str, **attributes: Any) -> Iterator[Plain]:
+    def measured(self, name: str, **attributes: JsonValue) -> Iterator[MutableJsonObject]:
         """Measure the body as a span. The body may add attributes to the mapping that it is given."""
         began = self._clock()
         try:
@@ -266,22 +270,23 @@ class TurnSpans:
         finally:
             self.add(name, began, self._clock(), attributes)
 
-    def add_ended(self, name: str, seconds: float, attributes: Mapping[str, Any]) -> None:
+    def add_ended(self, name: str, seconds: float, attributes: JsonObject) -> None:
         """Add a span that took so many seconds and ends now."""
         now = self._clock()
         self.add(name, now - seconds, now, attributes)
 
-    def add(self, name: str, began: float, ended: float, attributes: Mapping[str, Any]) -> None:
+    def add(self, name: str, began: float, ended: float, attributes: JsonObject) -> None:
+        """Add a span between two Unix times in seconds; beyond `MAX_SPANS` it is dropped."""
         if len(self._children) < MAX_SPANS:
             self._children.append((began, span(name, began, ended, attributes)))
 
-    def root_span(self, attributes: Mapping[str, Any]) -> Plain:
+    def root_span(self, attributes: JsonObject) -> Span:
         """Return the turn's span with its parts, in the order in which they began."""
         children = [each for _, each in sorted(self._children, key=lambda child: child[0])]
         return {**span("turn", self._began, self._clock(), attributes), "childSpans": children}
 
 
-def span(name: str, began: float, ended: float, attributes: Mapping[str, Any]) -> Plain:
+def span(name: str, began: float, ended: float, attributes: JsonObject) -> Span:
     """Return a span in the API's form: times by RFC 3339, the duration as seconds with an `s`."""
     return {
         "name": name,

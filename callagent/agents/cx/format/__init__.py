@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from callagent.agents.cx.format.app import (
     AUTHENTICATION,
+    MAX_TOOL_SECONDS,
     UNAVAILABLE,
     WIDGET_TOOL,
     AgentConfig,
@@ -25,10 +26,11 @@ from callagent.agents.cx.format.deployments import AppExport, ServedApp, check_d
 from callagent.agents.cx.format.document_reader import CheckRule, read_documents, read_yaml_file
 from callagent.agents.cx.format.files import Recordings, app_folder, is_cx_app, recording_path
 from callagent.agents.cx.format.load import SYSTEM_TOOLS, AppReader, read_cx_app
-from callagent.agents.cx.format.openapi import Operation, lookup, operations, single_operation
+from callagent.agents.cx.format.openapi import Operation, OperationRequest, lookup, operations, single_operation
 
 __all__ = [
     "AUTHENTICATION",
+    "MAX_TOOL_SECONDS",
     "SYSTEM_TOOLS",
     "UNAVAILABLE",
     "WIDGET_TOOL",
@@ -40,6 +42,7 @@ __all__ = [
     "CxApp",
     "GuardrailConfig",
     "Operation",
+    "OperationRequest",
     "Recordings",
     "ServedApp",
     "ToolConfig",

@@ -13,9 +13,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from callagent.agents.cx.format.files import AppFiles
+from callagent.json_values import JsonObject, JsonValue, MutableJsonObject, list_at, object_at
 
 POINTS = {
     "before_agent": "beforeAgentCallbacks",
@@ -58,7 +58,7 @@ class AgentConfig:
     name: str
     """The folder's name."""
     display_name: str
-    data: Mapping[str, Any]
+    data: JsonObject
     instruction: str
     file: str
     callbacks: Mapping[str, Sequence[Code]]
@@ -78,7 +78,7 @@ class ToolConfig:
 
     name: str
     display_name: str
-    data: Mapping[str, Any]
+    data: JsonObject
     file: str
     kind: str
     """Which of the kinds it is: `pythonFunction`, `openApiTool` …; empty: none."""
@@ -88,8 +88,13 @@ class ToolConfig:
     description: str = ""
     fake: Code | None = None
     """Python that answers in its place where a session asks for fakes (`toolFakeConfig`)."""
-    schema: Mapping[str, Any] | None = None
+    schema: JsonObject | None = None
     """The OpenAPI description of an `openApiTool`."""
+
+    @property
+    def own(self) -> JsonObject:
+        """The settings under the tool's kind, such as those of `openApiTool`; empty: it is of no kind."""
+        return object_at(self.data, self.kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,16 +103,16 @@ class ToolsetConfig:
 
     name: str
     display_name: str
-    data: Mapping[str, Any]
+    data: JsonObject
     file: str
-    schema: Mapping[str, Any] | None
+    schema: JsonObject | None
     """The OpenAPI description; None: a toolset of another kind."""
 
     @property
-    def mcp(self) -> Mapping[str, Any] | None:
+    def mcp(self) -> JsonObject | None:
         """The settings of a Model Context Protocol server; None: a toolset of another kind."""
-        own = self.data.get("mcpToolset")
-        return own if isinstance(own, Mapping) and own.get("serverAddress") else None
+        own = object_at(self.data, "mcpToolset")
+        return own if own.get("serverAddress") else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +120,7 @@ class GuardrailConfig:
     """A guardrail as it is declared."""
 
     name: str
-    data: Mapping[str, Any]
+    data: JsonObject
     file: str
     callbacks: Mapping[str, Code] = field(default_factory=dict)
     """Its Python by callback point."""
@@ -127,14 +132,14 @@ class CxApp:
 
     files: AppFiles
     name: str
-    data: Mapping[str, Any]
+    data: JsonObject
     root_agent: str
     global_instruction: str
     agents: Mapping[str, AgentConfig]
     tools: Mapping[str, ToolConfig]
     toolsets: Mapping[str, ToolsetConfig]
     guardrails: Mapping[str, GuardrailConfig]
-    variables: Mapping[str, Any]
+    variables: JsonObject
     """Variable -> default value."""
     examples: Mapping[str, str] = field(default_factory=dict)
     """Agent -> example conversations for its model, as text."""
@@ -142,15 +147,12 @@ class CxApp:
     @property
     def language(self) -> str:
         """The default language code; empty: the app names none."""
-        settings = self.data.get("languageSettings") or {}
-        return str(settings.get("defaultLanguageCode") or "")
+        return str(object_at(self.data, "languageSettings").get("defaultLanguageCode") or "")
 
     @property
     def persona(self) -> str:
         """The channel's persona, `CONCISE` or `CHATTY`; empty: the app names none."""
-        profile = self.data.get("defaultChannelProfile")
-        own = profile.get("personaProperty") if isinstance(profile, Mapping) else None
-        return str(own.get("persona") or "") if isinstance(own, Mapping) else ""
+        return str(object_at(self.data, "defaultChannelProfile", "personaProperty").get("persona") or "")
 
     def agent_named(self, name: str) -> str | None:
         """Return the folder name of an agent by its folder, display name or resource name; None: there is none."""
@@ -167,14 +169,15 @@ class CxApp:
 
 
 def _named(name: str, displayed: Mapping[str, str]) -> str | None:
-    # A resource name ends with the identifier that is the folder's name.
+    # A resource name (`projects/…/agents/NAME`) ends with the identifier that is the folder's name. Folders win over
+    # display names, which need not be unique.
     wanted = name.rsplit("/", 1)[-1]
     if wanted in displayed:
         return wanted
     return next((folder for folder, shown in displayed.items() if shown == wanted), None)
 
 
-def tool_timeout(data: Mapping[str, Any]) -> float | None:
+def tool_timeout(data: JsonObject) -> float | None:
     """Return the `timeout` of a tool or toolset in seconds; None: it names none, or no duration."""
     return min(parse_duration(data.get("timeout")), MAX_TOOL_SECONDS) or None
 
@@ -188,7 +191,7 @@ def tool_name(tool: ToolConfig) -> str:
     return tool.display_name if tool.display_name.isidentifier() else tool.name
 
 
-def referenced_tool_name(app: CxApp, named: Mapping[str, Any]) -> str:
+def referenced_tool_name(app: CxApp, named: JsonObject) -> str:
     """Return the tool that an example or evaluation refers to, by the name under which the model calls it."""
     inside = named.get("toolsetTool")
     if isinstance(inside, Mapping):
@@ -201,7 +204,7 @@ def referenced_tool_name(app: CxApp, named: Mapping[str, Any]) -> str:
     return tool_name(app.tools[found]) if found else name
 
 
-def parse_duration(value: Any) -> float:
+def parse_duration(value: JsonValue) -> float:
     """Return the seconds of a duration such as `5s`, or of a number; 0: the value is neither."""
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*s?\s*", str(value)) if value is not None else None
     return float(found[1]) if found else 0.0
@@ -232,25 +235,25 @@ class Widget:
     words: str
     """The model's instruction for these words."""
 
-    def payload(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def payload(self, arguments: JsonObject) -> MutableJsonObject:
         """Return what the client's screen shows."""
         shown = {name: value for name, value in arguments.items() if not self.asks_for_words or name != TEXT}
         return {"type": self.type, **shown} if self.type else shown
 
-    def spoken_text(self, arguments: Mapping[str, Any]) -> str:
+    def spoken_text(self, arguments: JsonObject) -> str:
         """Return what is spoken with the widget; empty: nothing."""
         return str(arguments.get(TEXT) or "") if self.asks_for_words else self.text
 
-    def parameters(self, own: Mapping[str, Any]) -> dict[str, Any]:
+    def parameters(self, own: JsonObject) -> MutableJsonObject:
         """Return the schema that the model fills in: the widget's own and, if need be, the words."""
-        schema = {"type": "object", **own}
+        schema: MutableJsonObject = {"type": "object", **own}
         if not self.asks_for_words:
             return schema
         words = {"type": "string", "description": self.words or "What is said with it."}
         return {
             **schema,
-            "properties": {**(own.get("properties") or {}), TEXT: words},
-            "required": [*(own.get("required") or ()), TEXT],
+            "properties": {**object_at(own, "properties"), TEXT: words},
+            "required": [*list_at(own, "required"), TEXT],
         }
 
 
@@ -261,10 +264,9 @@ def widgets_of(app: CxApp) -> dict[str, Widget]:
 
 def widget_of(config: ToolConfig) -> Widget:
     """Return the widget of a tool of the kind `widgetTool`."""
-    own = config.data[WIDGET_TOOL]
+    own = config.own
     kind = str(own.get("widgetType") or "")
-    given = own.get("textResponseConfig")
-    words = given if isinstance(given, Mapping) else {}
+    words = object_at(own, "textResponseConfig")
     return Widget(
         type="" if kind in _WITHOUT else _TYPES.get(kind, kind.lower()),
         text=str(words.get("staticText") or "") if words.get("type") == "STATIC" else "",
@@ -273,7 +275,7 @@ def widget_of(config: ToolConfig) -> Widget:
     )
 
 
-def settings_without_effect(own: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def settings_without_effect(own: JsonObject) -> Iterator[tuple[str, str]]:
     """Yield key and reason of each setting of a widget that has no effect here."""
     if own.get("dataMapping"):
         yield "dataMapping", "'dataMapping' has no effect here: the model fills the widget in"

@@ -12,7 +12,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from callagent.agents.cx.format.app import CxApp
 from callagent.agents.cx.format.document_reader import CheckRule
@@ -20,6 +19,7 @@ from callagent.agents.cx.format.files import APP_FILES, AppFiles, is_app_folder,
 from callagent.agents.cx.format.load import AppReader
 from callagent.agents.kernel import Findings
 from callagent.errors import ProjectError
+from callagent.json_values import JsonObject, JsonValue, objects_at
 
 FOLDER = "deployments"
 DRAFT = "-"
@@ -178,7 +178,7 @@ class _Export:
         profile = data.get("channelProfile")
         return _Shares(known, profile if isinstance(profile, Mapping) else {})
 
-    def _split(self, file: str, data: Mapping[str, Any]) -> list[tuple[str, int, str | None]]:
+    def _split(self, file: str, data: JsonObject) -> list[tuple[str, int, str | None]]:
         """Return variant, percent and version of each share; version None: an error has been noted."""
         experiment = data.get("experimentConfig")
         release = experiment.get("versionRelease") if isinstance(experiment, Mapping) else None
@@ -195,7 +195,7 @@ class _Export:
             rows.append((str(each.get("id") or version or ""), percent, version))
         return rows
 
-    def _known(self, file: str, key: str, named: Any) -> str | None:
+    def _known(self, file: str, key: str, named: JsonValue) -> str | None:
         """Return a version's name, `DRAFT` where none is named; None, with an error: there is no such version."""
         name = str(named or DRAFT).rsplit("/", 1)[-1]
         if name == DRAFT or any(each.startswith(f"versions/{name}/") for each in self._reader.files.contents):
@@ -223,16 +223,16 @@ class _Export:
 class _Shares:
     rows: Sequence[tuple[str, int, str]]
     """Variant, percent and version; the percentages add up to 100."""
-    profile: Mapping[str, Any]
+    profile: JsonObject
 
 
-def _unpacked(snapshot: Any, place: str) -> dict[str, bytes]:
+def _unpacked(snapshot: JsonValue, place: str) -> dict[str, bytes]:
     """Return the API's AppSnapshot as the files of an export, with texts and Python in place. Raises `ProjectError`."""
     if not isinstance(snapshot, Mapping) or not isinstance(snapshot.get("app"), Mapping):
         raise ProjectError(f"{place} holds neither an app nor the snapshot of one")
     contents = {APP_FILES[0]: json.dumps(snapshot["app"]).encode()}
     for kind in _OBJECTS:
-        for each in snapshot.get(kind) or ():
+        for each in objects_at(snapshot, kind):
             name = PurePosixPath(str(each.get("name") or each.get("displayName") or "")).name
             if name:
                 contents[f"{kind}/{name}/{name}.json"] = json.dumps(each).encode()

@@ -12,12 +12,12 @@ import re
 from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from callagent.agents.cx.format.app import Code
 from callagent.agents.cx.format.files import AppFiles
 from callagent.agents.kernel import Findings
 from callagent.errors import ProjectError
+from callagent.json_values import JsonObject, JsonValue, object_at
 
 
 class CheckRule(str, Enum):  # noqa: UP042 - a member has a meaning beside its value
@@ -96,11 +96,18 @@ class DocumentReader:
         self.findings = findings
         self.place = place
 
-    def line(self, file: str, word: str) -> int:
-        """Return the first line of a file that has the word in quotes or as a key; 1: there is none."""
-        text = self.files.text(file) or ""
-        pattern = re.compile(rf'"{re.escape(word)}"|^\s*-?\s*{re.escape(word)}\s*(:|$)')
-        return next((number for number, line in enumerate(text.splitlines(), 1) if pattern.search(line)), 1)
+    def line(self, file: str, *words: str) -> int:
+        """Return the line of a file on which the last of the words stands, in quotes or as a key.
+
+        Each word is looked for from the line of the one before it: the keys that lead to a value find its line. A word
+        that is not found leaves the line of the one before it, at first 1.
+        """
+        lines = (self.files.text(file) or "").splitlines()
+        at = 1
+        for word in words:
+            pattern = re.compile(rf'"{re.escape(word)}"|^\s*-?\s*{re.escape(word)}\s*(:|$)')
+            at = next((number for number, line in enumerate(lines[at - 1 :], at) if pattern.search(line)), at)
+        return at
 
     def error(self, rule: CheckRule, file: str, word: str, message: str) -> None:
         self.error_at(rule, file, self.line(file, word), message)
@@ -133,8 +140,9 @@ class DocumentReader:
                 found.append((name, file))
         return found
 
-    def document(self, file: str) -> dict[str, Any] | None:
+    def document(self, file: str) -> JsonObject | None:
         """Read a JSON or YAML object; None, with an error: it cannot be read."""
+        data: JsonValue
         try:
             text = self.files.text(file) or ""
             data = json.loads(text) if file.endswith(".json") else parse_yaml(text)
@@ -148,11 +156,22 @@ class DocumentReader:
             self.error_at(CheckRule.UNREADABLE, file, 1, str(error))
             return None
         if not isinstance(data, dict):
-            self.error_at(CheckRule.UNREADABLE, file, 1, "should be an object")
+            self.error_at(CheckRule.UNREADABLE, file, 1, f"'{file}' should hold an object with keys and values")
             return None
         return data
 
-    def text_at(self, file: str, data: Mapping[str, Any], key: str) -> str:
+    def object_at(self, file: str, data: JsonObject, *keys: str) -> JsonObject:
+        """Return the object under a path of keys; empty where there is none. A value of another type is an error."""
+        found = data
+        for depth, key in enumerate(keys, 1):
+            value = found.get(key)
+            if value and not isinstance(value, Mapping):
+                message = f"'{key}' should be an object with keys and values"
+                self.error_at(CheckRule.SHAPE, file, self.line(file, *keys[:depth]), message)
+            found = value if isinstance(value, Mapping) else {}
+        return found
+
+    def text_at(self, file: str, data: JsonObject, key: str) -> str:
         """Return a text that is written in place or in the file that it names."""
         value = data.get(key)
         if not value:
@@ -168,7 +187,7 @@ class DocumentReader:
             return ""
         return value
 
-    def code(self, file: str, value: Any) -> Code | None:
+    def code(self, file: str, value: JsonValue) -> Code | None:
         """Return Python written in place or in the file that it names; None, with an error: there is none."""
         if not isinstance(value, str) or not value:
             self.error(CheckRule.SHAPE, file, "pythonCode", "'pythonCode' should name a Python file")
@@ -181,24 +200,26 @@ class DocumentReader:
             return None
         return Code(value, found)
 
-    def objects(self, file: str, data: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+    def objects(self, file: str, data: JsonObject, key: str) -> list[JsonObject]:
         """Return a list of objects; empty, with an error: the value is something else."""
         value = data.get(key) or []
-        if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+        found = [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []
+        if not isinstance(value, list) or len(found) < len(value):
             self.error(CheckRule.SHAPE, file, key, f"'{key}' should be a list of objects")
             return []
-        return value
+        return found
 
-    def names(self, file: str, data: Mapping[str, Any], key: str) -> list[str]:
+    def names(self, file: str, data: JsonObject, key: str) -> list[str]:
         """Return a list of names; empty, with an error: the value is something else."""
         value = data.get(key) or []
-        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        found = [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
+        if not isinstance(value, list) or len(found) < len(value):
             self.error(CheckRule.SHAPE, file, key, f"'{key}' should be a list of names")
             return []
-        return value
+        return found
 
 
-def read_documents(files: AppFiles, kind: str) -> list[tuple[str, dict[str, Any]]]:
+def read_documents(files: AppFiles, kind: str) -> list[tuple[str, JsonObject]]:
     """Return main file and content of each object of a kind that no agent needs. Raises `ProjectError`."""
     findings = Findings()
     reader = DocumentReader(files, findings)
@@ -209,15 +230,19 @@ def read_documents(files: AppFiles, kind: str) -> list[tuple[str, dict[str, Any]
 
 
 class _NotYaml(ValueError):
+    """A text is not valid YAML."""
+
     line = 1
 
 
-def parse_yaml(text: str) -> Any:
+def parse_yaml(text: str) -> JsonValue:
+    """Return the value of a YAML 1.2 text. Raises ValueError with an attribute `line` where it is not valid."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
     try:
-        return YAML(typ="safe", pure=True).load(text)
+        data: JsonValue = YAML(typ="safe", pure=True).load(text)
+        return data
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         raised = _NotYaml((error.problem or str(error)).splitlines()[0])
@@ -227,15 +252,12 @@ def parse_yaml(text: str) -> Any:
         raise _NotYaml(str(error)) from None
 
 
-def read_yaml_file(path: Path) -> Any:
-    """Return a YAML file's data. Raises `ProjectError`."""
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
-
+def read_yaml_file(path: Path) -> JsonValue:
+    """Return a YAML file's data. Raises `ProjectError` when it cannot be read or is not valid."""
     try:
-        return YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, YAMLError) as error:
-        raise ProjectError(f"{path.name} cannot be read: {error}") from None
+        return parse_yaml(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ProjectError(f"{path.name}:{getattr(error, 'line', 1)}: the file cannot be read: {error}") from None
 
 
 ENVIRONMENT_FILE = "environment.json"
@@ -245,34 +267,33 @@ PLACEHOLDER = "$env_var"
 class Environment:
     """The values of `environment.json`."""
 
-    def __init__(self, data: Mapping[str, Any]) -> None:
+    def __init__(self, data: JsonObject) -> None:
         self._data = data
 
-    def app(self, data: dict[str, Any]) -> dict[str, Any]:
+    def app(self, data: JsonObject) -> JsonObject:
         """Return the app's main file with the values filled in."""
         return _filled(data, self._data.get("app"))
 
-    def object(self, kind: str, name: str, data: dict[str, Any]) -> dict[str, Any]:
+    def object(self, kind: str, name: str, data: JsonObject) -> JsonObject:
         """Return a tool or toolset with the values filled in; they are found by its folder or display name."""
-        own = self._data.get(kind)
-        known = own if isinstance(own, Mapping) else {}
+        known = object_at(self._data, kind)
         return _filled(data, known.get(name) or known.get(str(data.get("displayName"))))
 
 
-def with_server(schema: str, own: Mapping[str, Any]) -> str:
+def with_server(schema: str, own: JsonObject) -> str:
     """Return the text of an OpenAPI description with the server of its tool or toolset filled in."""
     url = own.get("url")
     return schema.replace(PLACEHOLDER, url) if isinstance(url, str) and url != PLACEHOLDER else schema
 
 
-def _filled(data: dict[str, Any], values: Any) -> dict[str, Any]:
+def _filled(data: JsonObject, values: JsonValue) -> JsonObject:
     """Fill in what is missing or left open; values that the export has stay."""
     if not isinstance(values, Mapping):
         return data
     filled = dict(data)
     for key, value in values.items():
         had = filled.get(key)
-        if isinstance(had, dict) and isinstance(value, Mapping):
+        if isinstance(had, Mapping) and isinstance(value, Mapping):
             filled[key] = _filled(had, value)
         elif had is None or had == PLACEHOLDER:
             filled[key] = value

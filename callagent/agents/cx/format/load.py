@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from callagent.agents.cx.format.app import (
     POINTS,
@@ -30,13 +29,24 @@ from callagent.agents.cx.format.document_reader import (
 from callagent.agents.cx.format.files import read_files
 from callagent.agents.kernel import Findings, Pattern
 from callagent.errors import ProjectError
+from callagent.json_values import JsonObject, JsonValue, MutableJsonObject, list_at, object_at, objects_at
 
 TOOL_KINDS = (
     "pythonFunction", "clientFunction", "openApiTool", "googleSearchTool", "connectorTool", "dataStoreTool",
     "fileSearchTool", "mcpTool", "agentTool", "widgetTool", "remoteAgentTool", "systemTool",
 )  # fmt: skip
 SYSTEM_TOOLS = ("end_session", "customize_response", "transfer_to_agent")
-_DEFAULT_OF_TYPE = {"STRING": "", "BOOLEAN": False, "INTEGER": 0, "NUMBER": 0.0, "OBJECT": {}, "ARRAY": []}
+_DEFAULT_OF_TYPE: JsonObject = {"STRING": "", "BOOLEAN": False, "INTEGER": 0, "NUMBER": 0.0, "OBJECT": {}, "ARRAY": []}
+
+
+_OBJECTS_OF_THE_APP = (
+    ("audioProcessingConfig", "bargeInConfig"),
+    ("defaultChannelProfile",),
+    ("errorHandlingSettings", "endSessionConfig"),
+    ("errorHandlingSettings", "fallbackResponseConfig", "customFallbackMessages"),
+    ("languageSettings",),
+)
+"""Settings of the main file that hold objects. Others are reported here, because the engine would pass over them."""
 
 
 class AppReader(DocumentReader):
@@ -53,6 +63,8 @@ class AppReader(DocumentReader):
         if ENVIRONMENT_FILE in self.files.contents:
             self._environment = Environment(self.document(ENVIRONMENT_FILE) or {})
         data = self._environment.app(data)
+        for path in _OBJECTS_OF_THE_APP:
+            self.object_at(app_file, data, *path)
         agents = {each.name: each for each in map(self._agent, self.folders("agents")) if each}
         tools = {each.name: each for each in map(self._tool, self.folders("tools")) if each}
         toolsets = {each.name: each for each in map(self._toolset, self.folders("toolsets")) if each}
@@ -173,7 +185,7 @@ class AppReader(DocumentReader):
             callbacks[point] = [code for each in listed if (code := self.code(file, each.get("pythonCode")))]
         conditions = {}
         for index, rule in enumerate(self.objects(file, data, "transferRules")):
-            condition = (rule.get("deterministicTransfer") or {}).get("pythonCodeCondition")
+            condition = self.object_at(file, rule, "deterministicTransfer", "pythonCodeCondition")
             if condition and (code := self.code(file, condition.get("pythonCode"))):
                 conditions[index] = code
         return AgentConfig(
@@ -185,7 +197,7 @@ class AppReader(DocumentReader):
             callbacks=callbacks,
             tools=self.names(file, data, "tools"),
             toolsets=[
-                (str(each.get("toolset") or "").rsplit("/", 1)[-1], each.get("toolIds") or None)
+                (str(each.get("toolset") or "").rsplit("/", 1)[-1], self.names(file, each, "toolIds") or None)
                 for each in self.objects(file, data, "toolsets")
             ],
             children=self.names(file, data, "childAgents"),
@@ -199,7 +211,7 @@ class AppReader(DocumentReader):
         if data is None:
             return None
         data = self._environment.object("tools", name, data)
-        kinds = [key for key in TOOL_KINDS if isinstance(data.get(key), dict)]
+        kinds = [key for key in TOOL_KINDS if isinstance(data.get(key), Mapping)]
         if len(kinds) != 1:
             self.error(
                 CheckRule.TOOL_KIND,
@@ -208,10 +220,10 @@ class AppReader(DocumentReader):
                 f"a tool has exactly one of {', '.join(TOOL_KINDS)}",
             )
         kind = kinds[0] if kinds else ""
-        own = data.get(kind) or {}
+        own = object_at(data, kind)
         code = self.code(file, own.get("pythonCode")) if kind == "pythonFunction" else None
-        fake = data.get("toolFakeConfig") or {}
-        block = (fake.get("codeBlock") or {}).get("pythonCode") if fake.get("enableFakeMode", True) else None
+        fake = self.object_at(file, data, "toolFakeConfig")
+        block = self.object_at(file, fake, "codeBlock").get("pythonCode") if fake.get("enableFakeMode", True) else None
         return ToolConfig(
             name=name,
             display_name=str(data.get("displayName") or name),
@@ -232,10 +244,11 @@ class AppReader(DocumentReader):
             return None
         data = self._environment.object("toolsets", name, data)
         own = data.get("openApiToolset") or data.get("openApiTool")
-        schema = self._schema(file, own) if isinstance(own, dict) else None
+        schema = self._schema(file, own) if isinstance(own, Mapping) else None
         return ToolsetConfig(name, str(data.get("displayName") or name), data, file, schema)
 
-    def _schema(self, file: str, own: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    def _schema(self, file: str, own: JsonObject) -> JsonObject | None:
+        """Return an OpenAPI description that is written in place or in the file that it names; None: there is none."""
         named = str(own.get("openApiSchema") or own.get("schema") or "")
         text = self.files.text(named) if "\n" not in named else named
         if text is None:
@@ -249,7 +262,7 @@ class AppReader(DocumentReader):
         if PLACEHOLDER in text and not own.get("url"):
             message = f"the server is left open ({PLACEHOLDER}): {ENVIRONMENT_FILE} has no 'url' for it"
             self.warning_at(CheckRule.OPEN_SERVER, named or file, 1, message)
-        return data if isinstance(data, dict) else None
+        return data if isinstance(data, Mapping) else None
 
     def _guardrail(self, found: tuple[str, str]) -> GuardrailConfig | None:
         name, file = found
@@ -257,20 +270,21 @@ class AppReader(DocumentReader):
         if data is None:
             return None
         callbacks: dict[str, Code] = {}
-        own = data.get("codeCallback") or {}
-        for pattern, reason in _bad_patterns(data):
+        own = self.object_at(file, data, "codeCallback")
+        for pattern, reason in _bad_patterns(self.object_at(file, data, "contentFilter")):
             self.error(CheckRule.PATTERN, file, pattern, f"'{pattern}' is not a regular expression: {reason}")
         for point, key in POINTS.items():
+            # A guardrail has one callback at a point, under the singular of the key that an agent has.
             given = own.get(key.removesuffix("s"))
-            if isinstance(given, dict) and not given.get("disabled"):
+            if isinstance(given, Mapping) and not given.get("disabled"):
                 code = self.code(file, given.get("pythonCode"))
                 callbacks |= {point: code} if code else {}
         return GuardrailConfig(name, data, file, callbacks)
 
-    def _variables(self, file: str, data: Mapping[str, Any]) -> dict[str, Any]:
-        defaults = {}
+    def _variables(self, file: str, data: JsonObject) -> MutableJsonObject:
+        defaults: MutableJsonObject = {}
         for each in self.objects(file, data, "variableDeclarations"):
-            name, schema = each.get("name"), each.get("schema") or {}
+            name, schema = each.get("name"), self.object_at(file, each, "schema")
             if not isinstance(name, str) or not name:
                 self.error(CheckRule.VARIABLE, file, "variableDeclarations", "a variable needs a 'name'")
                 continue
@@ -304,18 +318,17 @@ def read_cx_app(path: Path) -> CxApp:
     return app
 
 
-def _bad_patterns(data: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _bad_patterns(content_filter: JsonObject) -> list[tuple[str, str]]:
     """Return the regular expressions of a guardrail that cannot be used, with the reasons."""
-    given = data.get("contentFilter") or {}
-    if given.get("matchType") != "REGEXP_MATCH":
+    if content_filter.get("matchType") != "REGEXP_MATCH":
         return []
+    keys = ("bannedContents", "bannedContentsInUserInput", "bannedContentsInAgentResponse")
     bad = []
-    for key in ("bannedContents", "bannedContentsInUserInput", "bannedContentsInAgentResponse"):
-        for each in given.get(key) or ():
-            try:
-                Pattern(str(each), ignore_case=True)
-            except ValueError as error:
-                bad.append((str(each), str(error)))
+    for each in (str(each) for key in keys for each in list_at(content_filter, key)):
+        try:
+            Pattern(each, ignore_case=True)
+        except ValueError as error:
+            bad.append((each, str(error)))
     return bad
 
 
@@ -325,31 +338,31 @@ def join_examples(conversations: Sequence[str]) -> str:
     return f"These conversations show how callers are answered. They are examples, not what was said now.\n\n{listed}"
 
 
-def example_text(app: CxApp, data: Mapping[str, Any]) -> str:
+def example_text(app: CxApp, data: JsonObject) -> str:
     """Return the conversation of an example's file, a line for each utterance, call and answer."""
     lines = []
-    for message in data.get("messages") or ():
+    for message in objects_at(data, "messages"):
         author = "Caller" if str(message.get("role") or "user").lower() == "user" else "Agent"
-        lines += [line for chunk in message.get("chunks") or () for line in _lines(app, author, chunk)]
+        lines += [line for chunk in objects_at(message, "chunks") for line in _lines(app, author, chunk)]
     return "\n".join(lines)
 
 
-def _lines(app: CxApp, author: str, chunk: Mapping[str, Any]) -> Iterator[str]:
+def _lines(app: CxApp, author: str, chunk: JsonObject) -> Iterator[str]:
     if text := chunk.get("text") or chunk.get("transcript"):
         yield f"{author}: {text}"
-    if call := chunk.get("toolCall"):
+    if call := object_at(chunk, "toolCall"):
         yield f"{author} calls {referenced_tool_name(app, call)}({_json(call.get('args') or {})})"
-    if answer := chunk.get("toolResponse"):
+    if answer := object_at(chunk, "toolResponse"):
         yield f"{referenced_tool_name(app, answer)} answers {_json(answer.get('response') or {})}"
-    if transfer := chunk.get("agentTransfer"):
+    if transfer := object_at(chunk, "agentTransfer"):
         named = str(transfer.get("targetAgent") or transfer.get("displayName") or "")
         yield f"{author} gives the conversation to {app.agent_named(named) or named.rsplit('/', 1)[-1]}"
     if payload := chunk.get("payload"):
         yield f"{author} shows {_json(payload)}"
     for key in ("defaultVariables", "updatedVariables"):
-        for name, value in (chunk.get(key) or {}).items():
+        for name, value in object_at(chunk, key).items():
             yield f"The variable {name} is {_json(value)}"
 
 
-def _json(value: Any) -> str:
+def _json(value: JsonValue) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)

@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import CodeType, FrameType
 from typing import Any
@@ -22,6 +22,7 @@ from typing import Any
 from pydantic import TypeAdapter
 from pydantic.errors import PydanticUserError
 
+from callagent.agents.cx.format import Code, CxApp
 from callagent.agents.cx.runtime.classes import (
     Blob,
     CallbackContext,
@@ -41,79 +42,7 @@ from callagent.agents.cx.runtime.classes import (
     ToolDeclaration,
 )
 from callagent.agents.cx.runtime.http import ExternalResponse, Requests, StatusError
-
-CLASSES: Mapping[str, type] = {
-    each.__name__: each
-    for each in (
-        Blob, Content, Event, EventActions, FunctionCall,
-        FunctionDeclaration, FunctionResponse, GenerateContentConfig, HttpMethod,
-        LlmRequest, LlmResponse, Part, Tool, ToolDeclaration,
-        CallbackContext, ToolContext, ExternalResponse, Requests, StatusError,
-    )
-}  # fmt: skip
-# Published code annotates with these and does not import them.
-_TYPING = ("Any", "Callable", "Dict", "Iterable", "Iterator", "List", "Literal", "Optional", "Set", "Tuple", "Union")
-
-
-class _CesPublic:
-    """`ces_public`, under which published code names the same classes (`ces_public.Part`)."""
-
-    def __init__(self) -> None:
-        for name, each in CLASSES.items():
-            setattr(self, name, each)
-
-
-class Namespaces:
-    """The namespaces of one call: each file is run once, when it is first needed."""
-
-    def __init__(self, compiled: Mapping[str, CodeType | SyntaxError], platform: Mapping[str, Any]) -> None:
-        self._compiled = compiled
-        self._platform = platform
-        self._made: dict[str, dict[str, Any]] = {}
-        self._typing = {name: getattr(typing, name) for name in _TYPING}
-
-    def get(self, file: str) -> dict[str, Any]:
-        """Return the globals of a file, which runs if it has not. Raises what the file raises."""
-        if file in self._made:
-            return self._made[file]
-        code = self._compiled[file]
-        if isinstance(code, SyntaxError):
-            raise code
-        names = {
-            **self._typing,
-            **CLASSES,
-            "ces_public": _CesPublic(),
-            **self._platform,
-            "__name__": file.rpartition("/")[2].removesuffix(".py"),
-            "__file__": file,
-            "__builtins__": code_builtins(),
-        }
-        exec(code, names)
-        self._made[file] = names
-        return names
-
-    def function(self, file: str, name: str) -> Callable[..., Any]:
-        """Return a function of a file; empty name: the first one. Raises LookupError and what the file raises."""
-        names = self.get(file)
-        if name:
-            found = names.get(name)
-            if not callable(found):
-                raise LookupError(f"{file} has no function '{name}'")
-            return found  # type: ignore[no-any-return]
-        own = (each for each in names.values() if inspect.isfunction(each) and each.__code__.co_filename == file)
-        first = next(own, None)
-        if first is None:
-            raise LookupError(f"{file} has no function")
-        return first
-
-
-def call_by_name(function: Callable[..., Any], named: Mapping[str, Any]) -> Any:
-    """Call a function by keyword with those of the arguments that it takes."""
-    parameters = inspect.signature(function).parameters
-    if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
-        return function(**named)
-    return function(**{name: value for name, value in named.items() if name in parameters})
-
+from callagent.json_values import JsonObject, MutableJsonObject
 
 _LIBRARIES = frozenset({"pydantic", "pydantic_core", "numpy", "google"})
 _CLOSED = frozenset(
@@ -137,7 +66,14 @@ def may_import(name: str) -> bool:
     return top in _LIBRARIES or top in sys.stdlib_module_names
 
 
-def _import(name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
+def _import(
+    name: str,
+    globals: Mapping[str, object] | None = None,
+    locals: Mapping[str, object] | None = None,
+    fromlist: Sequence[str] | None = (),
+    level: int = 0,
+) -> object:
+    """Import a module for an app's code, in the place of Python's own `__import__`."""
     if level:
         raise ImportError("an app's code has no package: relative imports lead nowhere")
     wanted = [name, *(f"{name}.{each}" for each in fromlist or ())]
@@ -145,19 +81,119 @@ def _import(name: str, globals: Any = None, locals: Any = None, fromlist: Any = 
     for each in wanted[1:] if is_google else wanted:
         if not may_import(each):
             raise ImportError(f"'{each}' may not be imported: the standard library, pydantic, numpy and protobuf may")
-    return builtins.__import__(name, globals, locals, fromlist, level)
+    return builtins.__import__(name, globals, locals, fromlist or (), level)
 
 
-def code_builtins() -> dict[str, Any]:
+def code_builtins() -> dict[str, object]:
     """Return the builtins of an app's code, whose imports are checked."""
     return {**vars(builtins), "__import__": _import}
+
+
+CLASSES: Mapping[str, type] = {
+    each.__name__: each
+    for each in (
+        Blob, Content, Event, EventActions, FunctionCall,
+        FunctionDeclaration, FunctionResponse, GenerateContentConfig, HttpMethod,
+        LlmRequest, LlmResponse, Part, Tool, ToolDeclaration,
+        CallbackContext, ToolContext, ExternalResponse, Requests, StatusError,
+    )
+}  # fmt: skip
+# Published code annotates with these and does not import them.
+_TYPING = ("Any", "Callable", "Dict", "Iterable", "Iterator", "List", "Literal", "Optional", "Set", "Tuple", "Union")
+
+
+class _CesPublic:
+    """`ces_public`, under which published code names the same classes (`ces_public.Part`)."""
+
+    def __init__(self) -> None:
+        for name, each in CLASSES.items():
+            setattr(self, name, each)
+
+
+Compiled = CodeType | SyntaxError
+"""A compiled file. A syntax error is kept and raised when the file is used or described."""
+
+
+def all_code(app: CxApp) -> list[Code]:
+    """Return all Python files of an app."""
+    found = [code for tool in app.tools.values() for code in (tool.code, tool.fake) if code is not None]
+    for agent in app.agents.values():
+        found += [code for row in agent.callbacks.values() for code in row]
+        found += agent.conditions.values()
+    for guardrail in app.guardrails.values():
+        found += guardrail.callbacks.values()
+    return found
+
+
+def compile_app(app: CxApp) -> dict[str, Compiled]:
+    """Compile all Python files of an app, by file."""
+    return {code.file: _compiled(code) for code in all_code(app)}
+
+
+def _compiled(code: Code) -> Compiled:
+    try:
+        return compile(code.source, code.file, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError) as error:
+        return error if isinstance(error, SyntaxError) else SyntaxError(str(error))
+
+
+class Namespaces:
+    """The namespaces of one call: each file is run once, when it is first needed."""
+
+    def __init__(self, compiled: Mapping[str, Compiled], platform: Mapping[str, object]) -> None:
+        self._compiled = compiled
+        self._platform = platform
+        self._made: dict[str, dict[str, object]] = {}
+        self._typing = {name: getattr(typing, name) for name in _TYPING}
+
+    def get(self, file: str) -> dict[str, object]:
+        """Return the globals of a file, which runs if it has not. Raises what the file raises."""
+        if file in self._made:
+            return self._made[file]
+        code = self._compiled[file]
+        if isinstance(code, SyntaxError):
+            raise code
+        names: dict[str, object] = {
+            **self._typing,
+            **CLASSES,
+            "ces_public": _CesPublic(),
+            **self._platform,
+            "__name__": file.rpartition("/")[2].removesuffix(".py"),
+            "__file__": file,
+            "__builtins__": code_builtins(),
+        }
+        exec(code, names)
+        self._made[file] = names
+        return names
+
+    def function(self, file: str, name: str) -> Callable[..., object]:
+        """Return a function of a file; empty name: the first one. Raises LookupError and what the file raises."""
+        names = self.get(file)
+        if name:
+            found = names.get(name)
+            if not callable(found):
+                raise LookupError(f"{file} has no function '{name}'")
+            return found
+        own = (each for each in names.values() if inspect.isfunction(each) and each.__code__.co_filename == file)
+        first = next(own, None)
+        if first is None:
+            raise LookupError(f"{file} has no function")
+        return first
+
+
+def call_by_name(function: Callable[..., object], named: Mapping[str, object]) -> object:
+    """Call a function by keyword with those of the arguments that it takes."""
+    parameters = inspect.signature(function).parameters
+    if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+        return function(**named)
+    return function(**{name: value for name, value in named.items() if name in parameters})
 
 
 _ARGUMENT = re.compile(r"\s*\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)")
 _HEADING = re.compile(r"\s*(Args|Arguments|Parameters|Returns?|Raises|Yields|Examples?|Notes?)\s*:\s*")
 
 
-def declare(function: Callable[..., Any], description: str) -> dict[str, Any]:
+def declare(function: Callable[..., object], description: str) -> JsonObject:
     """Return a function as a tool, `{"description", "parameters"}`, from its hints and docstring.
 
     `description`: the configured one, which wins over the docstring's.
@@ -167,43 +203,48 @@ def declare(function: Callable[..., Any], description: str) -> dict[str, Any]:
         hints = typing.get_type_hints(function)
     except (NameError, TypeError, AttributeError):
         hints = {}
-    properties: dict[str, Any] = {}
+    properties: MutableJsonObject = {}
     required: list[str] = []
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
             continue
-        schema = _schema(hints.get(parameter.name, Any))
+        schema = _schema(hints[parameter.name]) if parameter.name in hints else {}
         if parameter.name in arguments:
             schema = {**schema, "description": arguments[parameter.name]}
         if parameter.default is parameter.empty:
             required.append(parameter.name)
         properties[parameter.name] = schema
-    parameters = {"type": "object", "properties": properties, **({"required": required} if required else {})}
+    parameters: JsonObject = {
+        "type": "object",
+        "properties": properties,
+        **({"required": required} if required else {}),
+    }
     return {"description": description or text, "parameters": parameters if properties else None}
 
 
 def read_docstring(text: str) -> tuple[str, Mapping[str, str]]:
     """Return a docstring's description of the function, and of each argument (Google style)."""
-    said: list[str] = []
+    description: list[str] = []
     arguments: dict[str, str] = {}
     section, name = "", ""
     for line in text.splitlines():
         if found := _HEADING.fullmatch(line):
             section, name = found.group(1), ""
         elif not section:
-            said.append(line)
+            description.append(line)
         elif section in ("Args", "Arguments", "Parameters"):
             if found := _ARGUMENT.fullmatch(line):
                 name = found.group(1)
                 arguments[name] = found.group(2).strip()
             elif name and line.strip():
                 arguments[name] = f"{arguments[name]} {line.strip()}".strip()
-    return "\n".join(said).strip(), arguments
+    return "\n".join(description).strip(), arguments
 
 
-def _schema(hint: Any) -> dict[str, Any]:
+def _schema(hint: Any) -> JsonObject:
     try:
-        return TypeAdapter(hint).json_schema()
+        schema: JsonObject = TypeAdapter(hint).json_schema()
+        return schema
     except PydanticUserError:
         # A type without a JSON schema is declared as any value.
         return {}

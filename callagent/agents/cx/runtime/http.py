@@ -6,8 +6,9 @@ import json as json_library
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from http.client import HTTPMessage, HTTPResponse
+from typing import IO, Any
 
 BODY_LIMIT = 16 * 1024 * 1024
 """Bytes of a response."""
@@ -47,62 +48,84 @@ class ExternalResponse:
 
 
 class _OnlyWeb(urllib.request.HTTPRedirectHandler):
-    """Follows redirects to http and https addresses only."""
+    """Follows redirects to http and https addresses only: urllib itself would follow them to `ftp:` too."""
 
-    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+    def redirect_request(
+        self,
+        req: urllib.request.Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: HTTPMessage,
+        newurl: str,
+    ) -> urllib.request.Request | None:
         _check_scheme(newurl)
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
+Parameters = Mapping[str, object] | Sequence[tuple[str, object]] | None
+
+
 class Requests:
-    """HTTP in the manner of the requests library."""
+    """HTTP in the manner of the requests library; arguments of that library that are not named here have no effect."""
 
     def __init__(self) -> None:
         self._opener = urllib.request.build_opener(_OnlyWeb)
 
-    def request(self, method: str, url: str, **kwargs: Any) -> ExternalResponse:
-        """Send a request with `params`, `data`, `json`, `headers`, `timeout`. Raises OSError without a response."""
+    def request(
+        self,
+        method: str,
+        url: str,
+        *,
+        params: Parameters = None,
+        data: object = None,
+        json: object = None,
+        headers: Mapping[str, object] | None = None,
+        timeout: object = None,
+        **_: object,
+    ) -> ExternalResponse:
+        """Send a request. Raises OSError without a response."""
         _check_scheme(url)
-        params = kwargs.get("params")
         if params:
             joint = "&" if urllib.parse.urlsplit(url).query else "?"
             url = f"{url}{joint}{urllib.parse.urlencode(params, doseq=True)}"
-        headers = {str(name): str(value) for name, value in (kwargs.get("headers") or {}).items()}
-        body = _body(kwargs.get("data"), kwargs.get("json"), headers)
-        asked = urllib.request.Request(url, data=body, headers=headers, method=str(method).upper())
+        lines = {str(name): str(value) for name, value in (headers or {}).items()}
+        body = _body(data, json, lines)
+        asked = urllib.request.Request(url, data=body, headers=lines, method=str(method).upper())
         try:
-            with self._opener.open(asked, timeout=_seconds(kwargs.get("timeout"))) as answer:
+            with self._opener.open(asked, timeout=_seconds(timeout)) as answer:
                 return _response(answer)
         except urllib.error.HTTPError as error:
+            # A response all the same: code decides by its status, or calls `raise_for_status`.
             with error:
                 return _response(error)
 
-    def get(self, url: str, params: Any = None, **kwargs: Any) -> ExternalResponse:
-        return self.request("GET", url, params=params, **kwargs)
+    def get(self, url: str, params: Parameters = None, **options: Any) -> ExternalResponse:
+        return self.request("GET", url, params=params, **options)
 
-    def post(self, url: str, data: Any = None, json: Any = None, **kwargs: Any) -> ExternalResponse:
-        return self.request("POST", url, data=data, json=json, **kwargs)
+    def post(self, url: str, data: object = None, json: object = None, **options: Any) -> ExternalResponse:
+        return self.request("POST", url, data=data, json=json, **options)
 
-    def put(self, url: str, data: Any = None, json: Any = None, **kwargs: Any) -> ExternalResponse:
-        return self.request("PUT", url, data=data, json=json, **kwargs)
+    def put(self, url: str, data: object = None, json: object = None, **options: Any) -> ExternalResponse:
+        return self.request("PUT", url, data=data, json=json, **options)
 
-    def patch(self, url: str, data: Any = None, json: Any = None, **kwargs: Any) -> ExternalResponse:
-        return self.request("PATCH", url, data=data, json=json, **kwargs)
+    def patch(self, url: str, data: object = None, json: object = None, **options: Any) -> ExternalResponse:
+        return self.request("PATCH", url, data=data, json=json, **options)
 
-    def delete(self, url: str, **kwargs: Any) -> ExternalResponse:
-        return self.request("DELETE", url, **kwargs)
+    def delete(self, url: str, **options: Any) -> ExternalResponse:
+        return self.request("DELETE", url, **options)
 
-    def head(self, url: str, **kwargs: Any) -> ExternalResponse:
-        return self.request("HEAD", url, **kwargs)
+    def head(self, url: str, **options: Any) -> ExternalResponse:
+        return self.request("HEAD", url, **options)
 
-    def options(self, url: str, **kwargs: Any) -> ExternalResponse:
-        return self.request("OPTIONS", url, **kwargs)
+    def options(self, url: str, **options: Any) -> ExternalResponse:
+        return self.request("OPTIONS", url, **options)
 
 
-def _seconds(timeout: Any) -> float:
+def _seconds(timeout: object) -> float:
     """Return the timeout in seconds. Of a pair (connecting, reading) the longer one bounds each wait."""
     given = timeout if isinstance(timeout, tuple | list) else [timeout]
-    return max((float(each) for each in given if each), default=TIMEOUT)
+    return max((float(each) for each in given if isinstance(each, str | int | float) and each), default=TIMEOUT)
 
 
 def _check_scheme(url: str) -> None:
@@ -110,7 +133,8 @@ def _check_scheme(url: str) -> None:
         raise ValueError(f"only http and https addresses can be asked, not '{url}'")
 
 
-def _body(data: Any, json: Any, headers: dict[str, str]) -> bytes | None:
+def _body(data: object, json: object, headers: dict[str, str]) -> Iterable[bytes] | bytes | None:
+    """Return the body of a request, and add the type of its content to the headers where they have none."""
     kinds = {name.lower() for name in headers}
     if json is not None:
         if "content-type" not in kinds:
@@ -120,11 +144,15 @@ def _body(data: Any, json: Any, headers: dict[str, str]) -> bytes | None:
         if "content-type" not in kinds:
             headers["Content-Type"] = "application/x-www-form-urlencoded"
         return urllib.parse.urlencode(data, doseq=True).encode()
-    return data.encode() if isinstance(data, str) else data
+    if isinstance(data, str):
+        return data.encode()
+    if data is None or isinstance(data, Iterable):
+        return data
+    raise TypeError(f"'data' is {type(data).__name__}; a dictionary, text or bytes are expected")
 
 
-def _response(answer: Any) -> ExternalResponse:
+def _response(answer: HTTPResponse | urllib.error.HTTPError) -> ExternalResponse:
     body = answer.read(BODY_LIMIT + 1)
     if len(body) > BODY_LIMIT:
         raise ValueError(f"the answer has more than {BODY_LIMIT} bytes")
-    return ExternalResponse(body.decode("utf-8", "replace"), int(answer.status), str(answer.reason or ""))
+    return ExternalResponse(body.decode("utf-8", "replace"), int(answer.status or 0), str(answer.reason or ""))

@@ -13,7 +13,7 @@ from types import CodeType
 from typing import Any
 
 from callagent.agents.cx.format import AppExport, Code, CxApp, ToolConfig, read_export, tool_name
-from callagent.agents.cx.runtime.app_code import Namespaces, call_by_name, declare, time_limit
+from callagent.agents.cx.runtime.app_code import Namespaces, call_by_name, compile_app, declare, time_limit
 from callagent.agents.cx.runtime.classes import (
     CallbackContext,
     CesModel,
@@ -243,7 +243,7 @@ class CxSession(TreeSession[CallbackContext, Event]):
                 for code in row:
                     run(code, partial(self._callback, code.file, point))
         remote, failures = self._toolbox.remote.describe()
-        away = [{**each, "file": place + each["file"]} for each in failures]
+        away = [{"file": place + each.file, "line": each.line, "message": each.message} for each in failures]
         return {"tools": {**tools, **remote}, "errors": errors, "unreachable": away, "places": self._places}
 
     def _callback(self, file: str, point: str) -> None:
@@ -328,7 +328,7 @@ class _Loaded:
     def of(cls, exported: AppExport) -> _Loaded:
         """Read and compile what an export serves. Raises `ProjectError`."""
         served = exported.load()
-        versions = {each.variant: (each.app, _all_compiled(each.app)) for each in served}
+        versions = {each.variant: (each.app, compile_app(each.app)) for each in served}
         return cls(versions, {each.variant: each.reader.place for each in served})
 
 
@@ -352,26 +352,3 @@ class CxRuntime:
         if deployment not in self._loaded:
             self._loaded[deployment] = _Loaded.of(replace(self._exported, deployment=deployment))
         return self._loaded[deployment]
-
-
-def all_code(app: CxApp) -> list[Code]:
-    """Return all Python files of an app."""
-    found = [code for tool in app.tools.values() for code in (tool.code, tool.fake) if code is not None]
-    for agent in app.agents.values():
-        found += [code for row in agent.callbacks.values() for code in row]
-        found += agent.conditions.values()
-    for guardrail in app.guardrails.values():
-        found += guardrail.callbacks.values()
-    return found
-
-
-def _all_compiled(app: CxApp) -> dict[str, CodeType | SyntaxError]:
-    return {code.file: _compiled(code) for code in all_code(app)}
-
-
-def _compiled(code: Code) -> CodeType | SyntaxError:
-    """Compile a file. A syntax error is kept and raised when the file is used or described."""
-    try:
-        return compile(code.source, code.file, "exec", dont_inherit=True)
-    except (SyntaxError, ValueError) as error:
-        return error if isinstance(error, SyntaxError) else SyntaxError(str(error))

@@ -17,13 +17,20 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from functools import partial
 from urllib.parse import urlencode, urlsplit
 
-from callagent.agents.cx.format import CxApp, ToolsetConfig, lookup, tool_name, tool_timeout
+from callagent.agents.cx.format import MAX_TOOL_SECONDS, CxApp, OperationRequest, ToolsetConfig, lookup, tool_name
 from callagent.agents.cx.runtime.http import Requests
+from callagent.agents.kernel import Finding
 from callagent.agents.mcp import HttpWire, McpFailed, McpServer, McpTool, list_all
+from callagent.json_values import JsonObject, list_at, number_at, object_at, objects_at
 
+_CONTEXT = "$context."
+"""The beginning of a value that the call fills in."""
+_NO_ARGUMENTS: JsonObject = {"type": "object", "properties": {}}
+DEFAULT_TOKEN_SECONDS = 60.0
+"""Seconds that a token is taken to be good for when its server does not say."""
 _SECRET = re.compile(r"(?:.*/)?secrets/([^/]+)(?:/versions/[^/]+)?")
 _RENEW_BEFORE_EXPIRY = 30.0
 """Seconds before its expiry at which a token is fetched anew."""
@@ -37,27 +44,34 @@ class Authentication:
         self._tokens: dict[str, tuple[float, str]] = {}
         self._fetching = threading.Lock()
 
-    def apply(self, given: Any, request: dict[str, Any], session: Mapping[str, Any], address: str = "") -> None:
-        """Add headers or parameters to a request to `address`.
+    def apply(self, own: JsonObject, request: OperationRequest, session: Mapping[str, object]) -> None:
+        """Add what `apiAuthentication` of a tool's settings asks for to the headers or parameters of a request.
 
         Raises `SecretMissing`, `StatusError` and OSError.
         """
-        if not isinstance(given, Mapping):
-            return
+        given = object_at(own, "apiAuthentication")
         if isinstance(key := given.get("apiKeyConfig"), Mapping):
-            place = "params" if str(key.get("requestLocation")).upper() == "QUERY_STRING" else "headers"
-            request.setdefault(place, {})[str(key.get("keyName"))] = read_secret(str(key.get("apiKeySecretVersion")))
+            name, secret = str(key.get("keyName")), read_secret(str(key.get("apiKeySecretVersion")))
+            if str(key.get("requestLocation")).upper() == "QUERY_STRING":
+                request.params[name] = secret
+            else:
+                request.headers[name] = secret
+        if token := self._bearer_token(given, request.url, session):
+            request.headers["Authorization"] = f"Bearer {token}"
+
+    def _bearer_token(self, given: JsonObject, url: str, session: Mapping[str, object]) -> str:
+        """Return the token of the last kind that is declared; empty: none is, or the call has no value for it."""
+        found = ""
         if isinstance(bearer := given.get("bearerTokenConfig"), Mapping):
             token = str(bearer.get("token") or "")
-            token = str(lookup(token, session) or "") if token.startswith("$context.") else token
-            if token:
-                request.setdefault("headers", {})["Authorization"] = f"Bearer {token}"
+            found = str(lookup(token, session) or "") if token.startswith(_CONTEXT) else token
         if isinstance(oauth := given.get("oauthConfig"), Mapping):
-            request.setdefault("headers", {})["Authorization"] = f"Bearer {self._client_token(oauth)}"
+            found = self._client_token(oauth)
         if isinstance(account := given.get("serviceAccountAuthConfig"), Mapping):
-            request.setdefault("headers", {})["Authorization"] = f"Bearer {self._account_token(account)}"
+            found = self._account_token(account)
         if isinstance(given.get("serviceAgentIdTokenAuthConfig"), Mapping):
-            request.setdefault("headers", {})["Authorization"] = f"Bearer {self._identity_token(address)}"
+            found = self._identity_token(url)
+        return found
 
     def _cached_token(self, name: str, fetch: Callable[[], tuple[str, float]]) -> str:
         """Return a token by what it is for. `fetch` returns a new one and the seconds until it expires."""
@@ -68,8 +82,9 @@ class Authentication:
                 self._tokens[name] = time.monotonic() + seconds - _RENEW_BEFORE_EXPIRY, token
             return token
 
-    def _account_token(self, account: Mapping[str, Any]) -> str:
-        address, scopes = str(account.get("serviceAccount") or ""), [str(each) for each in account.get("scopes") or ()]
+    def _account_token(self, account: JsonObject) -> str:
+        address = str(account.get("serviceAccount") or "")
+        scopes = [str(each) for each in list_at(account, "scopes")]
         asked = " ".join(["account", address, *scopes])
         return self._cached_token(asked, lambda: access_token(self._requests, address, scopes))
 
@@ -78,12 +93,12 @@ class Authentication:
         audience = f"{parts.scheme}://{parts.netloc}"
         return self._cached_token(f"identity {audience}", lambda: identity_token(self._requests, audience))
 
-    def _client_token(self, oauth: Mapping[str, Any]) -> str:
-        scopes = " ".join(str(each) for each in oauth.get("scopes") or ())
+    def _client_token(self, oauth: JsonObject) -> str:
+        scopes = " ".join(str(each) for each in list_at(oauth, "scopes"))
         asked = f"client {oauth.get('tokenEndpoint')} {oauth.get('clientId')} {scopes}"
         return self._cached_token(asked, lambda: self._client_credentials(oauth, scopes))
 
-    def _client_credentials(self, oauth: Mapping[str, Any], scopes: str) -> tuple[str, float]:
+    def _client_credentials(self, oauth: JsonObject, scopes: str) -> tuple[str, float]:
         """Fetch a token by client credentials (RFC 6749 §4.4)."""
         form = {
             "grant_type": "client_credentials",
@@ -95,7 +110,7 @@ class Authentication:
         answer = self._requests.post(str(oauth.get("tokenEndpoint")), data=form)
         answer.raise_for_status()
         granted = answer.json()
-        return str(granted["access_token"]), float(granted.get("expires_in") or 60)
+        return str(granted["access_token"]), float(granted.get("expires_in") or DEFAULT_TOKEN_SECONDS)
 
 
 def read_secret(name: str) -> str:
@@ -104,7 +119,7 @@ def read_secret(name: str) -> str:
     variable = found[1] if found else name
     value = os.environ.get(variable)
     if value is None:
-        raise SecretMissing(f"the read_secret '{variable}' is not in the environment of project code")
+        raise SecretMissing(f"the secret '{variable}' is not in the environment of project code")
     return value
 
 
@@ -115,16 +130,17 @@ _LIFETIME = 3600
 
 
 class SecretMissing(LookupError):
-    """A read_secret is not in the worker's environment."""
+    """A secret is not in the worker's environment, or cannot be used."""
 
 
-def service_account_key(account: str) -> Mapping[str, Any]:
+def service_account_key(account: str) -> JsonObject:
     """Return the key of the account with this address; empty: the first key. Raises `SecretMissing`."""
     try:
         given = json.loads(os.environ.get(VARIABLE) or "[]")
     except ValueError:
         raise SecretMissing(f"the variable '{VARIABLE}' is not JSON") from None
-    keys = [each for each in (given if isinstance(given, list) else [given]) if isinstance(each, dict)]
+    listed = given if isinstance(given, list) else [given]
+    keys: list[JsonObject] = [each for each in listed if isinstance(each, dict)]
     found = next((each for each in keys if account in ("", each.get("client_email"))), None)
     if found is None:
         whose = f" of '{account}'" if account else ""
@@ -135,7 +151,7 @@ def service_account_key(account: str) -> Mapping[str, Any]:
 def access_token(requests: Requests, account: str, scopes: Sequence[str]) -> tuple[str, float]:
     """Return an access token and the seconds until it expires. Raises `SecretMissing` and OSError."""
     granted = _granted(requests, service_account_key(account), {"scope": " ".join(scopes) or DEFAULT_SCOPE})
-    return str(granted["access_token"]), float(granted.get("expires_in") or 60)
+    return str(granted["access_token"]), number_at(granted, "expires_in") or DEFAULT_TOKEN_SECONDS
 
 
 def identity_token(requests: Requests, audience: str) -> tuple[str, float]:
@@ -144,7 +160,8 @@ def identity_token(requests: Requests, audience: str) -> tuple[str, float]:
     return str(granted["id_token"]), float(_LIFETIME)
 
 
-def _granted(requests: Requests, key: Mapping[str, Any], claims: Mapping[str, str]) -> Mapping[str, Any]:
+def _granted(requests: Requests, key: JsonObject, claims: Mapping[str, str]) -> JsonObject:
+    """Exchange an assertion signed with a key for a token. Raises `SecretMissing`, `StatusError` and OSError."""
     endpoint = str(key.get("token_uri") or "https://oauth2.googleapis.com/token")
     now = int(time.time())
     payload = {"iss": key.get("client_email"), "aud": endpoint, "iat": now, "exp": now + _LIFETIME, **claims}
@@ -154,7 +171,7 @@ def _granted(requests: Requests, key: Mapping[str, Any], claims: Mapping[str, st
     return granted if isinstance(granted, dict) else {}
 
 
-def _signed(key: Mapping[str, Any], payload: Mapping[str, Any]) -> str:
+def _signed(key: JsonObject, payload: Mapping[str, object]) -> str:
     """Return a JWT signed with RS256 (RFC 7518 §3.3). Raises `SecretMissing` when the key cannot be used."""
     import jwt
 
@@ -170,7 +187,6 @@ def _signed(key: Mapping[str, Any], payload: Mapping[str, Any]) -> str:
 
 MAX_SERVERS = 16
 """Sessions with servers that one call keeps; the least recently used one is closed first."""
-_CONTEXT = "$context."
 
 
 class McpTools:
@@ -182,27 +198,23 @@ class McpTools:
         self._toolsets = {each.name: each for each in app.toolsets.values() if each.mcp is not None}
         self._single = {tool_name(tool): tool for tool in app.tools.values() if tool.kind == "mcpTool"}
 
-    def describe(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    def describe(self) -> tuple[dict[str, JsonObject], list[Finding]]:
         """Return declarations by name, and a finding for each server that did not answer.
 
         Of such a server the tools are known that the app has pinned (`toolOverrides` with a snapshot).
         """
-        found: dict[str, Any] = {}
-        failures: list[dict[str, Any]] = []
+        found: dict[str, JsonObject] = {}
+        failures: list[Finding] = []
         sets = list(self._toolsets.values())
-        asked = [lambda each=each: self._server(each.mcp or {}, {}) for each in sets]
-        for toolset, told in zip(sets, list_all(asked), strict=True):
+        for toolset, told in zip(sets, list_all([partial(self._toolset_server, each) for each in sets]), strict=True):
             if isinstance(told, Exception):
-                failures.append({"file": toolset.file, "line": 1, "message": f"its tools are not known: {told}"})
-            tools = list(_pinned(toolset)) if isinstance(told, Exception) else told
-            for tool in tools:
+                failures.append(Finding(toolset.file, 1, f"its tools are not known: {told}"))
+            for tool in list(_pinned(toolset)) if isinstance(told, Exception) else told:
                 declared = _declared(toolset, tool)
                 found[f"{toolset.display_name}_{declared['name']}"] = declared
         for called, single in self._single.items():
-            own = single.data["mcpTool"]
-            parameters = own.get("inputSchema") or {"type": "object", "properties": {}}
-            timeout = tool_timeout(single.data)
-            found[called] = {"description": single.description, "parameters": parameters, "timeout": timeout}
+            parameters = object_at(single.own, "inputSchema") or _NO_ARGUMENTS
+            found[called] = {"description": single.description, "parameters": parameters}
         return found, failures
 
     def knows(self, name: str) -> bool:
@@ -212,11 +224,11 @@ class McpTools:
         return [*self._single, *(f"{each.display_name}_…" for each in self._toolsets.values())]
 
     def call(
-        self, name: str, arguments: Mapping[str, Any], session: Mapping[str, Any], seconds: float | None
-    ) -> dict[str, Any]:
+        self, name: str, arguments: JsonObject, session: Mapping[str, object], seconds: float | None
+    ) -> JsonObject:
         """Call a tool. Raises `McpFailed`, `SecretMissing` and OSError."""
         if name in self._single:
-            own = self._single[name].data["mcpTool"]
+            own = self._single[name].own
             return self._server(own, session).call(str(own.get("name") or name), arguments, seconds)
         found = self._of_toolset(name)
         if found is None:
@@ -224,57 +236,63 @@ class McpTools:
         own, tool = found
         return self._server(own, session).call(tool, arguments, seconds)
 
-    def _of_toolset(self, name: str) -> tuple[Mapping[str, Any], str] | None:
+    def _of_toolset(self, name: str) -> tuple[JsonObject, str] | None:
+        """Return a toolset's settings and the server's name of a tool, from the name under which the app has it."""
         for toolset in self._toolsets.values():
             prefix = f"{toolset.display_name}_"
             if toolset.mcp is not None and name.startswith(prefix):
                 return toolset.mcp, _servers_name(toolset, name.removeprefix(prefix))
         return None
 
-    def _server(self, own: Mapping[str, Any], session: Mapping[str, Any]) -> McpServer:
+    def _toolset_server(self, toolset: ToolsetConfig) -> McpServer:
+        # Outside of a call there are no values for `$context`: headers with one are left out.
+        return self._server(toolset.mcp or {}, {})
+
+    def _server(self, own: JsonObject, session: Mapping[str, object]) -> McpServer:
         """Return the session for an address and its headers, whose values may differ from call to call."""
         address = str(own.get("serverAddress") or "")
-        request: dict[str, Any] = {"headers": dict(_headers(own, session))}
-        self._authentication.apply(own.get("apiAuthentication"), request, session, address)
-        if query := request.get("params"):
-            address = f"{address}{'&' if '?' in address else '?'}{urlencode(query)}"
-        key = address, tuple(sorted(request["headers"].items()))
+        request = OperationRequest("POST", address, headers=dict(_headers(own, session)))
+        self._authentication.apply(own, request, session)
+        if request.params:
+            address = f"{address}{'&' if '?' in address else '?'}{urlencode(request.params)}"
+        key = address, tuple(sorted(request.headers.items()))
         if key not in self._servers:
-            self._servers[key] = McpServer(HttpWire(address, request["headers"]), timeout=300.0)
+            self._servers[key] = McpServer(HttpWire(address, request.headers), timeout=MAX_TOOL_SECONDS)
         self._servers.move_to_end(key)
         if len(self._servers) > MAX_SERVERS:
             self._servers.popitem(last=False)[1].close()
         return self._servers[key]
 
 
-def _headers(own: Mapping[str, Any], session: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _headers(own: JsonObject, session: Mapping[str, object]) -> Iterator[tuple[str, str]]:
     """Yield the app's own headers; those whose `$context` value is missing are left out."""
-    for name, value in (own.get("customHeaders") or {}).items():
+    for name, value in object_at(own, "customHeaders").items():
         found = lookup(str(value), session) if str(value).startswith(_CONTEXT) else value
         if found is not None:
             yield str(name), str(found)
 
 
-def _overrides(toolset: ToolsetConfig) -> dict[str, Mapping[str, Any]]:
+def _overrides(toolset: ToolsetConfig) -> dict[str, JsonObject]:
     """Return the app's overrides of a server's tools, by the server's names."""
-    given = (toolset.mcp or {}).get("toolOverrides") or ()
-    return {str(each["tool"]): each for each in given if isinstance(each, Mapping) and each.get("tool")}
+    return {str(each["tool"]): each for each in objects_at(toolset.mcp or {}, "toolOverrides") if each.get("tool")}
 
 
 def _servers_name(toolset: ToolsetConfig, name: str) -> str:
+    """Return the server's name of a tool that the app may have renamed."""
     renamed = (tool for tool, each in _overrides(toolset).items() if each.get("nameOverride") == name)
     return next(renamed, name)
 
 
 def _pinned(toolset: ToolsetConfig) -> Iterator[McpTool]:
+    """Yield the tools of which the app keeps a snapshot; they are declared while their server is away."""
     for name, each in _overrides(toolset).items():
         snapshot = each.get("snapshot")
         if isinstance(snapshot, Mapping):
-            schema = snapshot.get("inputSchema") or {"type": "object", "properties": {}}
+            schema = object_at(snapshot, "inputSchema") or _NO_ARGUMENTS
             yield McpTool(name, str(snapshot.get("description") or ""), schema)
 
 
-def _declared(toolset: ToolsetConfig, tool: McpTool) -> dict[str, Any]:
+def _declared(toolset: ToolsetConfig, tool: McpTool) -> JsonObject:
     own = _overrides(toolset).get(tool.name, {})
     return {
         "description": str(own.get("descriptionOverride") or tool.description),
@@ -282,5 +300,4 @@ def _declared(toolset: ToolsetConfig, tool: McpTool) -> dict[str, Any]:
         "toolset": toolset.name,
         "name": str(own.get("nameOverride") or tool.name),
         "original": tool.name,
-        "timeout": tool_timeout(toolset.data),
     }

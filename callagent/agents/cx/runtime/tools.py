@@ -6,7 +6,7 @@ import copy
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TypeVar
 
 from callagent.agents.cx.format import (
     UNAVAILABLE,
@@ -22,11 +22,15 @@ from callagent.agents.cx.runtime.app_code import Namespaces, call_by_name
 from callagent.agents.cx.runtime.classes import CallbackContext, Tool, as_tool_context
 from callagent.agents.cx.runtime.http import ExternalResponse, Requests
 from callagent.agents.cx.runtime.tool_servers import Authentication, McpTools
+from callagent.json_values import JsonObject, JsonValue, object_at
 
 NOT_HERE = {"error": "This tool is not available in this conversation. Go on without it; do not call it again."}
 """The result of a tool that needs the platform's services or a client."""
 ERROR = 500
 """The status that code sees of a tool whose code raised."""
+
+
+Result = TypeVar("Result")
 
 
 class UnknownTool(AttributeError):
@@ -43,7 +47,7 @@ class Toolbox:
         requests: Requests,
         *,
         fakes: bool = False,
-        mocks: Mapping[str, Sequence[Any]] | None = None,
+        mocks: Mapping[str, Sequence[JsonObject]] | None = None,
     ) -> None:
         """`fakes`: use the app's fakes in place of its tools; `mocks`: answers by tool name, which go before fakes."""
         self._mocks = {name: list(answers) for name, answers in (mocks or {}).items() if answers}
@@ -56,16 +60,18 @@ class Toolbox:
         self._fakes: dict[str, Code] = {tool_name(tool): tool.fake for tool in faked if tool.fake is not None}
         self.seconds: float | None = None
         """Seconds that a request to a tool server may take now; None: the request's own limit."""
-        self._operations: dict[str, tuple[Operation, Mapping[str, Any]]] = {}
+        self._operations: dict[str, tuple[Operation, JsonObject]] = {}
+        """Operations with the settings of their tool or toolset."""
         for toolset in app.toolsets.values():
             for each in operations(toolset.schema or {}):
-                self._operations[f"{toolset.display_name}_{each.name}"] = each, toolset.data.get("openApiToolset") or {}
+                name = f"{toolset.display_name}_{each.name}"
+                self._operations[name] = each, object_at(toolset.data, "openApiToolset")
         for tool in app.tools.values():
             if (operation := single_operation(tool)) is not None:
-                self._operations[tool_name(tool)] = operation, tool.data["openApiTool"]
+                self._operations[tool_name(tool)] = operation, tool.own
         self._unavailable = {tool_name(tool): tool for tool in app.tools.values() if tool.kind in UNAVAILABLE}
 
-    def run(self, name: str, arguments: Mapping[str, Any], context: CallbackContext) -> Any:
+    def run(self, name: str, arguments: JsonObject, context: CallbackContext) -> object:
         """Run a tool for the model. Raises `UnknownTool` and whatever the tool raises."""
         faked = self._fake(name, arguments, context)
         if faked is not None:
@@ -86,19 +92,28 @@ class Toolbox:
         known = ", ".join([*self._python, *self._operations, *self.remote.names()])
         raise UnknownTool(f"there is no tool '{name}'; there are: {known}")
 
-    def respond(self, name: str, arguments: Mapping[str, Any], context: CallbackContext) -> ExternalResponse:
+    def respond(self, name: str, arguments: JsonObject, context: CallbackContext) -> ExternalResponse:
         """Run a tool for code, which gets a response as of a server. Raises `UnknownTool` and OSError."""
         faked = self._fake(name, arguments, context)
         if faked is not None:
             return ExternalResponse(json.dumps(faked, default=str))
         if self.remote.knows(name):
-            return ExternalResponse(json.dumps(self._asked(name, arguments, context), default=str))
+            answer = self.remote.call(name, arguments, _session(context), self.seconds)
+            return ExternalResponse(json.dumps(answer, default=str))
         if name in self._operations:
             operation, own = self._operations[name]
             session = _session(context)
-            request = operation.request(arguments, session)
-            self._authentication.apply(own.get("apiAuthentication"), request, session, request["url"])
-            return self._requests.request(request.pop("method"), request.pop("url"), timeout=self.seconds, **request)
+            asked = operation.request(arguments, session)
+            self._authentication.apply(own, asked, session)
+            return self._requests.request(
+                asked.method,
+                asked.url,
+                params=asked.params,
+                data=asked.data,
+                json=asked.json,
+                headers=asked.headers,
+                timeout=self.seconds,
+            )
         if name in self._unavailable:
             return ExternalResponse(json.dumps(NOT_HERE), ERROR, "not available")
         if name not in self._python:
@@ -110,17 +125,14 @@ class Toolbox:
         result = returned if isinstance(returned, dict) else {"result": returned}
         return ExternalResponse(json.dumps(result, default=str))
 
-    def _asked(self, name: str, arguments: Mapping[str, Any], context: CallbackContext) -> dict[str, Any]:
-        return self.remote.call(name, arguments, _session(context), self.seconds)
-
-    def function(self, tool: ToolConfig) -> Callable[..., Any]:
+    def function(self, tool: ToolConfig) -> Callable[..., object]:
         """Return the function of a Python tool. Raises LookupError and what the file raises."""
         assert tool.code is not None
         names = self._namespaces.get(tool.code.file)
         wanted = next((each for each in (tool.function, tool_name(tool), tool.name) if callable(names.get(each))), "")
         return self._namespaces.function(tool.code.file, wanted if wanted or not tool.function else tool.function)
 
-    def _fake(self, name: str, arguments: Mapping[str, Any], context: CallbackContext) -> Any:
+    def _fake(self, name: str, arguments: JsonObject, context: CallbackContext) -> object:
         """Return the answer of a mock or fake; None: there is none, and the tool itself runs."""
         if answers := self._mocks.get(name):
             return copy.deepcopy(answers.pop(0) if len(answers) > 1 else answers[0])
@@ -133,7 +145,7 @@ class Toolbox:
         named = {"tool": Tool(name=name), "input": dict(arguments), "callback_context": context}
         return with_context(function, context, lambda: call_by_name(function, named))
 
-    def _run_python(self, tool: ToolConfig, arguments: Mapping[str, Any], context: CallbackContext) -> Any:
+    def _run_python(self, tool: ToolConfig, arguments: JsonObject, context: CallbackContext) -> object:
         function = self.function(tool)
         return with_context(function, as_tool_context(context), lambda: call_by_name(function, arguments))
 
@@ -146,7 +158,7 @@ class Tools:
         self._context = context
 
     def __getattr__(self, name: str) -> Callable[..., ExternalResponse]:
-        def call(arguments: Mapping[str, Any] | None = None, **named: Any) -> ExternalResponse:
+        def call(arguments: JsonObject | None = None, **named: JsonValue) -> ExternalResponse:
             return self._toolbox.respond(name, {**(arguments or {}), **named}, self._context())
 
         return call
@@ -160,7 +172,7 @@ class AsyncTools:
         self._context = context
 
     def __getattr__(self, name: str) -> Callable[..., Callable[[], ExternalResponse]]:
-        def start(arguments: Mapping[str, Any] | None = None, **named: Any) -> Callable[[], ExternalResponse]:
+        def start(arguments: JsonObject | None = None, **named: JsonValue) -> Callable[[], ExternalResponse]:
             context, given = self._context(), {**(arguments or {}), **named}
             answers: list[ExternalResponse] = []
             errors: list[BaseException] = []
@@ -185,7 +197,7 @@ class AsyncTools:
         return start
 
 
-def with_context(function: Callable[..., Any], context: CallbackContext, work: Callable[[], Any]) -> Any:
+def with_context(function: Callable[..., object], context: CallbackContext, work: Callable[[], Result]) -> Result:
     """Do the work with `context` as a global of the function's file.
 
     The global is not taken away afterwards, because another thread may still be running in the file.
@@ -194,7 +206,8 @@ def with_context(function: Callable[..., Any], context: CallbackContext, work: C
     return work()
 
 
-def _session(context: CallbackContext) -> dict[str, Any]:
+def _session(context: CallbackContext) -> Mapping[str, object]:
+    """Return the values that `$context.` leads to in the settings of tools."""
     return {
         "session_id": context.session_id,
         "project_id": context.project_id,

@@ -74,6 +74,25 @@ def test_broken_files_are_told_with_their_line(tmp_path: Path) -> None:
     assert found == {("tools/broken/broken.json", 3), ("tools/odd/odd.json", 1), ("agents/other/other.yaml", 2)}
 
 
+def test_settings_of_another_type_are_told_with_the_line_of_their_key(tmp_path: Path) -> None:
+    settings = {
+        "displayName": "Little App",
+        "rootAgent": "desk",
+        "errorHandlingSettings": {"bargeInConfig": "not this one", "fallbackResponseConfig": "words"},
+        "audioProcessingConfig": {"bargeInConfig": ["off"]},
+        "languageSettings": "en",
+    }
+    guardrail = {"displayName": "g", "contentFilter": {}, "codeCallback": "x.py"}
+    more = {"app.json": json.dumps(settings, indent=1), "guardrails/g/g.json": json.dumps(guardrail, indent=1)}
+    report = check_cx_app(write_app(tmp_path, more=more))
+    assert [str(each) for each in report.errors] == [
+        "app.json:6: [CX002] 'fallbackResponseConfig' should be an object with keys and values",
+        "app.json:9: [CX002] 'bargeInConfig' should be an object with keys and values",
+        "app.json:13: [CX002] 'languageSettings' should be an object with keys and values",
+        "guardrails/g/g.json:4: [CX002] 'codeCallback' should be an object with keys and values",
+    ]
+
+
 @pytest.mark.parametrize(
     ("agent", "message"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from callagent.agents.cx import check_cx_app, read_cx_app
 from callagent.agents.cx.format.app import ToolConfig
-from callagent.agents.cx.format.openapi import operations, single_operation
+from callagent.agents.cx.format.openapi import OperationRequest, operations, single_operation
 from tests.agents.cx.runtime.test_code_tools import call, echo
 from tests.agents.cx.support import driven, write_app
 from tests.agents.driving import results
@@ -45,10 +46,8 @@ def parameter(name: str, place: str, kind: str = "string", **more: Any) -> dict[
 def test_values_stand_in_a_request_as_the_format_writes_them(place: str, value: Any, sent: dict[str, Any]) -> None:
     (operation,) = operations(schema(operationId="o", parameters=[parameter("p", place)]))
     request = operation.request({"p": value}, SESSION)
-    assert (
-        request
-        == {"method": "POST", "url": "https://here.test/x/{id}", "params": {}, "headers": {}, "json": None} | sent
-    )
+    expected = OperationRequest("POST", "https://here.test/x/{id}")
+    assert request == replace(expected, **sent)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +63,7 @@ def test_what_the_call_fills_in_is_hidden_from_the_model(source: str, value: str
     hidden = parameter("p", "header", **{"x-ces-session-context": source})
     (operation,) = operations(schema(operationId="o", parameters=[hidden]))
     assert operation.schema() is None
-    assert operation.request({"p": "the model's"}, SESSION)["headers"] == {"p": value}
+    assert operation.request({"p": "the model's"}, SESSION).headers == {"p": value}
 
 
 def test_a_form_goes_as_a_form_and_a_list_as_a_whole() -> None:
@@ -72,10 +71,10 @@ def test_a_form_goes_as_a_form_and_a_list_as_a_whole() -> None:
         "application/x-www-form-urlencoded": {"schema": {"type": "object", "properties": {"a": {"type": "string"}}}}
     }
     (operation,) = operations(schema(operationId="o", requestBody={"content": form}))
-    assert operation.request({"a": "1"}, {})["data"] == {"a": "1"}
+    assert operation.request({"a": "1"}, {}).data == {"a": "1"}
     rows = {"application/json": {"schema": {"type": "array", "items": {"type": "string"}}}}
     (operation,) = operations(schema(operationId="o", requestBody={"content": rows}))
-    assert operation.request({"body": []}, {})["json"] == []
+    assert operation.request({"body": []}, {}).json == []
 
 
 def single(described: dict[str, Any]) -> ToolConfig:

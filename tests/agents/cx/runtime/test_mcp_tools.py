@@ -19,6 +19,7 @@ import jwt
 import pytest
 
 from callagent.agents.cx import check_cx_app, check_cx_imports, cx_runtime, load_cx_app
+from callagent.agents.cx.format import OperationRequest
 from callagent.agents.cx.format.app import AUTHENTICATION
 from callagent.agents.cx.runtime.http import Requests
 from callagent.agents.cx.runtime.tool_servers import Authentication, SecretMissing, _headers
@@ -194,20 +195,27 @@ def service_account(key: Any, server: Any, email: str = "desk@p.iam.gserviceacco
     }
 
 
-def applied(given: Any, session: dict[str, Any] | None = None) -> dict[str, Any]:
-    request: dict[str, Any] = {"headers": {}}
-    Authentication(Requests()).apply(given, request, session or {})
+def applied(
+    given: Any,
+    session: dict[str, Any] | None = None,
+    *,
+    url: str = "https://api.example.com/",
+    authentication: Authentication | None = None,
+) -> OperationRequest:
+    request = OperationRequest("GET", url)
+    (authentication or Authentication(Requests())).apply({"apiAuthentication": given}, request, session or {})
     return request
 
 
 def test_keys_and_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEATHER_KEY", "k1")
     key = {"keyName": "X-Key", "apiKeySecretVersion": "projects/p/secrets/WEATHER_KEY/versions/1"}
-    assert applied({"apiKeyConfig": key}) == {"headers": {"X-Key": "k1"}}
+    request = applied({"apiKeyConfig": key})
+    assert (request.headers, request.params) == ({"X-Key": "k1"}, {})
     in_query = {**key, "requestLocation": "QUERY_STRING"}
-    assert applied({"apiKeyConfig": in_query})["params"] == {"X-Key": "k1"}
+    assert applied({"apiKeyConfig": in_query}).params == {"X-Key": "k1"}
     bearer = {"bearerTokenConfig": {"token": "$context.variables.token"}}
-    assert applied(bearer, {"variables": {"token": "t"}})["headers"] == {"Authorization": "Bearer t"}
+    assert applied(bearer, {"variables": {"token": "t"}}).headers == {"Authorization": "Bearer t"}
     with pytest.raises(SecretMissing, match="OTHER"):
         applied({"apiKeyConfig": {**key, "apiKeySecretVersion": "OTHER"}})
 
@@ -218,9 +226,8 @@ def test_client_credentials_are_fetched_once(tokens: Any, monkeypatch: pytest.Mo
     oauth = {"clientId": "me", "clientSecretVersion": "CLIENT_SECRET", "tokenEndpoint": endpoint, "scopes": ["a", "b"]}
     authentication = Authentication(Requests())
     for _ in range(2):
-        request: dict[str, Any] = {}
-        authentication.apply({"oauthConfig": oauth}, request, {})
-        assert request["headers"] == {"Authorization": "Bearer t1"}
+        request = applied({"oauthConfig": oauth}, authentication=authentication)
+        assert request.headers == {"Authorization": "Bearer t1"}
     (asked,) = tokens.asked
     assert (asked["grant_type"], asked["client_id"], asked["scope"]) == ("client_credentials", "me", "a b")
 
@@ -234,9 +241,8 @@ def test_a_service_account_gives_a_signed_assertion_for_its_token(
     authentication = Authentication(Requests())
     account = {"serviceAccountAuthConfig": {"serviceAccount": key["client_email"], "scopes": ["a", "b"]}}
     for _ in range(2):
-        request: dict[str, Any] = {}
-        authentication.apply(account, request, {})
-        assert request["headers"] == {"Authorization": "Bearer t1"}
+        request = applied(account, authentication=authentication)
+        assert request.headers == {"Authorization": "Bearer t1"}
     (asked,) = tokens.asked
     assert asked["grant_type"] == "urn:ietf:params:oauth:grant-type:jwt-bearer"
     assert jwt.get_unverified_header(asked["assertion"]) == {"alg": "RS256", "typ": "JWT", "kid": "k7"}
@@ -250,10 +256,9 @@ def test_the_service_agent_proves_itself_to_the_server_that_is_asked(
     monkeypatch.setenv("GOOGLE_SERVICE_ACCOUNT_KEY", json.dumps(service_account(account_key, tokens)))
     authentication = Authentication(Requests())
     for path, token in (("a?b=1", "t1"), ("c", "t1")):
-        request: dict[str, Any] = {}
         agent: dict[str, Any] = {"serviceAgentIdTokenAuthConfig": {}}
-        authentication.apply(agent, request, {}, f"https://api.example.com/{path}")
-        assert request["headers"] == {"Authorization": f"Bearer {token}"}
+        request = applied(agent, url=f"https://api.example.com/{path}", authentication=authentication)
+        assert request.headers == {"Authorization": f"Bearer {token}"}
     (asked,) = tokens.asked
     assert _claims(asked)["target_audience"] == "https://api.example.com"
 
@@ -263,11 +268,11 @@ def test_a_key_that_is_none_says_nothing_of_itself(tokens: Any, monkeypatch: pyt
     for given, reason in (("", "has no key"), ("{", "not JSON"), ("[]", "has no key")):
         monkeypatch.setenv("GOOGLE_SERVICE_ACCOUNT_KEY", given)
         with pytest.raises(SecretMissing, match=reason):
-            Authentication(Requests()).apply(account, {}, {})
+            applied(account)
     key = {"client_email": "desk@p.iam.gserviceaccount.com", "private_key": "hidden words"}
     monkeypatch.setenv("GOOGLE_SERVICE_ACCOUNT_KEY", json.dumps(key))
     with pytest.raises(SecretMissing) as failed:
-        Authentication(Requests()).apply(account, {}, {})
+        applied(account)
     assert "cannot be used" in str(failed.value)
     assert "hidden" not in str(failed.value)
 
