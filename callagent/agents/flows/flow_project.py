@@ -112,7 +112,9 @@ class FlowProject:
 
     async def open(self, info: CallInfo, write_metric: MetricWriter) -> Agent:
         settings = self._settings
-        memory = CallerMemory(settings.memory, self.project.project_id or self.name, self.project.experimental)
+        memory = CallerMemory(
+            settings.memory, self.project.project_id or self.name, self.project.experimental.repeat_caller
+        )
         remembered = await memory.open(info, settings.integration_attributes or {})
         lease = await self._pool.lease({**self._context(), **remembered})
         model = for_call(self._model)

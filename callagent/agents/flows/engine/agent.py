@@ -23,7 +23,6 @@ from callagent.log import get_logger
 
 log = get_logger(__name__)
 DEFAULT_HANGUP_UTTERANCE = "Thank you for calling. Have a great day! Goodbye."
-DEFAULT_MAX_SILENCES = 3
 Actions = AsyncGenerator[Action, None]
 
 
@@ -80,13 +79,14 @@ class FlowAgent:
         conversation.turns += 1
         # Noted before anything that may wait: an interruption must not lose the caller's words.
         await self._note_turn(turn)
-        await dialogue.settle()
+        if dialogue.running is not None:
+            await dialogue.settle()
         while (event := conversation.next_event()) is not None:
             yield event
         unfinished = conversation.unfinished
         if unfinished is not None:
             actions: Actions = Turn(dialogue).carry_out(unfinished)
-        elif conversation.silences > self._max_silences():
+        elif conversation.silences > conversation.project.experimental.max_silences:
             actions = self._silence_limit()
         else:
             actions = Turn(dialogue).run()
@@ -209,7 +209,9 @@ class FlowAgent:
         if turn.reopens:
             conversation.history.reopen(lambda function: is_hidden_when_reopened(conversation, function))
         digits = conversation.vault.put(turn.digits) if turn.secure and turn.digits else turn.digits
-        text = correct(conversation.project.voice.corrections, turn.text) if turn.text else digits
+        corrections = conversation.project.voice.corrections
+        transcript = correct(corrections, turn.text) if corrections else turn.text
+        text = transcript if turn.text else digits
         silent = not text
         counts = turn.counts_as_silence and not self._start_listens
         self._start_listens = False
@@ -218,10 +220,6 @@ class FlowAgent:
         conversation.history.user(text)
         if not silent:
             await retrieve(conversation, self._dialogue.index, text)
-
-    def _max_silences(self) -> int:
-        configured = self._conversation.project.experimental.max_silences
-        return DEFAULT_MAX_SILENCES if configured is None else configured
 
     async def _silence_limit(self) -> Actions:
         conversation = self._conversation

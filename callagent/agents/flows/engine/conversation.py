@@ -6,18 +6,26 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
 
 from callagent.agents.actions import Action, MetricWritten
 from callagent.agents.flows.engine.decision import Decision, Position
 from callagent.agents.flows.engine.entity_values import EntityResult
 from callagent.agents.flows.engine.memory import MemoryStore
 from callagent.agents.flows.external_events import MAX_PER_CALL, Outside
-from callagent.agents.flows.format import PositionSettings, Project, Step
-from callagent.agents.flows.messages import MessageRules, MessageSender, Outbox, plain_list
+from callagent.agents.flows.format import (
+    FillerPhrases,
+    PositionSettings,
+    Project,
+    ProjectFunction,
+    SafetyFilters,
+    Step,
+    filler_phrases,
+)
+from callagent.agents.flows.messages import MessageRules, MessageSender, Outbox
 from callagent.agents.kernel import Vault
 from callagent.agents.protocol import MetricWriter
 from callagent.call_info import NO_HEADERS, CallInfo
+from callagent.json_values import JsonObject, JsonValue, MutableJsonObject, objects_at
 from callagent.log import get_logger
 from callagent.models import Embedder, Message, ToolCall
 
@@ -68,9 +76,9 @@ class FlowSettings:
     """Finds topics by their meaning; None: by their words."""
     secrets_dir: str | None = None
     """Folder with a file for each secret; read by the core, closed to project code."""
-    integration_attributes: Mapping[str, Any] | None = None
+    integration_attributes: Mapping[str, object] | None = None
     """What the start function reads as `conv.integration_attributes`."""
-    api_mocks: Mapping[str, Any] = field(default_factory=dict)
+    api_mocks: Mapping[str, object] = field(default_factory=dict)
     """Integration -> operation -> `[{"status", "body", "headers", "repeat"}]`: answers instead of real calls."""
     outside: Outside = field(default_factory=Outside)
     """Where outside programs reach calls; a server has one for all its projects."""
@@ -211,7 +219,7 @@ class History:
         """Return the conversation as a model reads it: every tool call is followed by exactly one answer."""
         # Providers refuse a request with an unanswered tool call: those not executed are answered as such.
         answers = {e.call_id: e.content for e in self.entries if isinstance(e, ToolAnswered)}
-        messages: list[dict[str, Any]] = []
+        messages: list[MutableJsonObject] = []
         for entry in self.entries:
             match entry:
                 case UserSaid(text):
@@ -237,19 +245,19 @@ class History:
         return 0
 
 
-def _add_words(messages: list[dict[str, Any]], text: str) -> None:
-    last = messages[-1] if messages else {}
+def _add_words(messages: list[MutableJsonObject], text: str) -> None:
+    last: MutableJsonObject = messages[-1] if messages else {}
     if last.get("role") == "assistant" and "tool_calls" not in last:
         last["content"] = f"{last['content']} {text}"
     else:
         messages.append({"role": "assistant", "content": text})
 
 
-def _add_calls(messages: list[dict[str, Any]], calls: tuple[ToolCall, ...]) -> None:
-    tool_calls = [
+def _add_calls(messages: list[MutableJsonObject], calls: tuple[ToolCall, ...]) -> None:
+    tool_calls: JsonValue = [
         {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}} for c in calls
     ]
-    last = messages[-1] if messages else {}
+    last: MutableJsonObject = messages[-1] if messages else {}
     if last.get("role") == "assistant" and "tool_calls" not in last:
         last["tool_calls"] = tool_calls
     else:
@@ -260,6 +268,19 @@ MAX_EVENT_TEXT = 4000
 """Characters of an external event that the model is shown."""
 CHANNELS = {"voice": "sip.polyai", "webchat": "webchat.polyai", "sms": "sms.polyai", "whatsapp": "whatsapp.polyai"}
 TEXT_CHANNEL = "chat.polyai"
+DEFAULT_CHANNEL = "voice"
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """What holds at one position in one language."""
+
+    position: Position
+    language: str
+    step: Step | None
+    function_step: ProjectFunction | None
+    settings: PositionSettings
+    fillers: FillerPhrases
 
 
 @dataclass(slots=True)
@@ -274,12 +295,14 @@ class Conversation:
     metric_writer: MetricWriter
     position: Position = field(default_factory=Position)
     history: History = field(default_factory=History)
-    state: dict[str, Any] = field(default_factory=dict)
+    state: MutableJsonObject = field(default_factory=dict)
     """JSON projection of `conv.state`; the live objects are the worker's."""
     entities: dict[str, EntityResult] = field(default_factory=dict)
-    metrics: list[dict[str, Any]] = field(default_factory=list)
+    metrics: list[MutableJsonObject] = field(default_factory=list)
+    """`{"name", "value"}` in the order written."""
     alternatives: tuple[str, ...] = ()
-    voice: Mapping[str, Any] | None = None
+    voice: JsonObject | None = None
+    """`{"provider", "provider_voice_id", "config"}`, set by `conv.set_voice`."""
     keywords: tuple[str, ...] = ()
     """Set by `conv.set_asr_biasing`."""
     disabled_topics: tuple[str, ...] = ()
@@ -292,24 +315,30 @@ class Conversation:
     """Barge-ins so far."""
     functions: int = 0
     """Functions started so far."""
+    waits: int = 0
+    """Waits for the model with fillers so far."""
     calls: int = 0
     """Tool calls numbered so far."""
     turns: int = 0
-    handoff: dict[str, Any] | None = None
+    handoff: dict[str, str] | None = None
+    """`{"destination", "reason"}` of the handoff that is being carried out."""
     end_headers: Mapping[str, str] = field(default_factory=lambda: NO_HEADERS)
     """Of the peer's hang-up."""
     events: list[Action] = field(default_factory=list)
     """Actions not yet emitted; a function that outlives an interrupted turn leaves its own here."""
     outbox: Outbox = field(default_factory=Outbox)
-    external_events: list[dict[str, Any]] = field(default_factory=list)
+    external_events: list[JsonObject] = field(default_factory=list)
     """Events that other programs sent to this call, oldest first."""
-    queued: list[Mapping[str, Any]] = field(default_factory=list)
+    queued: list[JsonObject] = field(default_factory=list)
     """Messages that functions queued in this turn, `{"kind": "text"|"template"|"content"|"email", …}`."""
     vault: Vault = field(default_factory=Vault)
     model_failures: int = 0
     """Turns in a row that ended because the model failed."""
     unfinished: Decision | None = None
     """A handoff or hang-up that a function decided in a turn that was interrupted; the next turn carries it out."""
+    safety: SafetyFilters | None = None
+    """Those of the call's channel."""
+    _place: _Place | None = None
 
     @classmethod
     def begin(
@@ -331,11 +360,12 @@ class Conversation:
                 settings.message_rules,
                 info.callee if info.direction == "outbound" else info.caller,
             ),
+            safety=project.safety_of(settings.channel or DEFAULT_CHANNEL),
         )
 
     @property
     def channel(self) -> str:
-        return self.settings.channel or "voice"
+        return self.settings.channel or DEFAULT_CHANNEL
 
     @property
     def channel_type(self) -> str:
@@ -346,18 +376,46 @@ class Conversation:
     @property
     def step(self) -> Step | None:
         """The step that asks the model; None outside flows and on a function step."""
-        return self.project.step(self.position.flow, self.position.step)
+        return self._here().step
+
+    @property
+    def function_step(self) -> ProjectFunction | None:
+        """The function step that the call stands on; None outside flows and on a step that asks the model."""
+        return self._here().function_step
 
     @property
     def position_settings(self) -> PositionSettings:
         """The experimental settings that hold at the present position and in the present language."""
-        return self.project.experimental.at(self.position.flow, self.position.step, self.language)
+        return self._here().settings
+
+    @property
+    def fillers(self) -> FillerPhrases:
+        """What is said, in the present language, while the model is waited for."""
+        return self._here().fillers
+
+    def _here(self) -> _Place:
+        # Looked up when the call has moved or changed its language: within a turn these are read dozens of times.
+        place = self._place
+        if place is None or place.position != self.position or place.language != self.language:
+            place = self._place = self._look_up()
+        return place
+
+    def _look_up(self) -> _Place:
+        project, flow, step = self.project, self.position.flow, self.position.step
+        return _Place(
+            self.position,
+            self.language,
+            project.step(flow, step),
+            project.function_step(flow, step),
+            project.experimental.at(flow, step, self.language),
+            filler_phrases(project.voice.fillers, project.experimental, self.language),
+        )
 
     def now(self) -> datetime:
         """Return the time as the project sees it: pinned, or the clock's."""
         return self.settings.pinned or datetime.now(UTC).astimezone()
 
-    async def write_metric(self, name: str, value: Any, *, write_once: bool = False) -> bool:
+    async def write_metric(self, name: str, value: JsonValue, *, write_once: bool = False) -> bool:
         """Keep a metric and make it durable. Return False for a `write_once` metric that was written before."""
         if write_once and any(metric["name"] == name for metric in self.metrics):
             return False
@@ -370,7 +428,7 @@ class Conversation:
         """Return an identifier with which another program can send an event to this call. Raises `TooManyEvents`."""
         return self.settings.outside.expect(self.info.call_id, self._take_event, send_to_llm=send_to_llm)
 
-    def _take_event(self, event: Mapping[str, Any]) -> None:
+    def _take_event(self, event: JsonObject) -> None:
         if len(self.external_events) >= MAX_PER_CALL:
             log.warning("external_event_dropped", reason=f"more than {MAX_PER_CALL} in one call")
             return
@@ -379,14 +437,14 @@ class Conversation:
             text = json.dumps(event["data"], ensure_ascii=False, default=str)
             self.history.note(f"An event from outside arrived: {text[:MAX_EVENT_TEXT]}")
 
-    def queue_messages(self, effects: Mapping[str, Any]) -> list[str]:
+    def queue_messages(self, effects: JsonObject) -> list[str]:
         """Queue a function's messages until the turn is over; return the refusals that the model is told."""
-        entries = [*plain_list(effects.get("sms"))]
-        entries += [{**entry, "kind": "email"} for entry in plain_list(effects.get("emails"))]
+        entries = objects_at(effects, "sms")
+        entries += [{**entry, "kind": "email"} for entry in objects_at(effects, "emails")]
         refused = [error for entry in entries if (error := self.queue_message(entry))]
         return list(dict.fromkeys(refused))
 
-    def queue_message(self, entry: Mapping[str, Any]) -> str:
+    def queue_message(self, entry: JsonObject) -> str:
         """Queue a message until the turn is over; return why it is refused, or an empty text."""
         kind = "email" if entry.get("kind") == "email" else "whatsapp" if entry.get("whatsapp") else "sms"
         refused = self.outbox.admit(kind, str(entry.get("to" if kind == "email" else "to_number") or ""))

@@ -26,7 +26,6 @@ from callagent.agents.actions import (
     SetLanguage,
     SetVoice,
     StepEntered,
-    WaitStarted,
 )
 from callagent.agents.flows.engine.conversation import Conversation
 from callagent.agents.flows.engine.decision import Decision, HandoffRequest, Transition, decide, move
@@ -39,7 +38,6 @@ from callagent.agents.flows.format import (
     ProjectFunction,
     RealTimeConfiguration,
     background,
-    filler_phrases,
     find_handoff,
 )
 from callagent.agents.flows.messages import queued_email, queued_message
@@ -327,7 +325,6 @@ def _named(described: Iterable[Mapping[str, Any]], taken: Container[str]) -> dic
 
 
 log = get_logger(__name__)
-DEFAULT_TEMPERATURE = 0.4
 SURVEY_FLOWS = ("csat", "csat_flow", "csat_survey")
 
 
@@ -365,9 +362,10 @@ class Dialogue:
         self.runner = runner
         self.model = model
         self.index = index
-        self._running: asyncio.Task[Decision] | None = None
-        self._waits = 0
-        self._random = random.Random(conversation.info.call_id)
+        self.running: asyncio.Task[Decision] | None = None
+        """The function that was started last, until `settle` has seen its end."""
+        self.random = random.Random(conversation.info.call_id)
+        """Shuffles fillers and delay responses: the same in a call that is replayed."""
 
     def begin_function(
         self,
@@ -385,29 +383,18 @@ class Dialogue:
         conversation.functions += 1
         number = conversation.functions
         # Owned here and awaited by settle(): an interrupted turn must not cancel its function.
-        self._running = asyncio.create_task(self._run(function, arguments, number, call_id, timeout))
+        self.running = asyncio.create_task(self._run(function, arguments, number, call_id, timeout))
         started = FunctionStarted(number, function.name, dict(arguments), self._latency(function))
-        return RunningFunction(started, self._running)
-
-    def begin_wait(self) -> WaitStarted | None:
-        """Return the action that starts the fillers for a wait for the model; None where there are no fillers."""
-        conversation = self.conversation
-        project = conversation.project
-        fillers = filler_phrases(project.voice.fillers, project.experimental, conversation.language)
-        control = fillers.control(self._random)
-        if control is None or conversation.channel != "voice":
-            return None
-        self._waits += 1
-        return WaitStarted(-self._waits, control)
+        return RunningFunction(started, self.running)
 
     async def settle(self) -> None:
         """Wait for a function that an interrupted turn left running, at most until the function's deadline."""
-        running = self._running
+        running = self.running
         if running is None:
             return
         # Unlike `await running`, wait() does not cancel the function when the waiting turn is interrupted too.
         await asyncio.wait({running})
-        self._running = None
+        self.running = None
         if (error := running.exception()) is not None:
             log.error("function_lost", error=repr(error))
 
@@ -429,7 +416,7 @@ class Dialogue:
         scope = scope_of(self.conversation)
         responses = [DelayResponse(resolve_text(r.text, scope), r.duration) for r in control.responses]
         if function.randomize:
-            self._random.shuffle(responses)
+            self.random.shuffle(responses)
         return LatencyControl(control.delay_before_start, control.silence_after_each, tuple(responses))
 
     def _apply(
@@ -517,24 +504,6 @@ class Dialogue:
             headers={name: text for name, text in resolved.items() if text is not None},
         )
 
-    def model_settings(self) -> ModelSettings:
-        """Return model, temperature and length: the step's model wins over variant, channel, step and flow settings."""
-        conversation = self.conversation
-        settings, step = conversation.position_settings, conversation.step
-        name, parameters = settings.model_name, settings.inference_parameters
-        experimental = conversation.project.experimental
-        for overrides in experimental.model_overrides(conversation.channel_type, conversation.variant):
-            name = str(overrides.get("provider_model_id") or name)
-            parameters = {**parameters, **_inner(overrides, "inference_parameters")}
-        if step is not None and step.model:
-            name = step.model
-        temperature, tokens = parameters.get("temperature"), parameters.get("max_tokens")
-        return ModelSettings(
-            model=conversation.settings.models.get(name, ""),
-            temperature=float(temperature) if isinstance(temperature, int | float) else DEFAULT_TEMPERATURE,
-            max_tokens=int(tokens) if isinstance(tokens, int) and tokens > 0 else None,
-        )
-
     def _with_survey(self, decision: Decision, effects: Mapping[str, Any]) -> Decision:
         """Follow `conv.goto_csat_flow()` to the project's own survey flow; the platform's is not available here."""
         if not effects.get("goto_csat_flow") or decision.transition:
@@ -574,8 +543,3 @@ class Dialogue:
         if effects.get("discard_recording"):
             conversation.events.append(ControlRecording("discard"))
         return conversation.queue_messages(effects)
-
-
-def _inner(section: Mapping[str, Any], key: str | None) -> Mapping[str, Any]:
-    value = section.get(key or "")
-    return value if isinstance(value, dict) else {}

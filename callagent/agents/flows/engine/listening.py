@@ -135,9 +135,6 @@ def _keywords(conversation: Conversation, step: Step | None, asr: Mapping[str, A
     return tuple(dict.fromkeys((*given, *conversation.keywords, *step_words, *conversation.project.voice.keyphrases)))
 
 
-DEFAULT_WAIT, GATED_WAIT = 0.8, 1.0
-"""Seconds before a function starts, and before one that the project lists as gated."""
-MAX_WAIT = 5.0
 _SPOKEN_CHANNELS = ("voice",)
 """Channels on which a caller can go on speaking while a function waits."""
 
@@ -148,12 +145,10 @@ def seconds_before_function(conversation: Conversation, function: ProjectFunctio
         return 0.0
     if conversation.channel not in _SPOKEN_CHANNELS or conversation.info.wire == "text":
         return 0.0
-    section, flow = conversation.project.experimental.section("smart_vad"), conversation.position.flow
-    if _listed(section.get("nongated_functions"), flow, function.name):
+    waits, flow = conversation.project.experimental.function_waits, conversation.position.flow
+    if waits.nongated.lists(flow, function.name):
         return 0.0
-    if _listed(section.get("gated_functions"), flow, function.name):
-        return _seconds(section.get("max_extension_duration"), GATED_WAIT)
-    return _seconds(section.get("default_function_wait"), DEFAULT_WAIT)
+    return waits.gated_wait if waits.gated.lists(flow, function.name) else waits.default_wait
 
 
 def is_hidden_when_reopened(conversation: Conversation, function: str) -> bool:
@@ -161,23 +156,5 @@ def is_hidden_when_reopened(conversation: Conversation, function: str) -> bool:
 
     Such a function ran without waiting; its effects stand.
     """
-    table = conversation.project.experimental.section("smart_vad").get("nongated_functions")
     # The function may have moved the call, so the present flow need not be the one it ran in: all are looked at.
-    flows = table if isinstance(table, dict) else ("",)
-    return any(_listed(table, flow, function) for flow in flows)
-
-
-def _listed(table: Any, flow: str | None, name: str) -> bool:
-    """Return whether a table lists a function: by flow (`""` outside of flows), or as a list that holds everywhere."""
-    if isinstance(table, dict):
-        table = table.get(flow or "")
-    return isinstance(table, list) and name in table
-
-
-def _seconds(value: Any, default: float) -> float:
-    """Read a number, or a text such as `0.8s`."""
-    try:
-        seconds = float(str(value).removesuffix("s"))
-    except ValueError:
-        return default
-    return min(MAX_WAIT, seconds) if seconds >= 0 else default
+    return conversation.project.experimental.function_waits.nongated.lists_anywhere(function)

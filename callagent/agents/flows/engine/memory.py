@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from callagent.agents.flows.format import ExperimentalSettings
+from callagent.agents.flows.format import RepeatCaller
 from callagent.call_info import CallInfo
 from callagent.log import get_logger
 
@@ -84,7 +84,7 @@ class CallerMemory:
 
     store: MemoryStore | None
     project: str
-    experimental: ExperimentalSettings
+    repeat_caller: RepeatCaller
     owner: str | None = None
     kept: dict[str, Any] | None = None
 
@@ -115,8 +115,8 @@ class CallerMemory:
         if self.store is None or owner is None:
             return
         kept = self.kept if self.kept is not None else await self.store.read(owner)
-        keys = self.experimental.repeat_caller.get("state_keys") or ()
-        fields = {**(kept.get(_FIELDS) or {}), **{str(key): state[key] for key in keys if key in state}}
+        keys = self.repeat_caller.state_keys
+        fields = {**(kept.get(_FIELDS) or {}), **{key: state[key] for key in keys if key in state}}
         line = kept.get(_LINE) or {}
         reasons = [*(line.get("handoff_reasons") or ()), *([handoff.get("reason")] if handoff else ())][-20:]
         known = {
@@ -132,16 +132,15 @@ class CallerMemory:
 
     def _identifier(self, info: CallInfo, attributes: Mapping[str, Any], state: Mapping[str, Any]) -> str | None:
         """Return who the caller is within this project; None where the caller cannot be told or is excluded."""
-        if not self.experimental.repeat_caller:
+        if not self.repeat_caller.enabled:
             return None
-        source = self.experimental.section("memory").get("identifier_source")
-        kind, _, name = source.partition(":") if isinstance(source, str) else ("", "", "")
+        kind, _, name = self.repeat_caller.identifier_source.partition(":")
         places: dict[str, Mapping[str, Any]] = {
             "sip_headers": info.headers,
             "integration_attributes": attributes,
             "state": state,
         }
         value = places[kind].get(name) if kind in places else info.caller
-        if not value or str(value) in (self.experimental.repeat_caller.get("identifier_blacklist") or ()):
+        if not value or str(value) in self.repeat_caller.excluded:
             return None
         return f"{self.project}\n{value}"

@@ -17,12 +17,13 @@ from typing import Any, cast
 
 from callagent.agents.actions import ModelAnswered
 from callagent.agents.flows.engine.conversation import Conversation
-from callagent.agents.flows.engine.function_calls import Dialogue
 from callagent.agents.flows.engine.prompt import Prompt
 from callagent.agents.flows.engine.tools import Toolset, build_tools
 from callagent.agents.flows.format import PhraseFilter, SafetyFilters, Topic, same_language
 from callagent.agents.kernel import SentenceSplitter
-from callagent.models import Delta, Message, ToolCall, Usage
+from callagent.models import Delta, LanguageModel, Message, ModelSettings, ToolCall, Usage
+
+DEFAULT_TEMPERATURE = 0.4
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,7 @@ class ModelRequest:
 
     messages: list[Message]
     toolset: Toolset
+    settings: ModelSettings
 
 
 def build_request(conversation: Conversation, topics: list[Topic]) -> ModelRequest:
@@ -44,7 +46,27 @@ def build_request(conversation: Conversation, topics: list[Topic]) -> ModelReque
         [name for name, result in conversation.entities.items() if result.valid],
         prompt.text,
     )
-    return ModelRequest(prompt.messages(topics), toolset)
+    return ModelRequest(prompt.messages(topics), toolset, model_settings(conversation))
+
+
+def model_settings(conversation: Conversation) -> ModelSettings:
+    """Return model, temperature and length: the step's model wins over variant, channel, step and flow settings."""
+    base, step = conversation.position_settings.model, conversation.step
+    name, parameters = base.name, base.parameters
+    experimental = conversation.project.experimental
+    of_channel = experimental.models_by_channel.get(conversation.channel_type)
+    of_variant = experimental.models_by_variant.get(conversation.variant or "")
+    for override in (of_channel, of_variant):
+        if override is not None:
+            name, parameters = override.name or name, {**parameters, **override.parameters}
+    if step is not None and step.model:
+        name = step.model
+    temperature, tokens = parameters.get("temperature"), parameters.get("max_tokens")
+    return ModelSettings(
+        model=conversation.settings.models.get(name, ""),
+        temperature=float(temperature) if isinstance(temperature, int | float) else DEFAULT_TEMPERATURE,
+        max_tokens=int(tokens) if isinstance(tokens, int) and tokens > 0 else None,
+    )
 
 
 def new_answer(conversation: Conversation, *, filtered: bool) -> Answer:
@@ -52,15 +74,15 @@ def new_answer(conversation: Conversation, *, filtered: bool) -> Answer:
     project = conversation.project
     filters = project.voice.filters if filtered else ()
     guardrails = (each.name for each in project.guardrails)
-    checks = OutputChecks(guardrails, project.safety_of(conversation.channel), project.rules)
+    checks = OutputChecks(guardrails, conversation.safety, project.rules)
     now = asyncio.get_running_loop().time()
     return Answer(now, StreamFilter(filters, conversation.language), conversation.history.new_utterance(), checks)
 
 
-async def stream_sentences(dialogue: Dialogue, answer: Answer, request: ModelRequest) -> AsyncGenerator[str, None]:
+async def stream_sentences(model: LanguageModel, answer: Answer, request: ModelRequest) -> AsyncGenerator[str, None]:
     """Yield the sentences to speak until the answer is over or a filter cuts it. Raises `ProviderError`."""
     loop = asyncio.get_running_loop()
-    stream = dialogue.model.stream(request.messages, request.toolset.schemas, dialogue.model_settings())
+    stream = model.stream(request.messages, request.toolset.schemas, request.settings)
     async with aclosing(cast("Any", stream)) as deltas:
         async for delta in deltas:
             for sentence in answer.feed(delta, loop.time()):

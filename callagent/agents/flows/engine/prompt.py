@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from callagent.agents.flows.engine.conversation import Conversation
 from callagent.agents.flows.format import Entity, Step, Topic, Variants, same_language, translate
@@ -42,7 +41,7 @@ class ToolReference:
 class Scope:
     """The values that references resolve to: a view of the call at one instant."""
 
-    state: Mapping[str, Any] = field(default_factory=dict)
+    state: Mapping[str, object] = field(default_factory=dict)
     variants: Variants = field(default_factory=Variants)
     variant: str | None = None
     entities: Mapping[str, Entity] = field(default_factory=dict)
@@ -175,12 +174,6 @@ def _attribute(name: str, scope: Scope, unresolved: str) -> str:
     return unresolved if value is None else str(value)
 
 
-DEFAULT_SILENCE = "The user is silent."
-DEFAULT_PRECURSOR = (
-    "Use the context below to answer the caller. Follow faq_instructions; "
-    "state as facts only what faq_description says."
-)
-DEFAULT_NON_ENGLISH = "Speak to the caller in {language_name} only."
 _LANGUAGE_NAMES = {
     "ar": "Arabic", "de": "German", "en": "English", "es": "Spanish", "fr": "French", "hi": "Hindi", "it": "Italian",
     "ja": "Japanese", "ko": "Korean", "nl": "Dutch", "pl": "Polish", "pt": "Portuguese", "ru": "Russian",
@@ -195,6 +188,7 @@ class Prompt:
         self._conversation = conversation
         self._scope = scope_of(conversation)
         self._project = conversation.project
+        self._texts = conversation.project.experimental.prompts
         self._resolved: dict[str, Resolved] = {}
         """Every text is resolved once, although the tools and the messages of a request both need many of them."""
 
@@ -209,8 +203,7 @@ class Prompt:
 
     def messages(self, topics: list[Topic]) -> list[Message]:
         """Return all messages for the model: the system message, the history, and in a flow the step's prompt last."""
-        silence = self._project.experimental.prompt("silence", DEFAULT_SILENCE)
-        history = self._conversation.history.messages(self.text, silence)
+        history = self._conversation.history.messages(self.text, self._texts.silence)
         messages: list[Message] = [{"role": "system", "content": self._system(topics)}, *history]
         step = self._conversation.step
         if step is not None:
@@ -248,42 +241,37 @@ class Prompt:
         return "Guardrails:\n" + "\n".join(rules) if rules else ""
 
     def _safety(self) -> str:
-        chosen = self._project.safety_of(self._conversation.channel)
-        return chosen.as_prompt() if chosen else ""
+        safety = self._conversation.safety
+        return safety.as_prompt() if safety else ""
 
     def _channel(self) -> str:
         channel = self._conversation.channel
         greeting = self._project.voice.greeting
         if channel == "webchat" and self._project.chat is not None:
             greeting = self._project.chat
-        decorator = self._project.experimental.prompt(f"{channel}_decorator")
+        decorator = self._texts.decorators.get(channel, "")
         return "\n".join(part for part in (decorator, greeting.style_prompt) if part)
 
     def _language(self) -> str:
-        language, experimental = self._conversation.language, self._project.experimental
+        language = self._conversation.language
         parts = []
         if not language.lower().startswith("en"):
-            template = experimental.prompt("non_english_system", DEFAULT_NON_ENGLISH)
-            parts.append(template.replace("{language_name}", _language_name(language)))
+            parts.append(self._texts.non_english_system.replace("{language_name}", _language_name(language)))
         if self._project.languages.additional:
             names = ", ".join(_language_name(code) for code in self._project.languages.all)
-            template = experimental.prompt("language_switching_instructions")
-            parts.append(template.replace("{available_languages}", names))
+            parts.append(self._texts.language_switching_instructions.replace("{available_languages}", names))
         return "\n".join(part for part in parts if part)
 
     def _topics(self, topics: list[Topic]) -> str:
-        experimental = self._project.experimental
+        texts, language = self._texts, self._conversation.language
         entries = "\n\n".join(_topic_entry(topic, self.text) for topic in topics)
-        template = experimental.prompt("context_information", "CONTEXT_INFORMATION:\n{topics_prompt}")
-        precursor = experimental.prompt("context_information_precursor", DEFAULT_PRECURSOR)
-        language = self._conversation.language
-        if not language.lower().startswith("en") and (foreign := experimental.prompt("non_english_rag")):
-            precursor += "\n" + foreign.replace("{language_name}", _language_name(language))
-        return f"{precursor}\n\n{template.replace('{topics_prompt}', entries)}"
+        precursor = texts.context_information_precursor
+        if not language.lower().startswith("en") and texts.non_english_rag:
+            precursor += "\n" + texts.non_english_rag.replace("{language_name}", _language_name(language))
+        return f"{precursor}\n\n{texts.context_information.replace('{topics_prompt}', entries)}"
 
     def _step(self, step: Step) -> str:
-        experimental = self._project.experimental
-        parts = [experimental.prompt("step_header"), step.prompt, experimental.prompt("step_footer")]
+        parts = [self._texts.step_header, step.prompt, self._texts.step_footer]
         if step.is_default:
             parts.insert(2, self._collecting(step))
         return "\n\n".join(self.text(part) for part in parts if part)

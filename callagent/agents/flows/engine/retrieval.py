@@ -196,5 +196,4 @@ def retrieved_topics(project: Project, names: Sequence[str]) -> list[Topic]:
 def _excluded(settings: RetrievalSettings, conversation: Conversation) -> tuple[str, ...]:
     """Topics that the channel leaves out; a channel is named by its type or its short name."""
     exclusions = settings.excluded_by_channel
-    names = exclusions.get(conversation.channel_type) or exclusions.get(conversation.channel) or ()
-    return tuple(str(name) for name in names)
+    return exclusions.get(conversation.channel_type) or exclusions.get(conversation.channel) or ()

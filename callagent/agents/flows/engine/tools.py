@@ -27,6 +27,7 @@ from callagent.agents.flows.format import (
     find_handoff,
 )
 from callagent.agents.kernel import clean_name
+from callagent.json_values import MutableJsonObject, list_at
 from callagent.models import Tool
 
 SAVE_ENTITIES = "save_entities"
@@ -127,14 +128,14 @@ def _implicit_tools(
     return tools
 
 
-def _entity_schema(entity: Entity) -> dict[str, Any]:
+def _entity_schema(entity: Entity) -> MutableJsonObject:
     hint = _FORMS.get(entity.type, "")
     description = f"{entity.description} ({hint})" if hint else entity.description
     if entity.type == "numeric":
         return {"type": "number" if entity.config.get("has_decimal") else "integer", "description": description}
-    schema: dict[str, Any] = {"type": "string", "description": description}
+    schema: MutableJsonObject = {"type": "string", "description": description}
     if entity.type == "enum":
-        schema["enum"] = [str(option) for option in entity.config.get("options") or ()]
+        schema["enum"] = [str(option) for option in list_at(entity.config, "options")]
     return schema
 
 

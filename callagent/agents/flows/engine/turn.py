@@ -9,7 +9,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
-from callagent.agents.actions import Action, HangUp, Listen, Say, WaitEnded
+from callagent.agents.actions import Action, HangUp, Listen, Say, WaitEnded, WaitStarted
 from callagent.agents.flows.engine.decision import Decision, Position
 from callagent.agents.flows.engine.function_calls import Dialogue
 from callagent.agents.flows.engine.listening import interruptible, listen_settings, seconds_before_function
@@ -31,7 +31,6 @@ from callagent.models import ToolCall
 log = get_logger(__name__)
 Actions = AsyncGenerator[Action, None]
 REFUSED_METRIC = "OUTPUT_REFUSED"
-DEFAULT_FUNCTION_NOT_FOUND = "There is no function of that name. Use only the functions you were given."
 
 
 class Turn:
@@ -128,10 +127,10 @@ class Turn:
 
     async def _function_steps(self) -> Actions:
         """Run the function step that the call stands on, and those that it leads to."""
-        conversation, project = self._conversation, self._conversation.project
+        conversation = self._conversation
         for _ in range(self._settings.max_function_steps):
             here = conversation.position
-            function = project.function_step(here.flow, here.step)
+            function = conversation.function_step
             if function is None or here == self._stuck:
                 return
             async with aclosing(self.call_function(function, {})) as actions:
@@ -142,7 +141,7 @@ class Turn:
             if conversation.position == here:
                 self._stuck = here
                 log.error("function_step_without_transition", flow=here.flow, step=here.step)
-        if project.function_step(conversation.position.flow, conversation.position.step) is not None:
+        if conversation.function_step is not None:
             log.error("function_steps_without_end", flow=conversation.position.flow)
             self._stuck = conversation.position
 
@@ -172,11 +171,11 @@ class Turn:
     async def _ask(self, answer: Answer, request: ModelRequest) -> Actions:
         """Send the request and say the sentences as they come. A provider's failure is left in `answer.error`."""
         loop = asyncio.get_running_loop()
-        wait = self._dialogue.begin_wait()
+        wait = self._begin_wait()
         if wait is not None:
             yield wait
         try:
-            async with aclosing(stream_sentences(self._dialogue, answer, request)) as sentences:
+            async with aclosing(stream_sentences(self._dialogue.model, answer, request)) as sentences:
                 async for sentence in sentences:
                     if wait is not None:
                         yield WaitEnded(wait.number)
@@ -193,6 +192,17 @@ class Turn:
         if wait is not None:
             yield WaitEnded(wait.number)
         yield answer.answered(loop.time())
+
+    def _begin_wait(self) -> WaitStarted | None:
+        """Return the action that starts the fillers for a wait for the model; None where there are no fillers."""
+        conversation, fillers = self._conversation, self._conversation.fillers
+        if not fillers.phrases or conversation.channel != "voice":
+            return None
+        control = fillers.control(self._dialogue.random)
+        if control is None:
+            return None
+        conversation.waits += 1
+        return WaitStarted(-conversation.waits, control)
 
     def _say(self, text: str, utterance: int | None = None, channel: str = "speech") -> Say:
         # The history has the words before they are played; `FlowAgent.heard` shortens it after an interruption.
@@ -258,8 +268,7 @@ class Turn:
             history.answered(call.id, "Error: the arguments are not a JSON object.")
         elif target is None:
             log.warning("function_not_found", name=call.name)
-            experimental = self._conversation.project.experimental
-            history.answered(call.id, experimental.prompt("function_not_found", DEFAULT_FUNCTION_NOT_FOUND))
+            history.answered(call.id, self._conversation.project.experimental.prompts.function_not_found)
         elif isinstance(target, ProjectFunction):
             # smart_vad: a caller who goes on speaking closes this generator here, before the function has run.
             await asyncio.sleep(seconds_before_function(self._conversation, target))

@@ -17,6 +17,7 @@ from callagent.agents.flows.format.configuration import (
 from callagent.agents.flows.format.experimental import (
     ExperimentalSettings,
     PositionSettings,
+    RepeatCaller,
     RetrievalSettings,
     positive,
 )
@@ -25,6 +26,7 @@ from callagent.agents.flows.format.project import Flow, Project, is_flow_project
 from callagent.agents.flows.format.steps_and_topics import Biasing, Condition, Step, Topic, seconds
 from callagent.agents.flows.format.test_cases import TestCase, load_test_cases, read_test_cases
 from callagent.agents.flows.format.voice import (
+    FillerPhrases,
     PhraseFilter,
     background,
     correct,
@@ -41,13 +43,16 @@ __all__ = [
     "Condition",
     "Entity",
     "ExperimentalSettings",
+    "FillerPhrases",
     "Flow",
     "HandoffTarget",
+    "ModelOverride",
     "PhraseFilter",
     "PositionSettings",
     "Project",
     "ProjectFunction",
     "RealTimeConfiguration",
+    "RepeatCaller",
     "RetrievalSettings",
     "SafetyFilters",
     "SmsTemplate",

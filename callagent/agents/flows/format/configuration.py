@@ -12,9 +12,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from callagent.agents.kernel import Findings, Pattern, Reader
+from callagent.json_values import (
+    JsonObject,
+    JsonValue,
+    MutableJsonObject,
+)
 from callagent.log import get_logger
 
 _NUMBER = (int, float)
@@ -37,7 +41,8 @@ class Entity:
     name: str
     description: str
     type: str
-    config: Mapping[str, Any]
+    config: JsonObject
+    """Keys of `CONFIG_TYPES`."""
 
 
 def load_entities(root: Reader) -> dict[str, Entity]:
@@ -55,23 +60,16 @@ def load_entities(root: Reader) -> dict[str, Entity]:
     return entities
 
 
-def _config(reader: Reader, kind: str) -> dict[str, Any]:
-    config = {}
+def _config(reader: Reader, kind: str) -> MutableJsonObject:
+    config: MutableJsonObject = {}
     section = reader.map("config")
     for key in section.names():
         name = re.sub(r"([A-Z])", lambda m: "_" + m.group(1).lower(), key)
         value = section.raw(key)
         types = CONFIG_TYPES[kind].get(name)
-        if (
-            types
-            and value is not None
-            and (not isinstance(value, types) or (isinstance(value, bool) and bool not in types))
-        ):
+        if types and value is not None and not _is_one_of(value, types):
             wanted = types[-1].__name__
-            section.error(
-                f"Config field '{name}' should be of type '{wanted}' for entity type '{kind}'.",
-                key,
-            )
+            section.error(f"Config field '{name}' should be of type '{wanted}' for entity type '{kind}'.", key)
             continue
         if name == "regular_expression" and value:
             try:
@@ -81,6 +79,11 @@ def _config(reader: Reader, kind: str) -> dict[str, Any]:
                 continue
         config[name] = value
     return config
+
+
+def _is_one_of(value: object, types: tuple[type, ...]) -> bool:
+    # bool is a subclass of int, but `min: true` is no number.
+    return isinstance(value, types) and (bool in types or not isinstance(value, bool))
 
 
 HANDOFF_METHODS = ("bye", "invite", "refer")
@@ -144,10 +147,10 @@ def find_handoff(targets: Mapping[str, HandoffTarget], destination: str | None) 
 @dataclass(frozen=True, slots=True)
 class Variants:
     default: str | None = None
-    attributes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    attributes: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     """Variant -> attribute -> value; every variant is a key."""
 
-    def value(self, variant: str | None, attribute: str) -> Any:
+    def value(self, variant: str | None, attribute: str) -> object:
         """Return an attribute's value; None: no such variant or attribute, or a typed attribute left blank."""
         return self.attributes.get(variant or "", {}).get(attribute)
 
@@ -158,14 +161,14 @@ def load_variants(root: Reader) -> Variants:
     defaults = [n for n, reader in zip(names, readers, strict=True) if reader.flag("is_default")]
     if readers and len(defaults) != 1:
         root.error(f"Exactly one variant should be the default, found: {defaults}", "variants")
-    table: dict[str, dict[str, Any]] = {name: {} for name in names}
+    table: dict[str, dict[str, object]] = {name: {} for name in names}
     for reader in root.maps("attributes"):
         _read_attribute(reader, table)
     default = defaults[0] if defaults else (names[0] if names else None)
     return Variants(default, table)
 
 
-def _read_attribute(reader: Reader, table: dict[str, dict[str, Any]]) -> None:
+def _read_attribute(reader: Reader, table: dict[str, dict[str, object]]) -> None:
     name = reader.required_text("name")
     if name and (not name.isidentifier() or keyword.iskeyword(name)):
         reader.error(f"Variant attribute name '{name}' is not a valid Python identifier.", "name")
@@ -187,7 +190,7 @@ def _read_attribute(reader: Reader, table: dict[str, dict[str, Any]]) -> None:
                 table[variant][name] = value
 
 
-def _typed(kind: str, value: Any) -> Any:
+def _typed(kind: str, value: object) -> object:
     if kind in ("string", "enum"):
         return None if value is None and kind == "enum" else _text(value)
     if value is None or value == "":
@@ -199,7 +202,7 @@ def _typed(kind: str, value: Any) -> Any:
     return value
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if value is None:
         return ""
     return json.dumps(value) if isinstance(value, dict | list) else str(value)
@@ -279,7 +282,7 @@ class ApiIntegration:
     """Environment (`sandbox`, `pre-release`, `live`) -> base URL and kind of authentication."""
     operations: Mapping[str, Operation]
 
-    def plain(self, environment: str) -> dict[str, Any]:
+    def plain(self, environment: str) -> MutableJsonObject:
         """Return the part that a worker needs, as plain data."""
         base_url, auth_type = self.environments.get(environment, ("", "none"))
         operations = {name: {"method": one.method, "resource": one.resource} for name, one in self.operations.items()}
@@ -326,13 +329,13 @@ DEFAULT_TIMEOUT = 10.0
 class McpConfig:
     provider: str
     url: str
-    auth: Mapping[str, Any]
+    auth: JsonObject
     """`header`, `query_param` or `oauth`; empty: none."""
     timeout: float
     enabled: tuple[str, ...] | None
     """None: all."""
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> MutableJsonObject:
         """Return the part that a worker needs, as plain data."""
         enabled = None if self.enabled is None else list(self.enabled)
         return {"url": self.url, "auth": dict(self.auth), "timeout": self.timeout, "enabled": enabled}
@@ -377,29 +380,34 @@ _FOLDERS = {"live": "live", "pre-release": "pre_release"}
 
 
 def check_real_time(project: Path, findings: Findings) -> None:
-    """Each environment's data against its schema (JSON Schema, draft 7)."""
+    """Check each environment's data against its schema (JSON Schema, draft 7)."""
     for folder in ("draft_and_sandbox", "pre_release", "live"):
         place = f"real_time_configuration/{folder}"
         schema, data = (_json(project, f"{place}/{name}.json", findings) for name in ("schema", "data"))
-        if data is not None and not isinstance(data, dict):
+        if data is not None and not isinstance(data, Mapping):
             findings.error(f"{place}/data.json", 1, "The file should hold one JSON object.")
+        elif schema is not None and not isinstance(schema, Mapping | bool):
+            findings.error(f"{place}/schema.json", 1, "Not a valid JSON schema: it should be one JSON object.")
         elif schema is not None and data is not None:
             _validate(schema, data, place, findings)
 
 
-def _json(project: Path, file: str, findings: Findings) -> Any:
+def _json(project: Path, file: str, findings: Findings) -> JsonValue:
+    """Return the value of a JSON file; None where there is no such file, or, with an error, where it is not valid."""
     try:
-        return json.loads((project / file).read_text(encoding="utf-8"))
+        value: JsonValue = json.loads((project / file).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     except json.JSONDecodeError as error:
         findings.error(file, error.lineno, f"Not valid JSON: {error.msg}.")
     except (OSError, UnicodeDecodeError) as error:
-        findings.error(file, 1, f"The file cannot be read: {error}.")
+        findings.error(file, 1, f"The file cannot be read: {error}. Save it as UTF-8.")
+    else:
+        return value
     return None
 
 
-def _validate(schema: Any, data: Any, place: str, findings: Findings) -> None:
+def _validate(schema: JsonObject | bool, data: JsonObject, place: str, findings: Findings) -> None:
     from jsonschema import Draft7Validator
     from jsonschema.exceptions import SchemaError
 
@@ -418,14 +426,18 @@ class RealTimeConfiguration:
 
     def __init__(self, project: Path) -> None:
         self._folder = project / "real_time_configuration"
-        self._read: dict[str, tuple[float, dict[str, Any]]] = {}
+        self._read: dict[str, tuple[float, JsonObject]] = {}
+        """Environment -> modification time of its file, and its data."""
 
     def folder(self, environment: str) -> Path:
-        """Where `schema.json` and `data.json` of an environment are."""
+        """Return the folder that holds `schema.json` and `data.json` of an environment."""
         return self._folder / _FOLDERS.get(environment, "draft_and_sandbox")
 
-    def current(self, environment: str) -> dict[str, Any]:
-        """An empty map where the project has none. A file that cannot be read leaves what was read before."""
+    def current(self, environment: str) -> JsonObject:
+        """Return the data of an environment; an empty map where the project has none.
+
+        A file that cannot be read, such as one that is half written, leaves what was read before.
+        """
         path = self.folder(environment) / "data.json"
         known = self._read.get(environment)
         try:

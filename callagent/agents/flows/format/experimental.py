@@ -1,22 +1,26 @@
-"""`agent_settings/experimental_config.json`: settings with overrides by language, flow and step.
+"""`agent_settings/experimental_config.json`: settings of a project, some with overrides by language, flow and step.
 
-The engine reads typed values: those that depend on the position come from `ExperimentalSettings.at`, all others from
-properties. Each is read from the document once for the project, not once for every turn.
+The document is read into typed settings when the project is loaded. What holds for a whole call are attributes of
+`ExperimentalSettings`; what depends on the position in the flows comes from `ExperimentalSettings.at`. A value of the
+wrong type counts as not set, because the platform itself takes these documents without a check.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 
 from callagent.agents.flows.format.steps_and_topics import DtmfConfig
+from callagent.json_values import JsonObject, JsonValue, is_true, number_at, object_at, text_at
 
-Section = Mapping[str, Any]
 MAX_POSITIONS = 2000
 """Positions whose values are kept. A function may set any language, so their number has no bound of its own."""
-_NO_SECTION: Section = {}
+DEFAULT_MAX_SILENCES = 3
+DEFAULT_WAIT, GATED_WAIT = 0.8, 1.0
+"""Seconds before a function starts, and before one that the project lists as gated (`smart_vad`)."""
+MAX_WAIT = 5.0
+DEFAULT_FILLER_INTERVAL = 5.0
+_DECORATOR = "_decorator"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +45,40 @@ class PositionSettings:
     first_digit_timeout: float | None
     offers_topic_functions: bool
     """Whether functions that topics name are offered inside flows (`llm.include_kb_functions_in_flows`)."""
-    model_name: str
-    """The platform's name of a model; empty: not set."""
-    inference_parameters: Section
+    model: ModelOverride
     waits_before_functions: bool
     """Whether `smart_vad` is on. The step makes no difference."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOverride:
+    """A model and its parameters from one part of the section `llm`."""
+
+    name: str = ""
+    """The platform's name of a model; empty: not set."""
+    parameters: JsonObject = field(default_factory=dict)
+    """`temperature` and `max_tokens`."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptTexts:
+    """The section `prompts`: texts of the request to the model that a project may replace. Empty: left out."""
+
+    silence: str = "The user is silent."
+    """Stands where the caller said nothing."""
+    step_header: str = ""
+    step_footer: str = ""
+    context_information_precursor: str = (
+        "Use the context below to answer the caller. Follow faq_instructions; "
+        "state as facts only what faq_description says."
+    )
+    context_information: str = "CONTEXT_INFORMATION:\n{topics_prompt}"
+    function_not_found: str = "There is no function of that name. Use only the functions you were given."
+    language_switching_instructions: str = ""
+    non_english_rag: str = ""
+    non_english_system: str = "Speak to the caller in {language_name} only."
+    decorators: Mapping[str, str] = field(default_factory=dict)
+    """Channel (`voice`, `webchat` …) -> a text that is added for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +96,7 @@ class RetrievalSettings:
     """Earlier utterances that are searched together with one that finds nothing."""
     max_topics: int
     """Topics of all turns that the model is given."""
-    excluded_by_channel: Section
+    excluded_by_channel: Mapping[str, tuple[str, ...]]
     not_cited: tuple[str, ...]
 
 
@@ -77,28 +110,100 @@ class BargeInLimits:
     disabled: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
+class FunctionTable:
+    """A list of functions in the section `smart_vad`: one that holds everywhere, or one for each flow."""
+
+    everywhere: frozenset[str] = frozenset()
+    by_flow: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Flow -> functions; the key of the functions outside of flows is empty."""
+
+    def lists(self, flow: str | None, name: str) -> bool:
+        """Return whether the function is listed for a flow; None: outside of flows."""
+        return name in self.everywhere or name in self.by_flow.get(flow or "", ())
+
+    def lists_anywhere(self, name: str) -> bool:
+        """Return whether the function is listed for any flow."""
+        return name in self.everywhere or any(name in names for names in self.by_flow.values())
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionWaits:
+    """The section `smart_vad`: how long a function waits, so that a caller who goes on speaking stops it."""
+
+    gated: FunctionTable
+    nongated: FunctionTable
+    """Functions that start at once."""
+    gated_wait: float
+    """Seconds."""
+    default_wait: float
+    """Seconds for functions that neither table lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class OlderFillers:
+    """The section `filler_utterances`, which `filler_phrases` of `voice/configuration.yaml` replaces."""
+
+    utterances: tuple[str, ...]
+    """In every language, where `by_language` is empty."""
+    by_language: Mapping[str, tuple[str, ...]]
+    randomize: bool
+    initial_interval: float
+    interval: float
+
+    def in_language(self, language: str | None) -> tuple[str, ...]:
+        """Return the utterances in a language, else in the same language without its region."""
+        code = language or ""
+        return self.utterances or self.by_language.get(code) or self.by_language.get(code.split("-")[0]) or ()
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatCaller:
+    """The section `memory`: what is remembered of a caller, and by what the caller is known again."""
+
+    enabled: bool
+    state_keys: tuple[str, ...]
+    """Keys of `conv.state` that are stored."""
+    excluded: tuple[str, ...]
+    """Identifiers for which nothing is remembered, such as the number of a switchboard."""
+    identifier_source: str
+    """`sip_headers:NAME`, `integration_attributes:NAME` or `state:NAME`; else the caller's number."""
+
+
 class ExperimentalSettings:
-    """The document, and what the engine reads of it. Has no slots, because the properties are kept in the instance."""
+    """The document, and the settings that were read from it."""
 
-    data: Section = field(default_factory=dict)
-    _positions: dict[tuple[str | None, str | None, str | None], PositionSettings] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
+    def __init__(self, data: JsonObject | None = None) -> None:
+        self.data: JsonObject = {} if data is None else data
+        self.prompts = _prompt_texts(self.section("prompts"))
+        self.retrieval = _retrieval(self.section("ragdoll"))
+        self.barge_in = _barge_in_limits(self.section("barge_in"))
+        self.digits = _digits(object_at(self.data, "dtmf", "global"))
+        self.function_waits = _function_waits(self.section("smart_vad"))
+        self.older_fillers = _older_fillers(self.section("filler_utterances"))
+        self.repeat_caller = _repeat_caller(self.section("memory"))
+        self.max_silences = _max_silences(self.section("conversation_control"))
+        """Silent turns in a row after which the call is ended."""
+        self.models_by_channel = _model_overrides(self.section("llm"), "channel_overrides")
+        self.models_by_variant = _model_overrides(self.section("llm"), "variant_overrides")
+        """These win over those of the channel."""
+        self._positions: dict[tuple[str | None, str | None, str | None], PositionSettings] = {}
 
-    def section(self, name: str) -> Section:
-        return _inner(self.data, name)
+    def section(self, name: str) -> JsonObject:
+        return object_at(self.data, name)
 
     def value(
         self, section: str, key: str, flow: str | None = None, step: str | None = None, language: str | None = None
-    ) -> Any:
+    ) -> JsonValue:
         """Return the value of a key: the step's, else the flow's, the language's or the base's. None: not set.
 
         A language with overrides of its own takes nothing from the flows and steps of the base.
         """
         base = self.section(section)
-        own = _inner(_inner(base, "language_overrides"), language)
-        layers = (*_layers(own or base, flow, step), base)
+        own = object_at(base, "language_overrides", language) if language is not None else {}
+        in_flow = object_at(own or base, "flow_overrides", flow) if flow is not None else {}
+        in_step = object_at(in_flow, "steps", step) if step is not None else {}
+        layers = (in_step, in_flow, own or base, base)
         return next((layer[key] for layer in layers if layer.get(key) is not None), None)
 
     def at(self, flow: str | None, step: str | None, language: str | None) -> PositionSettings:
@@ -126,111 +231,151 @@ class ExperimentalSettings:
             speech_disabled=value("dtmf", "disable_speech", flow, step) is True,
             first_digit_timeout=positive(value("dtmf", "first_digit_timeout", flow, step)),
             offers_topic_functions=value("llm", "include_kb_functions_in_flows", flow, step) is True,
-            model_name=str(value("llm", "provider_model_id", flow, step) or ""),
-            inference_parameters=parameters if isinstance(parameters, dict) else _NO_SECTION,
+            model=ModelOverride(
+                str(value("llm", "provider_model_id", flow, step) or ""),
+                parameters if isinstance(parameters, Mapping) else {},
+            ),
             waits_before_functions=value("smart_vad", "is_enabled", flow) is True,
         )
-
-    @cached_property
-    def retrieval(self) -> RetrievalSettings:
-        section = self.section("ragdoll")
-        return RetrievalSettings(
-            threshold=_number(section, "threshold", 0.4),
-            in_flow_threshold=_number(section, "in_flow_threshold", 0.35),
-            cited_threshold=_number(section, "qa_metric_threshold", 0.33),
-            max_matches=int(_number(section, "top_k", 5)),
-            max_earlier_inputs=int(_number(section, "previous_user_inputs_len", 2)),
-            max_topics=int(_number(section, "history_len", 7)),
-            excluded_by_channel=_inner(section, "channel_topic_exclusions"),
-            not_cited=_names(section.get("qa_metric_exclusions")),
-        )
-
-    @cached_property
-    def barge_in(self) -> BargeInLimits:
-        limits = _inner(self.section("barge_in"), "experimental_config")
-        return BargeInLimits(
-            on_first_turn=self.value("barge_in", "enable_on_start_turn") is True,
-            max_per_call=int(positive(limits.get("max_per_call")) or 0),
-            disabled=limits.get("force_disable") is True,
-        )
-
-    @cached_property
-    def digits(self) -> DtmfConfig | None:
-        """How key presses are collected where the step says nothing (`dtmf.global`); None: they are not."""
-        section = _inner(self.section("dtmf"), "global")
-        if not section.get("is_enabled"):
-            return None
-        return DtmfConfig(
-            max_digits=max(0, int(positive(section.get("max_digits")) or 0)),
-            end_key=str(section.get("end_key") or ""),
-            while_speaking=bool(section.get("collect_while_agent_speaking")),
-        )
-
-    @cached_property
-    def max_silences(self) -> int | None:
-        """Silent turns in a row after which the call is ended; None: not set."""
-        value = self.section("conversation_control").get("max_silence_count")
-        return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-    @cached_property
-    def repeat_caller(self) -> Section:
-        """What is remembered of a caller (`memory.repeat_caller`); empty: nothing."""
-        return _inner(self.section("memory"), "repeat_caller")
-
-    def model_overrides(self, channel_type: str, variant: str | None) -> tuple[Section, Section]:
-        """Return the parts of the section `llm` for a channel and for a variant; the later one wins."""
-        llm = self.section("llm")
-        return (
-            _inner(_inner(llm, "channel_overrides"), channel_type),
-            _inner(_inner(llm, "variant_overrides"), variant or ""),
-        )
-
-    def prompt(self, name: str, default: str = "") -> str:
-        return self._prompts.get(name, default)
-
-    @cached_property
-    def _prompts(self) -> Mapping[str, str]:
-        return {name: text for name, text in self.section("prompts").items() if isinstance(text, str)}
 
     def hangup_utterance(self, language: str | None, default: str) -> str:
         """Return what is said before the call is ended for silence: one text, or one for each language."""
         value = self.section("conversation_control").get("hangup_utterance")
-        if isinstance(value, dict):
+        if isinstance(value, Mapping):
             short = (language or "").split("-")[0]
-            value = value.get(language) or value.get(short) or next(iter(value.values()), None)
+            value = value.get(language or "") or value.get(short) or next(iter(value.values()), None)
         return value if isinstance(value, str) and value else default
 
     def disclaimer(self, channel_type: str, configured: str) -> str:
         """Return the disclaimer of a channel: `configured`, unless the channel has an override."""
-        overrides = _inner(self.section("conversation_control"), "channel_overrides")
-        message = _inner(overrides, channel_type).get("disclaimer_message")
-        if not isinstance(message, dict):
+        overrides = object_at(self.data, "conversation_control", "channel_overrides", channel_type)
+        message = overrides.get("disclaimer_message")
+        if not isinstance(message, Mapping):
             return configured
         return str(message.get("message") or configured) if message.get("is_enabled") else ""
 
 
-def positive(value: Any) -> float | None:
+def positive(value: object) -> float | None:
     """Return a number above 0, or None for everything else."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_number and value > 0 else None
+    # bool is a subclass of int: true is no number of seconds.
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    return float(value) if value > 0 else None
 
 
-def _number(section: Section, key: str, default: float) -> float:
-    value = section.get(key)
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else default
+def _prompt_texts(section: JsonObject) -> PromptTexts:
+    names = {each.name for each in fields(PromptTexts)} - {"decorators"}
+    texts = {name: text for name, text in section.items() if isinstance(text, str)}
+    decorators = {name.removesuffix(_DECORATOR): text for name, text in texts.items() if name.endswith(_DECORATOR)}
+    return PromptTexts(**{name: text for name, text in texts.items() if name in names}, decorators=decorators)
 
 
-def _names(value: Any) -> tuple[str, ...]:
+def _retrieval(section: JsonObject) -> RetrievalSettings:
+    excluded = object_at(section, "channel_topic_exclusions")
+    return RetrievalSettings(
+        threshold=number_at(section, "threshold", 0.4),
+        in_flow_threshold=number_at(section, "in_flow_threshold", 0.35),
+        cited_threshold=number_at(section, "qa_metric_threshold", 0.33),
+        max_matches=int(number_at(section, "top_k", 5)),
+        max_earlier_inputs=int(number_at(section, "previous_user_inputs_len", 2)),
+        max_topics=int(number_at(section, "history_len", 7)),
+        excluded_by_channel={channel: _names(names) for channel, names in excluded.items()},
+        not_cited=_names(section.get("qa_metric_exclusions")),
+    )
+
+
+def _barge_in_limits(section: JsonObject) -> BargeInLimits:
+    limits = object_at(section, "experimental_config")
+    return BargeInLimits(
+        on_first_turn=is_true(section, "enable_on_start_turn"),
+        max_per_call=int(positive(limits.get("max_per_call")) or 0),
+        disabled=is_true(limits, "force_disable"),
+    )
+
+
+def _digits(section: JsonObject) -> DtmfConfig | None:
+    """Read how key presses are collected where the step says nothing (`dtmf.global`); None: they are not."""
+    if not section.get("is_enabled"):
+        return None
+    return DtmfConfig(
+        max_digits=int(positive(section.get("max_digits")) or 0),
+        end_key=str(section.get("end_key") or ""),
+        while_speaking=bool(section.get("collect_while_agent_speaking")),
+    )
+
+
+def _function_waits(section: JsonObject) -> FunctionWaits:
+    return FunctionWaits(
+        gated=_function_table(section.get("gated_functions")),
+        nongated=_function_table(section.get("nongated_functions")),
+        gated_wait=_wait(section.get("max_extension_duration"), GATED_WAIT),
+        default_wait=_wait(section.get("default_function_wait"), DEFAULT_WAIT),
+    )
+
+
+def _function_table(table: JsonValue) -> FunctionTable:
+    if isinstance(table, Mapping):
+        return FunctionTable(by_flow={flow: frozenset(_list(names)) for flow, names in table.items()})
+    return FunctionTable(everywhere=frozenset(_list(table)))
+
+
+def _wait(value: JsonValue, default: float) -> float:
+    """Read a number of seconds, or a text such as `0.8s`."""
+    try:
+        seconds = float(str(value).removesuffix("s"))
+    except ValueError:
+        return default
+    return min(MAX_WAIT, seconds) if seconds >= 0 else default
+
+
+def _older_fillers(section: JsonObject) -> OlderFillers | None:
+    if not is_true(section, "is_enabled"):
+        return None
+    utterances = section.get("utterances")
+    by_language = utterances if isinstance(utterances, Mapping) else {}
+    interval = positive(section.get("interval_sec")) or DEFAULT_FILLER_INTERVAL
+    return OlderFillers(
+        utterances=_spoken(utterances),
+        by_language={language: _spoken(texts) for language, texts in by_language.items()},
+        randomize=is_true(section, "randomize"),
+        initial_interval=positive(section.get("initial_interval_sec")) or interval,
+        interval=interval,
+    )
+
+
+def _spoken(texts: JsonValue) -> tuple[str, ...]:
+    return tuple(text for text in _list(texts) if text.strip())
+
+
+def _repeat_caller(section: JsonObject) -> RepeatCaller:
+    details = object_at(section, "repeat_caller")
+    return RepeatCaller(
+        enabled=bool(details),
+        state_keys=_names(details.get("state_keys")),
+        excluded=_names(details.get("identifier_blacklist")),
+        identifier_source=text_at(section, "identifier_source"),
+    )
+
+
+def _max_silences(section: JsonObject) -> int:
+    return int(number_at(section, "max_silence_count", DEFAULT_MAX_SILENCES))
+
+
+def _model_overrides(section: JsonObject, key: str) -> dict[str, ModelOverride]:
+    overrides = {name: object_at(section, key, name) for name in object_at(section, key)}
+    return {
+        name: ModelOverride(str(each.get("provider_model_id") or ""), object_at(each, "inference_parameters"))
+        for name, each in overrides.items()
+    }
+
+
+def _list(value: JsonValue) -> tuple[str, ...]:
+    """Return the items of a list as texts; nothing where the value is no list."""
+    return tuple(str(item) for item in value) if isinstance(value, Sequence) and not isinstance(value, str) else ()
+
+
+def _names(value: JsonValue) -> tuple[str, ...]:
+    """Return one name, the names of a list, or the keys of a map."""
     if isinstance(value, str):
         return (value,)
-    return tuple(str(name) for name in value) if isinstance(value, list | dict) else ()
-
-
-def _layers(section: Section, flow: str | None, step: str | None) -> tuple[Section, ...]:
-    in_flow = _inner(_inner(section, "flow_overrides"), flow)
-    return _inner(_inner(in_flow, "steps"), step), in_flow, section
-
-
-def _inner(section: Section, key: str | None) -> Section:
-    value = section.get(key) if key is not None else None
-    return value if isinstance(value, dict) else _NO_SECTION
+    return tuple(str(name) for name in value) if isinstance(value, Mapping) else _list(value)

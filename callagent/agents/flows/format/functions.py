@@ -8,13 +8,13 @@ and whether it decides anything.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from callagent.agents.actions import DelayResponse, LatencyControl
 from callagent.agents.kernel import Findings, read_text
+from callagent.json_values import JsonObject
 
 SCHEMA_TYPES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean"}
 _DECORATORS = ("func_description", "func_parameter", "func_latency_control")
@@ -65,7 +65,7 @@ class ProjectFunction:
     transitions: tuple[ReturnedTransition, ...] = ()
     remarks: tuple[Remark, ...] = ()
     """Lines and warnings of what will surprise its author."""
-    schema: Mapping[str, Any] | None = None
+    schema: JsonObject | None = None
     """JSON schema of its arguments, in place of `parameters`; None: a file of the project."""
 
 
@@ -133,12 +133,12 @@ def _decorator_name(node: ast.expr) -> str:
     return target.attr if isinstance(target, ast.Attribute) else getattr(target, "id", "")
 
 
-def _arguments(source: _Source, node: ast.expr, names: Sequence[str]) -> dict[str, Any]:
+def _arguments(source: _Source, node: ast.expr, names: Sequence[str]) -> dict[str, object]:
     """Return a decorator's literal arguments by name; one that is not literal is reported and left out."""
     if not isinstance(node, ast.Call):
         return {}
     given = [*zip(names, node.args, strict=False), *((k.arg, k.value) for k in node.keywords)]
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for name, value in given:
         try:
             found[str(name)] = ast.literal_eval(value)
@@ -216,7 +216,8 @@ def _latency(source: _Source, decorators: Sequence[ast.expr]) -> tuple[LatencyCo
     given = _arguments(source, node, names)
     delay, silence = (_seconds(source, node, name, given.get(name, 0)) for name in names[:2])
     responses = []
-    for item in given.get("delay_responses") or ():
+    delayed = given.get("delay_responses")
+    for item in delayed if isinstance(delayed, list | tuple) else ():
         message, duration = item if isinstance(item, tuple | list) and len(item) == 2 else (item, 0)
         if not isinstance(message, str) or not message.strip():
             source.error("Delay response message cannot be empty.", node)
@@ -228,7 +229,7 @@ def _latency(source: _Source, decorators: Sequence[ast.expr]) -> tuple[LatencyCo
     return LatencyControl(delay, silence, tuple(responses)), bool(given.get("randomize", False))
 
 
-def _seconds(source: _Source, node: ast.expr, name: str, value: Any) -> float:
+def _seconds(source: _Source, node: ast.expr, name: str, value: object) -> float:
     if not isinstance(value, int | float) or not 0 <= value <= 10:
         source.error(f"{name} must be between 0 and 10, got {value}", node)
         return 0.0

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from callagent.agents.flows.format.project import Project
 from callagent.agents.kernel import Findings, Reader, clean_name, read_yaml
@@ -23,10 +22,10 @@ class ExpectedCall:
     """A function that must be called with these arguments, or (`asserted` false) must not be called so."""
 
     name: str
-    arguments: Mapping[str, Any]
+    arguments: Mapping[str, object]
     asserted: bool = True
 
-    def matches(self, name: str, arguments: Mapping[str, Any]) -> bool:
+    def matches(self, name: str, arguments: Mapping[str, object]) -> bool:
         return name == self.name and all(_equal(arguments.get(key), value) for key, value in self.arguments.items())
 
 
@@ -35,7 +34,7 @@ class MockedAnswer:
     """What an API operation answers in a test, `repeat` times; -1: from then on always."""
 
     status: int = 200
-    body: Any = None
+    body: object = None
     headers: Mapping[str, str] = field(default_factory=dict)
     repeat: int = 1
 
@@ -57,7 +56,7 @@ class TestCase:
     at: datetime | None = None
     caller_number: str | None = None
     sip_headers: Mapping[str, str] = field(default_factory=dict)
-    integration_attributes: Mapping[str, Any] = field(default_factory=dict)
+    integration_attributes: Mapping[str, object] = field(default_factory=dict)
     api_mocks: ApiMocks = field(default_factory=dict)
     prompt_assertions: tuple[str, ...] = ()
     function_calls: tuple[ExpectedCall, ...] = ()
@@ -122,7 +121,7 @@ def _instant(root: Reader) -> datetime | None:
     return instant.replace(tzinfo=UTC) if instant is not None and instant.tzinfo is None else instant
 
 
-def _attributes(root: Reader) -> dict[str, Any]:
+def _attributes(root: Reader) -> dict[str, object]:
     section = root.map("integration_attributes")
     found = {key: section.raw(key) for key in section.names()}
     for key, value in found.items():
@@ -177,25 +176,27 @@ def _expected_call(reader: Reader) -> ExpectedCall:
     return ExpectedCall(reader.required_text("name"), arguments, reader.flag("is_asserted", True))
 
 
-def _typed(value: Any, kind: str) -> Any:
+def _typed(value: object, kind: str) -> object:
     match kind:
-        case "integer":
+        case "integer" if isinstance(value, int | float | str):
             return int(value)
-        case "number":
+        case "number" if isinstance(value, int | float | str):
             return float(value)
+        case "integer" | "number":
+            raise TypeError(f"{value!r} is no number")
         case "boolean":
             return value if isinstance(value, bool) else str(value).strip().lower() in _TRUE
         case _:
             return "" if value is None else str(value)
 
 
-def _equal(given: Any, expected: Any) -> bool:
+def _equal(given: object, expected: object) -> bool:
     """Models write numbers as text and text as numbers; True is never 1."""
     if isinstance(expected, bool) or isinstance(given, bool):
         return given is expected or str(given).lower() == str(expected).lower()
     if isinstance(expected, int | float):
         try:
-            return float(given) == float(expected)
-        except (TypeError, ValueError):
+            return isinstance(given, int | float | str) and float(given) == expected
+        except ValueError:
             return False
     return given is not None and str(given) == str(expected)

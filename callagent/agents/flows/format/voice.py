@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from callagent.agents.actions import DelayResponse, LatencyControl, SetBackground
-from callagent.agents.flows.format.experimental import ExperimentalSettings
+from callagent.agents.flows.format.experimental import DEFAULT_FILLER_INTERVAL, ExperimentalSettings
 from callagent.agents.kernel import Pattern, Reader, expand
+from callagent.json_values import JsonObject, number_at
 
-INITIAL_INTERVAL, INTERVAL = 2.5, 5.0
+INITIAL_INTERVAL, INTERVAL = 2.5, DEFAULT_FILLER_INTERVAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,28 +53,10 @@ def filler_phrases(
     configured: FillerPhrases, experimental: ExperimentalSettings, language: str | None
 ) -> FillerPhrases:
     """Return the filler phrases of a language; `voice/configuration.yaml` wins over the older form."""
-    section = experimental.section("filler_utterances")
-    if configured.phrases or section.get("is_enabled") is not True:
+    older = experimental.older_fillers
+    if configured.phrases or older is None:
         return configured
-    interval = _seconds(section.get("interval_sec"), INTERVAL)
-    return FillerPhrases(
-        phrases=tuple(_in_language(section.get("utterances"), language)),
-        randomize=section.get("randomize") is True,
-        initial_interval=_seconds(section.get("initial_interval_sec"), interval),
-        interval=interval,
-    )
-
-
-def _in_language(utterances: Any, language: str | None) -> Iterator[str]:
-    if isinstance(utterances, dict):
-        code = language or ""
-        utterances = utterances.get(code) or utterances.get(code.split("-")[0])
-    yield from (str(each) for each in utterances or () if str(each).strip())
-
-
-def _seconds(value: Any, default: float) -> float:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_number and value > 0 else default
+    return FillerPhrases(older.in_language(language), older.randomize, older.initial_interval, older.interval)
 
 
 _STYLES = {"swift": 0.4, "balanced": 0.7}
@@ -265,12 +247,10 @@ PRESET_LOUDNESS, TRACK_LOUDNESS = -50.0, -40.0
 MIN_LOUDNESS, MAX_LOUDNESS = -70.0, -20.0
 
 
-def background(track: Mapping[str, Any]) -> SetBackground:
+def background(track: JsonObject) -> SetBackground:
     """Read `{"name", "loudness"}`; the loudness is brought into the permitted range."""
-    loudness = track.get("loudness")
-    is_number = isinstance(loudness, int | float) and not isinstance(loudness, bool)
-    wanted = float(loudness) if is_number and loudness is not None else TRACK_LOUDNESS
-    return SetBackground(str(track.get("name") or ""), min(MAX_LOUDNESS, max(MIN_LOUDNESS, wanted)))
+    loudness = number_at(track, "loudness", TRACK_LOUDNESS)
+    return SetBackground(str(track.get("name") or ""), min(MAX_LOUDNESS, max(MIN_LOUDNESS, loudness)))
 
 
 def load_background(root: Reader) -> SetBackground | None:
