@@ -77,7 +77,8 @@ def _config(reader: Reader, kind: str) -> MutableJsonObject:
             except ValueError as error:
                 section.error(f"Not a valid regular expression: {error}.", key)
                 continue
-        config[name] = value
+        # YAML also has dates and sets. No key of an entity takes one.
+        config[name] = value if isinstance(value, bool | int | float | str | list | dict) else None
     return config
 
 
