@@ -14,10 +14,10 @@ from callagent.agents.flows.engine import (
     DEFAULT_HANGUP_UTTERANCE,
     CallerMemory,
     Conversation,
-    Dialogue,
     FlowAgent,
     FlowSettings,
     FunctionAnswer,
+    FunctionCalls,
     FunctionRunner,
     MeaningIndex,
     Position,
@@ -120,7 +120,7 @@ class FlowProject:
         model = for_call(self._model)
         conversation = Conversation.begin(info, self.project, settings, write_metric)
         runner = FunctionRunner(lease, conversation, model, self._real_time)
-        return FlowAgent(Dialogue(conversation, runner, model, self._index), memory)
+        return FlowAgent(FunctionCalls(conversation, runner), model, self._index, memory)
 
     async def resume(self, info: CallInfo, write_metric: MetricWriter, known: AgentRecord) -> Agent:
         agent = await self.open(info, write_metric)

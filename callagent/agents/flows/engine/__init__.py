@@ -7,8 +7,8 @@ from callagent.agents.flows.engine.conversation import Conversation, FlowSetting
 from callagent.agents.flows.engine.decision import Position
 from callagent.agents.flows.engine.entity_values import validate
 from callagent.agents.flows.engine.function_calls import (
-    Dialogue,
     FunctionAnswer,
+    FunctionCalls,
     FunctionRunner,
     fetch_remote_functions,
 )
@@ -21,11 +21,11 @@ __all__ = [
     "DEFAULT_HANGUP_UTTERANCE",
     "CallerMemory",
     "Conversation",
-    "Dialogue",
     "FileMemory",
     "FlowAgent",
     "FlowSettings",
     "FunctionAnswer",
+    "FunctionCalls",
     "FunctionRunner",
     "MeaningIndex",
     "Position",

@@ -3,36 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
-from callagent.agents.actions import Action, HangUp, LimitReached, Say
+from callagent.agents.actions import HangUp, LimitReached, Say
 from callagent.agents.flows.engine.decision import Decision, Position
-from callagent.agents.flows.engine.function_calls import Dialogue, send_messages
+from callagent.agents.flows.engine.function_calls import FunctionCalls, send_messages
 from callagent.agents.flows.engine.listening import interruptible, is_hidden_when_reopened
 from callagent.agents.flows.engine.memory import WRITE_SECONDS, CallerMemory
 from callagent.agents.flows.engine.prompt import Prompt
-from callagent.agents.flows.engine.retrieval import retrieve
+from callagent.agents.flows.engine.retrieval import TopicIndex, retrieve
 from callagent.agents.flows.engine.turn import Turn
 from callagent.agents.flows.format import correct, opening_background
 from callagent.agents.protocol import AgentRecord, CallerTurn, Emit, HandoffFailed
 from callagent.call_info import NO_HEADERS, EndReason
+from callagent.json_values import MutableJsonObject
 from callagent.log import get_logger
+from callagent.models import LanguageModel
 
 log = get_logger(__name__)
 DEFAULT_HANGUP_UTTERANCE = "Thank you for calling. Have a great day! Goodbye."
-Actions = AsyncGenerator[Action, None]
 
 
 class FlowAgent:
     """Implements `agents.protocol.Agent`."""
 
-    def __init__(self, dialogue: Dialogue, memory: CallerMemory) -> None:
+    def __init__(self, functions: FunctionCalls, model: LanguageModel, index: TopicIndex, memory: CallerMemory) -> None:
+        self._functions = functions
+        self._model = model
+        self._index = index
         self._memory = memory
-        self._dialogue = dialogue
-        self._conversation = dialogue.conversation
+        self._conversation = functions.conversation
         self._start_listens = False
         """The start function returned `listen`: the first silent turn does not count as the caller's silence."""
         self._ended = False
@@ -40,61 +41,44 @@ class FlowAgent:
         self._closed = False
 
     async def start(self, emit: Emit) -> None:
-        async with aclosing(self._start()) as actions:
-            async for action in actions:
-                emit(action)
-
-    async def reply(self, turn: CallerTurn | HandoffFailed, emit: Emit) -> None:
-        async with aclosing(self._reply(turn)) as actions:
-            async for action in actions:
-                emit(action)
-
-    async def _start(self) -> Actions:
-        conversation, dialogue = self._conversation, self._dialogue
-        await dialogue.runner.set_state(self._initial_state())
+        conversation = self._conversation
+        await self._functions.runner.set_state(self._initial_state())
         decision = Decision()
         function = conversation.project.start_function
         if function is not None:
-            running = dialogue.begin_function(function, {}, timeout=conversation.settings.start_timeout)
-            yield running.started
-            decision = await asyncio.shield(running.done)
+            decision = await self._functions.call(function, {}, emit, timeout=conversation.settings.start_timeout)
         project = conversation.project
         sound = opening_background(project.voice.background, project.experimental)
         if sound is not None and conversation.channel == "voice":
+            # First of all: a track that the start function has set comes after it and wins.
             conversation.events.insert(0, sound)
-        while (event := conversation.next_event()) is not None:
-            yield event
+        conversation.emit_events(emit)
         if decision.utterance is None and not decision.ends_call:
             for text in self._opening():
-                yield self._say(text)
+                self._say(text, emit)
             decision = replace(decision, utterance="", content="")
         self._start_listens = decision.listen is not None
-        async with aclosing(Turn(dialogue).carry_out(replace(decision, end_turn=True))) as actions:
-            async for action in actions:
-                yield action
+        await Turn(self._functions, self._model, emit).carry_out(replace(decision, end_turn=True))
         send_messages(conversation)
 
-    async def _reply(self, turn: CallerTurn | HandoffFailed) -> Actions:
-        conversation, dialogue = self._conversation, self._dialogue
+    async def reply(self, turn: CallerTurn | HandoffFailed, emit: Emit) -> None:
+        conversation, functions = self._conversation, self._functions
         conversation.turns += 1
         # Noted before anything that may wait: an interruption must not lose the caller's words.
         await self._note_turn(turn)
-        if dialogue.running is not None:
-            await dialogue.settle()
-        while (event := conversation.next_event()) is not None:
-            yield event
-        unfinished = conversation.unfinished
-        if unfinished is not None:
-            actions: Actions = Turn(dialogue).carry_out(unfinished)
-        elif conversation.silences > conversation.project.experimental.max_silences:
-            actions = self._silence_limit()
-        else:
-            actions = Turn(dialogue).run()
+        if functions.running is not None:
+            await functions.settle()
+        conversation.emit_events(emit)
+        agent_turn = Turn(functions, self._model, emit)
         try:
-            async with aclosing(actions):
-                async for action in actions:
-                    yield action
+            if conversation.unfinished is not None:
+                await agent_turn.carry_out(conversation.unfinished)
+            elif conversation.silences > conversation.project.experimental.max_silences:
+                self._hang_up_for_silence(emit)
+            else:
+                await agent_turn.run()
         finally:
+            # An interrupted turn, too, sends what its functions have queued.
             send_messages(conversation)
 
     async def restore(self, known: AgentRecord) -> None:
@@ -107,7 +91,7 @@ class FlowAgent:
             conversation.language = known.language
         if known.variant in conversation.project.variants.attributes:
             conversation.variant = known.variant
-        await self._dialogue.runner.set_state({**self._initial_state(), **known.state})
+        await self._functions.runner.set_state({**self._initial_state(), **known.state})
 
     def heard(self, text: str, *, cut: bool) -> None:
         if cut:
@@ -140,11 +124,11 @@ class FlowAgent:
         conversation = self._conversation
         conversation.settings.outside.call_over(conversation.info.call_id)
         await self._deliver()
-        await self._dialogue.runner.close()
+        await self._functions.runner.close()
 
     async def _end_function(self, attempt: int) -> bool:
-        conversation, runner = self._conversation, self._dialogue.runner
-        await self._dialogue.settle()
+        conversation, runner = self._conversation, self._functions.runner
+        await self._functions.settle()
         if conversation.handoff:
             await runner.set_state({"handoff": conversation.handoff})
         function = conversation.project.end_function
@@ -187,7 +171,7 @@ class FlowAgent:
             limits_reached=[event for event in conversation.events if isinstance(event, LimitReached)],
         )
 
-    def _initial_state(self) -> dict[str, Any]:
+    def _initial_state(self) -> MutableJsonObject:
         """Return the state keys that the platform fills in before the start function."""
         conversation = self._conversation
         info = conversation.info
@@ -219,13 +203,13 @@ class FlowAgent:
         conversation.alternatives = turn.alternatives
         conversation.history.user(text)
         if not silent:
-            await retrieve(conversation, self._dialogue.index, text)
+            await retrieve(conversation, self._index, text)
 
-    async def _silence_limit(self) -> Actions:
+    def _hang_up_for_silence(self, emit: Emit) -> None:
         conversation = self._conversation
         experimental, language = conversation.project.experimental, conversation.language
-        yield self._say(experimental.hangup_utterance(language, DEFAULT_HANGUP_UTTERANCE))
-        yield HangUp(EndReason.SILENCE)
+        self._say(experimental.hangup_utterance(language, DEFAULT_HANGUP_UTTERANCE), emit)
+        emit(HangUp(EndReason.SILENCE))
 
     def _opening(self) -> list[str]:
         """Return disclaimer and greeting, without those that are empty."""
@@ -239,6 +223,6 @@ class FlowAgent:
         prompt = Prompt(conversation)
         return [text for text in (prompt.text(each) for each in texts) if text]
 
-    def _say(self, text: str) -> Say:
+    def _say(self, text: str, emit: Emit) -> None:
         self._conversation.history.agent(text)
-        return Say(text, interruptible(self._conversation))
+        emit(Say(text, interruptible(self._conversation)))

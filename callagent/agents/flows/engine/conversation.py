@@ -23,7 +23,7 @@ from callagent.agents.flows.format import (
 )
 from callagent.agents.flows.messages import MessageRules, MessageSender, Outbox
 from callagent.agents.kernel import Vault
-from callagent.agents.protocol import MetricWriter
+from callagent.agents.protocol import Emit, MetricWriter
 from callagent.call_info import NO_HEADERS, CallInfo
 from callagent.json_values import JsonObject, JsonValue, MutableJsonObject, objects_at
 from callagent.log import get_logger
@@ -455,6 +455,7 @@ class Conversation:
             self.events.append(refused)
         return f"Error: {refused.detail}."
 
-    def next_event(self) -> Action | None:
-        """Take the oldest action that has not been emitted; None: there is none."""
-        return self.events.pop(0) if self.events else None
+    def emit_events(self, emit: Emit) -> None:
+        """Emit the actions that have not been emitted, oldest first."""
+        while self.events:
+            emit(self.events.pop(0))

@@ -9,11 +9,11 @@ import asyncio
 import json
 import random
 import re
-from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Container, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from callagent.agents.actions import (
     Attach,
@@ -30,7 +30,6 @@ from callagent.agents.actions import (
 from callagent.agents.flows.engine.conversation import Conversation
 from callagent.agents.flows.engine.decision import Decision, HandoffRequest, Transition, decide, move
 from callagent.agents.flows.engine.prompt import resolve_header, resolve_text, scope_of
-from callagent.agents.flows.engine.retrieval import TopicIndex
 from callagent.agents.flows.external_events import handoff_data
 from callagent.agents.flows.format import (
     MCP_FILE,
@@ -42,36 +41,46 @@ from callagent.agents.flows.format import (
 )
 from callagent.agents.flows.messages import queued_email, queued_message
 from callagent.agents.kernel import SECRET_NAME, tool_name
+from callagent.agents.protocol import Emit
 from callagent.errors import ProviderError, ProviderTimeout, WorkerError
-from callagent.json_values import number_at, objects_at
+from callagent.json_values import JsonObject, JsonValue, list_at, number_at, object_at, objects_at
 from callagent.log import get_logger
-from callagent.models import LanguageModel, Message, ModelSettings
+from callagent.models import Delta, LanguageModel, Message, ModelSettings
 from callagent.workers import Lease, Plain
 
 log = get_logger(__name__)
+REMOTE = "remote"
+"""The kind of a function that an MCP server runs; its `flow` is the server's provider_id."""
+MAX_LIST_SECONDS = 60.0
+"""Deadline for the function lists of all MCP servers, before the first call."""
+SURVEY_FLOWS = ("csat", "csat_flow", "csat_survey")
 _MAX_LOGS = 200
+"""Log entries of one function that the record keeps."""
+_MAX_SECRET = 1024 * 1024
+"""Characters of a secret's file that are read."""
 
 
 @dataclass(slots=True)
 class FunctionAnswer:
     """A function's answer. With `error` set, the effects that it had before still stand."""
 
-    data: Mapping[str, Any]
+    data: JsonObject
+    """The worker's answer as `runtime/__init__.py` describes it; empty where the worker was lost."""
     error: str | None
     duration_ms: float
-    logs: list[Mapping[str, Any]] = field(default_factory=list)
+    logs: list[JsonObject] = field(default_factory=list)
 
     @property
-    def effects(self) -> Mapping[str, Any]:
-        return self.data.get("effects") or {}
+    def effects(self) -> JsonObject:
+        return object_at(self.data, "effects")
 
     @property
-    def returned(self) -> Any:
+    def returned(self) -> JsonValue:
         return self.data.get("returned")
 
     @property
-    def state_changes(self) -> Mapping[str, Any]:
-        return self.data.get("state_changes") or {}
+    def state_changes(self) -> JsonObject:
+        return object_at(self.data, "state_changes")
 
 
 class FunctionRunner:
@@ -88,15 +97,16 @@ class FunctionRunner:
     async def run(
         self,
         function: ProjectFunction,
-        arguments: Mapping[str, Any],
+        arguments: JsonObject,
         *,
         timeout: float | None = None,
         attempt: int = 1,
     ) -> FunctionAnswer:
         """Run a function to its end or its deadline. Never raises for what project code does."""
-        logs: list[Mapping[str, Any]] = []
+        conceal = self._conversation.vault.conceal
+        logs: list[JsonObject] = []
 
-        def on_message(message: Plain) -> Awaitable[Any] | None:
+        def on_message(message: Plain) -> Awaitable[object] | None:
             return self._on_message(message, logs)
 
         request: Plain = {
@@ -109,17 +119,13 @@ class FunctionRunner:
         started = loop.time()
         try:
             data = await self._lease.run(request, timeout=timeout or self._timeout(function), on_message=on_message)
-            data = self._conversation.vault.conceal(data)
         except WorkerError as error:
             milliseconds = (loop.time() - started) * 1000
-            log.warning(
-                "function_failed",
-                function=function.name,
-                error=self._conversation.vault.conceal(str(error)),
-                kind=type(error).__name__,
-            )
-            detail = self._conversation.vault.conceal(f"{type(error).__name__}: {error}")
-            return FunctionAnswer({}, detail, milliseconds, logs)
+            kind, detail = type(error).__name__, conceal(str(error))
+            log.warning("function_failed", function=function.name, error=detail, kind=kind)
+            return FunctionAnswer({}, f"{kind}: {detail}", milliseconds, logs)
+        # From here on nobody sees the secure digits that the function was given: not the record, nor the model.
+        data = conceal(data)
         milliseconds = number_at(data, "duration_ms") or (loop.time() - started) * 1000
         answer = FunctionAnswer(data, _error_text(data), milliseconds, logs or objects_at(data, "logs"))
         self._take_over(function, answer)
@@ -127,26 +133,28 @@ class FunctionRunner:
 
     def _take_over(self, function: ProjectFunction, answer: FunctionAnswer) -> None:
         """Keep the state that the function left, also where it raised; log its error."""
-        data = answer.data
-        if isinstance(data.get("state"), dict):
-            self._conversation.state = dict(data["state"])
+        self._keep_state(answer.data)
         if answer.error:
-            traceback = (data.get("error") or {}).get("traceback")
+            traceback = object_at(answer.data, "error").get("traceback")
             log.warning("function_raised", function=function.name, error=answer.error, traceback=traceback)
 
-    async def set_state(self, values: Mapping[str, Any]) -> None:
+    def _keep_state(self, answer: JsonObject) -> None:
+        # Always the whole state: the worker's is the true one, ours its projection for prompts and record.
+        if isinstance(state := answer.get("state"), dict):
+            self._conversation.state = dict(state)
+
+    async def set_state(self, values: JsonObject) -> None:
         """Write to `conv.state` from outside a function. A lost worker is logged and does not end the call."""
         self._conversation.state.update(values)
         request: Plain = {"op": "set_state", "values": dict(values)}
         try:
-            data = await self._lease.run(
+            answer = await self._lease.run(
                 request, timeout=self._conversation.settings.function_timeout, on_message=lambda message: None
             )
         except WorkerError as error:
             log.warning("state_not_set", error=str(error))
             return
-        if isinstance(data.get("state"), dict):
-            self._conversation.state = dict(data["state"])
+        self._keep_state(answer)
 
     async def close(self) -> None:
         await self._lease.close()
@@ -192,17 +200,18 @@ class FunctionRunner:
         slow = function.latency or function.kind == REMOTE
         return settings.slow_function_timeout if slow else settings.function_timeout
 
-    def _on_message(self, message: Plain, logs: list[Mapping[str, Any]]) -> Awaitable[Any] | None:
-        message = self._conversation.vault.conceal(message)
+    def _on_message(self, message: Plain, logs: list[JsonObject]) -> Awaitable[object] | None:
+        """Handle a message of the running function (`runtime/__init__.py` lists them); return the answer to come."""
+        conversation = self._conversation
+        message = conversation.vault.conceal(message)
         match message.get("type"):
             case "metric":
-                return self._conversation.write_metric(
-                    str(message.get("name")), message.get("value"), write_once=bool(message.get("write_once"))
-                )
+                once = bool(message.get("write_once"))
+                return conversation.write_metric(str(message.get("name")), message.get("value"), write_once=once)
             case "external_event":
                 return self._expect_event(bool(message.get("send_to_llm")))
             case "secret":
-                return read_secret(self._conversation.settings.secrets_dir, str(message.get("name")))
+                return read_secret(conversation.settings.secrets_dir, str(message.get("name")))
             case "prompt_llm":
                 return self._prompt_llm(message)
             case "log" | "output" if len(logs) < _MAX_LOGS:
@@ -213,7 +222,7 @@ class FunctionRunner:
         """Return an identifier for an external event. Raises `TooManyEvents`."""
         return self._conversation.expect_event(send_to_llm=send_to_llm)
 
-    async def _prompt_llm(self, message: Plain) -> Any:
+    async def _prompt_llm(self, message: JsonObject) -> JsonValue:
         """Answer a request of project code to the model. Raises `ProviderError`."""
         settings = self._conversation.settings
         wants_json = bool(message.get("return_json"))
@@ -231,7 +240,8 @@ class FunctionRunner:
 
     async def _whole_answer(self, messages: list[Message], options: ModelSettings) -> str:
         text = ""
-        async with aclosing(cast("Any", self._model.stream(messages, [], options))) as deltas:
+        stream = cast("AsyncGenerator[Delta, None]", self._model.stream(messages, [], options))
+        async with aclosing(stream) as deltas:
             async for delta in deltas:
                 text += delta.text
         return text
@@ -247,42 +257,37 @@ def _handoff(target: HandoffTarget) -> Plain:
     }
 
 
-def _parsed(text: str) -> Any:
+def _parsed(text: str) -> JsonValue:
+    """Read the JSON of a model's answer, which models like to put between fences. Raises `ProviderError`."""
     fenced = re.search(r"```(?:json)?\s*(.*?)```", text, re.DOTALL)
     try:
-        return json.loads(fenced.group(1) if fenced else text)
+        value: JsonValue = json.loads(fenced.group(1) if fenced else text)
     except json.JSONDecodeError as error:
         raise ProviderError(f"the model's answer is not JSON: {error}") from error
+    return value
 
 
-def _error_text(data: Mapping[str, Any]) -> str | None:
+def _error_text(data: JsonObject) -> str | None:
     error = data.get("error")
     if not error:
         return None
-    if isinstance(error, dict):
+    if isinstance(error, Mapping):
         return f"{error.get('type')}: {error.get('message')}"
     return str(error)
 
 
-log = get_logger(__name__)
-REMOTE = "remote"
-"""The kind of a function that an MCP server runs; its `flow` is the server's provider_id."""
-MAX_LIST_SECONDS = 60.0
-"""Deadline for the function lists of all MCP servers, before the first call."""
-_MAX_CHARACTERS = 1024 * 1024
-
-
 async def read_secret(folder: str | None, name: str) -> str | None:
     """Return the text of the file `name` in `folder`; None where there is none."""
+    # The name is project code's: the pattern keeps it from leaving the folder.
     if folder is None or not SECRET_NAME.fullmatch(name):
         return None
     return await asyncio.to_thread(_read, Path(folder, name))
 
 
-def answer_secrets(folder: str | None) -> Callable[[Plain], Awaitable[Any] | None]:
+def answer_secrets(folder: str | None) -> Callable[[Plain], Awaitable[object] | None]:
     """Return a handler that answers requests for secrets of a worker outside a call."""
 
-    def on_message(message: Plain) -> Awaitable[Any] | None:
+    def on_message(message: Plain) -> Awaitable[object] | None:
         return read_secret(folder, str(message.get("name"))) if message.get("type") == "secret" else None
 
     return on_message
@@ -292,7 +297,7 @@ def _read(path: Path) -> str | None:
     if not path.is_file():
         return None
     with path.open(encoding="utf-8") as file:
-        return file.read(_MAX_CHARACTERS).strip()
+        return file.read(_MAX_SECRET).strip()
 
 
 async def fetch_remote_functions(
@@ -309,31 +314,20 @@ async def fetch_remote_functions(
     except WorkerError as error:
         log.error("mcp_servers_not_asked", error=str(error))
         return {}
-    for failure in answer.get("failures") or ():
+    for failure in objects_at(answer, "failures"):
         log.error("mcp_server_failed", server=failure["provider"], error=failure["error"])
-    return _named(answer.get("functions") or (), taken)
+    return _named(objects_at(answer, "functions"), taken)
 
 
-def _named(described: Iterable[Mapping[str, Any]], taken: Container[str]) -> dict[str, ProjectFunction]:
+def _named(described: Iterable[JsonObject], taken: Container[str]) -> dict[str, ProjectFunction]:
     found: dict[str, ProjectFunction] = {}
     for each in described:
         name, provider = str(each["name"]), str(each["provider"])
+        # Two servers may have a function of the same name: the second one is shown with its server's name before it.
         shown = name if name not in taken and name not in found else tool_name(provider, name)
-        description, schema = str(each["description"]), each["parameters"]
+        description, schema = str(each["description"]), object_at(each, "parameters")
         found[shown] = ProjectFunction(name, REMOTE, provider, MCP_FILE, 1, description, schema=schema)
     return found
-
-
-log = get_logger(__name__)
-SURVEY_FLOWS = ("csat", "csat_flow", "csat_survey")
-
-
-@dataclass(frozen=True, slots=True)
-class RunningFunction:
-    """A function in the worker: the action that tells of it, and the task that ends with its decision."""
-
-    started: FunctionStarted
-    done: asyncio.Task[Decision]
 
 
 def send_messages(conversation: Conversation) -> None:
@@ -352,82 +346,62 @@ def send_messages(conversation: Conversation) -> None:
     conversation.queued = []
 
 
-class Dialogue:
-    """Owns the conversation and the function that runs now, which may outlive the turn that started it."""
+class FunctionCalls:
+    """Calls functions and applies their answers. A function may outlive the turn that called it."""
 
-    def __init__(
-        self, conversation: Conversation, runner: FunctionRunner, model: LanguageModel, index: TopicIndex
-    ) -> None:
+    def __init__(self, conversation: Conversation, runner: FunctionRunner) -> None:
         self.conversation = conversation
         self.runner = runner
-        self.model = model
-        self.index = index
         self.running: asyncio.Task[Decision] | None = None
-        """The function that was started last, until `settle` has seen its end."""
+        """The function that runs now."""
         self.random = random.Random(conversation.info.call_id)
-        """Shuffles fillers and delay responses: the same in a call that is replayed."""
+        """Shuffles fillers and delay responses: in the same order when a call is replayed."""
 
-    def begin_function(
+    async def call(
         self,
         function: ProjectFunction,
-        arguments: Mapping[str, Any],
+        arguments: JsonObject,
+        emit: Emit,
         call_id: str | None = None,
         *,
         timeout: float | None = None,
-    ) -> RunningFunction:
-        """Start a function. It runs to its end and its effects are applied even if its turn is interrupted.
+    ) -> Decision:
+        """Run a function, apply its answer, and return its decision, whose words and ending are left to the turn.
 
-        `call_id` is the model's tool call that the result answers; None: the model did not call it.
+        `call_id` is the model's tool call that the result answers; None: the model did not call it. Cancelling this
+        does not cancel the function: it runs to its end, and its effects are applied.
         """
-        conversation = self.conversation
-        conversation.functions += 1
-        number = conversation.functions
+        self.conversation.functions += 1
+        number = self.conversation.functions
         # Owned here and awaited by settle(): an interrupted turn must not cancel its function.
-        self.running = asyncio.create_task(self._run(function, arguments, number, call_id, timeout))
-        started = FunctionStarted(number, function.name, dict(arguments), self._latency(function))
-        return RunningFunction(started, self.running)
+        running = self.running = asyncio.create_task(self._run(function, arguments, number, call_id, timeout))
+        running.add_done_callback(self._note_end)
+        emit(FunctionStarted(number, function.name, dict(arguments), self._latency(function)))
+        return await asyncio.shield(running)
 
     async def settle(self) -> None:
         """Wait for a function that an interrupted turn left running, at most until the function's deadline."""
-        running = self.running
-        if running is None:
-            return
-        # Unlike `await running`, wait() does not cancel the function when the waiting turn is interrupted too.
-        await asyncio.wait({running})
-        self.running = None
-        if (error := running.exception()) is not None:
+        if self.running is not None:
+            # Unlike `await running`, wait() does not cancel the function when the waiting turn is interrupted too.
+            await asyncio.wait({self.running})
+
+    def _note_end(self, ended: asyncio.Task[Decision]) -> None:
+        if self.running is ended:
+            self.running = None
+        if not ended.cancelled() and (error := ended.exception()) is not None:
+            # The turn that called it may be gone, and then nobody else would hear of this.
             log.error("function_lost", error=repr(error))
 
     async def _run(
         self,
         function: ProjectFunction,
-        arguments: Mapping[str, Any],
+        arguments: JsonObject,
         number: int,
         call_id: str | None,
         timeout: float | None,
     ) -> Decision:
         answer = await self.runner.run(function, self.conversation.vault.reveal(arguments), timeout=timeout)
-        return self._apply(function, arguments, number, answer, call_id)
-
-    def _latency(self, function: ProjectFunction) -> LatencyControl | None:
-        control = function.latency
-        if control is None:
-            return None
-        scope = scope_of(self.conversation)
-        responses = [DelayResponse(resolve_text(r.text, scope), r.duration) for r in control.responses]
-        if function.randomize:
-            self.random.shuffle(responses)
-        return LatencyControl(control.delay_before_start, control.silence_after_each, tuple(responses))
-
-    def _apply(
-        self,
-        function: ProjectFunction,
-        arguments: Mapping[str, Any],
-        number: int,
-        answer: FunctionAnswer,
-        call_id: str | None,
-    ) -> Decision:
-        """Apply a function's answer in the order of the return protocol, without giving up control in between."""
+        # No await from here to the end: an answer is applied as a whole, or not at all.
         conversation = self.conversation
         if answer.error is not None:
             decision = Decision(content=f"Error: the function {function.name} failed: {answer.error}")
@@ -448,14 +422,24 @@ class Dialogue:
         )
         if refused := self._apply_queued(answer.effects):
             decision = replace(decision, content="\n".join(filter(None, (decision.content, *refused))))
-        self.apply_decision(self._with_survey(decision, answer.effects))
+        self.apply(self._with_survey(decision, answer.effects))
         if call_id is not None:
             conversation.history.answered(call_id, decision.content)
         elif decision.content:
             conversation.history.note(decision.content)
         return decision
 
-    def apply_decision(self, decision: Decision) -> None:
+    def _latency(self, function: ProjectFunction) -> LatencyControl | None:
+        control = function.latency
+        if control is None:
+            return None
+        scope = scope_of(self.conversation)
+        responses = [DelayResponse(resolve_text(r.text, scope), r.duration) for r in control.responses]
+        if function.randomize:
+            self.random.shuffle(responses)
+        return LatencyControl(control.delay_before_start, control.silence_after_each, tuple(responses))
+
+    def apply(self, decision: Decision) -> None:
         """Apply variant, language, voice and position; words, handoff and hang-up are left to the turn."""
         conversation = self.conversation
         if decision.variant in conversation.project.variants.attributes:
@@ -504,7 +488,7 @@ class Dialogue:
             headers={name: text for name, text in resolved.items() if text is not None},
         )
 
-    def _with_survey(self, decision: Decision, effects: Mapping[str, Any]) -> Decision:
+    def _with_survey(self, decision: Decision, effects: JsonObject) -> Decision:
         """Follow `conv.goto_csat_flow()` to the project's own survey flow; the platform's is not available here."""
         if not effects.get("goto_csat_flow") or decision.transition:
             return decision
@@ -518,6 +502,7 @@ class Dialogue:
     def _known_handoff(self, decision: Decision) -> Decision:
         """Turn a handoff to an unknown destination into an error for the model, so that the call goes on."""
         request = decision.handoff
+        # A number of its own needs no destination, and `bye` only ends the call with its headers.
         if request is None or request.number or request.method == "bye":
             return decision
         if find_handoff(self.conversation.project.handoffs, request.destination) is not None:
@@ -525,21 +510,21 @@ class Dialogue:
         log.error("handoff_unknown", destination=request.destination)
         return replace(decision, handoff=None, content=f"Error: there is no handoff '{request.destination}'.")
 
-    def _apply_queued(self, effects: Mapping[str, Any]) -> list[str]:
+    def _apply_queued(self, effects: JsonObject) -> list[str]:
         """Apply what a function queued beside its answer; return the refusals that the model is told."""
         conversation = self.conversation
-        disabled, bias = effects.get("disabled_topics"), effects.get("asr_biasing")
-        if disabled is not None:
-            conversation.disabled_topics = tuple(disabled)
-        if bias is not None:
-            conversation.keywords = tuple(str(word) for word in bias.get("keywords") or ())
-        track, shown = effects.get("background_track"), effects.get("shown")
-        if track:
+        # None is "not called"; an empty list is a call that clears what was set before.
+        if effects.get("disabled_topics") is not None:
+            conversation.disabled_topics = tuple(str(name) for name in list_at(effects, "disabled_topics"))
+        if effects.get("asr_biasing") is not None:
+            keywords = list_at(object_at(effects, "asr_biasing"), "keywords")
+            conversation.keywords = tuple(str(word) for word in keywords)
+        if track := object_at(effects, "background_track"):
             conversation.events.append(background(track))
-        if shown:
-            conversation.events.append(
-                Attach(shown.get("attachments") or (), shown.get("suggestions") or (), shown.get("call_actions") or ())
-            )
+        if shown := object_at(effects, "shown"):
+            suggestions = [str(each) for each in list_at(shown, "suggestions")]
+            attachments, call_actions = objects_at(shown, "attachments"), objects_at(shown, "call_actions")
+            conversation.events.append(Attach(attachments, suggestions, call_actions))
         if effects.get("discard_recording"):
             conversation.events.append(ControlRecording("discard"))
         return conversation.queue_messages(effects)

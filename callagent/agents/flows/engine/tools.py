@@ -8,12 +8,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from callagent.agents.flows.engine.conversation import Conversation
 from callagent.agents.flows.engine.decision import Decision, HandoffRequest, Transition
 from callagent.agents.flows.engine.entity_values import validate
-from callagent.agents.flows.engine.function_calls import Dialogue
+from callagent.agents.flows.engine.function_calls import FunctionCalls
 from callagent.agents.flows.engine.prompt import ToolReference, condition_tool
 from callagent.agents.flows.format import (
     SCHEMA_TYPES,
@@ -27,7 +26,7 @@ from callagent.agents.flows.format import (
     find_handoff,
 )
 from callagent.agents.kernel import clean_name
-from callagent.json_values import MutableJsonObject, list_at
+from callagent.json_values import JsonObject, MutableJsonObject, list_at
 from callagent.models import Tool
 
 SAVE_ENTITIES = "save_entities"
@@ -165,23 +164,23 @@ def _schema(name: str, target: Target, describe: Callable[[str], str]) -> Tool:
             return function_schema(name, "", {}, ())
 
 
-def function_schema(name: str, description: str, properties: Mapping[str, Any], required: Sequence[str]) -> Tool:
+def function_schema(name: str, description: str, properties: JsonObject, required: Sequence[str]) -> Tool:
     parameters = {"type": "object", "properties": dict(properties), "required": list(required)}
     return {"type": "function", "function": {"name": name, "description": description, "parameters": parameters}}
 
 
-async def implicit_decision(dialogue: Dialogue, target: Target, arguments: Mapping[str, Any]) -> Decision:
+async def implicit_decision(functions: FunctionCalls, target: Target, arguments: JsonObject) -> Decision:
     """Execute a tool that is no project function and return its decision, which the caller applies."""
     match target:
         case SaveEntities():
-            return await save_entities(dialogue, target, arguments)
+            return await save_entities(functions, target, arguments)
         case Condition():
-            return choose_condition(dialogue.conversation, target)
+            return choose_condition(functions.conversation, target)
         case HandoffTarget():
             reason, utterance = (str(arguments.get(key) or "") for key in ("reason", "utterance"))
             return Decision(utterance=utterance or None, handoff=HandoffRequest(target.name, reason or target.name))
         case SmsTemplate():
-            return text_message(dialogue.conversation, target)
+            return text_message(functions.conversation, target)
         case _:
             return Decision()
 
@@ -198,10 +197,10 @@ def text_message(conversation: Conversation, template: SmsTemplate) -> Decision:
     return Decision(content=refused or "The text message is being sent.")
 
 
-async def save_entities(dialogue: Dialogue, target: SaveEntities, arguments: Mapping[str, Any]) -> Decision:
+async def save_entities(functions: FunctionCalls, target: SaveEntities, arguments: JsonObject) -> Decision:
     """Validate and store extracted values. The model is told of invalid ones; an earlier valid value stays."""
-    conversation = dialogue.conversation
-    saved: dict[str, Any] = {}
+    conversation = functions.conversation
+    saved: MutableJsonObject = {}
     errors: dict[str, str] = {}
     for entity in target.entities:
         value = arguments.get(entity.name)
@@ -214,7 +213,7 @@ async def save_entities(dialogue: Dialogue, target: SaveEntities, arguments: Map
         else:
             errors[entity.name] = result.error or "not valid"
     if saved:
-        await dialogue.runner.set_state(saved)
+        await functions.runner.set_state(saved)
     unknown = [name for name in arguments if name not in {entity.name for entity in target.entities}]
     errors |= dict.fromkeys(unknown, "This is not collected here.")
     return Decision(content=json.dumps({"saved": saved, "errors": errors}, default=str))
