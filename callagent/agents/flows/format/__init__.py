@@ -46,7 +46,6 @@ __all__ = [
     "FillerPhrases",
     "Flow",
     "HandoffTarget",
-    "ModelOverride",
     "PhraseFilter",
     "PositionSettings",
     "Project",
