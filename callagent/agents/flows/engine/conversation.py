@@ -320,7 +320,7 @@ class Conversation:
     calls: int = 0
     """Tool calls numbered so far."""
     turns: int = 0
-    handoff: dict[str, str] | None = None
+    handoff: MutableJsonObject | None = None
     """`{"destination", "reason"}` of the handoff that is being carried out."""
     end_headers: Mapping[str, str] = field(default_factory=lambda: NO_HEADERS)
     """Of the peer's hang-up."""
