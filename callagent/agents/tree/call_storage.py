@@ -13,9 +13,8 @@ import unicodedata
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
 
-from callagent.agents.tree.events import Content, Event, JsonObject, Part, parts, text_content, texts
+from callagent.agents.tree.events import Content, Event, Part, PlainObject, parts, text_content, texts
 from callagent.errors import CallagentError
 
 STORAGE_REQUEST = "call_storage"
@@ -47,7 +46,7 @@ class CallStorage:
         self._call = object()
         self._caller: Hashable = caller or self._call
 
-    def answer(self, message: JsonObject, events: Sequence[Event], conceal: Callable[[Any], Any]) -> Any:
+    def answer(self, message: PlainObject, events: Sequence[Event], conceal: Callable[[str], str]) -> object:
         """Answer a worker's question. Raises `ArtifactRefused`.
 
         `conceal` has replaced secure digits in the question already, but not in the bytes of an artifact.
@@ -60,7 +59,8 @@ class CallStorage:
             case "names":
                 return self.artifacts.names()
             case "remember":
-                return self.remember(events)
+                self.remember(events)
+                return None
             case "search":
                 return self._memory.search(self._caller, str(message["query"]))
             case other:
@@ -98,12 +98,12 @@ class CallStorage:
         return text_content("user", _MEMORIES.format(lines="\n".join(lines))) if lines else None
 
 
-def _concealed(part: JsonObject, conceal: Callable[[Any], Any]) -> JsonObject:
+def _concealed(part: PlainObject, conceal: Callable[[str], str]) -> PlainObject:
     """Replace secure digits in an artifact's bytes: models read text files, so digits there are concealed as well."""
     blob = part.get("inline_data")
     if not isinstance(blob, Mapping) or not isinstance(blob.get("data"), bytes):
         return part
-    text = str(conceal(blob["data"].decode("latin-1")))
+    text = conceal(blob["data"].decode("latin-1"))
     return {**part, "inline_data": {**blob, "data": text.encode("latin-1")}}
 
 
@@ -191,7 +191,7 @@ def _size(part: Part) -> int | None:
     return len(data) if isinstance(data, (bytes, str)) else None
 
 
-Entry = JsonObject
+Entry = PlainObject
 """`{"id", "author", "timestamp", "content", "custom_metadata"}`."""
 MAX_CALLERS = 500
 """Callers with memories; the one who has not called for longest is dropped first."""

@@ -9,14 +9,14 @@ import copy
 import itertools
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from callagent.agents.kernel import Vault
 from callagent.agents.tree.call_storage import Artifacts, CallStorage, Files, Memory
-from callagent.agents.tree.events import USER, Content, Event, JsonObject, calls, parts, responses, text_content, texts
+from callagent.agents.tree.events import USER, Content, Event, PlainObject, calls, parts, responses, text_content, texts
 from callagent.agents.tree.nodes import LlmNode, Node
 from callagent.agents.tree.transfer import keeps_conversation, transfer_targets
 from callagent.agents.tree.worker_protocol import StateChanges
+from callagent.json_values import MutableJsonObject
 
 APP, USER_SCOPE, TEMP = "app:", "user:", "temp:"
 """Prefixes of keys: shared by all calls of the project, by those of the same caller, dropped at the end of the turn."""
@@ -29,12 +29,12 @@ MAX_USERS_WITH_FILES = 100
 class State:
     """The state that the agents of one call share, and which of its keys the worker does not know yet."""
 
-    def __init__(self, values: JsonObject | None = None) -> None:
-        self.values: dict[str, Any] = copy.deepcopy(dict(values or {}))
-        self._unsent: dict[str, Any] = dict(self.values)
+    def __init__(self, values: PlainObject | None = None) -> None:
+        self.values: MutableJsonObject = copy.deepcopy(dict(values or {}))
+        self._unsent: MutableJsonObject = dict(self.values)
         self._unsent_removed: set[str] = set()
 
-    def apply(self, delta: JsonObject, removed: Sequence[str] = ()) -> None:
+    def apply(self, delta: PlainObject, removed: Sequence[str] = ()) -> None:
         """Set and remove keys on the core's side. Values that do not change are not sent to the worker."""
         # A copy, because the owner of the delta may go on changing the values in it.
         # Most deltas repeat what the worker itself has written (`take`): equal values need not be sent back to it.
@@ -46,7 +46,7 @@ class State:
         for key in gone:
             self._unsent.pop(key, None)
 
-    def take(self, delta: JsonObject, removed: Sequence[str] = ()) -> None:
+    def take(self, delta: PlainObject, removed: Sequence[str] = ()) -> None:
         """Set and remove keys as the worker has done already."""
         self._set(copy.deepcopy(dict(delta)), removed)
 
@@ -70,7 +70,7 @@ class State:
     def _has(self, key: str, value: object) -> bool:
         return key in self.values and self.values[key] == value
 
-    def _set(self, delta: JsonObject, removed: Sequence[str]) -> None:
+    def _set(self, delta: PlainObject, removed: Sequence[str]) -> None:
         self.values.update(delta)
         for key in removed:
             self.values.pop(key, None)
@@ -83,8 +83,8 @@ class SharedState:
     """
 
     def __init__(self) -> None:
-        self._app: dict[str, Any] = {}
-        self._users: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        self._app: MutableJsonObject = {}
+        self._users: OrderedDict[str, MutableJsonObject] = OrderedDict()
         self._files: OrderedDict[str, Files] = OrderedDict()
         self.memory = Memory()
 
@@ -101,11 +101,11 @@ class SharedState:
         if len(self._files) > MAX_USERS_WITH_FILES:
             self._files.popitem(last=False)
 
-    def initial(self, user: str) -> dict[str, Any]:
+    def initial(self, user: str) -> MutableJsonObject:
         """Return a copy of the keys that a call of this caller starts with."""
         return copy.deepcopy({**self._app, **self._users.get(user, {})})
 
-    def take(self, user: str, delta: JsonObject, removed: Sequence[str]) -> None:
+    def take(self, user: str, delta: PlainObject, removed: Sequence[str]) -> None:
         """Take over the `app:` and `user:` keys that a call of this caller has changed."""
         for key in removed:
             self._app.pop(key, None)
@@ -120,33 +120,37 @@ class SharedState:
             self._users.popitem(last=False)
 
 
-Change = tuple[JsonObject, Sequence[str]]
+Change = tuple[PlainObject, Sequence[str]]
 """Keys set and keys removed."""
 _NOTHING = object()
 
 
-def merge_changes(before: JsonObject, changes: Sequence[Change]) -> list[Change]:
+def merge_changes(before: PlainObject, changes: Sequence[Change]) -> list[Change]:
     """Merge the changes that several pieces of code made side by side, each to its own copy of the state `before`.
 
     Returns the same changes brought into agreement, so that applying them in any order gives the merged state.
     `changes` are in the order in which the code ended: where two changed the same value, at whatever depth of nested
     objects, the last one wins.
     """
-    after: Any = before
+    after: PlainObject = before
     for changed, removed in changes:
         own = {key: value for key, value in {**before, **changed}.items() if key not in removed}
-        after = _merged(before, after, own)
+        after = _merged_objects(before, after, own)
     return [_agreed(after, [*changed, *removed]) for changed, removed in changes]
 
 
-def _agreed(after: JsonObject, keys: Sequence[str]) -> Change:
+def _agreed(after: PlainObject, keys: Sequence[str]) -> Change:
     return {key: after[key] for key in keys if key in after}, [key for key in keys if key not in after]
 
 
-def _merged(before: Any, first: Any, second: Any) -> Any:
+def _merged(before: object, first: object, second: object) -> object:
     """Return `first` with what `second` changed relative to `before`."""
-    if not all(isinstance(each, Mapping) for each in (before, first, second)):
-        return second
+    if isinstance(before, Mapping) and isinstance(first, Mapping) and isinstance(second, Mapping):
+        return _merged_objects(before, first, second)
+    return second
+
+
+def _merged_objects(before: PlainObject, first: PlainObject, second: PlainObject) -> PlainObject:
     merged = {}
     for key in {**first, **second}:
         old, one, other = (each.get(key, _NOTHING) for each in (before, first, second))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from callagent.agents.kernel import Finding
-from callagent.agents.tree.events import JsonObject
+from callagent.agents.tree.events import PlainObject
 from callagent.errors import ProjectError, WorkerError
 from callagent.log import get_logger
 from callagent.workers import WorkerPool
@@ -25,7 +25,7 @@ AGAIN_SECONDS = 30.0
 class ProjectDescription:
     """What a worker says of a project after importing it."""
 
-    answer: JsonObject
+    answer: PlainObject
     """The worker's whole answer; its form is the format's."""
     errors: list[Finding]
     """Errors in the project's Python."""
@@ -36,14 +36,14 @@ class ProjectDescription:
 async def describe(
     pool: WorkerPool,
     on_file: Callable[[str, int], None] | None = None,
-    context: JsonObject | None = None,
+    context: PlainObject | None = None,
 ) -> ProjectDescription:
     """Have a worker import the project and describe it. Raises `WorkerError`.
 
     `on_file` is called with the file and line that workers are about to run, where they run files one by one.
     """
 
-    def on_message(message: JsonObject) -> None:
+    def on_message(message: PlainObject) -> None:
         # Other messages are what modules print while they are imported.
         if on_file is not None and message.get("type") == "describing":
             on_file(str(message["file"]), int(message["line"]))
@@ -56,7 +56,7 @@ async def describe(
     return ProjectDescription(answer, _findings(answer, "errors"), _findings(answer, "unreachable"))
 
 
-def _findings(answer: JsonObject, key: str) -> list[Finding]:
+def _findings(answer: PlainObject, key: str) -> list[Finding]:
     return [Finding(each["file"], each["line"], each["message"]) for each in answer.get(key) or ()]
 
 
@@ -68,7 +68,7 @@ class DescribedProject(Generic[T]):
     """
 
     def __init__(
-        self, name: str, ask: Callable[[], Awaitable[ProjectDescription]], build: Callable[[JsonObject], T]
+        self, name: str, ask: Callable[[], Awaitable[ProjectDescription]], build: Callable[[PlainObject], T]
     ) -> None:
         """`ask` gets the description and may raise `WorkerError`; `build` makes the tree from the worker's answer."""
         self._name = name

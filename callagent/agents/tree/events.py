@@ -5,17 +5,35 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict
 
 from callagent.models import Message
 
-JsonObject = Mapping[str, Any]
-"""A JSON object as models, project code and workers exchange it."""
-Content = JsonObject
+PlainObject = Mapping[str, Any]
+"""An object of plain data as workers carry it: JSON, and bytes where an artifact has them."""
+Content = PlainObject
 """What one side said: `{"role": "user" | "model", "parts": [part, …]}`."""
-Part = JsonObject
-"""A part of a content: `{"text"}`, `{"function_call": {"id", "name", "args"}}` or `{"function_response": {"id", "name",
-"response"}}`. A part of another kind is kept as it is."""
+Part = PlainObject
+"""A part of a content: `{"text"}`, `{"function_call": FunctionCall}`, `{"function_response": FunctionResponse}` or
+`{"inline_data": {"mime_type", "data"}}`. A text with `thought` is not spoken. Other parts are kept as they are."""
+
+
+class FunctionCall(TypedDict, total=False):
+    """A model's call of a tool. Every call in a history has an `id`, which its response repeats."""
+
+    id: str
+    name: str
+    args: PlainObject
+
+
+class FunctionResponse(TypedDict, total=False):
+    """The result of a tool call."""
+
+    id: str
+    name: str
+    response: PlainObject
+
+
 USER = "user"
 """The author of what the caller says; no agent may be called so."""
 
@@ -24,7 +42,7 @@ USER = "user"
 class Actions:
     """What an event does beside its content."""
 
-    state_delta: dict[str, Any] = field(default_factory=dict)
+    state_delta: dict[str, object] = field(default_factory=dict)
     removed: list[str] = field(default_factory=list)
     """Keys removed from the state."""
     transfer_to_agent: str | None = None
@@ -33,10 +51,10 @@ class Actions:
     """Ends the loop or the parallel agent that runs its author."""
     skip_summarization: bool = False
     """The model is not asked to put a tool's result into words."""
-    other: dict[str, Any] = field(default_factory=dict)
+    other: dict[str, object] = field(default_factory=dict)
     """Actions of one format, which the tree carries without knowing them."""
 
-    def take(self, plain: JsonObject) -> None:
+    def take(self, plain: PlainObject) -> None:
         """Merge the actions of project code or of a tool into these."""
         self.state_delta.update(plain.get("state_delta") or {})
         self.removed += plain.get("removed") or []
@@ -48,9 +66,9 @@ class Actions:
             before = self.other.get(key)
             self.other[key] = {**before, **value} if isinstance(before, dict) and isinstance(value, dict) else value
 
-    def as_plain(self) -> dict[str, Any]:
+    def as_plain(self) -> dict[str, object]:
         """Return the actions that are set, and `state_delta` always."""
-        plain: dict[str, Any] = {}
+        plain: dict[str, object] = {}
         if self.skip_summarization:
             plain["skip_summarization"] = True
         plain["state_delta"] = dict(self.state_delta)
@@ -90,9 +108,9 @@ class Event:
             return True
         return not calls(self.content) and not responses(self.content)
 
-    def as_plain(self) -> dict[str, Any]:
+    def as_plain(self) -> dict[str, object]:
         """Return the event as project code and recorded traces have it."""
-        plain: dict[str, Any] = {"author": self.author}
+        plain: dict[str, object] = {"author": self.author}
         if self.content is not None:
             plain["content"] = self.content
         plain["actions"] = self.actions.as_plain()
@@ -113,7 +131,7 @@ def text_content(role: str, *texts: str) -> Content:
     return {"role": role, "parts": [{"text": text} for text in texts]}
 
 
-def response_part(call: Part, response: JsonObject) -> Part:
+def response_part(call: FunctionCall, response: PlainObject) -> Part:
     """Return the response to a `function_call` as a part."""
     return {"function_response": {"id": call["id"], "name": call["name"], "response": dict(response)}}
 
@@ -127,11 +145,11 @@ def texts(content: Content | None) -> list[str]:
     return [part["text"] for part in parts(content) if part.get("text") and not part.get("thought")]
 
 
-def calls(content: Content | None) -> list[Part]:
+def calls(content: Content | None) -> list[FunctionCall]:
     return [part["function_call"] for part in parts(content) if part.get("function_call")]
 
 
-def responses(content: Content | None) -> list[Part]:
+def responses(content: Content | None) -> list[FunctionResponse]:
     return [part["function_response"] for part in parts(content) if part.get("function_response")]
 
 
@@ -152,7 +170,7 @@ def as_messages(contents: Sequence[Content]) -> Iterator[Message]:
             yield {"role": "assistant" if content.get("role") == "model" else "user", "content": said}
 
 
-def _tool_call(call: Part) -> dict[str, Any]:
+def _tool_call(call: FunctionCall) -> dict[str, object]:
     function = {"name": call["name"], "arguments": _json(call.get("args") or {})}
     return {"id": call["id"], "type": "function", "function": function}
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from callagent.agents.actions import ModelAnswered, StepEntered
 from callagent.agents.kernel import SentenceSplitter
-from callagent.agents.tree.events import Actions, Content, Event, JsonObject, RunFailed, calls, responses
+from callagent.agents.tree.events import Actions, Content, Event, PlainObject, RunFailed, calls, responses
 from callagent.agents.tree.nodes import CallbackPoint, LlmNode, ToolKind
 from callagent.agents.tree.request import ModelRequest, build_request
 from callagent.agents.tree.run_context import Outcome, Run, finish_despite_interruption, raise_error
@@ -236,7 +236,7 @@ def _speak(run: Run, answer: Answer, sentence: str) -> None:
         run.say(sentence)
 
 
-def _with_ids(run: Run, content: JsonObject) -> Content:
+def _with_ids(run: Run, content: PlainObject) -> Content:
     """Return a callback's content with an identifier in every tool call."""
     made = []
     for part in content.get("parts") or ():

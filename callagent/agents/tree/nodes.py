@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
 
 from callagent.agents.actions import DigitSettings, Handoff, HangUp, Listen, ListenSettings
-from callagent.agents.tree.events import JsonObject
+from callagent.agents.tree.events import PlainObject
 from callagent.models import Tool as ModelTool
 
-JsonSchema = JsonObject
+JsonSchema = PlainObject
 """A JSON schema of arguments or of a result."""
 _NO_CALLBACKS: Mapping[CallbackPoint, int] = {}
 
@@ -74,7 +73,7 @@ class LlmNode(Node):
     """The project's name of a model; empty: the one of the nearest ancestor that names one."""
     temperature: float | None = None
     max_tokens: int | None = None
-    sampling: JsonObject = field(default_factory=dict)
+    sampling: PlainObject = field(default_factory=dict)
     """As `models.protocol.ModelSettings` has it."""
     safety: Mapping[str, str] = field(default_factory=dict)
     """As `models.protocol.ModelSettings` has it."""
@@ -121,7 +120,7 @@ class CodeNode(Node):
     """An agent whose run is project code."""
 
 
-_NO_ARGUMENTS: JsonObject = {"type": "object", "properties": {}}
+_NO_ARGUMENTS: PlainObject = {"type": "object", "properties": {}}
 
 
 class AddedContent(Enum):
@@ -178,13 +177,13 @@ class Tool:
     """What the tool adds to every request of its agent."""
     remembers: bool = False
     """The call goes into the caller's memories when it ends, because this tool searches them."""
-    options: JsonObject = field(default_factory=dict)
+    options: PlainObject = field(default_factory=dict)
     """`PHONE`: the options that the project set."""
 
     @property
-    def declaration(self) -> dict[str, Any]:
+    def declaration(self) -> dict[str, object]:
         """Return name, description and parameters as project code sees them, without empty ones."""
-        declared: dict[str, Any] = {"name": self.name}
+        declared: dict[str, object] = {"name": self.name}
         if self.description:
             declared["description"] = self.description
         if self.parameters is not None:
@@ -227,14 +226,14 @@ PHONE_TOOL_OPTIONS: Mapping[str, Mapping[str, type]] = {
 _DIGIT_OPTIONS = ("max_digits", "end_key", "first_digit_timeout", "inter_digit_timeout", "while_speaking", "is_pii")
 
 
-def phone_tool(name: str, options: JsonObject) -> Tool:
+def phone_tool(name: str, options: PlainObject) -> Tool:
     """Make one of the three tools with a project's options."""
     parameters = _REASON if name == HAND_OFF else None
     description = str(options.get("description") or _DESCRIPTIONS[name])
     return Tool(name, ToolKind.PHONE, description, parameters, options=options)
 
 
-def phone_ending(tool: Tool, arguments: JsonObject) -> Listen | Handoff | HangUp:
+def phone_ending(tool: Tool, arguments: PlainObject) -> Listen | Handoff | HangUp:
     """Return how the turn ends once the model has called a phone tool; the model is not asked again."""
     options = tool.options
     match tool.name:

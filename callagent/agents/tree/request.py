@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from callagent.agents.protocol import PromptPosition
 from callagent.agents.tree.call_storage import Artifacts, CallStorage, readable
@@ -14,8 +13,8 @@ from callagent.agents.tree.events import (
     USER,
     Content,
     Event,
-    JsonObject,
     Part,
+    PlainObject,
     RunFailed,
     as_messages,
     calls,
@@ -53,7 +52,7 @@ class ModelRequest:
     """The model's name in the project; empty: the configured model."""
     temperature: float | None = None
     max_tokens: int | None = None
-    sampling: JsonObject = field(default_factory=dict)
+    sampling: PlainObject = field(default_factory=dict)
     safety: Mapping[str, str] = field(default_factory=dict)
     output_schema: JsonSchema | None = None
     json_output: bool = False
@@ -83,7 +82,7 @@ class ModelRequest:
             safety=self.safety,
         )
 
-    def as_plain(self) -> dict[str, Any]:
+    def as_plain(self) -> dict[str, object]:
         """Return the request as before-model callbacks see it."""
         return {
             "model": self.model,
@@ -94,7 +93,7 @@ class ModelRequest:
             "tools": [tool.declaration for tool in self.tools.values()],
         }
 
-    def apply_changes(self, changed: JsonObject) -> None:
+    def apply_changes(self, changed: PlainObject) -> None:
         """Take over a callback's changes. Tools can be removed but not added: nobody could carry them out."""
         self.system = str(changed.get("system_instruction") or "")
         self.contents = list(changed.get("contents") or ())
@@ -108,7 +107,7 @@ def build_request(
     node: LlmNode,
     branch: str,
     events: Sequence[Event],
-    state: JsonObject,
+    state: PlainObject,
     instruction: str | None,
     storage: CallStorage | None = None,
     said: Content | None = None,
@@ -192,7 +191,7 @@ _VARIABLE = re.compile(r"(?<![$\{\\])\{+[^{}]*\}+")
 _SCOPES = ("app", "user", "temp")
 
 
-def fill_in(template: str, state: JsonObject, agent: str, artifacts: Artifacts | None = None) -> str:
+def fill_in(template: str, state: PlainObject, agent: str, artifacts: Artifacts | None = None) -> str:
     """Replace the placeholders `{name}`, `{scope:name}` and `{artifact.name}` of an instruction by their values.
 
     `{name?}` becomes empty when the state has no such key; `{name}` raises `RunFailed`. Braces around something that
@@ -230,7 +229,7 @@ def _artifact(artifacts: Artifacts, name: str, optional: bool, agent: str) -> st
 
 
 def tree_places(
-    root: Node, state: JsonObject, instruct: Callable[[LlmNode], str | None] = lambda node: None
+    root: Node, state: PlainObject, instruct: Callable[[LlmNode], str | None] = lambda node: None
 ) -> Iterator[PromptPosition]:
     """Yield the prompt and tools of every agent that asks a model, as a call with this state would see them.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from callagent.agents.tree.events import Actions, Event, JsonObject, RunFailed
+from callagent.agents.tree.events import Actions, Event, PlainObject, RunFailed
 from callagent.agents.tree.model_turn import run_llm
 from callagent.agents.tree.nodes import CallbackPoint, CodeNode, LlmNode, LoopNode, Node, ParallelNode
 from callagent.agents.tree.run_context import (
@@ -111,7 +111,7 @@ async def _run_code(run: Run, node: CodeNode) -> bool:
     """Run an agent that is project code; return whether one of its events escalated."""
     escalated = False
 
-    async def on_event(plain: JsonObject) -> None:
+    async def on_event(plain: PlainObject) -> None:
         nonlocal escalated
         actions = Actions()
         actions.take(plain.get("actions") or {})

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 from callagent.agents.actions import Handoff, HangUp, Listen, Say
 from callagent.agents.protocol import Emit
 from callagent.agents.tree.conversation import Conversation
-from callagent.agents.tree.events import Actions, Content, Event, JsonObject, RunFailed, texts
+from callagent.agents.tree.events import Actions, Content, Event, PlainObject, RunFailed, texts
 from callagent.agents.tree.nodes import CallbackPoint, Node, Tool
 from callagent.agents.tree.request import ModelRequest
 from callagent.models import LanguageModel
@@ -65,7 +65,7 @@ class CodeCall:
 
     tool: Tool
     id: str
-    arguments: JsonObject
+    arguments: PlainObject
 
 
 @dataclass(slots=True)
@@ -73,17 +73,17 @@ class CodeAnswer:
     """The result of project code. With `error` set, what the code did before it failed stands."""
 
     returned: Any = None
-    subject: JsonObject = field(default_factory=dict)
+    subject: PlainObject = field(default_factory=dict)
     """The arguments of a callback as the code left them: a tool's arguments, a model's request."""
-    actions: JsonObject = field(default_factory=dict)
+    actions: PlainObject = field(default_factory=dict)
     """`events.Actions` as plain data."""
     error: tuple[str, str] | None = None
     """Kind and text."""
     duration_ms: float = 0.0
-    logs: Sequence[JsonObject] = ()
+    logs: Sequence[PlainObject] = ()
 
 
-OnEvent = Callable[[JsonObject], Awaitable[None]]
+OnEvent = Callable[[PlainObject], Awaitable[None]]
 """Adds an event of a code agent to the history; done when the awaitable ends."""
 
 RunChild = Callable[["ProjectCode", int], Awaitable[bool]]
@@ -97,7 +97,7 @@ class ProjectCode(Protocol):
     state has the code's changes already; the caller appends the event that records them.
     """
 
-    async def callbacks(self, invocation: Invocation, point: CallbackPoint, subject: JsonObject) -> CodeAnswer:
+    async def callbacks(self, invocation: Invocation, point: CallbackPoint, subject: PlainObject) -> CodeAnswer:
         """Call the functions of a point, in order, until one returns a result.
 
         `subject` has the arguments that the point's functions take beside the context.
@@ -144,9 +144,9 @@ class Run:
     user_content: Content | None
     observe: Callable[[ModelRequest], None]
     """Called with every request to the model."""
-    finish_first: Callable[[asyncio.Task[Any]], None]
+    finish_first: Callable[[asyncio.Task[object]], None]
     """Registers a task that goes on when the turn is interrupted; the next turn waits for it."""
-    run_beside: Callable[[asyncio.Task[Any]], None]
+    run_beside: Callable[[asyncio.Task[object]], None]
     """Registers a task that goes on beside the next turns, until the call ends."""
     decide: Callable[[Ending], None]
     """Called with how the turn is to end."""
@@ -203,7 +203,7 @@ class Outcome:
     """
 
 
-async def finish_despite_interruption(run: Run, coroutine: Coroutine[Any, Any, T]) -> T:
+async def finish_despite_interruption(run: Run, coroutine: Coroutine[object, None, T]) -> T:
     """Await a coroutine that must run to its end even when the turn is interrupted.
 
     An interruption cancels the turn's task. Project code has begun to change the state by then, and the worker's

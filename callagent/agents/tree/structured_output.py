@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from callagent.agents.tree.events import Event, RunFailed, parts
 from callagent.agents.tree.nodes import JsonSchema, LlmNode
@@ -11,7 +10,7 @@ from callagent.agents.tree.nodes import JsonSchema, LlmNode
 _NUMBERS = {"integer": int, "number": float}
 
 
-def parse_output(text: str, schema: JsonSchema | None) -> Any:
+def parse_output(text: str, schema: JsonSchema | None) -> object:
     """Return a text as it is, or with a schema the JSON in it. Raises `RunFailed` when the JSON does not conform."""
     if schema is None:
         return text
@@ -27,7 +26,7 @@ def parse_output(text: str, schema: JsonSchema | None) -> Any:
         raise RunFailed("ValidationError", f"the model's answer is not as agreed: {error}") from None
 
 
-def conform(value: object, schema: JsonSchema) -> Any:
+def conform(value: object, schema: JsonSchema) -> object:
     """Return the value as a pydantic class with this schema would hold it.
 
     Digits become numbers, defaults are filled in, and null values are left out. Only what agents rely on is checked:
@@ -36,7 +35,7 @@ def conform(value: object, schema: JsonSchema) -> Any:
     return _conform(value, schema, schema.get("$defs") or {}, "")
 
 
-def _conform(value: object, schema: JsonSchema, named: JsonSchema, place: str) -> Any:
+def _conform(value: object, schema: JsonSchema, named: JsonSchema, place: str) -> object:
     if "$ref" in schema:
         schema = named.get(str(schema["$ref"]).rpartition("/")[2]) or {}
     kind = schema.get("type")
@@ -54,13 +53,13 @@ def _conform(value: object, schema: JsonSchema, named: JsonSchema, place: str) -
     return value
 
 
-def _object(value: object, schema: JsonSchema, named: JsonSchema, place: str) -> dict[str, Any]:
+def _object(value: object, schema: JsonSchema, named: JsonSchema, place: str) -> dict[str, object]:
     if not isinstance(value, dict):
         raise ValueError(f"{place or 'it'} is no object")
     missing = [str(key) for key in schema.get("required") or () if key not in value]
     if missing:
         raise ValueError(f"{place or 'it'} lacks {', '.join(missing)}")
-    made: dict[str, Any] = {}
+    made: dict[str, object] = {}
     for key, own in schema["properties"].items():
         given = _conform(value[key], own, named, key) if key in value else own.get("default")
         if given is not None:

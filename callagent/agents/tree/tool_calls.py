@@ -8,7 +8,6 @@ import itertools
 import json
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from callagent.agents.actions import Action, FunctionEnded, FunctionStarted, Listen, Say
 from callagent.agents.protocol import Emit
@@ -17,8 +16,8 @@ from callagent.agents.tree.events import (
     USER,
     Actions,
     Event,
-    JsonObject,
-    Part,
+    FunctionCall,
+    PlainObject,
     RunFailed,
     calls,
     response_part,
@@ -34,7 +33,7 @@ RUNNING = {"status": "running"}
 """The preliminary result of an asynchronous tool, which the model does not wait for."""
 
 
-def parse_arguments(text: str) -> dict[str, Any]:
+def parse_arguments(text: str) -> PlainObject:
     """Read a model's arguments; anything but a JSON object becomes an object that the tool will refuse."""
     try:
         value = json.loads(text or "{}")
@@ -44,7 +43,7 @@ def parse_arguments(text: str) -> dict[str, Any]:
 
 
 async def call_tools(
-    run: Run, node: LlmNode, tools: Mapping[str, Tool], called: Sequence[Part], output: SavedOutput
+    run: Run, node: LlmNode, tools: Mapping[str, Tool], called: Sequence[FunctionCall], output: SavedOutput
 ) -> Event | None:
     """Carry out the calls and add the event with their responses to the history.
 
@@ -72,7 +71,7 @@ async def call_tools(
 
 
 async def _carry_out_all(
-    run: Run, node: LlmNode, tools: Mapping[str, Tool], called: Sequence[Part]
+    run: Run, node: LlmNode, tools: Mapping[str, Tool], called: Sequence[FunctionCall]
 ) -> dict[str, CodeAnswer]:
     """Carry out calls that the model waits for; return their answers by the calls' identifiers.
 
@@ -84,13 +83,13 @@ async def _carry_out_all(
         answered = await run.code.tools(run.invocation(node), group, parallel=len(group) > 1)
         answers.update(zip([each.id for each in group], answered, strict=True))
 
-    async def call_engine(call: Part) -> None:
+    async def call_engine(call: FunctionCall) -> None:
         try:
             answers[call["id"]] = await _call_engine(run, node, tools, call)
         except RunFailed as failure:
             answers[call["id"]] = CodeAnswer(error=(failure.kind, failure.text))
 
-    async def call_in_order(calls: Sequence[Part]) -> None:
+    async def call_in_order(calls: Sequence[FunctionCall]) -> None:
         # Consecutive calls of project code go to the worker in one request; the engine's own tools keep their place
         # among them, because they see the state that the calls before them have left.
         for is_code, some in itertools.groupby(calls, key=lambda call: _code_call(tools, call) is not None):
@@ -112,16 +111,16 @@ def _changed(event: Event) -> list[str]:
     return [*event.actions.state_delta, *event.actions.removed]
 
 
-def _is_agent(tools: Mapping[str, Tool], call: Part) -> bool:
+def _is_agent(tools: Mapping[str, Tool], call: FunctionCall) -> bool:
     return call["name"] in tools and tools[call["name"]].kind is ToolKind.AGENT
 
 
-def _is_asynchronous(tools: Mapping[str, Tool], call: Part) -> bool:
+def _is_asynchronous(tools: Mapping[str, Tool], call: FunctionCall) -> bool:
     return call["name"] in tools and tools[call["name"]].asynchronous
 
 
 async def _answer_later(
-    run: Run, node: LlmNode, tools: Mapping[str, Tool], call: Part, number: int, responded: asyncio.Event
+    run: Run, node: LlmNode, tools: Mapping[str, Tool], call: FunctionCall, number: int, responded: asyncio.Event
 ) -> None:
     """Carry out an asynchronous call and add its result to the history whenever it comes.
 
@@ -139,12 +138,12 @@ async def _answer_later(
     run.append(Event(USER, {"role": "user", "parts": [response_part(call, response)]}, actions))
 
 
-def _groups(run: Run, called: Sequence[Part]) -> list[Sequence[Part]]:
+def _groups(run: Run, called: Sequence[FunctionCall]) -> list[Sequence[FunctionCall]]:
     """Return groups of calls: those of a group run at the same time, the groups one after the other."""
     return [called] if run.settings.parallel_tools else [[call] for call in called]
 
 
-def _code_call(tools: Mapping[str, Tool], call: Part) -> CodeCall | None:
+def _code_call(tools: Mapping[str, Tool], call: FunctionCall) -> CodeCall | None:
     """Return the call as project code takes it, or None when the tool is not project code."""
     tool = tools.get(call["name"])
     if tool is None or tool.kind is not ToolKind.CODE:
@@ -152,7 +151,7 @@ def _code_call(tools: Mapping[str, Tool], call: Part) -> CodeCall | None:
     return CodeCall(tool, call["id"], copy.deepcopy(call.get("args") or {}))
 
 
-async def _run_all(jobs: Sequence[Coroutine[Any, Any, None]]) -> None:
+async def _run_all(jobs: Sequence[Coroutine[object, None, None]]) -> None:
     """Run all jobs to their end, then raise the first failure."""
     for result in await asyncio.gather(*jobs, return_exceptions=True):
         if isinstance(result, BaseException):
@@ -160,7 +159,11 @@ async def _run_all(jobs: Sequence[Coroutine[Any, Any, None]]) -> None:
 
 
 def _response(
-    run: Run, node: LlmNode, tools: Mapping[str, Tool], called: Sequence[Part], answers: Mapping[str, CodeAnswer]
+    run: Run,
+    node: LlmNode,
+    tools: Mapping[str, Tool],
+    called: Sequence[FunctionCall],
+    answers: Mapping[str, CodeAnswer],
 ) -> tuple[Event, CodeAnswer | None]:
     """Return the event with the responses to the calls, and the first answer that is a failure."""
     actions = Actions()
@@ -200,18 +203,18 @@ def _spoken_result(tool: Tool, answer: CodeAnswer) -> str:
     return str(answer.returned) if is_text else json.dumps(answer.returned, ensure_ascii=False, default=str)
 
 
-def as_result(returned: object) -> dict[str, Any]:
+def as_result(returned: object) -> PlainObject:
     """Return a tool's result as the object that a function response needs."""
     return returned if isinstance(returned, dict) else {"result": returned}
 
 
-def _report_start(run: Run, call: Part) -> int:
+def _report_start(run: Run, call: FunctionCall) -> int:
     number = run.conversation.new_function()
     run.emit(FunctionStarted(number, call["name"], dict(call.get("args") or {})))
     return number
 
 
-def _report_end(run: Run, number: int, call: Part, answer: CodeAnswer) -> None:
+def _report_end(run: Run, number: int, call: FunctionCall, answer: CodeAnswer) -> None:
     # The record's form has added and updated keys apart; a tree's state only knows which keys were written.
     delta = answer.actions.get("state_delta") or {}
     changes = {"added": {}, "updated": delta, "removed": answer.actions.get("removed") or []} if delta else {}
@@ -229,7 +232,7 @@ def _report_end(run: Run, number: int, call: Part, answer: CodeAnswer) -> None:
     )
 
 
-async def _call_engine(run: Run, node: LlmNode, tools: Mapping[str, Tool], call: Part) -> CodeAnswer:
+async def _call_engine(run: Run, node: LlmNode, tools: Mapping[str, Tool], call: FunctionCall) -> CodeAnswer:
     """Carry out a tool that is not project code, with the agent's tool callbacks around it."""
     started = asyncio.get_running_loop().time()
     tool = tools.get(call["name"])
@@ -239,7 +242,7 @@ async def _call_engine(run: Run, node: LlmNode, tools: Mapping[str, Tool], call:
     arguments = before.subject.get("args", subject["args"])
     answer = before
     if before.returned is None and before.error is None:
-        answer = await _carry_out(run, node, tools, tool, {**call, "args": arguments})
+        answer = await _carry_out(run, tools, tool, {**call, "args": arguments})
         answer = _joined(before, answer)
     # A client's tool has no result yet, so there is nothing for the after-tool callbacks.
     if answer.error is None and tool is not None and tool.kind is not ToolKind.CLIENT:
@@ -251,7 +254,7 @@ async def _call_engine(run: Run, node: LlmNode, tools: Mapping[str, Tool], call:
     return answer
 
 
-async def _callbacks(run: Run, node: LlmNode, point: CallbackPoint, subject: JsonObject) -> CodeAnswer:
+async def _callbacks(run: Run, node: LlmNode, point: CallbackPoint, subject: PlainObject) -> CodeAnswer:
     if not node.callbacks.get(point):
         return CodeAnswer()
     return await run.code.callbacks(run.invocation(node), point, subject)
@@ -265,7 +268,7 @@ def _joined(first: CodeAnswer, second: CodeAnswer) -> CodeAnswer:
     return replace(second, actions={**actions.as_plain(), "removed": actions.removed}, logs=(*first.logs, *second.logs))
 
 
-async def _carry_out(run: Run, node: LlmNode, tools: Mapping[str, Tool], tool: Tool | None, call: Part) -> CodeAnswer:
+async def _carry_out(run: Run, tools: Mapping[str, Tool], tool: Tool | None, call: FunctionCall) -> CodeAnswer:
     if tool is None:
         names = ", ".join(tools) or "none"
         error = (
@@ -296,7 +299,7 @@ async def _carry_out(run: Run, node: LlmNode, tools: Mapping[str, Tool], tool: T
             return CodeAnswer({"status": "ok"}, actions={"skip_summarization": True})
 
 
-def _missing(tool: Tool, arguments: JsonObject) -> str:
+def _missing(tool: Tool, arguments: PlainObject) -> str:
     required = [key for key in (tool.parameters or {}).get("required") or () if key not in arguments]
     if not required:
         return ""
@@ -307,7 +310,7 @@ def _missing(tool: Tool, arguments: JsonObject) -> str:
     )
 
 
-async def run_agent_tool(run: Run, tool: Tool, arguments: JsonObject) -> CodeAnswer:
+async def run_agent_tool(run: Run, tool: Tool, arguments: PlainObject) -> CodeAnswer:
     """Run an agent as a tool and return its last text as the result. Raises `RunFailed` when the agent fails.
 
     The agent has a history of its own and a copy of the state; its changes to the state become the tool's.
@@ -362,7 +365,7 @@ def _agent_result(conversation: Conversation) -> tuple[CodeAnswer, bool]:
     return CodeAnswer(text, actions={"state_delta": delta, "removed": removed}), said
 
 
-def _request_text(arguments: JsonObject, schema: JsonSchema | None) -> str:
+def _request_text(arguments: PlainObject, schema: JsonSchema | None) -> str:
     """Return the arguments as the user's words to the agent. Raises `ValueError` when they violate the schema."""
     if schema is not None:
         return json.dumps(conform(dict(arguments), schema), ensure_ascii=False, separators=(",", ":"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from callagent.agents.actions import Action, FunctionEnded, FunctionStarted, Handoff, HangUp, Listen, Say
 from callagent.agents.protocol import AgentRecord, CallerTurn, Emit, HandoffFailed
@@ -15,6 +14,7 @@ from callagent.agents.tree.request import ModelRequest
 from callagent.agents.tree.run import run_agent
 from callagent.agents.tree.run_context import Ending, ProjectCode, Run, TreeSettings
 from callagent.call_info import NO_HEADERS, EndReason
+from callagent.json_values import MutableJsonObject
 from callagent.log import get_logger
 from callagent.models import LanguageModel
 
@@ -54,13 +54,13 @@ class TreeAgent:
         """Index of the first event after the caller's in the last turn."""
         self._endings: list[Ending] = []
         """How the turn is to end, as its tools decided; not empty after a turn that was interrupted."""
-        self._unfinished: set[asyncio.Task[Any]] = set()
+        self._unfinished: set[asyncio.Task[object]] = set()
         """Tasks of interrupted turns that the next turn waits for (`Run.finish_first`)."""
-        self._beside: set[asyncio.Task[Any]] = set()
+        self._beside: set[asyncio.Task[object]] = set()
         """Tasks that go on beside the turns (`Run.run_beside`)."""
         self._late: list[FunctionStarted | FunctionEnded] = []
         """Function events of an interrupted turn, told at the beginning of the next one."""
-        self._handoff: dict[str, Any] | None = None
+        self._handoff: MutableJsonObject | None = None
         self._closed = False
 
     async def start(self, emit: Emit) -> None:
@@ -198,8 +198,8 @@ class TreeAgent:
             self._handoff = {"destination": ending.destination, "reason": ending.reason}
         return ending
 
-    def _keep(self, task: asyncio.Task[Any], tasks: set[asyncio.Task[Any]]) -> None:
-        def done(task: asyncio.Task[Any]) -> None:
+    def _keep(self, task: asyncio.Task[object], tasks: set[asyncio.Task[object]]) -> None:
+        def done(task: asyncio.Task[object]) -> None:
             tasks.discard(task)
             if not task.cancelled():
                 # The task that awaited it may be cancelled: asyncio would log an exception that nobody retrieves.

@@ -7,11 +7,11 @@ import copy
 import itertools
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 from callagent.agents.tree.call_storage import STORAGE_REQUEST
 from callagent.agents.tree.conversation import Conversation, merge_changes
-from callagent.agents.tree.events import Content, JsonObject, RunFailed
+from callagent.agents.tree.events import Content, PlainObject, RunFailed
 from callagent.agents.tree.nodes import CallbackPoint
 from callagent.agents.tree.run_context import CodeAnswer, CodeCall, Invocation, OnEvent, RunChild
 from callagent.agents.tree.worker_protocol import (
@@ -37,7 +37,7 @@ MAX_LOGS = 200
 MAX_SPARE_WORKERS = 4
 """Tools of one call that run at the same time in workers of their own."""
 C = TypeVar("C", bound="WorkerClient")
-OnMessage = Callable[[Plain], Awaitable[Any]]
+OnMessage = Callable[[Plain], Awaitable[object]]
 LeaseSpare = Callable[[], Awaitable[Lease]]
 """Lease another worker for the same call. Raises `WorkerError`."""
 
@@ -104,7 +104,7 @@ class WorkerClient:
         self._replaced = worker.replaced
         self._one_at_a_time = worker.one_at_a_time
 
-    async def callbacks(self, invocation: Invocation, point: CallbackPoint, subject: JsonObject) -> CodeAnswer:
+    async def callbacks(self, invocation: Invocation, point: CallbackPoint, subject: PlainObject) -> CodeAnswer:
         request: CallbacksRequest = {"op": "callbacks", "point": point.value, "subject": dict(subject)}
         return (await self._ask(invocation, request, 1))[0]
 
@@ -150,16 +150,17 @@ class WorkerClient:
     async def agent(self, invocation: Invocation, on_event: OnEvent, run_child: RunChild) -> CodeAnswer:
         nested_run = NestedAgentRun(self, run_child)
 
-        async def on_message(message: Plain) -> Any:
+        async def on_message(message: Plain) -> object:
             match message["type"]:
                 case "event":
                     self.follow(message["event"].get("actions") or {})
-                    return await on_event(message["event"])
+                    await on_event(message["event"])
                 case "run_agent":
                     self.follow(message.get("actions") or {})
                     return await nested_run.start(int(message["agent"]))
                 case "answers":
                     return await nested_run.resume(message["answers"])
+            return None
 
         try:
             return (await self._ask(invocation, {"op": "agent"}, 1, on_message))[0]
@@ -185,7 +186,7 @@ class WorkerClient:
         conversation.revised = len(conversation.events)
         return update
 
-    def follow(self, actions: JsonObject) -> None:
+    def follow(self, actions: PlainObject) -> None:
         """Apply to the conversation's state what code in the worker did to its own."""
         self._conversation.state.take(actions.get("state_delta") or {}, actions.get("removed") or ())
 
@@ -193,10 +194,10 @@ class WorkerClient:
         self, invocation: Invocation, operation: Operation, answers: int, on_question: OnMessage | None = None
     ) -> list[CodeAnswer]:
         """Send a request to the call's worker. When the worker fails, all `answers` are that failure."""
-        logs: list[JsonObject] = []
+        logs: list[PlainObject] = []
         conceal = self._conversation.vault.conceal
 
-        async def on_message(message: Plain) -> Any:
+        async def on_message(message: Plain) -> object:
             message = conceal(message)
             if message.get("ask") and message.get("type") == STORAGE_REQUEST:
                 return self._conversation.storage.answer(message, self._conversation.events, conceal)
@@ -223,7 +224,7 @@ class WorkerClient:
 
         The call's worker stays free. The answers are not applied to the conversation: the caller does that.
         """
-        logs: list[JsonObject] = []
+        logs: list[PlainObject] = []
         conceal = self._conversation.vault.conceal
 
         async def on_message(message: Plain) -> None:
@@ -277,7 +278,7 @@ class WorkerClient:
             state.apply(changed, removed)
         return answers
 
-    async def _send(self, request: WorkerRequest, on_message: OnMessage) -> list[JsonObject]:
+    async def _send(self, request: WorkerRequest, on_message: OnMessage) -> list[PlainObject]:
         """Send a request and return its answers. Raises `WorkerError`."""
         worker = self._worker
         timeout = worker.agent_timeout if request["op"] == "agent" else request.get("seconds") or worker.timeout
@@ -303,7 +304,7 @@ class WorkerClient:
         }
         return cast("WorkerRequest", request)
 
-    def _follow_answer(self, answer: JsonObject, logs: Sequence[JsonObject]) -> CodeAnswer:
+    def _follow_answer(self, answer: PlainObject, logs: Sequence[PlainObject]) -> CodeAnswer:
         self.follow(object_at(answer, "actions"))
         return _code_answer(answer, logs)
 
@@ -312,7 +313,7 @@ class WorkerClient:
         invocation: Invocation,
         operation: Operation,
         error: WorkerError,
-        logs: Sequence[JsonObject],
+        logs: Sequence[PlainObject],
         answers: int,
     ) -> list[CodeAnswer]:
         """Return the answers to a request that the worker did not answer."""
@@ -338,7 +339,7 @@ class _NestedClient(WorkerClient):
         inner._nested_run, inner._one_at_a_time = self._nested_run, self._one_at_a_time
         return inner
 
-    async def _send(self, request: WorkerRequest, on_message: OnMessage) -> list[JsonObject]:
+    async def _send(self, request: WorkerRequest, on_message: OnMessage) -> list[PlainObject]:
         return await self._nested_run.ask(request)
 
 
@@ -353,8 +354,8 @@ class NestedAgentRun:
         self._code = code
         self._run_child = run_child
         self._child: asyncio.Task[bool] | None = None
-        self._requests: asyncio.Queue[tuple[WorkerRequest, asyncio.Future[list[JsonObject]]]] = asyncio.Queue(1)
-        self._unanswered: asyncio.Future[list[JsonObject]] | None = None
+        self._requests: asyncio.Queue[tuple[WorkerRequest, asyncio.Future[list[PlainObject]]]] = asyncio.Queue(1)
+        self._unanswered: asyncio.Future[list[PlainObject]] | None = None
         self._closed = False
 
     async def start(self, agent: int) -> ChildRequest | ChildResult:
@@ -366,17 +367,17 @@ class NestedAgentRun:
         self._child = asyncio.create_task(self._run(inside, agent))
         return await self._next()
 
-    async def resume(self, answers: list[JsonObject]) -> ChildRequest | ChildResult:
+    async def resume(self, answers: list[PlainObject]) -> ChildRequest | ChildResult:
         """Hand the answers to the last request on."""
         if self._unanswered is not None and not self._unanswered.done():
             self._unanswered.set_result(answers)
         return await self._next()
 
-    async def ask(self, request: WorkerRequest) -> list[JsonObject]:
+    async def ask(self, request: WorkerRequest) -> list[PlainObject]:
         """Wait until the worker has answered a request of the agent that runs. Raises `WorkerDied`."""
         if self._closed:
             raise WorkerDied("the agent that ran this one has ended")
-        answered: asyncio.Future[list[JsonObject]] = asyncio.get_running_loop().create_future()
+        answered: asyncio.Future[list[PlainObject]] = asyncio.get_running_loop().create_future()
         await self._requests.put((request, answered))
         return await answered
 
@@ -420,12 +421,12 @@ def _as_message(invocation: Invocation) -> InvocationMessage:
     }
 
 
-def _keep_log(logs: list[JsonObject], message: Plain) -> None:
+def _keep_log(logs: list[PlainObject], message: Plain) -> None:
     if len(logs) < MAX_LOGS:
         logs.append({key: value for key, value in message.items() if key != "ask"})
 
 
-def _code_answer(answer: JsonObject, logs: Sequence[JsonObject]) -> CodeAnswer:
+def _code_answer(answer: PlainObject, logs: Sequence[PlainObject]) -> CodeAnswer:
     error = answer.get("error")
     if error:
         log.warning("project_code_raised", kind=error[0], error=error[1], traceback=answer.get("traceback"))

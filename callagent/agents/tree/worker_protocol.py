@@ -14,9 +14,10 @@ Every message of the worker that is not a question is a log line.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Literal, NotRequired, TypedDict
 
-from callagent.agents.tree.events import Content, JsonObject, Part
+from callagent.agents.tree.events import Content, Part, PlainObject
+from callagent.workers import Plain
 
 CALL = 0
 """The number of the call's own conversation; agents that run as tools have the numbers that follow."""
@@ -60,7 +61,7 @@ class InvocationMessage(TypedDict):
 class ToolCallMessage(TypedDict):
     tool: str
     id: str
-    args: dict[str, Any]
+    args: Plain
 
 
 class CallbacksRequest(TypedDict):
@@ -68,7 +69,7 @@ class CallbacksRequest(TypedDict):
 
     op: Literal["callbacks"]
     point: str
-    subject: dict[str, Any]
+    subject: Plain
 
 
 class ToolsRequest(TypedDict):
@@ -101,7 +102,7 @@ class WorkerRequest(ConversationUpdate):
     released: list[int]
     """Conversations that are over; the worker drops what it holds of them."""
     point: NotRequired[str]
-    subject: NotRequired[dict[str, Any]]
+    subject: NotRequired[Plain]
     calls: NotRequired[list[ToolCallMessage]]
     parallel: NotRequired[bool]
     seconds: NotRequired[float]
@@ -110,8 +111,8 @@ class WorkerRequest(ConversationUpdate):
 class Answer(TypedDict):
     """The result of one operation, or of one tool call."""
 
-    returned: Any
-    subject: NotRequired[dict[str, Any]]
+    returned: object
+    subject: NotRequired[Plain]
     """The arguments of a callback as the code left them."""
     actions: ActionsMessage
     error: list[str] | None
@@ -137,7 +138,7 @@ class StorageRequest(TypedDict):
 class EventMessage(TypedDict):
     type: Literal["event"]
     ask: Literal[True]
-    event: JsonObject
+    event: PlainObject
 
 
 class RunAgentMessage(TypedDict):
