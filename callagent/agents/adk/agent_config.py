@@ -101,6 +101,7 @@ class _Loader:
         self._findings = findings
 
     def agent(self, file: str, above: tuple[str, ...]) -> AgentConfig | None:
+        # A file may be used twice in a tree, but not below itself: `above` are the files on the way from the root.
         if file in above or len(above) > MAX_AGENT_DEPTH:
             self._findings.error(file, 1, f"The agents refer to each other in a circle: {' → '.join((*above, file))}.")
             return None
@@ -109,9 +110,11 @@ class _Loader:
 
     def resolve(self, file: str, reference: str) -> tuple[str, str]:
         """Return the file that a `config_path` names, or why it may not be used."""
+        # A path written on Windows means the same place; the checks below have to see its parts.
         path = reference.replace("\\", "/")
         if PurePosixPath(path).is_absolute() or PureWindowsPath(reference).is_absolute():
             return "", f"'{reference}' is an absolute path; a path relative to this file is needed"
+        # `resolve` follows symbolic links, so that no link leads out of the folder either.
         folder = (self._project / file).parent.resolve()
         target = (folder / path).resolve()
         if not target.is_relative_to(folder):
@@ -134,6 +137,7 @@ class _Loader:
         except (OSError, UnicodeDecodeError) as error:
             self._findings.error(file, 1, f"The file cannot be read: {error}.")
             return None
+        # An empty file is valid YAML, whose value is null.
         document = parse_yaml(text, file, self._findings)
         if document is not None and not isinstance(document.data, dict):
             kind = "empty" if document.data is None else type_name(document.data)
@@ -154,6 +158,7 @@ class _AgentReader:
         self._kind = agent_kind(self._agent_class)
 
     def read(self) -> AgentConfig:
+        """Return the agent, with every error noted. What is wrong is left out or read as its default."""
         self._check_keys()
         self._check_values()
         return AgentConfig(
@@ -164,6 +169,7 @@ class _AgentReader:
             lines=self._document.lines,
             children=tuple(self._references()),
             code={key: tuple(self._codes(key)) for key in CODE_KEYS if self._data.get(key)},
+            # An agent of the project's own class may have `tools` of its own making: they are not ours to judge.
             tools=tuple(self._tools()) if self._kind == "llm" or self._has_tools() else (),
         )
 
@@ -174,6 +180,7 @@ class _AgentReader:
 
     def _check_keys(self) -> None:
         if self._kind == "code":
+            # The class says which keys it takes, when the project is imported: only its reference is checked here.
             problem = reference_problem(self._agent_class, self._loader.package)
             if problem:
                 self._error(("agent_class",), problem)
@@ -182,6 +189,7 @@ class _AgentReader:
         for key in self._data:
             if key in known:
                 continue
+            # A key that another kind of agent has is no misspelling, and gets no suggestion.
             if key in LLM_KEYS:
                 self._error((key,), f"a {self._agent_class} has no such key")
             else:
@@ -192,6 +200,7 @@ class _AgentReader:
         for key, value in self._data.items():
             if key in checks and (problem := checks[key](value)):
                 self._error((key,), problem)
+        # The checks above are of keys that are there; these two have to be.
         if "name" not in self._data:
             self._error((), "the key 'name' is missing")
         if self._kind == "llm":
@@ -237,6 +246,7 @@ class _AgentReader:
 
     def _codes(self, key: str) -> list[CodeReference]:
         value = self._data.get(key)
+        # Callbacks are lists of references; `model_code` and the schemas are one reference each.
         if isinstance(value, dict):
             items: list[tuple[object, DocumentPath]] = [(value, (key,))]
         else:
@@ -292,6 +302,7 @@ class _AgentReader:
         if not isinstance(name, str) or not name:
             self._error((*path, "name"), "the name of a tool is needed")
             return None
+        # A name without a dot is a built-in tool. Whether there is such a one is known when the project is imported.
         problem = reference_problem(name, self._loader.package) if "." in name else ""
         if problem:
             self._error((*path, "name"), problem)
@@ -319,6 +330,8 @@ class _AgentReader:
         for key in args or ():
             if key not in _AGENT_TOOL:
                 self._error((*path, "args", key), f"there is no such key{suggest(key, _AGENT_TOOL)}")
+        # Three ways to write it: the reference itself, a map with `config_path` or `code`, and, in older files, that
+        # map as a list of `{name, value}`.
         if isinstance(agent, str):
             is_file = agent.endswith((".yaml", ".yml"))
             return self._file(agent, place) if is_file else self._dotted(agent, place)
@@ -339,6 +352,7 @@ def _check_names(config: AgentConfig, findings: Findings, seen: dict[str, str]) 
             _check_names(child, findings, seen)
     for tool in config.tools:
         if isinstance(tool.agent, AgentConfig):
+            # Its conversation is one of its own, so the outer tree never has to find an agent of it by name.
             _check_names(tool.agent, findings, {})
 
 
@@ -359,6 +373,7 @@ def parse_yaml(text: str, file: str, findings: Findings) -> Document | None:
     from ruamel.yaml.error import YAMLError
 
     yaml = YAML(typ="safe", pure=True)
+    # The ADK reads with PyYAML, which is YAML 1.1: `on`, `off`, `yes` and `no` are Boolean values there.
     yaml.version = "1.1"
     try:
         node = yaml.compose(text)
@@ -384,6 +399,7 @@ def _keep_letters(node: Node | None, depth: int) -> None:
     elif node.value in ("y", "Y", "n", "N") and getattr(node, "style", None) is None:
         from ruamel.yaml.tag import Tag
 
+        # Before the values are constructed: the constructor goes by the tag.
         node.ctag = Tag(suffix="tag:yaml.org,2002:str")
 
 

@@ -22,6 +22,8 @@ _CLASSES = {
 
 def agent_kind(agent_class: str) -> str:
     """Return the kind of an agent class: `code` when it is not one of the built-in ones."""
+    # `google.adk.agents.LlmAgent` and `google.adk.agents.llm_agent.LlmAgent` are the built-in class; a class of the
+    # same name in another package is the project's own.
     head, dot, name = agent_class.rpartition(".")
     if dot and not re.fullmatch(r"google\.adk(\.agents(\.\w+)?)?", head):
         return "code"
@@ -37,6 +39,7 @@ def class_names(kind: str) -> list[str]:
 
 def _wanted(kind: str, *types: type) -> Check:
     def check(value: object) -> str:
+        # In Python true and false are whole numbers; in a document they are not.
         is_flag = isinstance(value, bool) and bool not in types
         if value is None or (isinstance(value, types) and not is_flag):
             return ""
@@ -76,6 +79,7 @@ def _number(value: object) -> str:
     return f"a number is needed but got {type_name(value)}"
 
 
+# The words that pydantic reads as truth values, as the ADK's own models do.
 _FLAGS = {"1": True, "on": True, "t": True, "true": True, "y": True, "yes": True,
           "0": False, "off": False, "f": False, "false": False, "n": False, "no": False}  # fmt: skip
 
@@ -209,6 +213,7 @@ def check_generation(value: object) -> Iterator[tuple[tuple[str, ...], str]]:
         return
     names: set[str] = set()
     for key, item in value.items():
+        # Google's API has camelCase, its Python library snake_case; projects are written in both.
         name = snake_case(str(key))
         if name in names:
             yield (str(key),), "it is there twice, written in both manners"
@@ -247,10 +252,12 @@ def reference_problem(path: str, package: str) -> str:
     if not all(part.isidentifier() for part in parts) or (len(parts) < 2 and not path.startswith(".")):
         return f"'{path}' is no dotted path such as {package}.module.name"
     head = parts[0]
+    # A leading dot stands for the project's own package.
     if path.startswith((".", f"{BUILT_IN}.")) or head == package:
         return ""
     if head == PHONE and len(parts) == 2:
         return ""
+    # A file of YAML must not reach `os.system` or a YAML loader: only what the project itself offers.
     if head in sys.stdlib_module_names or head in _REFUSED:
         return f"'{path}' is not in the project: agents may not refer to Python's own modules"
     return f"'{path}' is not in the project: a path that begins with '{package}.' is needed"
@@ -330,6 +337,7 @@ _GENERATION: Mapping[str, Mapping[str, object]] = {
 
 def agent_config_schema() -> dict[str, object]:
     """Return the schema (draft 2020-12). An agent of the project's own class may have any keys."""
+    # Each case: if it is this kind of agent, these are its keys. A class of the project's own may have any.
     own_class = {"required": ["agent_class"], "properties": {"agent_class": {"not": {"enum": ["", *_built_in()]}}}}
     cases: list[object] = [
         {"if": _is_kind(kind), "then": _agent_of(kind)} for kind in KEYS if kind != "code"
@@ -349,6 +357,7 @@ def agent_config_schema() -> dict[str, object]:
             "tool": _object(["name"], name=_TEXT, args={"anyOf": [{"type": "object"}, _ARGUMENTS]}),
             "generation": {
                 "type": "object",
+                # Both spellings of every key.
                 "properties": {written: value for key, value in generation.items() for written in (key, _camel(key))},
                 "additionalProperties": False,
             },

@@ -98,6 +98,7 @@ class AdkProject:
         """Open as `open` does; `observe` is called with every request to the model."""
         root = await self.prepare()
         user = info.caller or ""
+        # Nothing outlives the call of a caller without a number: `SharedState` keeps no keys and no artifacts for "".
         lease = await self._pool.lease({"id": info.call_id, "user_id": user, "app_name": self.name})
         conversation = Conversation(root, State(self.shared.initial(user)), self.shared, user)
         settings = self._settings
@@ -126,6 +127,9 @@ def load_adk_project(
         listed = "\n".join(f"  {error}" for error in errors)
         raise ProjectError(f"The project in {path} cannot be loaded:\n{listed}")
     return AdkProject(path, config, model, pool, settings or TreeSettings())
+
+
+# The description comes from a worker, in which the project's code runs: `msgspec.convert` checks every type in it.
 
 
 class DescribedTool(msgspec.Struct):
@@ -189,6 +193,7 @@ def build_tree(described: DescribedAgent) -> Node:
     """Build the tree of agents from the description of its root."""
     children = tuple(build_tree(child) for child in described.children)
     callbacks = {CallbackPoint(point): count for point, count in described.callbacks.items()}
+    # The children first: a node makes itself the parent of the children that it is given.
     match described.kind:
         case "llm":
             return _llm_node(described, children, callbacks)
@@ -271,6 +276,7 @@ async def check_adk_imports(pool: WorkerPool) -> CheckReport:
 
 def _walk(config: AgentConfig) -> Iterator[AgentConfig]:
     yield config
+    # Agents that are Python objects are strings here; nothing is known of them before the project is imported.
     for child in config.children:
         if isinstance(child, AgentConfig):
             yield from _walk(child)
@@ -287,6 +293,7 @@ def _warn(config: AgentConfig, findings: Findings) -> None:
                 findings.warning(config.file, tool.line, f"The tool '{tool.name}': '{key}' has no effect here.")
         if name in _GOOGLE_ONLY:
             findings.warning(config.file, tool.line, f"The tool '{tool.name}' is not available here: its agent fails.")
+    # The keys are accepted, because projects are shared with Google's own runtime, where they have an effect.
     generation = config.data.get("generate_content_config")
     for key in generation if isinstance(generation, dict) else ():
         name = snake_case(str(key))

@@ -89,6 +89,7 @@ class Catalog:
 
     def tool(self, number: int, name: str) -> BaseTool:
         """Return an agent's tool. Raises `LookupError`, and `McpFailed` when a server has to be asked and is away."""
+        # Tools of the project first: they are known without asking a server.
         own = getattr(self.agents[number], "tools", ())
         for each in own:
             if not is_mcp_set(each) and (tool := as_tool(each)).name == name:
@@ -112,6 +113,7 @@ class Catalog:
         if config is None or findings.errors:
             self._note(ROOT_FILE, 1, "the project's files have errors")
             return
+        # An error is noted and not raised: the worker lives on, and `describe` tells the core.
         try:
             root = self._agent(config)
             describer = Describer(self.agents)
@@ -133,6 +135,7 @@ class Catalog:
             "sub_agents": [self._child(config, index, child) for index, child in enumerate(config.children)],
         }
         for key in config.code:
+            # YAML has `before_agent_callbacks`, the classes of the ADK have `before_agent_callback`.
             if key.endswith("_callbacks"):
                 known[key.removesuffix("s")] = self._codes(config, key)
         try:
@@ -186,6 +189,7 @@ class Catalog:
             if key.endswith("_callbacks") and not callable(value):
                 text = f"'{key}': '{reference.path}' is no function"
                 raise ReferenceFailed(config.file, config.line(key, index), text)
+            # With arguments, the reference names a function that makes the callback.
             if reference.arguments:
                 by_place = [given for name, given in reference.arguments if name is None]
                 value = value(*by_place, **{name: given for name, given in reference.arguments if name is not None})
@@ -200,6 +204,7 @@ class Catalog:
             )
         if issubclass(cls, LlmAgent):
             known = {**known, **self._of_llm(config)}
+        # As in the ADK: the class's own `config_type` reads the file, its `_parse_config` makes the arguments of it.
         parsed = cls.config_type.model_validate(dict(config.data))
         return cls(**cls._parse_config(parsed, str(self._project / config.file), known))
 
@@ -218,6 +223,7 @@ class Catalog:
     def _placed(self, config: AgentConfig, tool: ToolConfig) -> object:
         """Make a tool, or a toolset that knows the file and line that name it."""
         found = self._tool(config, tool)
+        # Messages about a toolset come later, when its server is asked; they name this place.
         if isinstance(found, BaseToolset):
             found.place = (config.file, tool.line)
         return found
@@ -249,6 +255,8 @@ class Catalog:
         return found
 
     def _tool_object(self, config: AgentConfig, tool: ToolConfig) -> object:
+        # First the project's own; then the built-in ones that we have; then those that only Google has, which fail
+        # when their agent asks its model, as an ADK agent with another provider's model does.
         if "." in tool.name and not tool.name.startswith("google.adk."):
             return self._find(config, tool.name, tool.line)
         if tool.name.rpartition(".")[2] in MCP_TOOLSETS:
@@ -317,6 +325,7 @@ class PackageSpace(ModuleSpace):
     """
 
     def __init__(self, project: Path) -> None:
+        # Names are looked up below the parent folder, so that the project's folder is their first part.
         super().__init__(project.parent)
         self._package = project.name
 
@@ -326,6 +335,7 @@ class PackageSpace(ModuleSpace):
         Raises whatever the import raises, and `AttributeError`.
         """
         parts = absolute_reference(path, self._package).split(".")
+        # The longest module first: `pkg.tools.find` may be a function of `pkg.tools`, or a module of its own.
         for length in range(len(parts) - 1, 0, -1):
             name = ".".join(parts[:length])
             if length > 1 and not self._is_module(parts[:length]):

@@ -46,6 +46,7 @@ class Describer:
 
     def agent(self, agent: BaseAgent) -> Plain:
         """Describe an agent and all below it. Raises ValueError for an agent with two places in the tree."""
+        # By identity: two agents may be equal by their fields, as pydantic compares them.
         if any(agent is each for each in self._numbered):
             raise ValueError(f"agent '{agent.name}' has two places; it can only have one")
         number = len(self._numbered)
@@ -65,6 +66,7 @@ class Describer:
         return described
 
     def _llm(self, agent: LlmAgent) -> Plain:
+        # On the agent itself, because calls look their tools up there: `Catalog.tool` does not ask a toolset again.
         agent.tools = [one for each in agent.tools for one in _taken_apart(each)]
         generation = agent.generate_content_config
         return {
@@ -86,6 +88,7 @@ class Describer:
         }
 
     def _tool(self, value: object) -> Plain:
+        # Servers are asked by `with_sets`, all at the same time and again whenever the project is described.
         if is_mcp_set(value):
             self.sets.append(value)
             return {"set": len(self.sets) - 1}
@@ -111,6 +114,7 @@ class Describer:
                 return {**described, "kind": tool.kind, "parameters": BUILT_IN_SCHEMAS.get(tool.kind)}
             case PhoneTool():
                 return {**described, "kind": "phone", "options": tool.options}
+        # What is left runs in the worker: functions, and tools of the project's own classes.
         if isinstance(tool, StorageTool):
             described |= {"text": tool.text, "adds": tool.adds, "remembers": tool.remembers}
             if not tool.is_seen:
@@ -132,6 +136,7 @@ def with_sets(described: Plain, sets: list[McpToolset]) -> tuple[Plain, list[Pla
     unreachable: list[Plain] = []
     for toolset, found in zip(sets, list_all([each.server for each in sets]), strict=True):
         if isinstance(found, Exception):
+            # The project opens without these tools; the core asks for another description later.
             file, line = toolset.place
             text = f"its tools are not known: {error_message(found)}"
             unreachable.append({"file": file, "line": line, "message": text})
@@ -163,6 +168,7 @@ def _declared(tool: BaseTool) -> Plain:
     if parameters is None and declaration.parameters is not None:
         given = declaration.parameters
         parameters = _lower_types(given.model_dump(exclude_none=True) if isinstance(given, Schema) else given)
+    # A function is described by its docstring, whatever its declaration says; LongRunningFunctionTool adds to it.
     description = tool.description if isinstance(tool, FunctionTool) else declaration.description or tool.description
     return {"description": description, "parameters": parameters}
 
@@ -178,6 +184,7 @@ def _lower_types(schema: object) -> object:
 
 
 def _agent_parameters(agent: BaseAgent) -> Plain:
+    # Of a workflow agent, the first child with a model is given the arguments.
     while not isinstance(agent, LlmAgent) and agent.sub_agents:
         agent = agent.sub_agents[0]
     schema = schema_of(agent.input_schema) if isinstance(agent, LlmAgent) else None

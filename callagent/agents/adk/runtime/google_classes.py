@@ -20,6 +20,7 @@ from callagent.workers import Plain
 class _Type(BaseModel):
     """A type of the API: it takes fields in snake_case and camelCase and keeps fields that are not declared here."""
 
+    # A class of Google's has many more fields than matter here. A project that sets one of them must not fail.
     model_config = ConfigDict(
         extra="allow", alias_generator=to_camel, populate_by_name=True, arbitrary_types_allowed=True
     )
@@ -114,11 +115,13 @@ class _Names(type):
     """The metaclass of an enumeration of the API whose members are their own names."""
 
     def __getattr__(cls, name: str) -> str:
+        # Python and pydantic probe for names such as `__get_pydantic_core_schema__`, which have to be missing.
         if name.startswith("_"):
             raise AttributeError(name)
         return name
 
 
+# Projects name the following in their settings of models; here they have no effect.
 class Modality(metaclass=_Names):
     pass
 
@@ -196,6 +199,9 @@ def _parts(parts: object) -> list[Any] | None:
     return [Part(text=item) if isinstance(item, str) else item for item in items]
 
 
+# Events, requests and contexts: what the ADK passes to callbacks, tools and agents made of code -----------------------
+
+
 class _Open(BaseModel):
     model_config = ConfigDict(extra="allow", arbitrary_types_allowed=True)
 
@@ -246,6 +252,7 @@ class Event(LlmResponse):
         return [part.function_response for part in self._parts() if part.function_response]
 
     def is_final_response(self) -> bool:
+        # The same rule as `tree.events.Event.is_final`, as far as project code can see it.
         if self.actions.skip_summarization or self.long_running_tool_ids:
             return True
         return not self.get_function_calls() and not self.get_function_responses() and not self.partial
@@ -304,6 +311,7 @@ class CallbackContext(ReadonlyContext):
 
     async def save_artifact(self, filename: str, artifact: object, custom_metadata: object = None) -> int:
         """Keep an artifact and return the number of its version. Raises `AskFailed` when the call keeps no more."""
+        # A part may also be a plain dict, or an object of another pydantic class with the same fields.
         part = plain(artifact) if isinstance(artifact, BaseModel) else artifact
         version = int(self._ask_storage("save", name=filename, part=plain(Part.model_validate(part))))
         self.actions.artifact_delta[filename] = version
@@ -348,11 +356,15 @@ class InvocationContext(ToolContext):
         super().__init__(session, agent.name, invocation)
         self.agent = agent
         self.end_invocation = False
+        # An attribute and not a method: the session knows the worker's channel, a context only the call.
         self.run_child: Callable[[BaseAgent], AsyncIterator[Event]]
         """Runs another agent; `AdkSession` sets it."""
 
 
 Callbacks = Callable[..., object] | list[Callable[..., object]] | None
+
+
+# Agents and models: what `google.adk.agents` and `google.adk.models` have ---------------------------------------------
 
 
 class BaseAgentConfig(BaseModel):
@@ -386,6 +398,7 @@ class BaseAgent(BaseModel):
     @classmethod
     def _parse_config(cls, config: BaseAgentConfig, config_abs_path: str, kwargs: Plain) -> Plain:
         """Return the arguments of the class from the keys of its file; agent classes override it."""
+        # `kwargs` last: they have the callbacks, tools and sub-agents as objects, of which the file has the names.
         own = {key: value for key, value in config.model_dump(exclude_unset=True).items() if key in cls.model_fields}
         return {**own, **kwargs}
 
@@ -437,6 +450,7 @@ KINDS: dict[type[BaseAgent], str] = {
 
 def kind_of(agent: BaseAgent) -> str:
     """Return an agent's kind: `code` for classes with a `_run_async_impl` of the project's own."""
+    # A subclass of LlmAgent that only adds fields is still an agent with a model, which the core runs.
     if type(agent)._run_async_impl is not BaseAgent._run_async_impl:
         return "code"
     return next((kind for known, kind in KINDS.items() if isinstance(agent, known)), "code")

@@ -91,6 +91,7 @@ class McpTool(BaseTool):
         try:
             headers = await self._toolset.own_headers(tool_context)
             server = self._toolset.server(headers)
+            # The client blocks. In a thread, other tools of the same answer go on meanwhile.
             return await asyncio.to_thread(server.call, self._declared.name, args, tool_context.seconds)
         except McpFailed as error:
             return {"error": str(error)}
@@ -134,6 +135,8 @@ class McpToolset(BaseToolset):
         ((key, value),) = named.items()
         rest = {key: value for key, value in given.items() if key not in KINDS}
         made = cls(connection_params=KINDS[key].model_validate(value), **rest)
+        # The ADK refuses them in the same way: who may write YAML must not be able to start programs by it. Python of
+        # the project may start those of `limits.function_programs`.
         if key.startswith("stdio") and os.environ.get(ALLOW_PROGRAMS, "").strip().lower() not in _ON:
             made.refusal = (
                 "programs that YAML names are started only where 'function_environment' has "
@@ -167,6 +170,7 @@ class McpToolset(BaseToolset):
 
         With `surely` no other toolset may have it, so that the server need not be asked for its list first.
         """
+        # A replacement worker has not listed the tools: the description came from another process.
         if self._listed is None and not surely:
             self.take(self.server().tools())
         if self._listed is not None:
@@ -184,6 +188,8 @@ class McpToolset(BaseToolset):
         """Return the session for a set of headers, one for each. Raises `McpFailed`."""
         if self.refusal:
             raise McpFailed(self.refusal)
+        # One session for each set of headers: what a server ties to a session, such as who the caller is, must not be
+        # seen with the headers of another one.
         key = tuple(sorted((headers or {}).items()))
         if key not in self._servers:
             begin = getattr(self._parameters, "timeout", 5.0)
@@ -203,6 +209,8 @@ class McpToolset(BaseToolset):
             folder = None if given.cwd is None else str(given.cwd)
             return ProgramWire(given.command, given.args, given.env or {}, folder)
         own = {str(name): str(value) for name, value in (given.headers or {}).items()} | dict(headers)
+        # Header names are case-insensitive (RFC 9110, section 5.1): those that `auth_credential` makes replace headers
+        # of any spelling.
         proven = {name.lower() for name in self._auth}
         kept = {name: value for name, value in own.items() if name.lower() not in proven}
         kind = SseWire if isinstance(given, SseConnectionParams) else HttpWire
@@ -242,6 +250,7 @@ def auth_headers(scheme: object, credential: object) -> dict[str, str]:
     Nobody is asked for a token: a credential that has none, or that would have to be exchanged, raises ValueError. The
     error's text has nothing secret.
     """
+    # Most certain first: a token that is there, then what is sent by an HTTP scheme, then a key.
     given = _plain(credential)
     if not given:
         if scheme is None:
@@ -263,6 +272,7 @@ def _of_http(http: Mapping[str, object]) -> dict[str, str]:
     if scheme.lower() == "basic" and secrets.get("username") and secrets.get("password"):
         pair = f"{secrets['username']}:{secrets['password']}".encode()
         return {"Authorization": f"Basic {base64.b64encode(pair).decode()}", **more}
+    # Other schemes are sent as they are written, with their token: "Token abc" is common.
     if token := secrets.get("token") if scheme and scheme.lower() != "basic" else None:
         return {"Authorization": f"{'Bearer' if scheme.lower() == 'bearer' else scheme} {token}", **more}
     if more:

@@ -104,6 +104,7 @@ class AdkSession(TreeSession[CallbackContext, Event]):
     def call(self, function: Callable[..., object], context: CallbackContext, subject: Subject, point: str) -> object:
         named = {("tool_context" if point.endswith("tool") else "callback_context"): context, **subject.named}
         signature = inspect.signature(function)
+        # By keyword where the names fit; a callback whose parameters have other names is called by position.
         try:
             signature.bind(**named)
         except TypeError:
@@ -114,6 +115,7 @@ class AdkSession(TreeSession[CallbackContext, Event]):
         return returned is not None if point.endswith("tool") else bool(returned)
 
     def returned(self, value: object) -> object:
+        # Of a response only the content counts in the tree.
         if isinstance(value, LlmResponse):
             return plain(value.content) if value.content is not None else None
         return plain(value) if isinstance(value, BaseModel) else value
@@ -140,6 +142,7 @@ class AdkSession(TreeSession[CallbackContext, Event]):
                 # Events of the agents that this one ran are in the history already.
                 if event.id in told:
                     continue
+                # Before the changes are taken: it writes the event's `state_delta` to the state.
                 actions = self._actions(event.actions, live.state)
                 changed, removed = live.take_changes()
                 news = {
@@ -155,6 +158,7 @@ class AdkSession(TreeSession[CallbackContext, Event]):
         return str(await text if inspect.isawaitable(text) else text)
 
     def _tool_of(self, agent: int, described: Plain) -> BaseTool:
+        # The engine's own tools and unknown ones are not in the catalog; callbacks see name and description of them.
         try:
             return self._catalog.tool(agent, described["name"])
         except LookupError:
@@ -185,6 +189,7 @@ def _request(given: Plain) -> LlmRequest:
 
 def _plain_request(request: LlmRequest) -> Plain:
     config = request.config
+    # Callbacks may take tools away from the request. Their names are enough: the core has the declarations.
     declared = [each for tool in config.tools or () for each in tool.function_declarations or ()]
     return {
         "model": request.model,
@@ -208,6 +213,7 @@ def _content(response: LlmResponse) -> Plain:
 
 class AdkRuntime:
     def __init__(self, project: Path) -> None:
+        # Before the catalog, which imports the project, whose imports of `google.adk` have to find our modules.
         google_modules.install()
         self._catalog = Catalog(Path(project).resolve())
 

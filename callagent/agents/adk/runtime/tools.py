@@ -38,6 +38,7 @@ def declare(function: Callable[..., object], name: str) -> dict[str, object] | N
     context = context_parameter(function)
     fields: dict[str, Any] = {}
     for parameter in inspect.signature(function).parameters.values():
+        # A model fills in neither the context nor `*args` and `**kwargs`.
         if parameter.name == context or parameter.kind not in _NAMED:
             continue
         default = ... if parameter.default is inspect.Parameter.empty else parameter.default
@@ -70,6 +71,7 @@ def prepare_arguments(
 ) -> tuple[dict[str, object], dict[str, str] | None]:
     """Return the arguments for a function, and the error for the model when mandatory ones are missing."""
     signature, hints = inspect.signature(function), _hints(function)
+    # Models invent arguments: those that the function has no parameter for are left out.
     takes_all = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in signature.parameters.values())
     given = {
         key: _as_declared(value, hints.get(key))
@@ -95,12 +97,14 @@ def prepare_arguments(
 
 def _as_declared(value: object, hint: Any) -> object:
     """Return an object for a parameter that is a pydantic class, and every other value as the model wrote it."""
+    # Also `Order | None` and `list[Order]`: the class may stand inside another type.
     options = [hint, *typing.get_args(hint)]
     if not any(inspect.isclass(each) and issubclass(each, BaseModel) for each in options):
         return value
     try:
         return TypeAdapter(hint).validate_python(value)
     except ValidationError:
+        # The function is given what the model wrote and may complain in its own words.
         return value
 
 
@@ -108,6 +112,7 @@ def _hints(function: Callable[..., object]) -> dict[str, Any]:
     try:
         return typing.get_type_hints(function)
     except (NameError, TypeError, AttributeError):
+        # An annotation that is a string and names something that is not imported, such as under TYPE_CHECKING.
         return dict(getattr(function, "__annotations__", {}))
 
 
@@ -242,6 +247,7 @@ def _get_user_choice(options: list[str]) -> None:
     """Provides the options to the user and asks them to choose one."""
 
 
+# The core carries these out; in the worker they are only described. Names and texts are the ADK's.
 exit_loop = BuiltInTool(
     "exit_loop", "exit_loop", "Exits the loop.\n\nCall this function only when you are instructed to do so."
 )
@@ -283,6 +289,7 @@ def _shown(number: int, example: Example) -> str:
     lines += "\n".join(part.text for part in example.input.parts or () if part.text) + "\n"
     previous = ""
     for content in example.output:
+        # A role is written once for all contents in a row that have it.
         role = "[model]\n" if content.role == "model" else "[user]\n"
         lines += role if role != previous else ""
         previous = role
