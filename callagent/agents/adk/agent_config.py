@@ -43,7 +43,7 @@ class ToolConfig:
 
 @dataclass(frozen=True, slots=True)
 class CodeReference:
-    """A dotted path into the project. With arguments, it names a function whose result is meant."""
+    """A dotted path into the project. With arguments it names a function, and the function's result is used."""
 
     path: str
     arguments: tuple[tuple[str | None, object], ...] = ()
@@ -207,7 +207,7 @@ class _AgentReader:
             if "instruction" not in self._data:
                 self._error((), "the key 'instruction' is missing")
             if self._data.get("model") and self._data.get("model_code"):
-                self._error(("model_code",), "'model' is there too; only one of the two may be")
+                self._error(("model_code",), "'model' is set too; only one of the two is allowed")
             for path, problem in check_generation(self._data.get("generate_content_config")):
                 self._error(("generate_content_config", *path), problem)
 
@@ -225,7 +225,7 @@ class _AgentReader:
             return None
         for key in item:
             if key not in ("config_path", "code"):
-                self._error((*path, key), "there is no such key; 'config_path' and 'code' are")
+                self._error((*path, key), "there is no such key; the keys are 'config_path' and 'code'")
         file, code = item.get("config_path"), item.get("code")
         if (file is None) == (code is None):
             self._error(path, "exactly one of 'config_path' and 'code' is needed")

@@ -11,7 +11,7 @@ from callagent.agents.kernel import type_name
 from callagent.agents.tree import HAND_OFF, HANDOFF_METHODS, PHONE_TOOL_OPTIONS
 
 Check = Callable[[object], str]
-"""Says what is wrong with a value; empty: nothing."""
+"""Returns what is wrong with a value; an empty text where nothing is."""
 _CLASSES = {
     "llm": ("LlmAgent", "Agent"),
     "sequential": ("SequentialAgent",),
@@ -50,8 +50,8 @@ def _wanted(kind: str, *types: type) -> Check:
 
 def _name(value: object) -> str:
     if not isinstance(value, str) or not value.isidentifier():
-        return f"{value!r} is no name for an agent: letters, digits and underscores are, not beginning with a digit"
-    return "'user' is the caller; another name is needed" if value == "user" else ""
+        return f"{value!r} is not a valid agent name: use letters, digits and underscores, no digit first"
+    return "'user' stands for the caller; choose another name" if value == "user" else ""
 
 
 def _one_of(*known: str) -> Check:
@@ -115,7 +115,7 @@ def _strings(value: object) -> str:
 
 def _present(check: Check) -> Check:
     """Return a check for a key that may be left out but not be empty."""
-    return lambda value: "a value is needed; without one leave the key out" if value is None else check(value)
+    return lambda value: "a value is needed; leave the key out where there is none" if value is None else check(value)
 
 
 _text = _wanted("text", str)
@@ -216,12 +216,12 @@ def check_generation(value: object) -> Iterator[tuple[tuple[str, ...], str]]:
         # Google's API has camelCase, its Python library snake_case; projects are written in both.
         name = snake_case(str(key))
         if name in names:
-            yield (str(key),), "it is there twice, written in both manners"
+            yield (str(key),), "it is set twice, in snake_case and in camelCase"
         names.add(name)
         if name == "response_schema":
-            yield (str(key),), "it may not stand here; 'output_schema' of the agent is meant"
+            yield (str(key),), "it is not allowed here; set 'output_schema' of the agent"
         elif name in ("tools", "system_instruction"):
-            yield (str(key),), "it is set by the agent and may not stand here"
+            yield (str(key),), "it is not allowed here, because the agent sets it"
         elif name in GENERATION_KEYS and (problem := GENERATION_KEYS[name](item)):
             yield (str(key),), problem
         elif name not in GENERATION_KEYS and name not in IGNORED_GENERATION_KEYS:
@@ -230,7 +230,7 @@ def check_generation(value: object) -> Iterator[tuple[tuple[str, ...], str]]:
 
 def suggest(key: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(str(key), list(known), 1)
-    return f"; '{near[0]}' is" if near else ""
+    return f"; the nearest is '{near[0]}'" if near else ""
 
 
 BUILT_IN = "google.adk"
@@ -250,7 +250,7 @@ def reference_problem(path: str, package: str) -> str:
     """
     parts = path.removeprefix(".").split(".")
     if not all(part.isidentifier() for part in parts) or (len(parts) < 2 and not path.startswith(".")):
-        return f"'{path}' is no dotted path such as {package}.module.name"
+        return f"'{path}' is not a dotted path such as {package}.module.name"
     head = parts[0]
     # A leading dot stands for the project's own package.
     if path.startswith((".", f"{BUILT_IN}.")) or head == package:
@@ -269,12 +269,12 @@ def phone_problems(name: str, options: Mapping[str, object]) -> Iterator[tuple[t
     if known is None:
         yield (
             ("name",),
-            f"there is no tool '{PHONE}.{name}'; {', '.join(f'{PHONE}.{each}' for each in PHONE_TOOL_OPTIONS)} are",
+            f"there is no tool '{PHONE}.{name}'; use {', '.join(f'{PHONE}.{each}' for each in PHONE_TOOL_OPTIONS)}",
         )
         return
     for key, value in options.items():
         if key not in known:
-            yield ("args", str(key)), f"there is no such key; {', '.join(known)} are"
+            yield ("args", str(key)), f"there is no such key; the keys are {', '.join(known)}"
         elif not isinstance(value, (int, float) if known[key] is float else known[key]):
             yield ("args", str(key)), f"{known[key].__name__} is needed but got {type(value).__name__}"
     if name == HAND_OFF and options.get("method", "refer") not in HANDOFF_METHODS:

@@ -299,7 +299,8 @@ def _warn(config: AgentConfig, findings: Findings) -> None:
         name = snake_case(str(key))
         line = config.line("generate_content_config", str(key))
         if name in PROVIDER_SPECIFIC_KEYS:
-            whose = " and ".join(f"{each}/…" for each in PROVIDER_SPECIFIC_KEYS[name])
-            findings.warning(config.file, line, f"'generate_content_config.{key}' is heeded by models {whose} only.")
+            models = " and ".join(f"{each}/…" for each in PROVIDER_SPECIFIC_KEYS[name])
+            message = f"'generate_content_config.{key}' has an effect with models {models} only."
+            findings.warning(config.file, line, message)
         if name not in EFFECTIVE_GENERATION_KEYS:
             findings.warning(config.file, line, f"'generate_content_config.{key}' has no effect here.")

@@ -11,6 +11,7 @@ from enum import Enum
 
 from callagent.agents.actions import DigitSettings, Handoff, HangUp, Listen, ListenSettings
 from callagent.agents.tree.events import PlainObject
+from callagent.json_values import MutableJsonObject
 from callagent.models import Tool as ModelTool
 
 JsonSchema = PlainObject
@@ -181,9 +182,9 @@ class Tool:
     """`PHONE`: the options that the project set."""
 
     @property
-    def declaration(self) -> dict[str, object]:
+    def declaration(self) -> MutableJsonObject:
         """Return name, description and parameters as project code sees them, without empty ones."""
-        declared: dict[str, object] = {"name": self.name}
+        declared: MutableJsonObject = {"name": self.name}
         if self.description:
             declared["description"] = self.description
         if self.parameters is not None:

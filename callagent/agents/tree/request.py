@@ -25,6 +25,7 @@ from callagent.agents.tree.events import (
 )
 from callagent.agents.tree.nodes import AddedContent, JsonSchema, LlmNode, Node, Tool, ToolKind
 from callagent.agents.tree.transfer import transfer_instruction, transfer_targets, transfer_tool
+from callagent.json_values import MutableJsonObject
 from callagent.models import Message, ModelSettings
 
 _JSON = "The text of your answer is JSON and nothing else."
@@ -82,7 +83,7 @@ class ModelRequest:
             safety=self.safety,
         )
 
-    def as_plain(self) -> dict[str, object]:
+    def as_plain(self) -> MutableJsonObject:
         """Return the request as before-model callbacks see it."""
         return {
             "model": self.model,

@@ -27,9 +27,12 @@ def errors(tmp_path: Path, text: str, **files: str) -> list[str]:
         ("name: [\n", "root_agent.yaml:2: Not valid YAML: "),
         ("name: root\n", "root_agent.yaml:1: the key 'instruction' is missing."),
         ("instruction: x\n", "root_agent.yaml:1: the key 'name' is missing."),
-        ("name: user\ninstruction: x\n", "root_agent.yaml:1: 'name': 'user' is the caller"),
-        ("name: my agent\ninstruction: x\n", "root_agent.yaml:1: 'name': 'my agent' is no name"),
-        (LLM + "instructions: x\n", "root_agent.yaml:3: 'instructions': there is no such key; 'instruction' is."),
+        ("name: user\ninstruction: x\n", "root_agent.yaml:1: 'name': 'user' stands for the caller"),
+        ("name: my agent\ninstruction: x\n", "root_agent.yaml:1: 'name': 'my agent' is not a valid agent name"),
+        (
+            LLM + "instructions: x\n",
+            "root_agent.yaml:3: 'instructions': there is no such key; the nearest is 'instruction'.",
+        ),
         (LLM + "max_iterations: 3\n", "root_agent.yaml:3: 'max_iterations': there is no such key."),
         ("name: root\nagent_class: LoopAgent\nmodel: m\n", "'model': a LoopAgent has no such key."),
         ("name: root\nagent_class: LoopAgent\nmax_iterations: many\n", "'max_iterations': a whole number is needed."),
@@ -46,7 +49,7 @@ def errors(tmp_path: Path, text: str, **files: str) -> list[str]:
         (LLM + "tools:\n  - google_search\n", "'tools.0': a map with 'name' is needed but got str."),
         (LLM + "tools:\n  - name: subprocess.run\n", "agents may not refer to Python's own modules"),
         (LLM + "tools:\n  - name: yaml.load\n", "agents may not refer to Python's own modules"),
-        (LLM + "tools:\n  - {name: agency.f, arg: 1}\n", "'tools.0.arg': there is no such key; 'args' is."),
+        (LLM + "tools:\n  - {name: agency.f, arg: 1}\n", "'tools.0.arg': there is no such key; the nearest is 'args'."),
         (LLM + "tools:\n  - {name: agency.f, args: [1]}\n", "'tools.0.args': a map is needed"),
         (LLM + "before_model_callbacks:\n  - {name: builtins.print}\n", "agents may not refer to Python's own modules"),
         (LLM + "before_model_callbacks:\n  - {name: agency.f, args: [{name: a}]}\n", "a list of maps with 'value'"),
@@ -61,24 +64,27 @@ def errors(tmp_path: Path, text: str, **files: str) -> list[str]:
         (LLM + "before_model_callbacks: agency.f\n", "'before_model_callbacks': a list is needed but got str."),
         (LLM + "include_contents: some\n", "'include_contents': one of default, none is needed"),
         (LLM + "disallow_transfer_to_parent: maybe\n", "true or false is needed but got str"),
-        (LLM + "model: m\nmodel_code: {name: agency.m}\n", "'model_code': 'model' is there too"),
+        (LLM + "model: m\nmodel_code: {name: agency.m}\n", "'model_code': 'model' is set too"),
         (LLM + "generate_content_config: {temperature: hot}\n", "'generate_content_config.temperature': a number"),
         (LLM + "generate_content_config: {maxOutputTokens: x}\n", "maxOutputTokens': a whole number is needed"),
-        (LLM + "generate_content_config: {temprature: 1}\n", "there is no such key; 'temperature' is"),
+        (LLM + "generate_content_config: {temprature: 1}\n", "there is no such key; the nearest is 'temperature'"),
         (LLM + "description:\n", "'description': a value is needed"),
         (LLM + "tools:\n", "'tools': a value is needed"),
         ("name: a\ninstruction:\n", "'instruction': a value is needed"),
-        (LLM + "generate_content_config: {systemInstruction: x}\n", "it is set by the agent and may not stand here"),
-        (LLM + "generate_content_config: {responseSchema: {type: OBJECT}}\n", "'output_schema' of the agent is meant"),
-        (LLM + "generate_content_config: {topP: 0.1, top_p: 0.2}\n", "it is there twice, written in both manners"),
+        (
+            LLM + "generate_content_config: {systemInstruction: x}\n",
+            "it is not allowed here, because the agent sets it",
+        ),
+        (LLM + "generate_content_config: {responseSchema: {type: OBJECT}}\n", "set 'output_schema' of the agent"),
+        (LLM + "generate_content_config: {topP: 0.1, top_p: 0.2}\n", "it is set twice, in snake_case and in camelCase"),
         (LLM + "generate_content_config: {stop_sequences: [1]}\n", "a list of texts is needed"),
         (LLM + "static_instruction: {txt: S}\n", "a map with 'parts'"),
         (
             LLM + "tools:\n  - {name: AgentTool, args: {agent: {code: agency.a}, skip_sumarization: true}}\n",
-            "'tools.0.args.skip_sumarization': there is no such key; 'skip_summarization' is.",
+            "'tools.0.args.skip_sumarization': there is no such key; the nearest is 'skip_summarization'.",
         ),
         ("name: root\nagent_class: pickle.loads\n", "'agent_class': 'pickle.loads' is not in the project"),
-        ("name: root\nagent_class: WorkflowAgent\n", "'agent_class': 'WorkflowAgent' is no dotted path"),
+        ("name: root\nagent_class: WorkflowAgent\n", "'agent_class': 'WorkflowAgent' is not a dotted path"),
     ],
 )
 def test_an_error_names_file_line_and_key(tmp_path: Path, text: str, expected: str) -> None:
@@ -88,7 +94,7 @@ def test_an_error_names_file_line_and_key(tmp_path: Path, text: str, expected: s
 def test_an_error_in_a_file_below_names_that_file(tmp_path: Path) -> None:
     root = LLM + "sub_agents:\n  - config_path: sub/child.yaml\n"
     found = errors(tmp_path, root, **{"sub/child.yaml": "name: child\n\ninstruction: x\ntool: []\n"})
-    assert found == ["sub/child.yaml:4: 'tool': there is no such key; 'tools' is."]
+    assert found == ["sub/child.yaml:4: 'tool': there is no such key; the nearest is 'tools'."]
 
 
 def test_two_agents_of_one_name_are_refused(tmp_path: Path) -> None:
@@ -145,8 +151,8 @@ def test_what_only_some_providers_take_is_told_as_they_take_it(tmp_path: Path) -
         ), key
     project = write_project(tmp_path, {"root_agent.yaml": LLM + "generate_content_config:\n  topK: 3\n  seed: 4\n"})
     assert [str(each) for each in check_adk_project(project).warnings] == [
-        "root_agent.yaml:4: 'generate_content_config.topK' is heeded by models anthropic/… and gemini/… only.",
-        "root_agent.yaml:5: 'generate_content_config.seed' is heeded by models gemini/… and openai/… only.",
+        "root_agent.yaml:4: 'generate_content_config.topK' has an effect with models anthropic/… and gemini/… only.",
+        "root_agent.yaml:5: 'generate_content_config.seed' has an effect with models gemini/… and openai/… only.",
     ]
 
 

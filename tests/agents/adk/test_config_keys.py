@@ -124,5 +124,5 @@ def test_classes_are_known_by_all_their_names(agent_class: str, kind: str) -> No
 
 
 def test_a_misspelt_key_is_told_its_neighbour() -> None:
-    assert suggest("instructoin", KEYS["llm"]) == "; 'instruction' is"
+    assert suggest("instructoin", KEYS["llm"]) == "; the nearest is 'instruction'"
     assert suggest("xyz", KEYS["llm"]) == ""

@@ -392,7 +392,7 @@ class BaseAgent(BaseModel):
     @classmethod
     def _is_a_name(cls, name: str) -> str:
         if not name.isidentifier() or name == "user":
-            raise ValueError(f"'{name}' is no name for an agent: an identifier is needed, and not 'user'")
+            raise ValueError(f"'{name}' is not a valid agent name: use a Python identifier other than 'user'")
         return name
 
     @classmethod
