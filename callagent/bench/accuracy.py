@@ -22,7 +22,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from callagent.bench.measurement import percentiles
 from callagent.errors import ProviderError, UserError
@@ -404,7 +404,7 @@ async def ask_model(model: LanguageModel, today: date, utterance: Utterance) -> 
     calls: list[ExpectedCall] = []
     stream = model.stream(_messages(today, utterance.said), utterance.tools, ModelSettings(temperature=0.0))
     try:
-        async with aclosing(cast("Any", stream)) as deltas:
+        async with aclosing(stream) as deltas:
             async for delta in deltas:
                 first = first or time.perf_counter()
                 length += len(delta.text)

@@ -16,7 +16,7 @@ import itertools
 import json
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -45,7 +45,7 @@ class _InstantModel:
 
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[Tool], settings: ModelSettings
-    ) -> AsyncIterator[Delta]:
+    ) -> AsyncGenerator[Delta, None]:
         self.characters = max(self.characters, sum(len(str(message.get("content") or "")) for message in messages))
         self.tools = max(self.tools, len(tools))
         yield Delta(text="Certainly, let me see what I can do about that. ")

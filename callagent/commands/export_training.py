@@ -19,7 +19,7 @@ from typing import Any
 from callagent.agents import AgentProject, PromptPosition
 from callagent.config import Config
 from callagent.errors import UserError
-from callagent.models import Message, open_model
+from callagent.models import Message, MessageCall, open_model
 from callagent.models.functiongemma import TrainingRow, split_rows, training_row
 from callagent.records import read_records
 from callagent.server import flow_settings, open_project
@@ -183,8 +183,15 @@ def _messages(place: PromptPosition, said: str) -> list[Message]:
 def _answered(number: int, calls: Sequence[Mapping[str, Any]], results: Sequence[str]) -> list[Message]:
     if not calls:
         return []
-    made = [{"id": f"call_{number}_{place}", "type": "function", "function": call} for place, call in enumerate(calls)]
-    answers = [
+    made: list[MessageCall] = [
+        {
+            "id": f"call_{number}_{place}",
+            "type": "function",
+            "function": {"name": call["name"], "arguments": call.get("arguments")},
+        }
+        for place, call in enumerate(calls)
+    ]
+    answers: list[Message] = [
         {"role": "tool", "tool_call_id": call["id"], "content": result}
         for call, result in zip(made, results, strict=True)
     ]

@@ -14,11 +14,13 @@ if TYPE_CHECKING:
     from callagent.models.factory import ModelNames, NamedModels, lineup_of, open_model
     from callagent.models.failover import AnswerTimeouts, FailoverModel
     from callagent.models.protocol import (
+        CalledFunction,
         Declaration,
         Delta,
         Embedder,
         LanguageModel,
         Message,
+        MessageCall,
         ModelSettings,
         PerCallModel,
         ProviderSettings,
@@ -34,12 +36,14 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "AnswerTimeouts": "failover",
+    "CalledFunction": "protocol",
     "Declaration": "protocol",
     "Delta": "protocol",
     "Embedder": "protocol",
     "FailoverModel": "failover",
     "LanguageModel": "protocol",
     "Message": "protocol",
+    "MessageCall": "protocol",
     "MeteredModel": "token_budget",
     "ModelNames": "factory",
     "ModelSettings": "protocol",
@@ -66,12 +70,14 @@ _MODULES = {
 __all__ = [
     "TOKEN_BUDGET",
     "AnswerTimeouts",
+    "CalledFunction",
     "Declaration",
     "Delta",
     "Embedder",
     "FailoverModel",
     "LanguageModel",
     "Message",
+    "MessageCall",
     "MeteredModel",
     "ModelNames",
     "ModelSettings",

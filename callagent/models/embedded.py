@@ -11,15 +11,23 @@ import asyncio
 import importlib.util
 import json
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
-from typing import Any
 
 from callagent.errors import ProviderError, ProviderTimeout, UserError
 from callagent.failover import Breaker, BreakerState
+from callagent.json_values import (
+    JsonObject,
+    JsonValue,
+    number_at,
+    object_at,
+    objects_at,
+    parse_object,
+    text_at,
+)
 from callagent.log import get_logger
 from callagent.models.functiongemma import coerce_arguments
 from callagent.models.protocol import Delta, Message, ModelSettings, Tool, ToolCall
@@ -31,38 +39,39 @@ _MIN_CONFIDENCE = 0.1
 """Below it the choice is no better than a guess."""
 _SURE_CONFIDENCE = 0.5
 _MAX_TOOLS = 12
-"""More take seconds to prepare."""
+"""Functions that the small model is offered; more take seconds to prepare."""
 _MAX_ANSWER_WORDS = 4
 _OWN_FUNCTIONS = ("save_entities",)
-"""The engine's: the rules fill them."""
+"""Functions of the engine, which the rules fill."""
 _CONFIRM = "Let me make sure:"
 _NOT_CONFIRMED = "All right. What would you like instead?"
 
 
 class EmbeddedModel:
-    """`today` is asked where a prompt does not name the date."""
+    """Answers by rules, and by the small model where these did not understand the caller."""
 
     def __init__(self, pool: NeedlePool, today: Callable[[], date] = date.today) -> None:
+        """`today` is asked where a prompt does not name the date."""
         self._pool = pool
         self._today = today
 
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[Tool], settings: ModelSettings
-    ) -> AsyncIterator[Delta]:
+    ) -> AsyncGenerator[Delta, None]:
         situation = Situation.read(messages)
         today = situation.today or self._today()
         choice = await self._answer_to_confirmation(messages, situation, tools, today)
         if choice is None:
             choice = choose(situation, tools, today)
             if isinstance(choice, Speak) and not choice.understood:
-                choice = await self._read(situation.said, tools, today) or choice
+                choice = await self._read(situation.utterance, tools, today) or choice
         match choice:
             case Call(name, arguments):
                 # Unique within the conversation, and the same every time.
                 number = sum(len(message.get("tool_calls") or ()) for message in messages) + 1
                 yield Delta(tool_call=ToolCall(f"call_{number}", name, json.dumps(arguments)))
             case Speak(text):
-                # The caller answers next, most likely in this position.
+                # The caller answers next, most likely in this position: preparing takes as long as the agent speaks.
                 if offered := _offered(tools):
                     self._pool.prepare(ToolSet.of(offered, today))
                 yield Delta(text=text)
@@ -70,14 +79,14 @@ class EmbeddedModel:
     async def close(self) -> None:
         await self._pool.close()
 
-    async def _read(self, said: str, tools: Sequence[Tool], today: date) -> Call | Speak | None:
-        """What the small model chooses; None: nothing that may be done."""
-        bare = find_answer(said) is not None and len(said.split()) <= _MAX_ANSWER_WORDS
+    async def _read(self, utterance: str, tools: Sequence[Tool], today: date) -> Call | Speak | None:
+        """Return what the small model chooses; None: nothing that may be done."""
+        bare = find_answer(utterance) is not None and len(utterance.split()) <= _MAX_ANSWER_WORDS
         # A bare yes or no names no function, but the small model would choose one.
         if bare or not (offered := _offered(tools)) or len(offered) > _MAX_TOOLS:
             return None
         try:
-            reading = await self._pool.read(ToolSet.of(offered, today), said)
+            reading = await self._pool.read(ToolSet.of(offered, today), utterance)
         except ProviderError as error:
             # The rules' words remain.
             log.warning("embedded_model_failed", error=str(error))
@@ -91,20 +100,23 @@ class EmbeddedModel:
     async def _answer_to_confirmation(
         self, messages: Sequence[Message], situation: Situation, tools: Sequence[Tool], today: date
     ) -> Call | Speak | None:
-        """What follows from the caller's yes or no to our own question; None: there was none, or another answer."""
+        """Return what follows from the caller's yes or no to our own question.
+
+        None where the agent's last words were no such question, or where the caller answered something else.
+        """
         if situation.results or not situation.turn_begun or not situation.last_agent.startswith(_CONFIRM):
             return None
-        answer = find_answer(situation.said)
+        answer = find_answer(situation.utterance)
         if answer is None:
             return None
         if answer is Answer.NO:
             return Speak(situation.say or _NOT_CONFIRMED)
-        # The small model says the same of the same words: what was confirmed need not be kept anywhere.
-        said = [str(message.get("content") or "") for message in messages if message["role"] == "user"]
-        if not (offered := _offered(tools)) or len(said) < 2:
+        # The small model reads the same words the same way: what was confirmed need not be kept anywhere.
+        utterances = [str(message.get("content") or "") for message in messages if message["role"] == "user"]
+        if not (offered := _offered(tools)) or len(utterances) < 2:
             return None
         try:
-            reading = await self._pool.read(ToolSet.of(offered, today), said[-2])
+            reading = await self._pool.read(ToolSet.of(offered, today), utterances[-2])
         except ProviderError as error:
             log.warning("embedded_model_failed", error=str(error))
             return None
@@ -117,7 +129,7 @@ def _offered(tools: Sequence[Tool]) -> list[Tool]:
 
 
 def _checked(reading: Reading, tools: Sequence[Tool]) -> Call | None:
-    """The call, if there is such a function and the arguments fit it."""
+    """Return the call; None where there is no such function, or where the arguments do not fit it."""
     tool = _named(reading.name, tools)
     if tool is None:
         return None
@@ -132,12 +144,12 @@ def _named(name: str, tools: Sequence[Tool]) -> Tool | None:
 
 
 def _confirmation(call: Call) -> str:
-    """The question whether the call is meant, as one sentence."""
+    """Return the question whether the call is meant, as one sentence."""
     parts = [call.name.replace("_", " "), *_spoken(call.arguments)]
     return f"{_CONFIRM} {', '.join(parts)}, is that right?"
 
 
-def _spoken(arguments: Mapping[str, Any]) -> list[str]:
+def _spoken(arguments: JsonObject) -> list[str]:
     return [f"{name.replace('_', ' ')} {value}" for name, value in arguments.items() if value not in (None, "")]
 
 
@@ -148,14 +160,16 @@ WEIGHTS_SHA256 = "c9d915eca282ed42d1a09b143b592adb4cc6744ffe2d294adf5cfc5548170c
 
 @dataclass(frozen=True, slots=True)
 class NeedleFiles:
+    """The small model's engine and weights."""
+
     library: Path
     weights: Path
     sha256: str = WEIGHTS_SHA256
 
 
 def find_weights() -> NeedleFiles:
-    """Those that the package brought. Raises `UserError`."""
-    # Finding a package's place does not import it.
+    """Return the engine and weights that the package brought. Raises `UserError` where it is not installed."""
+    # Finding a package's place does not import it: its own Python reports its use.
     found = importlib.util.find_spec(_PACKAGE)
     for folder in map(Path, (found and found.submodule_search_locations) or ()):
         libraries = sorted(folder.glob("libneedle3.*"))
@@ -167,14 +181,14 @@ def find_weights() -> NeedleFiles:
 _MODULE = Path(__file__).with_name("needle_process.py")
 _LINE_LIMIT = 1 << 18
 _MAX_WAITING = 16
-"""Requests; a process that is so far behind is asked nothing more."""
+"""Requests that may wait; a process that is so far behind is asked nothing more."""
 _ENVIRONMENT = {"NEEDLE_TELEMETRY": "0", "DO_NOT_TRACK": "1", "OMP_NUM_THREADS": "1"}
 
 
 class NeedleProcess:
-    """Started with the first request, again after it has died; `close()` ends it.
+    """The small model's process: started with the first request, again after it has died; `close()` ends it.
 
-    Requests are answered in their order. One that nobody waits for any more is answered all the same, into the void.
+    Requests are answered in their order. One whose caller has given up is answered all the same; its answer is dropped.
     """
 
     def __init__(self, files: NeedleFiles) -> None:
@@ -182,7 +196,7 @@ class NeedleProcess:
         self._process: asyncio.subprocess.Process | None = None
         self._reader: asyncio.Task[None] | None = None
         self._starting = asyncio.Lock()
-        self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._waiting: dict[int, asyncio.Future[JsonObject]] = {}
         self._number = 0
 
     @property
@@ -193,14 +207,15 @@ class NeedleProcess:
     def waiting(self) -> int:
         return len(self._waiting)
 
-    async def ask(self, request: dict[str, Any], timeout: float) -> Any:
-        """The answer; `timeout` in seconds. Raises `ProviderError`; a process that is too late is ended."""
+    async def ask(self, request: JsonObject, timeout: float) -> JsonValue:
+        """Return the answer; `timeout` is in seconds. Raises `ProviderError`; a process that is too late is ended."""
         if self.waiting >= _MAX_WAITING:
             raise ProviderError("the embedded model is behind")
         process = await self._running()
         self._number += 1
         number = self._number
-        self._waiting[number] = answered = asyncio.get_running_loop().create_future()
+        answered: asyncio.Future[JsonObject] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = answered
         assert process.stdin
         process.stdin.write(json.dumps({"number": number, **request}).encode() + b"\n")
         try:
@@ -246,17 +261,21 @@ class NeedleProcess:
             return self._process
 
     async def _read(self, process: asyncio.subprocess.Process) -> None:
-        """Until the process ends."""
+        """Hand out answers until the process ends."""
         assert process.stdout
         try:
             while line := await process.stdout.readline():
-                answer = json.loads(line)
-                waiting = self._waiting.pop(answer["number"], None)
+                answer = parse_object(line)
+                number = answer.get("number")
+                if not isinstance(number, int):
+                    raise ValueError("an answer has no number of a request")
+                waiting = self._waiting.pop(number, None)
                 if waiting is not None and not waiting.done():
                     waiting.set_result(answer)
-        except (ValueError, LookupError) as error:
+        except ValueError as error:
             log.error("model_process_garbled", error=str(error))
             process.kill()
+        # Whoever still waits is told, or would wait until its own timeout.
         abandoned, self._waiting = self._waiting, {}
         for future in abandoned.values():
             if not future.done():
@@ -267,7 +286,7 @@ _PROCESSES = 3
 PREPARE_SECONDS = 10.0
 ANSWER_SECONDS = 2.0
 """An answer takes 0.1 to 0.3 s. The engine's threads wait for one another by spinning: on a busy machine it takes many
-times as long, and then the processor belongs to the calls."""
+times as long, and then the processor is better left to the calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,10 +294,13 @@ class ToolSet:
     """What a process is prepared for: tools, and the day that relative dates count from."""
 
     system: str
+    """The small model's instructions, which hold the day."""
     tools: str
+    """JSON in the small model's own form."""
 
     @classmethod
     def of(cls, tools: Sequence[Tool], today: date) -> ToolSet:
+        """Return the set for `tools` on the day `today`."""
         plain = [
             {
                 "name": tool["function"]["name"],
@@ -296,18 +318,21 @@ class Reading:
 
     name: str
     """The function's; empty: none fits."""
-    arguments: Mapping[str, Any] = field(default_factory=dict)
+    arguments: JsonObject = field(default_factory=dict)
     confidence: float = 0.0
     """From 0 to 1, as the model itself estimates."""
     grounded: bool = True
-    """Every argument is in the caller's words, as far as the model can tell."""
+    """Whether every argument is in the caller's words, by the model's own judgement."""
 
 
 @dataclass(slots=True, eq=False)
 class _Place:
+    """A process that is prepared, or being prepared, for one set of tools."""
+
     process: NeedleProcess
     preparing: asyncio.Task[None]
     users: int = 0
+    """Requests that are using it; while there are any it is not given to other tools."""
 
 
 class NeedlePool:
@@ -316,10 +341,10 @@ class NeedlePool:
     def __init__(self, files: NeedleFiles) -> None:
         self._files = files
         self._places: dict[ToolSet, _Place] = {}
-        """The most recently used last."""
+        """In the order of their last use, the most recent last."""
         # Two engines at work on two processors spin against one another: both take many times as long.
         self._one_at_a_time = asyncio.Lock()
-        # Where the machine is too busy for it, starting it again and again would make the machine busier.
+        # Where the machine is too busy for the model, starting it again and again would make the machine busier.
         self._breaker = Breaker()
 
     @property
@@ -331,13 +356,13 @@ class NeedlePool:
         return tuple(place.process.pid for place in self._places.values())
 
     def prepare(self, tools: ToolSet) -> None:
-        """Have a process ready for `tools` soon; nothing happens where all are busy or were too slow lately."""
+        """Begin to prepare a process for `tools`, unless all are busy or were too slow lately."""
         if self._breaker.state is BreakerState.CLOSED:
             with suppress(ProviderError):
                 self._place(tools)
 
     async def read(self, tools: ToolSet, text: str) -> Reading:
-        """What `text` asks for. Raises `ProviderError`."""
+        """Return what `text` asks for. Raises `ProviderError`."""
         if not self._breaker.admit(_now()):
             raise ProviderError("the embedded model was too slow lately")
         place = self._place(tools)
@@ -359,7 +384,7 @@ class NeedlePool:
     async def close(self) -> None:
         places, self._places = self._places, {}
         for place in places.values():
-            # First what may be starting the process, then the process: the other way round it would outlive us.
+            # The task first, which may be about to start the process: in the other order the process would outlive us.
             place.preparing.cancel()
             await asyncio.gather(place.preparing, return_exceptions=True)
             await place.process.close()
@@ -369,8 +394,8 @@ class NeedlePool:
         if place is None:
             process = self._free_process()
             place = _Place(process, asyncio.create_task(self._prepare(process, tools)))
-            # A preparation that failed is told to whoever asks with it.
-            place.preparing.add_done_callback(_look_at)
+            # Whoever reads with these tools is told of a failure; where nobody does, asyncio must not complain of it.
+            place.preparing.add_done_callback(_retrieve_exception)
         self._places[tools] = place
         return place
 
@@ -396,14 +421,14 @@ class NeedlePool:
         self._breaker.fail(error, _now(), trip=isinstance(error, ProviderTimeout))
 
     async def _drop(self, tools: ToolSet, place: _Place) -> None:
-        """What has failed begins anew with the next request."""
+        """End a process that has failed; the next request starts another."""
         if self._places.get(tools) is place:
             del self._places[tools]
         await place.process.close()
 
 
 async def _prepared(place: _Place) -> None:
-    """Raises `ProviderTimeout` for a preparation that takes too long for this caller, but goes on for the next."""
+    """Wait for a preparation. Raises `ProviderTimeout` where it is too slow for this caller; it goes on meanwhile."""
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
             await asyncio.shield(place.preparing)
@@ -415,20 +440,23 @@ def _now() -> float:
     return asyncio.get_running_loop().time()
 
 
-def _look_at(task: asyncio.Task[None]) -> None:
+def _retrieve_exception(task: asyncio.Task[None]) -> None:
     if not task.cancelled():
         task.exception()
 
 
-def _reading(answer: Any) -> Reading:
-    """Raises `ProviderError` for what is no answer of the small model's."""
-    try:
-        calls = answer.get("function_calls") or ()
-        checks = answer.get("validation") or {}
-        if not calls or checks.get("negation"):
-            return Reading("")
-        # One step at a time: what else was asked for, the caller says again or the next step asks.
-        name, arguments = str(calls[0]["name"]), dict(calls[0].get("arguments") or {})
-        return Reading(name, arguments, float(answer.get("confidence") or 0.0), not checks.get("ungrounded"))
-    except (AttributeError, LookupError, TypeError, ValueError) as error:
-        raise ProviderError(f"the embedded model gave no answer of its kind: {error!r}") from error
+def _reading(answer: JsonValue) -> Reading:
+    """Return what an answer of the small model's says. Raises `ProviderError` for what is none."""
+    if not isinstance(answer, Mapping):
+        raise ProviderError(f"the embedded model's answer is no JSON object: {str(answer)[:200]}")
+    checks = object_at(answer, "validation")
+    calls = answer.get("function_calls")
+    # `negation`: the caller does not want what the function does.
+    if not calls or checks.get("negation"):
+        return Reading("")
+    # One step at a time: what else was asked for, the caller says again or the next step asks.
+    first = objects_at(answer, "function_calls")[:1]
+    if not first or not (name := text_at(first[0], "name")):
+        raise ProviderError(f"the embedded model's answer has a call without a name: {str(answer)[:200]}")
+    confidence = number_at(answer, "confidence")
+    return Reading(name, object_at(first[0], "arguments"), confidence, not checks.get("ungrounded"))

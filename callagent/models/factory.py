@@ -5,10 +5,9 @@ Projects name models by the identifiers of a hosted platform; a table of the set
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Any, cast
 
 from callagent.errors import UserError
 from callagent.failover import Lineup
@@ -133,12 +132,12 @@ class NamedModels:
 
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[Tool], settings: ModelSettings
-    ) -> AsyncIterator[Delta]:
+    ) -> AsyncGenerator[Delta, None]:
         """As `LanguageModel`; `settings.model` is one of the others, or the configured model's own name for one."""
         model = self.others.get(settings.model)
         asked = self.configured if model is None else model
         own = settings if model is None else replace(settings, model="")
-        async with aclosing(cast("Any", asked.stream(messages, tools, own))) as deltas:
+        async with aclosing(asked.stream(messages, tools, own)) as deltas:
             async for delta in deltas:
                 yield delta
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -102,7 +102,7 @@ class FailoverModel:
 
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[Tool], settings: ModelSettings
-    ) -> AsyncIterator[Delta]:
+    ) -> AsyncGenerator[Delta, None]:
         """As `LanguageModel`. Of an answer that stops, the next model gives the rest, unless a tool was called."""
         failure: ProviderError | None = None
         passed = ""
@@ -131,14 +131,14 @@ class FailoverModel:
                     raise failure from None
                 passed += held.passed
             finally:
-                await answering.aclose()  # type: ignore[attr-defined]
+                await answering.aclose()
         self._counted.outages += 1
         log.error("provider_outage", role="model")
         raise failure or ProviderError("no model may be asked: all have failed lately")
 
     async def _deltas(
         self, answering: AsyncIterator[Delta], member: Member[LanguageModel], held: _Held
-    ) -> AsyncIterator[Delta]:
+    ) -> AsyncGenerator[Delta, None]:
         """What may be passed on of one model's answer. Raises `ProviderError` and `TimeoutError`."""
         begun = False
         while (delta := await self._next(answering, member, begun=begun)) is not None:

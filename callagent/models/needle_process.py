@@ -12,14 +12,13 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 _ANSWER_BYTES = 1 << 16
 _MAX_TOKENS = 192
 
 
 class Engine:
-    """The library, which holds one set of tools."""
+    """The library, which holds one set of tools at a time."""
 
     def __init__(self, library: str, weights: str, sha256: str) -> None:
         data = Path(weights).read_bytes()
@@ -29,7 +28,7 @@ class Engine:
         self._library.needle_load.argtypes = [ctypes.c_char_p, ctypes.c_uint64]
         self._library.needle_init.argtypes = [ctypes.c_char_p] * 3
         self._library.needle_complete.argtypes = [ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_int]
-        # The library may keep pointers into what it was given.
+        # The library may keep pointers into the weights, so they must live as long as it does.
         self._weights = data
         self._answer = ctypes.create_string_buffer(_ANSWER_BYTES)
         if self._library.needle_load(self._weights, len(self._weights)) < 0:
@@ -39,8 +38,8 @@ class Engine:
         if self._library.needle_init(system.encode(), tools.encode(), None) < 0:
             raise ValueError("the tools were refused")
 
-    def complete(self, text: str) -> Any:
-        # What one caller said is nothing to the next.
+    def complete(self, text: str) -> object:
+        # One caller's words must not be context for the next one's.
         self._library.needle_reset()
         if self._library.needle_complete(text.encode(), _MAX_TOKENS, self._answer, _ANSWER_BYTES) < 0:
             raise ValueError("the words were refused")
@@ -48,13 +47,13 @@ class Engine:
 
 
 def main(library: str, weights: str, sha256: str) -> None:
-    # The library may print; standard output is ours.
+    # Whatever the library prints goes to standard error: a line among the answers would end the process.
     answers = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
     os.dup2(2, 1)
     engine = Engine(library, weights, sha256)
     for line in sys.stdin.buffer:
         request = json.loads(line)
-        answer: dict[str, Any] = {"number": request["number"]}
+        answer: dict[str, object] = {"number": request["number"]}
         try:
             if "tools" in request:
                 engine.prepare(request["system"], request["tools"])

@@ -1,37 +1,91 @@
-"""What an agent asks of a language model. Messages and tools have the shape of OpenAI's chat completions."""
+"""What an agent asks of a language model, and what a provider declares of itself.
+
+Messages and tools have the shape of OpenAI's chat completions, which the adapters of other providers translate.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, Required, TypedDict, runtime_checkable
 from urllib.parse import urlsplit
 
-Message = Mapping[str, Any]
-"""`{"role": "system"|"user"|"assistant"|"tool", "content": …, "tool_calls": […], "tool_call_id": …}`"""
-Tool = Mapping[str, Any]
-"""`{"type": "function", "function": {"name", "description", "parameters": <JSON schema>}}`"""
+from callagent.json_values import JsonObject, JsonValue, MutableJsonObject, parse_json
+
+
+class CalledFunction(TypedDict):
+    """The function of a call in a message."""
+
+    name: str
+    arguments: JsonValue
+    """JSON text as the model wrote it, which may be invalid; or what it stands for."""
+
+
+class MessageCall(TypedDict, total=False):
+    """A call that an assistant's message makes."""
+
+    id: str
+    type: str
+    """Always `function`."""
+    function: Required[CalledFunction]
+
+
+class Message(TypedDict, total=False):
+    """One message of a conversation."""
+
+    role: Required[str]
+    """`system`, `developer`, `user`, `assistant` or `tool`."""
+    content: JsonValue
+    """Words, or a list of parts of which those with a `text` count."""
+    tool_calls: Sequence[MessageCall]
+    """Of an assistant's message."""
+    tool_call_id: str
+    """Of a tool's message: the call that it answers."""
+    name: str
+    """Of a tool's message that has no identifier: the function that it answers for."""
+
+
+class ToolFunction(TypedDict, total=False):
+    """A function that is offered to a model."""
+
+    name: Required[str]
+    description: str
+    parameters: JsonObject
+    """A JSON schema of an object."""
+
+
+class Tool(TypedDict, total=False):
+    """A tool that is offered to a model."""
+
+    type: str
+    """Always `function`."""
+    function: Required[ToolFunction]
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
+    """A function that a model calls."""
+
     id: str
+    """Unique within the conversation: the tool's message names the call by it."""
     name: str
     arguments: str
     """JSON as the model wrote it; it may be invalid."""
 
-    def as_plain(self) -> dict[str, Any]:
-        """Name and arguments as JSON data; arguments that are no JSON stay the text that they are."""
+    def as_plain(self) -> MutableJsonObject:
+        """Return name and arguments as JSON data; arguments that are not valid JSON stay the text that they are."""
         try:
-            arguments = json.loads(self.arguments or "{}")
-        except (ValueError, RecursionError):
+            arguments = parse_json(self.arguments or "{}")
+        except ValueError:
             arguments = self.arguments
         return {"name": self.name, "arguments": arguments}
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
+    """Tokens that a request used, as the provider counts them."""
+
     input_tokens: int
     output_tokens: int
 
@@ -44,25 +98,27 @@ class Delta:
     tool_call: ToolCall | None = None
     usage: Usage | None = None
     progress: bool = False
-    """The model goes on, with what cannot be passed on yet: a part of a tool call, or its thoughts."""
+    """The model is at work on what is not passed on: a part of a tool call, or its thoughts. Deadlines start anew."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSettings:
+    """How one request is to be answered."""
+
     model: str = ""
     """The provider's model name; empty: the one it was configured with."""
     temperature: float | None = None
     max_tokens: int | None = None
     json_output: bool = False
-    sampling: Mapping[str, Any] = field(default_factory=dict)
+    sampling: JsonObject = field(default_factory=dict)
     """`top_p`, `top_k`, `stop`, `seed`, `presence_penalty`, `frequency_penalty`; a provider takes those it knows."""
 
     safety: Mapping[str, str] = field(default_factory=dict)
-    """Kinds of harm (`HARM_CATEGORY_…`) -> from where on an answer is withheld (`BLOCK_LOW_AND_ABOVE`, `OFF` …).
-    Gemini's models heed it."""
+    """The threshold (`BLOCK_LOW_AND_ABOVE`, `OFF` …) from which an answer is withheld, for each kind of harm
+    (`HARM_CATEGORY_…`). Gemini's models heed it."""
 
-    def sampling_as(self, names: Mapping[str, str]) -> dict[str, Any]:
-        """Those that a provider knows, by its names."""
+    def sampling_as(self, names: Mapping[str, str]) -> MutableJsonObject:
+        """Return the sampling settings that a provider knows, by its own names for them."""
         return {names[key]: value for key, value in self.sampling.items() if key in names and value is not None}
 
 
@@ -71,21 +127,26 @@ class LanguageModel(Protocol):
 
     def stream(
         self, messages: Sequence[Message], tools: Sequence[Tool], settings: ModelSettings
-    ) -> AsyncIterator[Delta]:
-        """One answer. Closing the iterator frees the provider's connection. Raises `ProviderError`,
-        and of these `AnswerWithheld` for what is not safe."""
+    ) -> AsyncGenerator[Delta, None]:
+        """Ask for one answer and yield it step by step. Closing the iterator frees the provider's connection.
 
-    async def close(self) -> None: ...
+        Raises `ProviderError`, and of these `AnswerWithheld` for an answer that the provider holds to be unsafe.
+        """
+
+    async def close(self) -> None:
+        """End the connections and processes; no answer may be running."""
 
 
+# numpy is an optional dependency (extra `local`), so its type cannot be named where it is not installed.
 Vector = Any
-"""A numpy array of float32 of length one."""
+"""A numpy array of float32 whose length (Euclidean norm) is one."""
 
 
 class Embedder(Protocol):
-    """Texts to vectors whose product says how alike the texts are; shared by all calls."""
+    """Turns texts into vectors whose inner product says how alike the texts are; shared by all calls."""
 
-    async def embed(self, texts: Sequence[str]) -> list[Vector]: ...
+    async def embed(self, texts: Sequence[str]) -> list[Vector]:
+        """Return one vector for each text, in their order."""
 
 
 @runtime_checkable
@@ -93,28 +154,34 @@ class PerCallModel(Protocol):
     """A model that keeps something per call: a script's position."""
 
     def for_call(self) -> LanguageModel:
-        """The model as one call sees it, from the beginning; it needs no closing of its own."""
+        """Return the model as one call sees it, from the beginning; it needs no closing of its own."""
 
 
 def for_call(model: LanguageModel) -> LanguageModel:
-    """What an engine asks for when a call opens: the call's own view of a model that has one, else the model."""
+    """Return the call's own view of a model that keeps something per call, else the model. Asked when a call opens."""
     return model.for_call() if isinstance(model, PerCallModel) else model
 
 
 OPENING = "(The call begins.)"
-"""Stands where a provider wants the user to speak first."""
+"""Stands where a provider demands that the user speaks first, but the agent greets the caller."""
 SILENCE = "(The caller says nothing.)"
+"""Stands for an empty message of the user, which providers refuse."""
 
 INSTRUCTIONS = ("system", "developer")
+"""Roles whose messages instruct the model."""
 
 
 def system_text(messages: Sequence[Message]) -> str:
-    """All instructions: wherever they stand, a caller's words must not be able to pass for them."""
+    """Return all instructions, wherever they stand in the conversation.
+
+    For providers that take them apart from the conversation: left in it, they would have to be written as the user's
+    words, and then a caller's words could pass for instructions.
+    """
     return "\n\n".join(text for message in messages if message["role"] in INSTRUCTIONS and (text := text_of(message)))
 
 
 def text_of(message: Message) -> str:
-    """The message's words; content may be parts."""
+    """Return the message's words; of content in parts, those of all parts."""
     content = message.get("content") or ""
     if isinstance(content, str):
         return content
@@ -124,19 +191,19 @@ def text_of(message: Message) -> str:
 
 
 def tool_names(messages: Sequence[Message]) -> dict[str, str]:
-    """Identifier of each call in the conversation -> the tool's name."""
+    """Return the tool's name for the identifier of each call in the conversation."""
     calls = [call for message in messages for call in message.get("tool_calls") or ()]
     return {str(call["id"]): str(call["function"]["name"]) for call in calls}
 
 
-def arguments_of(function: Mapping[str, Any]) -> dict[str, Any]:
-    """A call's arguments; what the model wrote may have been no JSON object, and then it is none."""
+def arguments_of(function: CalledFunction) -> JsonObject:
+    """Return a call's arguments; empty where the model wrote something other than a JSON object."""
     arguments = function.get("arguments") or "{}"
     try:
-        read = json.loads(arguments) if isinstance(arguments, str) else arguments
-    except (ValueError, RecursionError):
+        read = parse_json(arguments) if isinstance(arguments, str) else arguments
+    except ValueError:
         return {}
-    return read if isinstance(read, dict) else {}
+    return read if isinstance(read, Mapping) else {}
 
 
 @dataclass(frozen=True, slots=True)

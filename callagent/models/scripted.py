@@ -20,13 +20,13 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from callagent.errors import AnswerWithheld, ProviderError, ProviderRefused, ProviderTimeout, UserError
-from callagent.models.protocol import Delta, LanguageModel, Message, ModelSettings, Tool, ToolCall
+from callagent.models.protocol import Delta, LanguageModel, Message, MessageCall, ModelSettings, Tool, ToolCall
 
 _ERRORS = ("timeout", "refused", "500", "cut", "withheld")
 _ENTRY_KEYS = {"text", "calls", "delay", "expect", "error"}
@@ -35,7 +35,7 @@ _SHOWN_CHARACTERS = 2000
 
 
 class ScriptError(UserError):
-    """The script and what is asked of it do not fit together; the text shows both."""
+    """The script cannot be read, or it does not fit what is asked of it; the text shows both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Expectation:
     last_user: re.Pattern[str] | None = None
 
     def mismatches(self, messages: Sequence[Message], tools: Sequence[Tool]) -> Iterator[str]:
-        """One text per difference, with both sides."""
+        """Yield a text for each difference, which shows both sides."""
         offered = _tool_names(tools)
         if self.tools is not None and not set(self.tools) <= set(offered):
             yield f"tools: expected {list(self.tools)}, offered {offered}"
@@ -74,13 +74,15 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Script:
+    """The answers to the requests of one call, in their order."""
+
     name: str
-    """For messages: the file."""
+    """The file, for messages."""
     entries: tuple[Entry, ...]
 
     @classmethod
     def parse(cls, data: object, name: str) -> Script:
-        """From the YAML's data. Raises `ScriptError` naming file, entry and key."""
+        """Read a script from the YAML's data. Raises `ScriptError` naming file, entry and key."""
         if not isinstance(data, list):
             raise ScriptError(f"{name}: a script is a list, one entry per model request")
         return cls(name, tuple(_parse_entry(item, f"{name}, entry {n}") for n, item in enumerate(data, 1)))
@@ -99,7 +101,7 @@ class ScriptedModel:
 
     @classmethod
     def from_file(cls, path: Path | str) -> ScriptedModel:
-        """Raises `ScriptError` when the file cannot be read or is not a script."""
+        """Read the script in a file. Raises `ScriptError` when it cannot be read or is not a script."""
         from ruamel.yaml import YAML
         from ruamel.yaml.error import YAMLError
 
@@ -112,8 +114,8 @@ class ScriptedModel:
         return cls(Script.parse(data if data is not None else [], str(path)))
 
     @classmethod
-    def from_entries(cls, *entries: Mapping[str, Any]) -> ScriptedModel:
-        """A script given in the program."""
+    def from_entries(cls, *entries: Mapping[str, object]) -> ScriptedModel:
+        """Make a model from entries as they stand in a file."""
         return cls(Script.parse(list(entries), "script"))
 
     def for_call(self) -> LanguageModel:
@@ -121,13 +123,13 @@ class ScriptedModel:
 
     @property
     def remaining(self) -> int:
-        """Entries not used yet."""
+        """How many entries are not used yet."""
         return len(self._script.entries) - self._requests
 
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[Tool], settings: ModelSettings
-    ) -> AsyncIterator[Delta]:
-        entry = self._take(messages, tools)
+    ) -> AsyncGenerator[Delta, None]:
+        entry = self._next_entry(messages, tools)
         await asyncio.sleep(entry.delay)
         if entry.error and entry.error != "cut":
             _fail(entry.error)
@@ -136,6 +138,7 @@ class ScriptedModel:
             yield Delta(text=piece)
         if entry.error:
             _fail(entry.error)
+        # An empty text is an answer, if an empty one: a model that says nothing at all sends no delta.
         if entry.text == "" and not entry.calls:
             yield Delta()
         for number, (name, arguments) in enumerate(entry.calls, 1):
@@ -144,7 +147,7 @@ class ScriptedModel:
     async def close(self) -> None:
         pass
 
-    def _take(self, messages: Sequence[Message], tools: Sequence[Tool]) -> Entry:
+    def _next_entry(self, messages: Sequence[Message], tools: Sequence[Tool]) -> Entry:
         self._requests += 1
         if self._requests > len(self._script.entries):
             raise ScriptError(
@@ -161,12 +164,12 @@ class ScriptedModel:
 
 
 def describe_request(messages: Sequence[Message], tools: Sequence[Tool]) -> str:
-    """A request in a few lines, for messages."""
+    """Return a request in a few lines, for messages."""
     lines = [f"tools: {_tool_names(tools)}"]
     for message in messages:
-        said = message.get("content") or ""
+        content = message.get("content") or ""
         calls = [f"{call['function']['name']}({call['function']['arguments']})" for call in _calls(message)]
-        lines.append(f"{message['role']}: {_shorten(str(said))}{' '.join(calls)}")
+        lines.append(f"{message['role']}: {_shorten(str(content))}{' '.join(calls)}")
     return "\n".join(lines)
 
 
@@ -215,7 +218,7 @@ def _parse_expectation(data: object, place: str) -> Expectation:
     )
 
 
-def _parse_pattern(data: Mapping[str, Any], key: str, place: str) -> re.Pattern[str] | None:
+def _parse_pattern(data: Mapping[str, object], key: str, place: str) -> re.Pattern[str] | None:
     if data.get(key) is None:
         return None
     try:
@@ -224,7 +227,7 @@ def _parse_pattern(data: Mapping[str, Any], key: str, place: str) -> re.Pattern[
         raise ScriptError(f"{place}: expect.{key} is not a regular expression: {error}") from None
 
 
-def _check_keys(data: Mapping[Any, Any], known: set[str], place: str) -> None:
+def _check_keys(data: Mapping[object, object], known: set[str], place: str) -> None:
     if unknown := sorted(str(key) for key in data.keys() - known):
         raise ScriptError(f"{place}: unknown key {', '.join(unknown)}; known here: {', '.join(sorted(known))}")
 
@@ -255,7 +258,7 @@ def _last_user(messages: Sequence[Message]) -> str:
     return next((str(message["content"]) for message in reversed(messages) if message["role"] == "user"), "")
 
 
-def _calls(message: Message) -> Sequence[Mapping[str, Any]]:
+def _calls(message: Message) -> Sequence[MessageCall]:
     return message.get("tool_calls") or ()
 
 

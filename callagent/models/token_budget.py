@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from contextvars import ContextVar
-from typing import Any, cast
 
 from callagent.errors import ProviderError
 from callagent.models.protocol import Delta, LanguageModel, Message, ModelSettings, Tool, Usage, for_call
 
 
 class TokensSpent(ProviderError):
-    """The call has used all its tokens: no model is asked for it any more."""
+    """The call has used all its tokens, and no model is asked for it any more."""
 
 
 class TokenBudget:
     """The tokens that one call may still use."""
 
     def __init__(self, tokens: int, on_refusal: Callable[[str], None]) -> None:
-        """`on_refusal` is told why, once, when the first request is refused."""
+        """`on_refusal` is called once, with the reason, when the first request is refused."""
         self._tokens = tokens
         self._on_refusal: Callable[[str], None] | None = on_refusal
         self.spent = 0
 
     def expect(self) -> None:
-        """Raise `TokensSpent` unless one more request may be made. The request that passes the limit is answered."""
+        """Raise `TokensSpent` unless one more request may be made.
+
+        The request that goes beyond the limit is answered: an answer that breaks off would confuse the caller more.
+        """
         if self.spent < self._tokens:
             return
         why = f"the call has used {self.spent} tokens of language models; limits.model_tokens is {self._tokens}"
@@ -36,6 +38,7 @@ class TokenBudget:
         raise TokensSpent(why)
 
     def spend(self, tokens: int) -> None:
+        """Count the tokens of an answer."""
         self.spent += tokens
 
 
@@ -44,7 +47,7 @@ TOKEN_BUDGET: ContextVar[TokenBudget | None] = ContextVar("token_budget", defaul
 
 
 CHARACTERS_PER_TOKEN = 4
-"""Where a provider does not count, or an answer was cut before it could."""
+"""An estimate, for providers that do not count, and for answers that were cut before their counts came."""
 
 
 class MeteredModel:
@@ -58,20 +61,21 @@ class MeteredModel:
 
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[Tool], settings: ModelSettings
-    ) -> AsyncIterator[Delta]:
-        """As `LanguageModel`; raises `TokensSpent` as well."""
+    ) -> AsyncGenerator[Delta, None]:
+        """Answer as `LanguageModel` does. Raises `TokensSpent` as well."""
         budget = TOKEN_BUDGET.get()
         if budget is not None:
             budget.expect()
         usage: Usage | None = None
         length = 0
         try:
-            async with aclosing(cast("Any", self._model.stream(messages, tools, settings))) as deltas:
+            async with aclosing(self._model.stream(messages, tools, settings)) as deltas:
                 async for delta in deltas:
                     usage = delta.usage or usage
                     length += _length(delta)
                     yield delta
         finally:
+            # Also where the caller interrupted the answer: the provider charges for what it has written.
             if budget is not None:
                 budget.spend(_estimated(messages, tools, length) if usage is None else _total(usage))
 
@@ -89,9 +93,9 @@ def _total(usage: Usage) -> int:
 
 
 def _estimated(messages: Sequence[Message], tools: Sequence[Tool], answer: int) -> int:
-    asked = sum(len(_text(each)) for each in (*messages, *tools))
+    asked = sum(map(len, map(_text, messages))) + sum(map(len, map(_text, tools)))
     return (asked + answer) // CHARACTERS_PER_TOKEN + 1
 
 
-def _text(part: Mapping[str, Any]) -> str:
+def _text(part: object) -> str:
     return json.dumps(part, ensure_ascii=False, default=str)

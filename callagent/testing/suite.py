@@ -14,7 +14,7 @@ from contextlib import aclosing
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 from callagent.agents.cx import (
     CxProject,
@@ -319,7 +319,7 @@ async def ask(model: LanguageModel, messages: Sequence[Message], *, json_output:
     try:
         async with (
             asyncio.timeout(MODEL_SECONDS),
-            aclosing(cast("Any", model.stream(messages, [], ModelSettings(json_output=json_output)))) as deltas,
+            aclosing(model.stream(messages, [], ModelSettings(json_output=json_output))) as deltas,
         ):
             async for delta in deltas:
                 text += delta.text

@@ -47,7 +47,7 @@ def completion(inside: str) -> str:
 
 async def test_flow_project_has_its_example_queries_and_functions() -> None:
     export = await _export(Config(), PROJECTS / "ferry", [])
-    rows = {row.said: row for row in export.rows}
+    rows = {row.utterance: row for row in export.rows}
     assert rows["Can I bring my dog?"].completion == completion("dog_noted{}")
     assert rows["Can I bring my dog?"].source == "topics/dogs.yaml"
     assert rows["The caller confirms."].completion == completion("confirmed{}")

@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, cast
 
 from callagent.agents.cx.format import AgentConfig, Code, CxApp, GuardrailConfig
 from callagent.agents.kernel import Pattern
@@ -195,7 +194,10 @@ class GuardrailChecker:
     async def generate_answer(self, prompt: str) -> str:
         """Return the model's answer to the conversation by another instruction; empty: it did not answer in time."""
         spoken = [event.content for event in self._conversation.events[-_MAX_EVENTS:] if texts(event.content)]
-        messages = [{"role": "system", "content": prompt}, *as_messages([each for each in spoken if each])]
+        messages: list[Message] = [
+            {"role": "system", "content": prompt},
+            *as_messages([each for each in spoken if each]),
+        ]
         try:
             return (await complete(self._model, messages, ModelSettings())).strip()
         except (ProviderError, TimeoutError) as error:
@@ -310,7 +312,7 @@ async def complete(model: LanguageModel, messages: Sequence[Message], settings: 
     """Return a model's whole answer. Raises `ProviderError` and `TimeoutError`."""
     text = ""
     stream = model.stream(messages, [], settings)
-    async with asyncio.timeout(ANSWER_TIMEOUT), aclosing(cast("Any", stream)) as deltas:
+    async with asyncio.timeout(ANSWER_TIMEOUT), aclosing(stream) as deltas:
         async for delta in deltas:
             text += delta.text
     return text

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
-from callagent.models import Message
+from callagent.models import CalledFunction, Message, MessageCall
 
 PlainObject = Mapping[str, Any]
 """An object of plain data as workers carry it: JSON, and bytes where an artifact has them."""
@@ -170,8 +170,8 @@ def as_messages(contents: Sequence[Content]) -> Iterator[Message]:
             yield {"role": "assistant" if content.get("role") == "model" else "user", "content": said}
 
 
-def _tool_call(call: FunctionCall) -> dict[str, object]:
-    function = {"name": call["name"], "arguments": _json(call.get("args") or {})}
+def _tool_call(call: FunctionCall) -> MessageCall:
+    function: CalledFunction = {"name": call["name"], "arguments": _json(call.get("args") or {})}
     return {"id": call["id"], "type": "function", "function": function}
 
 

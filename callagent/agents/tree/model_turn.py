@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 from callagent.agents.actions import ModelAnswered, StepEntered
 from callagent.agents.kernel import SentenceSplitter
@@ -210,7 +210,7 @@ async def _stream(run: Run, request: ModelRequest, answer: Answer) -> None:
         request.messages(), [tool.for_model for tool in request.tools.values()], request.settings(run.settings.models)
     )
     try:
-        async with aclosing(cast("Any", stream)) as deltas:
+        async with aclosing(stream) as deltas:
             async for delta in deltas:
                 new_id = f"call-{run.conversation.new_number()}" if delta.tool_call else ""
                 for sentence in answer.feed(delta, loop.time(), new_id):

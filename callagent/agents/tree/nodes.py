@@ -193,12 +193,11 @@ class Tool:
 
     @property
     def for_model(self) -> ModelTool:
-        function = {
-            "name": self.name,
-            "description": self.description,
-            "parameters": self.parameters or _NO_ARGUMENTS,
+        parameters = self.parameters or _NO_ARGUMENTS
+        return {
+            "type": "function",
+            "function": {"name": self.name, "description": self.description, "parameters": parameters},
         }
-        return {"type": "function", "function": function}
 
 
 HANG_UP, HAND_OFF, COLLECT_DIGITS = "hang_up", "hand_off", "collect_digits"

@@ -13,7 +13,7 @@ import asyncio
 import importlib.util
 import json
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,7 +63,7 @@ class CompletionEngine(Protocol):
     constrains: bool
     """It heeds a request's grammar."""
 
-    def complete(self, request: CompletionRequest) -> AsyncIterator[Piece]:
+    def complete(self, request: CompletionRequest) -> AsyncGenerator[Piece, None]:
         """The continuation. Closing the iterator ends it. Raises `ProviderError`."""
 
     async def close(self) -> None: ...
@@ -256,7 +256,7 @@ class HttpEngine:
         self._url = wire.url(settings.base_url.rstrip("/"))
         self._server = ModelServer()
 
-    async def complete(self, request: CompletionRequest) -> AsyncIterator[Piece]:
+    async def complete(self, request: CompletionRequest) -> AsyncGenerator[Piece, None]:
         """Closing the iterator closes the socket, and the server stops generating."""
         settings = self._settings
         deadlines = Deadlines.begin(settings.first_token_timeout, settings.next_token_timeout, settings.total_timeout)
@@ -317,7 +317,7 @@ class LocalEngine:
             raise UserError(f"functiongemma/{kind}: there are no weights at {path}")
         return cls(LocalSettings(kind, path, first_token_timeout, total_timeout))
 
-    async def complete(self, request: CompletionRequest) -> AsyncIterator[Piece]:
+    async def complete(self, request: CompletionRequest) -> AsyncGenerator[Piece, None]:
         async with self._free:
             process = await self._running()
             self._number += 1

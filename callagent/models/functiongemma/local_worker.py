@@ -104,17 +104,17 @@ class Worker:
         self._cancelled = number
 
     def answer(self, request: dict[str, Any]) -> None:
-        said = ""
+        utterance = ""
         with closing(self._generate(request)) as texts:
             for text in texts:
                 if self._cancelled == request["number"]:
                     break
-                said += text
+                utterance += text
                 if text:
                     self._write({"text": text})
-                if any(stop in said[-len(text) - len(stop) :] for stop in request["stops"]):
+                if any(stop in utterance[-len(text) - len(stop) :] for stop in request["stops"]):
                     break
-        self._write({"done": [self._count(request["prompt"]), self._count(said)]})
+        self._write({"done": [self._count(request["prompt"]), self._count(utterance)]})
 
 
 def _whole_characters(data: bytes) -> tuple[str, bytes]:

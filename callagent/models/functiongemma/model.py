@@ -9,10 +9,9 @@ goes to the fallback model, or is an error that the caller of this model turns i
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
 
 from callagent.errors import ProviderError, UserError
 from callagent.log import get_logger
@@ -98,7 +97,7 @@ class FunctionGemmaModel:
 
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[Tool], settings: ModelSettings
-    ) -> AsyncIterator[Delta]:
+    ) -> AsyncGenerator[Delta, None]:
         answer = _Answer()
         if tools or self._fallback is None:
             async with aclosing(self._words(answer, one_utterance(messages), tools, settings)) as words:
@@ -128,7 +127,7 @@ class FunctionGemmaModel:
         if self._fallback is None:
             reason = answer.lost.reason if answer.lost else "it neither spoke nor called a function"
             raise ProviderError(f"the model's answer is of no use: {reason}")
-        async with aclosing(cast("Any", self._fallback.stream(messages, tools, settings))) as deltas:
+        async with aclosing(self._fallback.stream(messages, tools, settings)) as deltas:
             async for delta in deltas:
                 if delta.usage:
                     answer.count(delta.usage)
@@ -167,7 +166,7 @@ class FunctionGemmaModel:
         self, answer: _Answer, request: CompletionRequest, tools: Sequence[Tool]
     ) -> AsyncGenerator[str, None]:
         parser = StreamParser(tools, tokens=self._tokens)
-        async with aclosing(cast("Any", self._engine.complete(request))) as pieces:
+        async with aclosing(self._engine.complete(request)) as pieces:
             async for piece in pieces:
                 deltas = parser.feed(piece.text)
                 if piece.finished:

@@ -438,7 +438,7 @@ _HELD_OUT = 10
 
 @dataclass(frozen=True, slots=True)
 class TrainingRow:
-    said: str
+    utterance: str
     """The caller's words: rows with the same ones are on the same side of the split."""
     prompt: str
     """What the model is asked, to the letter."""
@@ -463,7 +463,7 @@ def training_row(
     Raises `ValueError` for a call that the tools do not allow and for a conversation that cannot be written.
     """
     asked = one_utterance(messages)
-    said = next((str(message["content"]) for message in asked if message["role"] == "user"), "")
+    utterance = next((str(message["content"]) for message in asked if message["role"] == "user"), "")
     parameters = {function["name"]: function.get("parameters") or {} for function in map(function_of, tools)}
     written = []
     for call in calls:
@@ -476,7 +476,7 @@ def training_row(
         value = format_value(fitted, tokens=tokens, sort=True)
         written.append(f"{tokens.start_call}call:{name}{value}{tokens.end_call}")
     completion = "".join(written) + (tokens.start_response if written else tokens.end_turn)
-    return TrainingRow(said, render_prompt(asked, tools, tokens=tokens), completion, source)
+    return TrainingRow(utterance, render_prompt(asked, tools, tokens=tokens), completion, source)
 
 
 def split_rows(rows: Sequence[TrainingRow]) -> tuple[list[TrainingRow], list[TrainingRow]]:
@@ -484,14 +484,14 @@ def split_rows(rows: Sequence[TrainingRow]) -> tuple[list[TrainingRow], list[Tra
 
     The choice hardly changes when rows are added; of two utterances or more at least one is held out.
     """
-    said = sorted({row.said for row in rows}, key=_place)
-    held = set(said[: max(round(len(said) / _HELD_OUT), min(1, len(said) - 1))])
-    return [row for row in rows if row.said not in held], [row for row in rows if row.said in held]
+    utterance = sorted({row.utterance for row in rows}, key=_place)
+    held = set(utterance[: max(round(len(utterance) / _HELD_OUT), min(1, len(utterance) - 1))])
+    return [row for row in rows if row.utterance not in held], [row for row in rows if row.utterance in held]
 
 
-def _place(said: str) -> float:
+def _place(utterance: str) -> float:
     """From 0 to 1, by the words alone."""
-    digest = hashlib.sha256(" ".join(said.casefold().split()).encode()).digest()
+    digest = hashlib.sha256(" ".join(utterance.casefold().split()).encode()).digest()
     return int.from_bytes(digest[:8]) / math.pow(2, 64)
 
 

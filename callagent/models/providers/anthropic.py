@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
@@ -120,7 +120,7 @@ class AnthropicModel:
 
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[Tool], settings: ModelSettings
-    ) -> AsyncIterator[Delta]:
+    ) -> AsyncGenerator[Delta, None]:
         deadlines = Deadlines.of(self._settings)
         headers = {"x-api-key": self._settings.api_key, "anthropic-version": _VERSION}
         request = Request(self._url, headers, self._body(messages, tools, settings))

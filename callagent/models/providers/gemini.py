@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
@@ -123,7 +123,7 @@ class GeminiModel:
 
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[Tool], settings: ModelSettings
-    ) -> AsyncIterator[Delta]:
+    ) -> AsyncGenerator[Delta, None]:
         deadlines = Deadlines.of(self._settings)
         request, answer = self._request(messages, tools, settings), Answer(self._call, bool(settings.safety))
         async with aclosing(self._server.deltas(request, deadlines, answer)) as deltas:

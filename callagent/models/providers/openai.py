@@ -7,7 +7,7 @@ in fragments and are passed on whole, behind the text.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
@@ -120,7 +120,7 @@ class OpenAIModel:
 
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[Tool], settings: ModelSettings
-    ) -> AsyncIterator[Delta]:
+    ) -> AsyncGenerator[Delta, None]:
         deadlines = Deadlines.of(self._settings)
         key = self._settings.api_key
         headers = {"Authorization": f"Bearer {key}"} if key else {}

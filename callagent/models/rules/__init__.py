@@ -14,7 +14,7 @@ topic that fits the caller's question is told in its own words. A function's res
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from datetime import date
 
 from callagent.models.protocol import Delta, Message, ModelSettings, Tool, ToolCall
@@ -26,14 +26,15 @@ __all__ = ["Answer", "Call", "RulesModel", "Situation", "Speak", "choose", "find
 
 
 class RulesModel:
-    """`today` is asked where a prompt does not name the date."""
+    """Answers by rules; it keeps nothing from one request to the next."""
 
     def __init__(self, today: Callable[[], date] = date.today) -> None:
+        """`today` is asked where a prompt does not name the date."""
         self._today = today
 
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[Tool], settings: ModelSettings
-    ) -> AsyncIterator[Delta]:
+    ) -> AsyncGenerator[Delta, None]:
         match choose(Situation.read(messages), tools, self._today()):
             case Call(name, arguments):
                 # Unique within the conversation, and the same every time.

@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import date
-from typing import Any
 
+from callagent.json_values import JsonObject
 from callagent.models.protocol import Tool
 from callagent.models.rules.entities import (
     TENS,
@@ -25,7 +25,7 @@ from callagent.models.rules.entities import (
     is_repeat_request,
     normalise,
 )
-from callagent.models.rules.situation import Filled, Hearing, Situation, Topic, fill, said_in
+from callagent.models.rules.situation import CallerUtterance, Filled, Situation, Topic, fill, lines_to_say
 
 SAVE_ENTITIES = "save_entities"
 """The engine's name for the function that takes what a default step collects."""
@@ -36,7 +36,7 @@ _NOT_TRANSFERRED = "I am sorry, I could not put you through."
 _NOT_UNDERSTOOD = "I am sorry, I did not understand that. Could you say it in other words?"
 
 _MIN_SCORE = 0.3
-"""Nearly a third of what the caller said must fit a function or topic."""
+"""A function or topic must fit nearly a third of what the caller said."""
 _SURE_SCORE = 0.6
 """A topic that fits so well is a question, whatever days or numbers are in it."""
 _MIN_TOPIC_SCORE = 0.5
@@ -86,6 +86,8 @@ _INSTRUCTS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Speak:
+    """Words for the caller."""
+
     text: str
     understood: bool = field(default=True, compare=False)
     """False: the words are for a caller whose own words fitted nothing."""
@@ -93,8 +95,10 @@ class Speak:
 
 @dataclass(frozen=True, slots=True)
 class Call:
+    """A function to call."""
+
     name: str
-    arguments: Mapping[str, Any] = field(default_factory=dict)
+    arguments: JsonObject = field(default_factory=dict)
 
 
 Choice = Speak | Call
@@ -102,27 +106,30 @@ Choice = Speak | Call
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
+    """A function that may be called: all that it requires was said."""
+
     tool: Tool
     filled: Filled
     score: float
 
 
 def choose(situation: Situation, tools: Sequence[Tool], today: date) -> Choice:
-    """One answer; `today` is used where the prompt names no date."""
+    """Return the answer to a request; `today` is used where the prompt names no date."""
     if _TRANSFER_FAILED.search(situation.notes):
         return Speak(f"{_NOT_TRANSFERRED} {situation.say or _GREETING}")
     if situation.results:
         return _after_results(situation, tools, today)
     if not situation.turn_begun:
         return Speak(situation.say or _GREETING)
-    if not situation.said.strip():
+    if not situation.utterance.strip():
         return Speak(situation.say or _STILL_THERE)
-    if is_repeat_request(situation.said):
+    if is_repeat_request(situation.utterance):
         return Speak(situation.last_words or _GREETING)
     return _react(situation, tools, today)
 
 
 def _react(situation: Situation, tools: Sequence[Tool], today: date) -> Choice:
+    """Answer the caller's words. The surest reading comes first, because the first that fits decides."""
     if reply := _small_talk(situation):
         return reply
     candidates = _candidates(situation, tools, today)
@@ -132,7 +139,7 @@ def _react(situation: Situation, tools: Sequence[Tool], today: date) -> Choice:
         return _follow(topic, situation, candidates)
     if call := _save(situation, tools, today):
         return call
-    answer = find_answer(situation.said)
+    answer = find_answer(situation.utterance)
     if answer and (tool := _answering(candidates, answer)):
         return _call(tool)
     if tool := _correcting(candidates, situation, today):
@@ -148,10 +155,11 @@ def _react(situation: Situation, tools: Sequence[Tool], today: date) -> Choice:
 
 
 def _after_results(situation: Situation, tools: Sequence[Tool], today: date) -> Choice:
-    """A function has answered: its words for the caller, the next thing that the caller's words decide, or the step."""
+    """Answer after a function has run: with its words for the caller, the next function, or the step's own words."""
     last = situation.results[-1]
-    if spoken := said_in(last.content):
+    if spoken := lines_to_say(last.content):
         return Speak(spoken)
+    # What was called since the caller spoke is not called again, or two functions could call each other for ever.
     remaining = [tool for tool in tools if not situation.called(tool)]
     if call := _condition(situation, remaining) or _save(situation, remaining, today):
         return call
@@ -163,32 +171,35 @@ def _after_results(situation: Situation, tools: Sequence[Tool], today: date) -> 
 
 
 def _left_flow(situation: Situation, tools: Sequence[Tool], today: date) -> Call | None:
-    """Words that led out of a flow may ask for a function that only the rules offer."""
+    """Return the function that the caller's words surely ask for, now that they have led out of a flow.
+
+    Inside the flow it was not offered: the project's rules offer functions that a step does not.
+    """
     candidates = _candidates(situation, tools, today)
     best = max(candidates, key=lambda candidate: candidate.score, default=None)
     return _call(best) if best and best.score >= _SURE_SCORE else None
 
 
 def _save(situation: Situation, tools: Sequence[Tool], today: date) -> Call | None:
-    """What a default step collects, as far as the caller has said it."""
+    """Return the call that saves what a default step collects, as far as the caller has said it."""
     tool = next((tool for tool in tools if tool["function"]["name"] == SAVE_ENTITIES), None)
-    if not tool or not situation.said:
+    if not tool or not situation.utterance:
         return None
-    filled = fill(tool, _hearing(situation, today))
+    filled = fill(tool, _caller_utterance(situation, today))
     return Call(SAVE_ENTITIES, filled.arguments) if filled.arguments and filled.specific else None
 
 
 def _save_words(situation: Situation, tools: Sequence[Tool]) -> Call | None:
-    """Where a default step asks for words, words that mean nothing else are the answer."""
+    """Return the call that saves the caller's words as they are, where a default step asks for words."""
     name, kind = situation.next_entity
     if kind not in _WORD_ENTITIES or not any(tool["function"]["name"] == SAVE_ENTITIES for tool in tools):
         return None
-    value = find_name(situation.said, asked=True) if kind == "name_config" else situation.said
+    value = find_name(situation.utterance, asked=True) if kind == "name_config" else situation.utterance
     return Call(SAVE_ENTITIES, {name: value}) if value else None
 
 
 def _condition(situation: Situation, tools: Sequence[Tool]) -> Call | None:
-    """A condition that waited for what has just been saved."""
+    """Return the call of a condition that waited for what has just been saved."""
     saved = {name for result in situation.results if result.name == SAVE_ENTITIES for name in result.arguments}
     for tool in tools:
         name = tool["function"]["name"]
@@ -198,25 +209,25 @@ def _condition(situation: Situation, tools: Sequence[Tool]) -> Call | None:
 
 
 def _candidates(situation: Situation, tools: Sequence[Tool], today: date) -> list[_Candidate]:
-    """The functions that may be called with what the caller said, and how well each fits."""
+    """Return the functions that may be called with what the caller said, and how well each fits."""
     offered = [tool for tool in tools if tool["function"]["name"] != SAVE_ENTITIES]
-    scores = Keywords([_description(tool) for tool in offered]).scores(situation.said)
-    hearing = _hearing(situation, today)
+    scores = Keywords([_description(tool) for tool in offered]).scores(situation.utterance)
+    utterance = _caller_utterance(situation, today)
     found = []
     for tool, score in zip(offered, scores, strict=True):
         # A condition that waits for entities follows from them, not from words.
         if situation.needs(tool["function"]["name"]):
             continue
-        filled = fill(tool, hearing)
+        filled = fill(tool, utterance)
         if filled.complete:
             found.append(_Candidate(tool, filled, score + (_ARGUMENT_SCORE if filled.specific else 0)))
     return found
 
 
 def _answering(candidates: Sequence[_Candidate], answer: Answer) -> _Candidate | None:
-    """The function for a yes or a no; where several are, the one that fits the words best.
+    """Return the function for a yes or a no; of several, the one that fits the words best.
 
-    None where the words that go with the yes or no surely ask for another function.
+    None where there is none, or where the words that go with the yes or no surely ask for another function.
     """
     fitting = [candidate for candidate in candidates if _meaning(candidate.tool) is answer]
     found = max(fitting, key=lambda candidate: candidate.score, default=None)
@@ -225,20 +236,20 @@ def _answering(candidates: Sequence[_Candidate], answer: Answer) -> _Candidate |
 
 
 def _correcting(candidates: Sequence[_Candidate], situation: Situation, today: date) -> _Candidate | None:
-    """The function for a no, where the caller names another day instead of saying no."""
-    if not find_date(situation.said, situation.today or today) and not find_time(situation.said):
+    """Return the function for a no, where the caller names another day instead of saying no."""
+    if not find_date(situation.utterance, situation.today or today) and not find_time(situation.utterance):
         return None
     fitting = (c for c in candidates if _meaning(c.tool) is Answer.NO and _ANOTHER.search(_description(c.tool)))
     return next(fitting, None)
 
 
 def _small_talk(situation: Situation) -> Speak | None:
-    said = situation.said.lower()
-    return next((Speak(answer) for pattern, answer in _SMALL_TALK if pattern.search(said)), None)
+    utterance = situation.utterance.lower()
+    return next((Speak(answer) for pattern, answer in _SMALL_TALK if pattern.search(utterance)), None)
 
 
 def _meaning(tool: Tool) -> Answer | None:
-    """Whether the function is what happens on a yes or on a no."""
+    """Return whether the function's description makes it what happens on a yes or on a no; None: neither."""
     text = re.sub(r"[’`]", "'", _description(tool).lower())
     if _NO_TOOL.search(text):
         return Answer.NO
@@ -251,19 +262,20 @@ def _description(tool: Tool) -> str:
 
 
 def _best_topic(situation: Situation, tools: Sequence[Tool]) -> tuple[Topic | None, float]:
-    """The topic that fits best; words that the functions have too say little."""
+    """Return the topic that fits best, and its score."""
     topics = situation.topics
+    # The functions' descriptions are weighed with the topics: words that functions have too say little of a topic.
     texts = [f"{topic.name} {topic.examples} {topic.content}" for topic in topics]
     keywords = Keywords([*texts, *map(_description, tools)])
-    scores = keywords.scores(situation.said)
-    evidence = keywords.evidence(situation.said)
+    scores = keywords.scores(situation.utterance)
+    evidence = keywords.evidence(situation.utterance)
     fitting = [index for index in range(len(topics)) if evidence[index] >= _MIN_EVIDENCE]
     best = max(fitting, key=lambda index: scores[index], default=None)
     return (topics[best], scores[best]) if best is not None else (None, 0.0)
 
 
 def _follow(topic: Topic, situation: Situation, candidates: Sequence[_Candidate]) -> Choice:
-    """The function that the topic's instructions name most, else the topic's own words."""
+    """Choose the function that the topic's instructions name most, else the topic's own words."""
     named = {candidate.tool["function"]["name"]: candidate for candidate in candidates}
     mentions = Counter(word for word in re.findall(r"\w+", topic.instructions) if word in named)
     if mentions:
@@ -272,13 +284,13 @@ def _follow(topic: Topic, situation: Situation, candidates: Sequence[_Candidate]
 
 
 def _tell(topic: Topic, situation: Situation) -> str:
-    """The topic's first sentences, then the question that the call was at."""
+    """Return the topic's first sentences, then the question that the call was at."""
     sentences = re.split(r"(?<=[.!?])\s+", topic.content)[:_TOPIC_SENTENCES]
     return " ".join([*sentences, situation.say]).strip()
 
 
-def _hearing(situation: Situation, today: date) -> Hearing:
-    return Hearing(situation.said, situation.today or today, situation.last_agent)
+def _caller_utterance(situation: Situation, today: date) -> CallerUtterance:
+    return CallerUtterance(situation.utterance, situation.today or today, situation.last_agent)
 
 
 def _call(candidate: _Candidate) -> Call:
@@ -286,12 +298,12 @@ def _call(candidate: _Candidate) -> Call:
 
 
 def _is_error(content: str) -> bool:
-    # The engine answers save_entities with what it kept and what not: {"saved": {…}, "errors": {…}}.
+    # The engine answers save_entities with what it took and what it refused: {"saved": {…}, "errors": {…}}.
     return bool(re.search(r"\"errors\": \{\"|\b(?:error|invalid|not valid|not a)\b", content, re.IGNORECASE))
 
 
 def _plain_sentence(content: str) -> str:
-    """A result that is a sentence for the caller; instructions to a model and data are not."""
+    """Return a result that is a sentence for the caller; empty for data, and for instructions to a model."""
     text = content.strip()
     if not re.fullmatch(r"[A-Z][^{}<>\[\]_]*[.!?]", text) or _is_error(text):
         return ""
@@ -357,18 +369,18 @@ _GROUPS = (
 
 
 def content_words(text: str) -> list[str]:
-    """Words that carry meaning: phrases and synonyms folded, endings cut, the rest dropped."""
-    said = normalise(text.replace("_", " "))
+    """Return the words that carry meaning: phrases and synonyms folded, endings cut, the rest dropped."""
+    utterance = normalise(text.replace("_", " "))
     for pattern, replacement in _PHRASES:
-        said = re.sub(pattern, replacement, said)
+        utterance = re.sub(pattern, replacement, utterance)
     # Contractions carry nothing: "I'm" is I, "don't" is not.
-    found = (word.partition("'")[0].strip("-") for word in said.split() if not word.endswith("n't"))
+    found = (word.partition("'")[0].strip("-") for word in utterance.split() if not word.endswith("n't"))
     folded = (_fold(word) for word in found if word not in _STOP_WORDS and len(word) > 1 and not _is_number(word))
     return [word for word in folded if word and word not in _STOP_WORDS]
 
 
 def _is_number(word: str) -> bool:
-    """Numbers are arguments; what a description or a topic is about are other words."""
+    # Numbers are arguments; what a description or a topic is about are other words.
     return word in UNITS or word in TENS or word.isdigit()
 
 
@@ -387,7 +399,7 @@ def _stem(word: str) -> str:
 
 
 def _undouble(stem: str) -> str:
-    """`shipp` is `ship`; a silent e goes, so that `arriving` and `arrive` meet."""
+    """Cut a stem further: `shipp` is `ship`; a silent e goes, so that `arriving` and `arrive` meet."""
     if len(stem) > 3 and stem[-1] == stem[-2] and stem[-1] not in "aeiouls":
         return stem[:-1]
     return stem.removesuffix("e") if len(stem) > 4 else stem
@@ -403,24 +415,24 @@ _SYNONYMS = {
 
 
 class Keywords:
-    """Descriptions to choose among; a word that all of them share counts least."""
+    """Descriptions to choose among. A word weighs less the more of them have it, as in inverse document frequency."""
 
     def __init__(self, descriptions: Sequence[str]) -> None:
         self._documents = [frozenset(content_words(description)) for description in descriptions]
         self._frequency = Counter(word for document in self._documents for word in document)
 
     def scores(self, text: str) -> list[float]:
-        """For each description, from 0 (nothing shared) to 1 (every word of `text` is in it, and only there)."""
-        said = set(content_words(text))
-        return [self._score(said, document) for document in self._documents]
+        """Return for each description the weighted share of the words of `text` that it has, from 0 to 1."""
+        utterance = set(content_words(text))
+        return [self._score(utterance, document) for document in self._documents]
 
     def evidence(self, text: str) -> list[float]:
-        """For each description, the weight of the words it shares with `text`: 1 for a word that only it has."""
-        said = set(content_words(text))
-        return [sum(map(self._weight, said & document)) for document in self._documents]
+        """Return for each description the weight of the words it shares with `text`: 1 for a word that only it has."""
+        utterance = set(content_words(text))
+        return [sum(map(self._weight, utterance & document)) for document in self._documents]
 
-    def _score(self, said: Iterable[str], document: frozenset[str]) -> float:
-        weights = {word: self._weight(word) for word in said}
+    def _score(self, utterance: Iterable[str], document: frozenset[str]) -> float:
+        weights = {word: self._weight(word) for word in utterance}
         total = sum(weights.values())
         if not total:
             return 0.0

@@ -28,18 +28,18 @@ _MAX_WORDS = 200
 
 
 def words(text: str) -> list[str]:
-    """Lower-case words and figures; hyphens and other marks separate."""
+    """Return lower-case words and figures; hyphens and other marks separate."""
     joined = re.sub(r"(?<=\d),(?=\d{3}\b)", "", text.lower())
     return _TOKEN.findall(joined)[:_MAX_WORDS]
 
 
 def find_digits(text: str) -> str:
-    """The longest string of digits spoken or written in one go (`double five oh one` is 5501); empty: none."""
+    """Return the longest string of digits spoken or written in one go (`double five oh one` is 5501); empty: none."""
     return max(_digit_runs(words(text)), key=len, default="")
 
 
 def find_number(text: str) -> int | float | None:
-    """The first number: `twenty five`, `one hundred and five`, `three point five`, `3.5`."""
+    """Return the first number: `twenty five`, `one hundred and five`, `three point five`, `3.5`."""
     tokens = words(text)
     for start in range(len(tokens)):
         if _is_numeric(tokens[start]) or _starts_scale(tokens[start:]):
@@ -48,7 +48,7 @@ def find_number(text: str) -> int | float | None:
 
 
 def find_money(text: str) -> float | None:
-    """A sum in its main unit: `twenty five dollars and fifty cents` is 25.5, `$9.50` is 9.5."""
+    """Return a sum in its main unit: `twenty five dollars and fifty cents` is 25.5, `$9.50` is 9.5."""
     if written := re.search(r"[$€£]\s?(\d[\d,]*(?:\.\d{1,2})?)", text):
         return float(written[1].replace(",", ""))
     lowered = text.lower()
@@ -72,7 +72,10 @@ def _digit_runs(tokens: Sequence[str]) -> Iterator[str]:
 
 
 def _digits_at(tokens: Sequence[str], position: int, *, inside: bool) -> tuple[str, int]:
-    """The digits that the tokens from `position` stand for, and how many tokens that took."""
+    """Return the digits that the tokens from `position` stand for, and how many tokens that took.
+
+    `inside`: digits stand before them, so that words which are digits only among digits (`for`, `oh`) count.
+    """
     token, following = tokens[position], tokens[position + 1] if position + 1 < len(tokens) else ""
     if token in _REPEATS and (digit := _single_digit(following)):
         return digit * _REPEATS[token], 2
@@ -110,7 +113,7 @@ def _starts_scale(tokens: Sequence[str]) -> bool:
 
 
 def _number_at(tokens: Sequence[str]) -> int | float:
-    """Tokens begin with a number; where they read as single digits they are one (`four one five` is 415)."""
+    """Return the number that the tokens begin with; single digits in a row are one number (`four one five` is 415)."""
     if "." in tokens[0]:
         return float(tokens[0])
     value, used = _cardinal(tokens)
@@ -122,8 +125,9 @@ def _number_at(tokens: Sequence[str]) -> int | float:
 
 
 def _cardinal(tokens: Sequence[str]) -> tuple[int, int]:
-    """The cardinal that the tokens begin with, and how many tokens it took."""
+    """Return the cardinal that the tokens begin with, and how many tokens it took."""
     total = group = used = 0
+    # What follows must be less than this: after `twenty` a unit, after `hundred` anything below it.
     room = 1_000_000_000
     for position, token in enumerate(tokens):
         value, size = _part(token)
@@ -139,7 +143,7 @@ def _cardinal(tokens: Sequence[str]) -> tuple[int, int]:
 
 
 def _joins(tokens: Sequence[str], position: int, room: int, used: int) -> bool:
-    """`a hundred`; `one hundred and five`, but not `two and three`."""
+    """Return whether `a` or `and` belongs to the number: `a hundred`, `hundred and five`, but not `two and three`."""
     if tokens[position] == "a":
         return not used
     follows = position + 1 < len(tokens) and _is_numeric(tokens[position + 1])
@@ -147,7 +151,7 @@ def _joins(tokens: Sequence[str], position: int, room: int, used: int) -> bool:
 
 
 def _part(token: str) -> tuple[int | None, int]:
-    """A word's value, and what may follow it: only less than this."""
+    """Return a word's value, and the bound below which a part that follows it must be."""
     if token.isdigit():
         return int(token), 1
     if token in TENS:
@@ -160,7 +164,7 @@ def _scale(total: int, group: int, scale: int) -> tuple[int, int]:
 
 
 def _last_number(text: str) -> int | float | None:
-    """The number that `text` ends with, in effect: the one right before a unit."""
+    """Return the number that `text` ends with: the one right before a unit."""
     tokens = words(text)
     start = len(tokens)
     while start and (_is_numeric(tokens[start - 1]) or tokens[start - 1] in {*_SCALES, "and", "point", "a"}):
@@ -221,77 +225,80 @@ _FIRST_DAYTIME_HOUR = 8
 
 
 def find_date(text: str, today: date) -> date | None:
-    """The day that `text` names; None: none, or one that does not exist.
+    """Return the day that `text` names; None: none, or one that does not exist.
 
     A weekday is the coming one, `next` or not; a day without a year is the next one that is not past.
     """
-    said = _REFUSED_DAY.sub(" ", text.lower().replace("’", "'"))
+    utterance = _REFUSED_DAY.sub(" ", text.lower().replace("’", "'"))
+    # In this order: `in two weeks on Friday` is a distance, `the first of May` no day of this month.
     readers = (_iso, _in_days, _relative_day, _month_and_day, _figures, _weekday, _day_of_month)
     try:
-        return next((found for read in readers if (found := read(said, today))), None)
+        return next((found for read in readers if (found := read(utterance, today))), None)
     except (ValueError, OverflowError):
         return None
 
 
 def find_time(text: str) -> time | None:
-    """The time of day that `text` names (`around ten`, `half past nine`, `3 p.m.`); a bare number is none."""
-    said = text.lower().replace("’", "'")
-    part = find_part_of_day(said)
-    if match := _RELATIVE.search(said):
+    """Return the time of day that `text` names (`around ten`, `half past nine`, `3 p.m.`); a bare number is none."""
+    utterance = text.lower().replace("’", "'")
+    part = find_part_of_day(utterance)
+    if match := _RELATIVE.search(utterance):
         return _shifted(match, part)
-    matches = list(_CLOCK.finditer(said))
+    matches = list(_CLOCK.finditer(utterance))
     for is_time in (_is_clock_time, _is_in_part_of_day):
         for match in filter(is_time, matches):
             if found := _clock(match, part):
                 return found
-    exact = re.search(r"\b(noon|midday|midnight)\b", said)
+    exact = re.search(r"\b(noon|midday|midnight)\b", utterance)
     return _PARTS[exact[1]] if exact else None
 
 
 def find_part_of_day(text: str) -> str:
-    """`morning`, `afternoon`, `evening`, `night` as said; empty: none."""
-    said = re.search(r"\b(morning|afternoon|evening|tonight|night|noon|midday|lunchtime)s?\b", text.lower())
-    if not said:
+    """Return the part of day that `text` names: `morning`, `afternoon`, `evening` or `night`; empty: none."""
+    utterance = re.search(r"\b(morning|afternoon|evening|tonight|night|noon|midday|lunchtime)s?\b", text.lower())
+    if not utterance:
         return ""
     return {"tonight": "evening", "noon": "afternoon", "midday": "afternoon", "lunchtime": "afternoon"}.get(
-        said[1], said[1]
+        utterance[1], utterance[1]
     )
 
 
 def part_of_day(moment: time) -> str:
-    """`morning` until noon, `afternoon` until six, then `evening`."""
+    """Return `morning` until noon, `afternoon` until six, then `evening`."""
     if moment.hour < 12:
         return "morning"
     return "afternoon" if moment.hour < 18 else "evening"
 
 
-def _iso(said: str, today: date) -> date | None:
-    match = re.search(r"\b(\d{4})-(\d{2})-(\d{2})\b", said)
+def _iso(utterance: str, today: date) -> date | None:
+    match = re.search(r"\b(\d{4})-(\d{2})-(\d{2})\b", utterance)
     return date(*map(int, match.groups())) if match else None
 
 
-def _relative_day(said: str, today: date) -> date | None:
-    if "day after tomorrow" in said:
+def _relative_day(utterance: str, today: date) -> date | None:
+    if "day after tomorrow" in utterance:
         return today + timedelta(days=2)
-    if re.search(r"\btomorrow\b", said):
+    if re.search(r"\btomorrow\b", utterance):
         return today + timedelta(days=1)
-    if re.search(r"\byesterday\b", said):
+    if re.search(r"\byesterday\b", utterance):
         return today - timedelta(days=1)
-    return today if re.search(r"\b(today|tonight|this (?:morning|afternoon|evening))\b", said) else None
+    return today if re.search(r"\b(today|tonight|this (?:morning|afternoon|evening))\b", utterance) else None
 
 
-def _in_days(said: str, today: date) -> date | None:
-    match = re.search(r"\bin (?:about )?(a|an|[a-z]+|\d+) (day|week)s?\b|\b(a|one) (week) from (?:today|now)\b", said)
+def _in_days(utterance: str, today: date) -> date | None:
+    match = re.search(
+        r"\bin (?:about )?(a|an|[a-z]+|\d+) (day|week)s?\b|\b(a|one) (week) from (?:today|now)\b", utterance
+    )
     if not match:
-        return today + timedelta(days=7) if re.search(r"\bnext week\W*$", said) else None
+        return today + timedelta(days=7) if re.search(r"\bnext week\W*$", utterance) else None
     amount, unit = match[1] or match[3], match[2] or match[4]
     count = 1 if amount in {"a", "an", "one"} else find_number(amount)
     return today + timedelta(days=int(count) * (7 if unit == "week" else 1)) if count is not None else None
 
 
-def _month_and_day(said: str, today: date) -> date | None:
-    match = re.search(rf"\b{_DAY}(?: day)?(?: of)? {_MONTH}\b\.?{_YEAR}", said) or re.search(
-        rf"\b{_MONTH}\b\.?(?: the)? {_DAY}\b{_YEAR}", said
+def _month_and_day(utterance: str, today: date) -> date | None:
+    match = re.search(rf"\b{_DAY}(?: day)?(?: of)? {_MONTH}\b\.?{_YEAR}", utterance) or re.search(
+        rf"\b{_MONTH}\b\.?(?: the)? {_DAY}\b{_YEAR}", utterance
     )
     if not match:
         return None
@@ -312,9 +319,9 @@ def _is_leap(year: int) -> bool:
     return year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
 
 
-def _figures(said: str, today: date) -> date | None:
-    """Month before day, as American callers write; day first where that alone is a date."""
-    match = re.search(r"\b(\d{1,2})/(\d{1,2})(?:/(\d{4}))?\b", said)
+def _figures(utterance: str, today: date) -> date | None:
+    """Read month before day, as American callers write; day first where that alone is a date."""
+    match = re.search(r"\b(\d{1,2})/(\d{1,2})(?:/(\d{4}))?\b", utterance)
     if not match:
         return None
     month, day = int(match[1]), int(match[2])
@@ -325,8 +332,8 @@ def _figures(said: str, today: date) -> date | None:
     return this_year if this_year >= today else date(today.year + 1, month, day)
 
 
-def _weekday(said: str, today: date) -> date | None:
-    match = re.search(rf"\b(?P<which>this |a week (?:on |from )?)?(?:next |coming |on )?{_WEEKDAY}\b", said)
+def _weekday(utterance: str, today: date) -> date | None:
+    match = re.search(rf"\b(?P<which>this |a week (?:on |from )?)?(?:next |coming |on )?{_WEEKDAY}\b", utterance)
     if not match:
         return None
     ahead = (_WEEKDAYS.index(match["weekday"]) - today.weekday()) % 7
@@ -335,10 +342,10 @@ def _weekday(said: str, today: date) -> date | None:
     return today + timedelta(days=ahead + (7 if (match["which"] or "").startswith("a week") else 0))
 
 
-def _day_of_month(said: str, today: date) -> date | None:
-    """`the twenty seventh`: in this month or the next that has it."""
+def _day_of_month(utterance: str, today: date) -> date | None:
+    """Read `the twenty seventh`: in this month or the next that has it."""
     match = re.search(
-        rf"\bthe (?P<day>\d{{1,2}}(?:st|nd|rd|th)|{_ORDINAL})\b(?! (?:one|time|floor|street|avenue))", said
+        rf"\bthe (?P<day>\d{{1,2}}(?:st|nd|rd|th)|{_ORDINAL})\b(?! (?:one|time|floor|street|avenue))", utterance
     )
     if not match:
         return None
@@ -374,7 +381,10 @@ def _is_clock_time(match: re.Match[str]) -> bool:
 
 
 def _is_in_part_of_day(match: re.Match[str]) -> bool:
-    """`ten in the morning`, `morning, ten`: not every number in a sentence about an evening is an hour."""
+    """Return whether a part of day stands beside the number: `ten in the morning`, `morning, ten`.
+
+    Elsewhere in the sentence does not count: not every number in a sentence about an evening is an hour.
+    """
     before, after = match.string[: match.start()], match.string[match.end() :]
     return bool(_PART_FOLLOWS.match(after) or _PART_PRECEDES.search(before))
 
@@ -439,18 +449,18 @@ _MAX_NAME_WORDS = 4
 
 
 def find_name(text: str, *, asked: bool = False) -> str:
-    """A person's name; empty: none. `asked`: the caller was asked for it, so bare words may be one."""
+    """Return a person's name; empty: none. `asked`: the caller was asked for it, so bare words may be one."""
     introduced = _NAME_INTRODUCED.search(text)
-    if introduced and (name := _take_name(introduced["name"].split())):
+    if introduced and (name := _name_at_start(introduced["name"].split())):
         return name
     if not asked:
         return ""
     bare = re.sub(r"[^\w'’ -]+", " ", text).split()
-    return _take_name(bare) if 0 < len(bare) <= _MAX_NAME_WORDS else ""
+    return _name_at_start(bare) if 0 < len(bare) <= _MAX_NAME_WORDS else ""
 
 
 def find_spelling(text: str) -> str:
-    """Letters spelt one by one (`s m i t h`), joined; empty: none."""
+    """Return letters spelt one by one (`s m i t h`), joined; empty: none."""
     spelt = _SPELLING.search(text)
     if not spelt:
         return ""
@@ -459,7 +469,7 @@ def find_spelling(text: str) -> str:
 
 
 def find_email(text: str) -> str:
-    """An e-mail address, written or spoken (`ann dot lee at example dot com`); empty: none."""
+    """Return an e-mail address, written or spoken (`ann dot lee at example dot com`); empty: none."""
     if written := _EMAIL.search(text):
         return written[0]
     if not (spoken := _SPOKEN_EMAIL.search(text.lower())):
@@ -469,7 +479,7 @@ def find_email(text: str) -> str:
     return f"{local}@{domain}"
 
 
-def _take_name(candidates: list[str]) -> str:
+def _name_at_start(candidates: list[str]) -> str:
     taken: list[str] = []
     for word in candidates[:_MAX_NAME_WORDS]:
         plain = word.lower().strip(".,'’")
@@ -484,6 +494,8 @@ def _capitalise(word: str) -> str:
 
 
 class Answer(Enum):
+    """How a caller answers a yes-or-no question."""
+
     YES = "yes"
     NO = "no"
 
@@ -520,23 +532,24 @@ _REPEAT = re.compile(
 
 
 def normalise(text: str) -> str:
-    """Lower case, plain apostrophes, no other marks but hyphens inside words."""
+    """Return the text in lower case, with plain apostrophes and without other marks, hyphens apart."""
     lowered = re.sub(r"[’`´]", "'", text.lower())
     return re.sub(r"\s+", " ", re.sub(r"[^\w' -]+", " ", lowered)).strip()
 
 
 def find_answer(text: str) -> Answer | None:
-    """How an utterance answers a yes-or-no question; None: it does not."""
-    said = normalise(text)
-    if _I_DO_NOT.search(said):
+    """Return how an utterance answers a yes-or-no question; None: it does not."""
+    utterance = normalise(text)
+    # No before yes: "no, that's fine" refuses, and a refusal taken for consent does more harm than the reverse.
+    if _I_DO_NOT.search(utterance):
         return Answer.NO
-    if _STARTS_NO.match(said) and not _NOT_A_NO.match(said):
+    if _STARTS_NO.match(utterance) and not _NOT_A_NO.match(utterance):
         return Answer.NO
-    if _STARTS_YES.match(said):
-        return Answer.NO if _TAKES_BACK.search(said) else Answer.YES
+    if _STARTS_YES.match(utterance):
+        return Answer.NO if _TAKES_BACK.search(utterance) else Answer.YES
     return None
 
 
 def is_repeat_request(text: str) -> bool:
-    """Whether the caller asks to hear the last words again."""
+    """Return whether the caller asks to hear the last words again."""
     return bool(_REPEAT.search(normalise(text)))

@@ -6,14 +6,13 @@ the caller's words by what the tool's schema asks for; nothing is made up.
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import Any
 
-from callagent.models.protocol import Message, Tool
+from callagent.json_values import JsonObject, JsonValue, MutableJsonObject, list_at, object_at
+from callagent.models.protocol import Message, Tool, arguments_of
 from callagent.models.rules.entities import (
     Answer,
     find_answer,
@@ -29,6 +28,7 @@ from callagent.models.rules.entities import (
     part_of_day,
 )
 
+# What the engine writes into a prompt, or a project's author by the convention of the package's docstring.
 _SAY = re.compile(r"^\W*Say:\s*(.+?)\s*$", re.MULTILINE)
 _OTHERWISE = re.compile(r"^\W*Otherwise say:\s*(.+?)\s*$", re.MULTILINE)
 _QUOTED = re.compile(
@@ -44,16 +44,16 @@ _TOPIC = re.compile(
     re.MULTILINE,
 )
 _MAX_CHARACTERS = 1000
-"""Of the caller's words; who says more in one go is not understood better."""
+"""Characters of the caller's words that are read; more in one go is not understood better, but costs time."""
 _CUT_MARK = "…"
-"""The engine's end of words that the caller interrupted."""
+"""What the engine ends the agent's words with where the caller interrupted them."""
 _NEEDS = re.compile(r"^- (?P<tool>\w+): .*\(needs (?P<entities>[\w, -]+)\)$", re.MULTILINE)
 _NOT_COLLECTED = re.compile(r"^- (?P<name>\w+) \((?P<type>\w+), not collected", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A retrieved topic."""
+    """A topic that the engine retrieved for the caller's words and wrote into the prompt."""
 
     name: str
     examples: str
@@ -67,19 +67,22 @@ class Result:
     """A function called since the caller's last words, and what it answered."""
 
     name: str
-    arguments: Mapping[str, Any]
+    arguments: JsonObject
     content: str
 
 
 @dataclass(frozen=True, slots=True)
 class Situation:
+    """What a request says about the conversation."""
+
     prompt: str
     """The step's prompt; outside flows the project's rules."""
     in_step: bool
-    said: str
+    """Whether the prompt is a step's."""
+    utterance: str
     """The caller's last words; empty: silence."""
     turn_begun: bool
-    """False: the agent is to speak of its own accord, the caller's last words were answered."""
+    """False: the caller's last words were answered, and the agent is to speak of its own accord."""
     last_agent: str
     """The agent's last words."""
     results: tuple[Result, ...]
@@ -87,21 +90,25 @@ class Situation:
     """System messages since the caller's last words: what happened meanwhile."""
     topics: tuple[Topic, ...]
     today: date | None
+    """The date that the prompt names as today's; None: it names none."""
 
     @classmethod
     def read(cls, messages: Sequence[Message]) -> Situation:
+        """Read the situation from a request's messages."""
         system = [str(message.get("content") or "") for message in messages if message["role"] == "system"]
+        # The engine puts a step's prompt last, behind the conversation; the project's rules stand first.
         in_step = len(messages) > 1 and messages[-1]["role"] == "system"
         dialogue = [message for message in messages if message["role"] != "system"]
         start = max((n for n, message in enumerate(dialogue) if message["role"] == "user"), default=-1)
         since = dialogue[start + 1 :]
         results = tuple(_results(since))
         spoken = [str(m["content"]) for m in dialogue if m["role"] == "assistant" and m.get("content")]
-        said = str(dialogue[start].get("content") or "") if start >= 0 else ""
+        utterance = str(dialogue[start].get("content") or "") if start >= 0 else ""
         return cls(
             prompt=system[-1] if system else "",
             in_step=in_step,
-            said="" if _SILENT.search(said) else said[:_MAX_CHARACTERS],
+            utterance="" if _SILENT.search(utterance) else utterance[:_MAX_CHARACTERS],
+            # After the agent's own words there is nothing of the caller's to answer.
             turn_begun=start >= 0 and not (since and since[-1]["role"] == "assistant"),
             last_agent=spoken[-1] if spoken else "",
             results=results,
@@ -116,6 +123,7 @@ class Situation:
     def say(self) -> str:
         """What the step says on entering; empty: it gives no words."""
         lines = _SAY.findall(self.prompt)
+        # A prompt that was not written for the rules: `Ask the caller: "…"` has the words between quotation marks.
         if not lines and self.in_step:
             lines = _QUOTED.findall(self.prompt)[:1]
         return " ".join(lines)
@@ -127,11 +135,11 @@ class Situation:
 
     @property
     def last_words(self) -> str:
-        """What the agent said last, where the caller let it finish, else what it was to say."""
+        """What the agent said last; where the caller interrupted it, what it was to say."""
         return self.say or self.last_agent if self.last_agent.endswith(_CUT_MARK) else self.last_agent or self.say
 
     def needs(self, tool: str) -> frozenset[str]:
-        """The entities that the step's condition `tool` waits for."""
+        """Return the entities that the step's condition `tool` waits for; empty where it is not a condition."""
         for match in _NEEDS.finditer(self.prompt):
             if match["tool"] == tool:
                 return frozenset(name.strip() for name in match["entities"].split(","))
@@ -144,12 +152,12 @@ class Situation:
         return (match["name"], match["type"]) if match else ("", "")
 
     def called(self, tool: Tool) -> bool:
-        """Whether the tool was called since the caller's last words."""
+        """Return whether the tool was called since the caller's last words."""
         return any(result.name == tool["function"]["name"] for result in self.results)
 
 
-def said_in(content: str) -> str:
-    """What a function's result tells the caller: the lines that begin with `Say:`."""
+def lines_to_say(content: str) -> str:
+    """Return what a function's result tells the caller: the lines that begin with `Say:`."""
     return " ".join(_SAY.findall(content))
 
 
@@ -158,7 +166,7 @@ def _head(system: Sequence[str]) -> str:
 
 
 def _notes(messages: Sequence[Message]) -> Iterator[str]:
-    """System messages behind the caller's last words; the first message is the project's own."""
+    """Yield the system messages behind the caller's last words; the first message is the project's own."""
     start = max((n for n, message in enumerate(messages) if message["role"] == "user"), default=0)
     return (str(message["content"]) for message in messages[start + 1 :] if message["role"] == "system")
 
@@ -166,26 +174,18 @@ def _notes(messages: Sequence[Message]) -> Iterator[str]:
 def _results(messages: Sequence[Message]) -> Iterator[Result]:
     calls = {call["id"]: call["function"] for message in messages for call in message.get("tool_calls") or ()}
     for message in messages:
-        if message["role"] == "tool" and (function := calls.get(message.get("tool_call_id"))):
-            yield Result(function["name"], _arguments(function["arguments"]), str(message.get("content") or ""))
-
-
-def _arguments(text: str) -> dict[str, Any]:
-    try:
-        arguments = json.loads(text or "{}")
-    except ValueError:
-        return {}
-    return arguments if isinstance(arguments, dict) else {}
+        if message["role"] == "tool" and (function := calls.get(message.get("tool_call_id", ""))):
+            yield Result(function["name"], arguments_of(function), str(message.get("content") or ""))
 
 
 def _today(system: Sequence[str]) -> date | None:
-    """The last date that a prompt gives as today's."""
+    """Return the last date that a prompt gives as today's."""
     named = [match[1] for text in system for match in _TODAY.finditer(text)]
     return next((day for text in reversed(named) if (day := _written_date(text))), None)
 
 
 def _written_date(text: str) -> date | None:
-    """Only complete dates: a weekday alone says nothing without today."""
+    # Only complete dates: a weekday alone says nothing without today.
     return find_date(text, date(1900, 1, 1)) if re.search(r"\d{4}", text) else None
 
 
@@ -212,116 +212,122 @@ _ADDRESS = re.compile(r"\b(?:address|street|city|town)\b")
 
 
 @dataclass(frozen=True, slots=True)
-class Hearing:
+class CallerUtterance:
     """One utterance of the caller, and what it is to be understood against."""
 
-    said: str
+    text: str
     today: date
-    asked: str = ""
-    """The agent's question, where bare words may answer it."""
+    """The day that `tomorrow` and weekdays count from."""
+    question: str = ""
+    """The agent's words before it: bare words may answer them (`Smith` after `What is your name?`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filled:
     """A tool's arguments as far as the caller gave them."""
 
-    arguments: dict[str, Any]
+    arguments: MutableJsonObject
     complete: bool
-    """All that the tool requires is there."""
+    """Whether all that the tool requires is there."""
     specific: bool
-    """Something was said that only an argument explains: digits, a day, an option."""
+    """Whether the caller said something that only an argument explains: digits, a day, an option."""
 
 
-def fill(tool: Tool, hearing: Hearing) -> Filled:
-    """The arguments that the caller's words hold for `tool`."""
+def fill(tool: Tool, caller: CallerUtterance) -> Filled:
+    """Return the arguments that the caller's words hold for `tool`."""
     schema = tool["function"].get("parameters") or {}
-    properties: Mapping[str, Mapping[str, Any]] = schema.get("properties") or {}
-    arguments: dict[str, Any] = {}
+    arguments: MutableJsonObject = {}
     specific = False
-    for name, wanted in properties.items():
-        value, is_specific = extract(name, wanted, hearing)
+    for name in object_at(schema, "properties"):
+        value, is_specific = extract(name, object_at(schema, "properties", name), caller)
         if value is not None:
             arguments[name] = value
             specific = specific or is_specific
-    return Filled(arguments, set(schema.get("required") or ()) <= arguments.keys(), specific)
+    return Filled(arguments, set(list_at(schema, "required")) <= arguments.keys(), specific)
 
 
-def extract(name: str, wanted: Mapping[str, Any], hearing: Hearing) -> tuple[Any, bool]:
-    """A property's value and whether the words say it unmistakably; None: they do not hold it."""
+def extract(name: str, wanted: JsonObject, caller: CallerUtterance) -> tuple[JsonValue, bool]:
+    """Return a property's value (None: the words do not hold it), and whether they say it unmistakably."""
+    # A schema says only `string`: what is meant by it is in the property's name and description.
     hint = f"{name.replace('_', ' ')} {wanted.get('description', '')}".lower()
     if options := _options(wanted):
-        return _option(options, hearing.said), True
+        return _option(options, caller.text), True
     match wanted.get("type"):
         case "integer":
-            number = _free_number(hearing.said)
+            number = _free_number(caller.text)
             return (int(number) if number is not None else None), True
         case "number":
-            return (find_money(hearing.said) if _MONEY.search(hint) else None) or _free_number(hearing.said), True
+            money = find_money(caller.text) if _MONEY.search(hint) else None
+            return money or _free_number(caller.text), True
         case "boolean":
-            answer = find_answer(hearing.said)
+            answer = find_answer(caller.text)
             return (None if answer is None else answer is Answer.YES), False
         case _:
-            return _text(hint, hearing)
+            return _text(hint, caller)
 
 
-def _text(hint: str, hearing: Hearing) -> tuple[str | None, bool]:
-    said = hearing.said
+def _text(hint: str, caller: CallerUtterance) -> tuple[str | None, bool]:
+    # In this order: an e-mail address may hold digits, a phone number is digits, and so may be a date's or a time's.
+    utterance = caller.text
     if _AGENT_WORDS.search(hint):
+        # What the agent is to say is not for the caller to give; empty lets a function run that requires it.
         return "", False
     if _EMAIL.search(hint):
-        return find_email(said) or None, True
+        return find_email(utterance) or None, True
     if _PHONE.search(hint):
-        digits = find_digits(said)
+        digits = find_digits(utterance)
         return (digits if len(digits) >= _MIN_PHONE_DIGITS else None), True
     if "yyyy-mm-dd" in hint or (_DATE.search(hint) and not _DIGITS.search(hint)):
-        day = find_date(said, hearing.today)
+        day = find_date(utterance, caller.today)
         return (day.isoformat() if day else None), True
     if "hh:mm" in hint or (_TIME.search(hint) and not _DIGITS.search(hint)):
-        moment = find_time(said)
+        moment = find_time(utterance)
         return (f"{moment:%H:%M}" if moment else None), True
     if _DIGITS.search(hint):
-        return _digits(said), True
+        return _digits(utterance), True
     if _NAME.search(hint):
-        asked = "name" in hearing.asked.lower()
-        return find_name(said, asked=asked) or (find_spelling(said).capitalize() if asked else "") or None, True
+        asked = "name" in caller.question.lower()
+        name = find_name(utterance, asked=asked) or (find_spelling(utterance).capitalize() if asked else "")
+        return name or None, True
     if _ADDRESS.search(hint):
-        return (said if _ADDRESS.search(hearing.asked.lower()) else None), False
-    return (said if said and _OWN_WORDS.search(hint) else None), False
+        return (utterance if _ADDRESS.search(caller.question.lower()) else None), False
+    return (utterance if utterance and _OWN_WORDS.search(hint) else None), False
 
 
-def _digits(said: str) -> str | None:
-    """Digits that are not a day or a time of day."""
-    digits = find_digits(said)
-    if len(digits) <= _MAX_CLOCK_DIGITS and (find_time(said) or find_date(said, date(2000, 1, 1))):
+def _digits(utterance: str) -> str | None:
+    """Return the digits that are no day or time of day; None: there are none."""
+    digits = find_digits(utterance)
+    if len(digits) <= _MAX_CLOCK_DIGITS and (find_time(utterance) or find_date(utterance, date(2000, 1, 1))):
         return None
     return digits or None
 
 
-def _free_number(said: str) -> int | float | None:
-    number = find_number(said)
-    if number is not None and (find_time(said) or find_date(said, date(2000, 1, 1))):
+def _free_number(utterance: str) -> int | float | None:
+    number = find_number(utterance)
+    if number is not None and (find_time(utterance) or find_date(utterance, date(2000, 1, 1))):
         # "a table for four at seven" holds two numbers; the first is free only when it is not the hour itself.
-        moment = find_time(said)
+        moment = find_time(utterance)
         return None if moment is None or number in {moment.hour, moment.hour - 12} else number
     return number
 
 
-def _options(wanted: Mapping[str, Any]) -> list[str]:
-    if wanted.get("enum"):
-        return [str(option) for option in wanted["enum"]]
+def _options(wanted: JsonObject) -> list[str]:
+    """Return the values that a property may have, from its schema or its description; empty: any."""
+    if enumerated := list_at(wanted, "enum"):
+        return [str(option) for option in enumerated]
     listed = _OPTIONS.search(str(wanted.get("description", ""))) if wanted.get("type", "string") == "string" else None
     return [option.strip(" '") for option in re.split(r",| or ", listed[1]) if option.strip(" '")] if listed else []
 
 
-def _option(options: list[str], said: str) -> str | None:
-    """The option that is named; of several the longest. A time of day names its part of the day."""
-    lowered = f" {re.sub(r'[^a-z0-9]+', ' ', said.lower())} "
+def _option(options: list[str], utterance: str) -> str | None:
+    """Return the option that is named; of several the longest. A time of day names its part of the day."""
+    lowered = f" {re.sub(r'[^a-z0-9]+', ' ', utterance.lower())} "
     plain = {option: re.sub(r"[^a-z0-9]+", " ", option.lower()).strip() for option in options}
     named = [option for option, words in plain.items() if words and f" {words} " in lowered]
     if named:
         return max(named, key=len)
     if not _PARTS_OF_DAY & set(plain.values()):
         return None
-    moment = find_time(said)
-    part = find_part_of_day(said) or (part_of_day(moment) if moment else "")
+    moment = find_time(utterance)
+    part = find_part_of_day(utterance) or (part_of_day(moment) if moment else "")
     return next((option for option, words in plain.items() if words == part), None)

@@ -191,7 +191,7 @@ def call(arguments: Any, name: str = "set_timer") -> dict[str, Any]:
 
 def test_row_is_the_models_own_text() -> None:
     row = training_row(MESSAGES, [TIMER], [call({"minutes": "5", "label": ""})], "call 1")
-    assert row.said == "tea for five minutes"
+    assert row.utterance == "tea for five minutes"
     assert row.prompt.startswith("<bos><start_of_turn>developer\nRoute.\nYou are a model that can do function calling")
     assert row.prompt.endswith("tea for five minutes<end_of_turn>\n<start_of_turn>model\n")
     end = "<end_function_call><start_function_response>"
@@ -227,7 +227,7 @@ def test_a_tenth_of_the_utterances_is_held_out_and_stays_so() -> None:
     rows = [row(f"utterance {number}") for number in range(1000)]
     train, held = split_rows(rows)
     assert len(held) == 100
-    assert not {each.said for each in train} & {each.said for each in held}
+    assert not {each.utterance for each in train} & {each.utterance for each in held}
     assert split_rows(list(reversed(rows)))[1] == list(reversed(held))
     assert len(set(split_rows(rows[:900])[1]) & set(held)) > 75
 

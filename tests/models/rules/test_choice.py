@@ -83,14 +83,14 @@ def test_words_that_lead_to_nothing_are_answered_with_the_other_line() -> None:
 
 
 def test_repeat_request_repeats_the_last_words() -> None:
-    said = [agent("Your parcel is in Leith."), user("could you repeat that please I didn't catch it")]
-    assert answer(NUMBER_STEP, *said) == Speak("Your parcel is in Leith.")
-    assert answer(NUMBER_STEP, said[1]) == Speak("What is your number?")
-    assert answer(NUMBER_STEP, agent("What is your…"), said[1]) == Speak("What is your number?")
+    utterance = [agent("Your parcel is in Leith."), user("could you repeat that please I didn't catch it")]
+    assert answer(NUMBER_STEP, *utterance) == Speak("Your parcel is in Leith.")
+    assert answer(NUMBER_STEP, utterance[1]) == Speak("What is your number?")
+    assert answer(NUMBER_STEP, agent("What is your…"), utterance[1]) == Speak("What is your number?")
 
 
 @pytest.mark.parametrize(
-    ("said", "call"),
+    ("utterance", "call"),
     [
         ("I want to check the status of my order", Call("status_wanted")),
         ("the order number is eight four two seven six", Call("number_given", {"number": "84276"})),
@@ -102,8 +102,8 @@ def test_repeat_request_repeats_the_last_words() -> None:
         ),
     ],
 )
-def test_function_is_chosen_by_what_was_said(said: str, call: Call) -> None:
-    assert answer(NUMBER_STEP, user(said), tools=(STATUS, NUMBER_GIVEN, *RULES)) == call
+def test_function_is_chosen_by_what_was_said(utterance: str, call: Call) -> None:
+    assert answer(NUMBER_STEP, user(utterance), tools=(STATUS, NUMBER_GIVEN, *RULES)) == call
 
 
 def test_function_is_not_called_without_what_it_requires() -> None:
@@ -139,10 +139,10 @@ def test_yes_that_answers_nothing_is_asked_on() -> None:
 
 
 def test_default_step_saves_and_goes_on_in_the_same_turn() -> None:
-    said = [agent("Shall I book a new day?"), user("how about friday")]
-    saved = answer(DAY_STEP, *said, tools=(SAVE, DECLINED, *RULES))
+    utterance = [agent("Shall I book a new day?"), user("how about friday")]
+    saved = answer(DAY_STEP, *utterance, tools=(SAVE, DECLINED, *RULES))
     assert saved == Call("save_entities", {"day": "2026-11-27"})
-    after = [*said, *result("save_entities", "Saved.", day="2026-11-27")]
+    after = [*utterance, *result("save_entities", "Saved.", day="2026-11-27")]
     assert answer(DAY_STEP, *after, tools=(SAVE, NAMED, DECLINED, *RULES)) == Call("condition_named")
 
 
@@ -155,8 +155,8 @@ def test_default_step_asks_for_what_is_missing() -> None:
 
 
 def test_day_said_while_rejecting_another_is_saved_in_the_step_it_leads_to() -> None:
-    said = [user("no, next tuesday"), *result("day_rejected")]
-    assert answer(DAY_STEP, *said, tools=(SAVE, *RULES)) == Call("save_entities", {"day": "2026-11-24"})
+    utterance = [user("no, next tuesday"), *result("day_rejected")]
+    assert answer(DAY_STEP, *utterance, tools=(SAVE, *RULES)) == Call("save_entities", {"day": "2026-11-24"})
 
 
 def test_default_step_that_asks_for_words_takes_them() -> None:
@@ -212,9 +212,9 @@ def test_instructions_and_data_are_not_spoken(content: str) -> None:
 
 
 def test_words_that_left_a_flow_call_what_the_rules_offer() -> None:
-    said = [user("that's everything thank you goodbye"), *result("condition_goodbye")]
-    assert answer("", *said) == Call("say_goodbye")
-    assert answer("", *said, *result("say_goodbye")) == Speak("How can I help you?")
+    utterance = [user("that's everything thank you goodbye"), *result("condition_goodbye")]
+    assert answer("", *utterance) == Call("say_goodbye")
+    assert answer("", *utterance, *result("say_goodbye")) == Speak("How can I help you?")
 
 
 def test_things_said_on_the_side_are_answered() -> None:
@@ -232,8 +232,8 @@ def test_another_day_instead_of_a_no() -> None:
 
 def test_failed_transfer_is_told() -> None:
     note = {"role": "system", "content": "The transfer to support did not happen: busy."}
-    said = [user("a person please"), *result("speak_to_person"), agent("One moment."), note]
-    assert answer(NUMBER_STEP, *said) == Speak("I am sorry, I could not put you through. What is your number?")
+    utterance = [user("a person please"), *result("speak_to_person"), agent("One moment."), note]
+    assert answer(NUMBER_STEP, *utterance) == Speak("I am sorry, I could not put you through. What is your number?")
 
 
 TEXTS = st.one_of(
@@ -274,8 +274,8 @@ TOOLS = Keywords(
 )
 
 
-def best(said: str) -> int | None:
-    scores = TOOLS.scores(said)
+def best(utterance: str) -> int | None:
+    scores = TOOLS.scores(utterance)
     return scores.index(max(scores)) if max(scores) > 0 else None
 
 
@@ -302,5 +302,5 @@ def test_endings_and_synonyms_are_folded() -> None:
 
 
 @given(st.text(max_size=80), st.lists(st.text(max_size=40), max_size=4))
-def test_scores_are_between_none_and_all(said: str, descriptions: list[str]) -> None:
-    assert all(0 <= score <= 1.000001 for score in Keywords(descriptions).scores(said))
+def test_scores_are_between_none_and_all(utterance: str, descriptions: list[str]) -> None:
+    assert all(0 <= score <= 1.000001 for score in Keywords(descriptions).scores(utterance))

@@ -28,7 +28,7 @@ SATURDAY = date(2026, 11, 21)
 
 
 @pytest.mark.parametrize(
-    ("said", "day"),
+    ("utterance", "day"),
     [
         ("how about friday morning around ten", date(2026, 11, 27)),
         ("next tuesday at three p m", date(2026, 11, 24)),
@@ -63,12 +63,12 @@ SATURDAY = date(2026, 11, 21)
         ("", None),
     ],
 )
-def test_day_is_resolved(said: str, day: date | None) -> None:
-    assert find_date(said, SATURDAY) == day
+def test_day_is_resolved(utterance: str, day: date | None) -> None:
+    assert find_date(utterance, SATURDAY) == day
 
 
 @pytest.mark.parametrize(
-    ("said", "moment"),
+    ("utterance", "moment"),
     [
         ("how about friday morning around ten", time(10)),
         ("next tuesday at three p m", time(15)),
@@ -91,16 +91,16 @@ def test_day_is_resolved(said: str, day: date | None) -> None:
         ("", None),
     ],
 )
-def test_time_is_read(said: str, moment: time | None) -> None:
-    assert find_time(said) == moment
+def test_time_is_read(utterance: str, moment: time | None) -> None:
+    assert find_time(utterance) == moment
 
 
 @pytest.mark.parametrize(
-    ("said", "part"),
+    ("utterance", "part"),
     [("friday morning", "morning"), ("tonight", "evening"), ("in the afternoons", "afternoon"), ("at ten", "")],
 )
-def test_part_of_day_is_read(said: str, part: str) -> None:
-    assert find_part_of_day(said) == part
+def test_part_of_day_is_read(utterance: str, part: str) -> None:
+    assert find_part_of_day(utterance) == part
 
 
 def test_hours_belong_to_parts_of_the_day() -> None:
@@ -135,8 +135,8 @@ def test_a_written_time_is_read_back(moment: time) -> None:
 
 
 @given(st.text(max_size=80))
-def test_nothing_said_breaks_days_and_times(said: str) -> None:
-    find_date(said, SATURDAY), find_time(said), find_part_of_day(said)
+def test_nothing_said_breaks_days_and_times(utterance: str) -> None:
+    find_date(utterance, SATURDAY), find_time(utterance), find_part_of_day(utterance)
 
 
 DIGITS = list(UNITS)[:10]
@@ -155,7 +155,7 @@ def spell(number: int) -> str:
 
 
 @pytest.mark.parametrize(
-    ("said", "digits"),
+    ("utterance", "digits"),
     [
         ("the order number is eight four two seven six", "84276"),
         ("The order number is 84276.", "84276"),
@@ -174,14 +174,14 @@ def spell(number: int) -> str:
         ("", ""),
     ],
 )
-def test_digit_string_is_read(said: str, digits: str) -> None:
-    assert find_digits(said) == digits
+def test_digit_string_is_read(utterance: str, digits: str) -> None:
+    assert find_digits(utterance) == digits
 
 
 @given(st.text(alphabet="0123456789", min_size=1, max_size=16), st.sampled_from([" ", ", ", "-"]))
 def test_any_digits_survive_being_spoken(digits: str, pause: str) -> None:
-    said = pause.join(DIGITS[int(digit)] for digit in digits)
-    assert find_digits(f"it is {said} thanks") == digits
+    utterance = pause.join(DIGITS[int(digit)] for digit in digits)
+    assert find_digits(f"it is {utterance} thanks") == digits
 
 
 @given(st.integers(0, 999_999_999))
@@ -190,7 +190,7 @@ def test_any_cardinal_survives_being_spoken(number: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "number"),
+    ("utterance", "number"),
     [
         ("a party of four", 4),
         ("twenty-five", 25),
@@ -205,12 +205,12 @@ def test_any_cardinal_survives_being_spoken(number: int) -> None:
         ("", None),
     ],
 )
-def test_number_is_read(said: str, number: float | None) -> None:
-    assert find_number(said) == number
+def test_number_is_read(utterance: str, number: float | None) -> None:
+    assert find_number(utterance) == number
 
 
 @pytest.mark.parametrize(
-    ("said", "amount"),
+    ("utterance", "amount"),
     [
         ("twenty five dollars and fifty cents", 25.5),
         ("$9.50", 9.5),
@@ -222,17 +222,17 @@ def test_number_is_read(said: str, number: float | None) -> None:
         ("dollars", None),
     ],
 )
-def test_sum_of_money_is_read(said: str, amount: float | None) -> None:
-    assert find_money(said) == amount
+def test_sum_of_money_is_read(utterance: str, amount: float | None) -> None:
+    assert find_money(utterance) == amount
 
 
 @given(st.text(max_size=80))
-def test_nothing_said_breaks_numbers(said: str) -> None:
-    find_digits(said), find_number(said), find_money(said)
+def test_nothing_said_breaks_numbers(utterance: str) -> None:
+    find_digits(utterance), find_number(utterance), find_money(utterance)
 
 
 @pytest.mark.parametrize(
-    ("said", "name"),
+    ("utterance", "name"),
     [
         ("my name is Sarah Johnson", "Sarah Johnson"),
         ("this is michael anderson calling", "Michael Anderson"),
@@ -243,8 +243,8 @@ def test_nothing_said_breaks_numbers(said: str) -> None:
         ("Sarah Johnson", ""),
     ],
 )
-def test_name_is_found_where_it_is_introduced(said: str, name: str) -> None:
-    assert find_name(said) == name
+def test_name_is_found_where_it_is_introduced(utterance: str, name: str) -> None:
+    assert find_name(utterance) == name
 
 
 def test_bare_words_are_a_name_when_asked_for() -> None:
@@ -254,68 +254,68 @@ def test_bare_words_are_a_name_when_asked_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "letters"), [("that's s m i t h", "smith"), ("S-M-I-T-H", "SMITH"), ("a b", ""), ("hello", "")]
+    ("utterance", "letters"), [("that's s m i t h", "smith"), ("S-M-I-T-H", "SMITH"), ("a b", ""), ("hello", "")]
 )
-def test_spelling_is_joined(said: str, letters: str) -> None:
-    assert find_spelling(said) == letters
+def test_spelling_is_joined(utterance: str, letters: str) -> None:
+    assert find_spelling(utterance) == letters
 
 
 @pytest.mark.parametrize(
-    ("said", "address"),
+    ("utterance", "address"),
     [
         ("it is ann.lee@example.com thanks", "ann.lee@example.com"),
         ("ann dot lee at example dot com", "ann.lee@example.com"),
         ("meet me at noon", ""),
     ],
 )
-def test_email_is_found(said: str, address: str) -> None:
-    assert find_email(said) == address
+def test_email_is_found(utterance: str, address: str) -> None:
+    assert find_email(utterance) == address
 
 
 @pytest.mark.parametrize(
-    "said",
+    "utterance",
     ["yes", "Yes.", "yeah that's right", "sure go ahead", "okay", "that’s correct", "um, yes please", "that works",
      "no problem", "right", "of course", "yep"],
 )  # fmt: skip
-def test_yes(said: str) -> None:
-    assert find_answer(said) is Answer.YES
+def test_yes(utterance: str) -> None:
+    assert find_answer(utterance) is Answer.YES
 
 
 @pytest.mark.parametrize(
-    "said",
+    "utterance",
     ["no", "No thanks.", "nope that's not correct", "not really", "that's wrong", "I don't think so", "well, no",
      "I don't want that", "never mind", "yes, no, that's wrong", "nothing else", "that doesn't work",
      "not friday, thursday", "I'm good, thanks", "I don't"],
 )  # fmt: skip
-def test_no(said: str) -> None:
-    assert find_answer(said) is Answer.NO
+def test_no(utterance: str) -> None:
+    assert find_answer(utterance) is Answer.NO
 
 
 @pytest.mark.parametrize(
-    "said",
+    "utterance",
     ["", "friday morning", "I don't have the number", "not bad", "what are your opening hours",
      "I'd like to book an appointment", "I am calling about my parcel", "I know the number",
      "tomorrow afternoon would be great", "eight four two seven six",
      "the package never arrived and I want my money back"],
 )  # fmt: skip
-def test_neither(said: str) -> None:
-    assert find_answer(said) is None
+def test_neither(utterance: str) -> None:
+    assert find_answer(utterance) is None
 
 
 @pytest.mark.parametrize(
-    "said",
+    "utterance",
     ["wait, what day was that", "could you repeat that please I didn't catch it", "pardon", "say that again",
      "What was that?", "sorry", "can you please repeat"],
 )  # fmt: skip
-def test_repeat_request(said: str) -> None:
-    assert is_repeat_request(said)
+def test_repeat_request(utterance: str) -> None:
+    assert is_repeat_request(utterance)
 
 
-@pytest.mark.parametrize("said", ["", "yes", "I want to check the status of my order", "sorry, my parcel is lost"])
-def test_no_repeat_request(said: str) -> None:
-    assert not is_repeat_request(said)
+@pytest.mark.parametrize("utterance", ["", "yes", "I want to check the status of my order", "sorry, my parcel is lost"])
+def test_no_repeat_request(utterance: str) -> None:
+    assert not is_repeat_request(utterance)
 
 
 @given(st.text(max_size=80))
-def test_nothing_said_breaks_answers(said: str) -> None:
-    find_answer(said), is_repeat_request(said)
+def test_nothing_said_breaks_answers(utterance: str) -> None:
+    find_answer(utterance), is_repeat_request(utterance)

@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callagent.models.rules.situation import Filled, Hearing, Result, Situation, Topic, extract, fill, said_in
+from callagent.models.rules.situation import (
+    CallerUtterance,
+    Filled,
+    Result,
+    Situation,
+    Topic,
+    extract,
+    fill,
+    lines_to_say,
+)
 
 HEAD = """You are an assistant.
 Today is Saturday, 21 November 2026. Answer briefly.
@@ -65,7 +74,7 @@ def test_the_step_is_the_last_system_message() -> None:
 
 def test_the_conversation_is_read() -> None:
     situation = Situation.read(MESSAGES)
-    assert situation.said == "friday"
+    assert situation.utterance == "friday"
     assert situation.last_agent == "Hello."
     assert situation.results == (Result("save_entities", {"day": "2026-11-27"}, "Saved."),)
 
@@ -91,12 +100,12 @@ def test_a_step_may_quote_its_words() -> None:
 
 def test_silence_is_no_word() -> None:
     messages = [{"role": "system", "content": "Rules."}, {"role": "user", "content": "The user is silent."}]
-    assert Situation.read(messages).said == ""
+    assert Situation.read(messages).utterance == ""
 
 
 def test_nothing_is_asked_for() -> None:
     situation = Situation.read([])
-    assert (situation.say, situation.said, situation.turn_begun, situation.today) == ("", "", False, None)
+    assert (situation.say, situation.utterance, situation.turn_begun, situation.today) == ("", "", False, None)
 
 
 def test_broken_arguments_are_none() -> None:
@@ -105,15 +114,15 @@ def test_broken_arguments_are_none() -> None:
 
 
 def test_words_for_the_caller_in_a_result() -> None:
-    assert said_in("internal\nSay: It is on its way.") == "It is on its way."
-    assert said_in("They say: no") == ""
+    assert lines_to_say("internal\nSay: It is on its way.") == "It is on its way."
+    assert lines_to_say("They say: no") == ""
 
 
 TODAY = date(2026, 11, 21)
 
 
 @pytest.mark.parametrize(
-    ("name", "wanted", "said", "value"),
+    ("name", "wanted", "utterance", "value"),
     [
         ("tracking_number", {"type": "string"}, "it is eight four two seven six", "84276"),
         ("order", {"type": "string", "description": "digits of the order"}, "double five oh one four", "55014"),
@@ -144,16 +153,18 @@ TODAY = date(2026, 11, 21)
         ("colour", {"type": "string"}, "anything you like", None),
     ],
 )
-def test_argument_is_taken_from_the_words(name: str, wanted: dict[str, Any], said: str, value: object) -> None:
-    assert extract(name, wanted, Hearing(said, TODAY))[0] == value
+def test_argument_is_taken_from_the_words(name: str, wanted: dict[str, Any], utterance: str, value: object) -> None:
+    assert extract(name, wanted, CallerUtterance(utterance, TODAY))[0] == value
 
 
 def test_bare_words_answer_a_question() -> None:
     wanted = {"type": "string"}
-    assert extract("name", wanted, Hearing("sarah johnson", TODAY, "What is your name?"))[0] == "Sarah Johnson"
-    assert extract("name", wanted, Hearing("s m i t h", TODAY, "Can you spell your name?"))[0] is not None
-    assert extract("address", wanted, Hearing("twelve oak street", TODAY, "What is your address?"))[0] is not None
-    assert extract("address", wanted, Hearing("friday", TODAY, "Which day?"))[0] is None
+    assert extract("name", wanted, CallerUtterance("sarah johnson", TODAY, "What is your name?"))[0] == "Sarah Johnson"
+    assert extract("name", wanted, CallerUtterance("s m i t h", TODAY, "Can you spell your name?"))[0] is not None
+    assert (
+        extract("address", wanted, CallerUtterance("twelve oak street", TODAY, "What is your address?"))[0] is not None
+    )
+    assert extract("address", wanted, CallerUtterance("friday", TODAY, "Which day?"))[0] is None
 
 
 def tool(properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
@@ -163,12 +174,12 @@ def tool(properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
 
 def test_tool_is_complete_when_all_that_it_requires_was_said() -> None:
     booking = tool({"size": {"type": "integer"}, "date": {"type": "string"}}, ["size", "date"])
-    assert fill(booking, Hearing("four people on friday", TODAY)).arguments["date"] == "2026-11-27"
-    assert not fill(booking, Hearing("on friday", TODAY)).complete
-    assert fill(tool({}, []), Hearing("anything", TODAY)) == Filled({}, complete=True, specific=False)
+    assert fill(booking, CallerUtterance("four people on friday", TODAY)).arguments["date"] == "2026-11-27"
+    assert not fill(booking, CallerUtterance("on friday", TODAY)).complete
+    assert fill(tool({}, []), CallerUtterance("anything", TODAY)) == Filled({}, complete=True, specific=False)
 
 
 @given(st.text(max_size=60), st.sampled_from(["string", "integer", "number", "boolean"]), st.text(max_size=20))
-def test_no_words_break_it(said: str, kind: str, description: str) -> None:
-    value, _ = extract("day", {"type": kind, "description": description}, Hearing(said, TODAY))
+def test_no_words_break_it(utterance: str, kind: str, description: str) -> None:
+    value, _ = extract("day", {"type": kind, "description": description}, CallerUtterance(utterance, TODAY))
     assert value is None or isinstance(value, str | int | float | bool)

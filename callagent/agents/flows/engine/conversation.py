@@ -27,7 +27,7 @@ from callagent.agents.protocol import Emit, MetricWriter
 from callagent.call_info import NO_HEADERS, CallInfo
 from callagent.json_values import JsonObject, JsonValue, MutableJsonObject, objects_at
 from callagent.log import get_logger
-from callagent.models import Embedder, Message, ToolCall
+from callagent.models import Embedder, Message, MessageCall, ToolCall
 
 log = get_logger(__name__)
 NOT_EXECUTED = "Not executed."
@@ -219,7 +219,7 @@ class History:
         """Return the conversation as a model reads it: every tool call is followed by exactly one answer."""
         # Providers refuse a request with an unanswered tool call: those not executed are answered as such.
         answers = {e.call_id: e.content for e in self.entries if isinstance(e, ToolAnswered)}
-        messages: list[MutableJsonObject] = []
+        messages: list[Message] = []
         for entry in self.entries:
             match entry:
                 case UserSaid(text):
@@ -235,7 +235,7 @@ class History:
                         messages.append({"role": "tool", "tool_call_id": call.id, "content": content})
                 case ToolAnswered():
                     pass
-        return list(messages)
+        return messages
 
     def _last_turn(self) -> int:
         """Return the index behind the caller's last words."""
@@ -245,20 +245,20 @@ class History:
         return 0
 
 
-def _add_words(messages: list[MutableJsonObject], text: str) -> None:
-    last: MutableJsonObject = messages[-1] if messages else {}
-    if last.get("role") == "assistant" and "tool_calls" not in last:
+def _add_words(messages: list[Message], text: str) -> None:
+    last = messages[-1] if messages else None
+    if last is not None and last["role"] == "assistant" and "tool_calls" not in last:
         last["content"] = f"{last['content']} {text}"
     else:
         messages.append({"role": "assistant", "content": text})
 
 
-def _add_calls(messages: list[MutableJsonObject], calls: tuple[ToolCall, ...]) -> None:
-    tool_calls: JsonValue = [
+def _add_calls(messages: list[Message], calls: tuple[ToolCall, ...]) -> None:
+    tool_calls: list[MessageCall] = [
         {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}} for c in calls
     ]
-    last: MutableJsonObject = messages[-1] if messages else {}
-    if last.get("role") == "assistant" and "tool_calls" not in last:
+    last = messages[-1] if messages else None
+    if last is not None and last["role"] == "assistant" and "tool_calls" not in last:
         last["tool_calls"] = tool_calls
     else:
         messages.append({"role": "assistant", "content": None, "tool_calls": tool_calls})

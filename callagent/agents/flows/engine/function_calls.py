@@ -9,11 +9,10 @@ import asyncio
 import json
 import random
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Container, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import cast
 
 from callagent.agents.actions import (
     Attach,
@@ -45,7 +44,7 @@ from callagent.agents.protocol import Emit
 from callagent.errors import ProviderError, ProviderTimeout, WorkerError
 from callagent.json_values import JsonObject, JsonValue, list_at, number_at, object_at, objects_at
 from callagent.log import get_logger
-from callagent.models import Delta, LanguageModel, Message, ModelSettings
+from callagent.models import LanguageModel, Message, ModelSettings
 from callagent.workers import Lease, Plain
 
 log = get_logger(__name__)
@@ -240,8 +239,7 @@ class FunctionRunner:
 
     async def _whole_answer(self, messages: list[Message], options: ModelSettings) -> str:
         text = ""
-        stream = cast("AsyncGenerator[Delta, None]", self._model.stream(messages, [], options))
-        async with aclosing(stream) as deltas:
+        async with aclosing(self._model.stream(messages, [], options)) as deltas:
             async for delta in deltas:
                 text += delta.text
         return text

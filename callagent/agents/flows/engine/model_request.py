@@ -13,7 +13,6 @@ from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, cast
 
 from callagent.agents.actions import ModelAnswered
 from callagent.agents.flows.engine.conversation import Conversation
@@ -83,7 +82,7 @@ async def stream_sentences(model: LanguageModel, answer: Answer, request: ModelR
     """Yield the sentences to speak until the answer is over or a filter cuts it. Raises `ProviderError`."""
     loop = asyncio.get_running_loop()
     stream = model.stream(request.messages, request.toolset.schemas, request.settings)
-    async with aclosing(cast("Any", stream)) as deltas:
+    async with aclosing(stream) as deltas:
         async for delta in deltas:
             for sentence in answer.feed(delta, loop.time()):
                 yield sentence

@@ -165,7 +165,7 @@ def _schema(name: str, target: Target, describe: Callable[[str], str]) -> Tool:
 
 
 def function_schema(name: str, description: str, properties: JsonObject, required: Sequence[str]) -> Tool:
-    parameters = {"type": "object", "properties": dict(properties), "required": list(required)}
+    parameters: JsonObject = {"type": "object", "properties": dict(properties), "required": list(required)}
     return {"type": "function", "function": {"name": name, "description": description, "parameters": parameters}}
 
 
