@@ -105,16 +105,22 @@ async def _run(project: CxProject, golden: Golden, judge: Judge | None) -> Golde
         for number, turn in enumerate(golden.turns, 1):
             actions = await _play(agent, turn)
             turns.append(_shown(turn, actions))
-            called = [(each.name, each.arguments) for each in actions if isinstance(each, FunctionStarted)]
-            found = [await _words_failure(turn, actions, judge), *call_failures(turn.calls, called)]
-            found += state_failures(turn, actions, agent.record().step or "", agent.conversation.state.values)
-            found += [await _semantic_failure(turn, actions, judge)] if judge is not None else []
-            failures += [f"turn {number}: {each}" for each in found if each]
-            if any(isinstance(each, HangUp | Handoff) for each in actions):
-                if number < len(golden.turns):
-                    failures.append(f"turn {number}: the call ended; {len(golden.turns) - number} turns are left")
+            ended = any(isinstance(each, HangUp | Handoff) for each in actions)
+            left = len(golden.turns) - number if ended else 0
+            found = [*await _turn_failures(agent, turn, actions, judge)]
+            found += [f"the call ended; {left} turns are left"] if left else []
+            failures += [f"turn {number}: {each}" for each in found]
+            if ended:
                 break
     return GoldenResult(golden.name, tuple(failures), tuple(turns))
+
+
+async def _turn_failures(agent: CxAgent, turn: GoldenTurn, actions: Sequence[Action], judge: Judge | None) -> list[str]:
+    called = [(each.name, each.arguments) for each in actions if isinstance(each, FunctionStarted)]
+    found = [await _words_failure(turn, actions, judge), *call_failures(turn.calls, called)]
+    found += state_failures(turn, actions, agent.record().step or "", agent.conversation.state.values)
+    found += [await _semantic_failure(turn, actions, judge)] if judge is not None else []
+    return [each for each in found if each]
 
 
 def state_failures(

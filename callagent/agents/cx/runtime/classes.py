@@ -21,6 +21,8 @@ CUSTOMIZED = "application/json+agentResponse"
 
 
 class CesModel(BaseModel):
+    """Base of the platform's classes (`ces_public`), which have the published fields and types."""
+
     model_config = ConfigDict(
         alias_generator=to_camel, populate_by_name=True, extra="ignore", arbitrary_types_allowed=True
     )
@@ -97,11 +99,11 @@ class Part(CesModel):
         return cls(text=text, is_partial=partial)
 
     @classmethod
-    def from_function_call(cls, name: str, args: dict[str, Any] | None = None) -> Part:
+    def from_function_call(cls, name: str, args: dict[str, object] | None = None) -> Part:
         return cls(function_call=FunctionCall(name=name, args=args or {}))
 
     @classmethod
-    def from_function_response(cls, name: str, response: dict[str, Any]) -> Part:
+    def from_function_response(cls, name: str, response: dict[str, object]) -> Part:
         return cls(function_response=FunctionResponse(name=name, response=response))
 
     @classmethod
@@ -245,13 +247,12 @@ class HttpMethod(StrEnum):
     OPTIONS = "OPTIONS"
 
 
-def plain(model: CesModel) -> dict[str, Any]:
-    """JSON data without what is not set; bytes are base64 text already, or become it."""
-    dumped: dict[str, Any] = model.model_dump(exclude_none=True)
-    return _text_of_bytes(dumped)  # type: ignore[no-any-return]
+def plain(model: CesModel) -> dict[str, object]:
+    """Return an object of code as plain data without what is not set; bytes are base64 text already, or become it."""
+    return {key: _text_of_bytes(value) for key, value in model.model_dump(exclude_none=True).items()}
 
 
-def _text_of_bytes(value: Any) -> Any:
+def _text_of_bytes(value: object) -> object:
     if isinstance(value, dict):
         return {key: _text_of_bytes(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set):
@@ -279,18 +280,18 @@ class CallbackContext(CesModel):
     turn_index: int = 0
 
     @property
-    def variables(self) -> dict[str, Any]:
+    def variables(self) -> dict[str, object]:
         """The variables of the session; the same mapping as `state`."""
         return self.state
 
     @variables.setter
-    def variables(self, value: dict[str, Any]) -> None:
+    def variables(self, value: dict[str, object]) -> None:
         self.state = value
 
-    def get_variable(self, key: str, default: Any = None) -> Any:
+    def get_variable(self, key: str, default: object = None) -> object:
         return self.state.get(key, default)
 
-    def set_variable(self, key: str, value: Any) -> None:
+    def set_variable(self, key: str, value: object) -> None:
         self.state[key] = value
 
     def remove_variable(self, key: str) -> None:
@@ -322,14 +323,6 @@ class CallbackContext(CesModel):
 
 class ToolContext(CallbackContext):
     function_call_id: str | None = None
-
-
-def live_context(state: dict[str, Any], events: list[Event], call_id: str | None, **more: Any) -> CallbackContext:
-    """Return the context of a running call. It holds these very objects, so that code's changes in them are kept."""
-    known = {"state": state, "events": events, **more}
-    if call_id is None:
-        return CallbackContext.model_construct(**known)
-    return ToolContext.model_construct(function_call_id=call_id, **known)
 
 
 def as_tool_context(context: CallbackContext) -> ToolContext:

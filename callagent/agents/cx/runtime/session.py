@@ -9,11 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from types import CodeType
-from typing import Any
 
 from callagent.agents.cx.format import AppExport, Code, CxApp, ToolConfig, read_export, tool_name
-from callagent.agents.cx.runtime.app_code import Namespaces, call_by_name, compile_app, declare, time_limit
+from callagent.agents.cx.runtime.app_code import Compiled, Namespaces, call_by_name, compile_app, declare, time_limit
 from callagent.agents.cx.runtime.classes import (
     CallbackContext,
     CesModel,
@@ -25,15 +23,16 @@ from callagent.agents.cx.runtime.classes import (
     LlmResponse,
     Part,
     Tool,
+    ToolContext,
     ToolDeclaration,
-    live_context,
     plain,
 )
 from callagent.agents.cx.runtime.http import Requests
 from callagent.agents.cx.runtime.tools import AsyncTools, Toolbox, Tools, with_context
-from callagent.agents.kernel import error_message, remedy_of
+from callagent.agents.kernel import Finding, error_message, remedy_of
 from callagent.agents.tree import LiveConversation, Subject, ToolCallMessage, TreeSession, WorkerRequest, server_timeout
-from callagent.workers import Channel
+from callagent.json_values import JsonObject
+from callagent.workers import Channel, Plain
 
 IMPORT_SECONDS = 5.0
 """Seconds for one file's Python to run before the first call."""
@@ -54,16 +53,16 @@ class CxSubject(Subject):
 
     def __init__(
         self,
-        named: Mapping[str, Any],
-        as_plain: Callable[[], dict[str, Any]],
-        functions: Sequence[Callable[..., Any]] | None = None,
+        named: Mapping[str, object],
+        as_plain: Callable[[], Plain],
+        functions: Sequence[Callable[..., object]] | None = None,
     ) -> None:
         self.named = named
         self.functions = functions
         """Functions in place of the agent's own at this point: a guardrail's or a transfer rule's."""
         self._as_plain = as_plain
 
-    def as_plain(self) -> dict[str, Any]:
+    def as_plain(self) -> Plain:
         return self._as_plain()
 
 
@@ -73,8 +72,8 @@ class CxSession(TreeSession[CallbackContext, Event]):
     def __init__(
         self,
         app: CxApp,
-        compiled: Mapping[str, CodeType | SyntaxError],
-        context: Mapping[str, Any],
+        compiled: Mapping[str, Compiled],
+        context: Plain,
         checkpoint: Mapping[str, bytes],
         channel: Channel,
         places: Mapping[str, str],
@@ -88,7 +87,7 @@ class CxSession(TreeSession[CallbackContext, Event]):
         self._call = {key: str(context.get(key) or "") for key in ("session_id", "app_id", "language_code")}
         self._context = CallbackContext()
         requests = Requests()
-        platform: dict[str, Any] = {
+        platform: dict[str, object] = {
             "context": None,
             "ces_requests": requests,
             "get_variable": self._get_variable,
@@ -103,10 +102,10 @@ class CxSession(TreeSession[CallbackContext, Event]):
         platform["tools"] = Tools(self._toolbox, lambda: self._context)
         platform["async_tools"] = AsyncTools(self._toolbox, lambda: self._context)
 
-    def _get_variable(self, key: str, default: Any = None) -> Any:
+    def _get_variable(self, key: str, default: object = None) -> object:
         return self._context.get_variable(key, default)
 
-    def _set_variable(self, key: str, value: Any) -> None:
+    def _set_variable(self, key: str, value: object) -> None:
         self._context.set_variable(key, value)
 
     def _remove_variable(self, key: str) -> None:
@@ -114,11 +113,11 @@ class CxSession(TreeSession[CallbackContext, Event]):
 
     # What the tree asks ---------------------------------------------------------------------------------------------
 
-    def functions(self, agent: int, point: str) -> Sequence[Callable[..., Any]]:
+    def functions(self, agent: int, point: str) -> Sequence[Callable[..., object]]:
         name = f"{point}_callback"
         return [self._namespaces.function(code.file, name) for code in self._agents[agent].callbacks[point]]
 
-    def event(self, plain: Mapping[str, Any]) -> Event:
+    def event(self, plain: Mapping[str, object]) -> Event:
         event = Event.model_validate(dict(plain))
         event.author = self._displayed.get(event.author, event.author)
         return event
@@ -127,20 +126,25 @@ class CxSession(TreeSession[CallbackContext, Event]):
         invocation = request["invocation"]
         content = invocation.get("user_content")
         turn = str(invocation.get("invocation_id") or "").removeprefix("turn-")
-        self._context = live_context(
-            live.state,
-            live.events,
-            call_id,
-            **self._call,
+        kind = CallbackContext if call_id is None else ToolContext
+        # Made without validation, which would copy: code's changes in the state and in the events have to reach ours.
+        self._context = kind.model_construct(
+            state=live.state,
+            events=live.events,
+            session_id=self._call["session_id"],
+            app_id=self._call["app_id"],
+            language_code=self._call["language_code"],
             user_content=Content.model_validate(content) if content else None,
             invocation_id=invocation.get("invocation_id") or "",
             agent_name=self._agents[request["agent"]].display_name,
             turn_index=int(turn) if turn.isdigit() else 0,
         )
+        if isinstance(self._context, ToolContext):
+            self._context.function_call_id = call_id
         self._toolbox.seconds = server_timeout(request)
         return self._context
 
-    def context_actions(self, context: CallbackContext) -> dict[str, Any]:
+    def context_actions(self, context: CallbackContext) -> Plain:
         asked = context.actions
         context.state.update(asked.state_delta)
         target = asked.transfer_to_agent
@@ -150,14 +154,15 @@ class CxSession(TreeSession[CallbackContext, Event]):
             "skip_summarization": bool(asked.skip_summarization),
         }
 
-    def subject(self, point: str, context: Any, plain: Mapping[str, Any], agent: int) -> CxSubject:
+    def subject(self, point: str, context: CallbackContext, plain: Plain, agent: int) -> CxSubject:
         if "code" in plain:
+            # A guardrail's or a transfer rule's Python runs in the place of the agent's callbacks.
             function = self._namespaces.function(plain["code"], str(plain.get("function") or ""))
             inner = self._subject(point, plain)
             return CxSubject(inner.named, inner.as_plain, [function])
         return self._subject(point, plain)
 
-    def _subject(self, point: str, plain: Mapping[str, Any]) -> CxSubject:
+    def _subject(self, point: str, plain: Plain) -> CxSubject:
         if point == "before_model" and "llm_request" in plain:
             request = _request(plain["llm_request"])
             return CxSubject({"llm_request": request}, lambda: {"llm_request": _changed(plain["llm_request"], request)})
@@ -168,13 +173,13 @@ class CxSession(TreeSession[CallbackContext, Event]):
             return CxSubject({}, dict)
         described, arguments = plain["tool"], plain["args"]
         tool = Tool(name=described["name"], description=str(described.get("description") or ""))
-        named: dict[str, Any] = {"tool": tool, "input": arguments}
+        named: dict[str, object] = {"tool": tool, "input": arguments}
         if point == "after_tool":
             given = plain.get("tool_response")
             named["tool_response"] = given if isinstance(given, dict) else {"result": given}
         return CxSubject(named, lambda: {"args": arguments})
 
-    async def run_callbacks(self, agent: int, point: str, context: Any, subject: Subject) -> Any:
+    async def run_callbacks(self, agent: int, point: str, context: CallbackContext, subject: Subject) -> object:
         """Run the callbacks of a point until one returns a value, or the functions that stand in their place."""
         own = subject.functions if isinstance(subject, CxSubject) else None
         for function in self.functions(agent, point) if own is None else own:
@@ -184,14 +189,14 @@ class CxSession(TreeSession[CallbackContext, Event]):
                 return returned if own is not None else _checked(point, function, returned)
         return None
 
-    def call(self, function: Callable[..., Any], context: Any, subject: Subject, point: str) -> Any:
+    def call(self, function: Callable[..., object], context: CallbackContext, subject: Subject, point: str) -> object:
         named = {"callback_context": context, **subject.named}
         return with_context(function, context, lambda: call_by_name(function, named))
 
-    def is_result(self, point: str, returned: Any) -> bool:
+    def is_result(self, point: str, returned: object) -> bool:
         return returned is not None
 
-    def returned(self, value: Any) -> Any:
+    def returned(self, value: object) -> object:
         if isinstance(value, LlmResponse):
             content = value.content or Content(parts=[], role="model")
             return {**_content(content), "partial": bool(value.partial)}
@@ -199,26 +204,27 @@ class CxSession(TreeSession[CallbackContext, Event]):
             return _content(value)
         return plain(value) if isinstance(value, CesModel) else value
 
-    async def _around_tool(self, request: WorkerRequest, call: ToolCallMessage, context: Any) -> Any:
+    async def _around_tool(self, request: WorkerRequest, call: ToolCallMessage, context: CallbackContext) -> object:
         if call["id"] == _ALONE:
             return await self.run_tool(request["agent"], call["tool"], call["args"], context)
         return await super()._around_tool(request, call, context)
 
-    async def run_tool(self, agent: int, name: str, arguments: dict[str, Any], context: Any) -> Any:
+    async def run_tool(self, agent: int, name: str, arguments: Plain, context: CallbackContext) -> object:
         self._context = context
         return self._toolbox.run(name, arguments, context)
 
     async def run_agent(self, agent: int, live: LiveConversation[Event], request: WorkerRequest) -> None:
         raise LookupError("an app has no agents made of code")
 
-    async def make_instruction(self, agent: int, context: Any) -> str:
+    async def make_instruction(self, agent: int, context: CallbackContext) -> str:
         return self._agents[agent].instruction
 
     # What check asks ------------------------------------------------------------------------------------------------
 
-    def describe(self) -> dict[str, Any]:
-        tools: dict[str, Any] = {}
-        errors: list[dict[str, Any]] = []
+    def describe(self) -> Plain:
+        """Run all files and return the declarations of tools, and the findings that `check` reports."""
+        tools: dict[str, JsonObject] = {}
+        errors: list[Finding] = []
         place = next(iter(self._places.values()))
 
         def run(code: Code, work: Callable[[], None]) -> None:
@@ -230,7 +236,7 @@ class CxSession(TreeSession[CallbackContext, Event]):
                 with time_limit(code.file, IMPORT_SECONDS, at):
                     work()
             except BaseException as error:  # the edge of project code
-                errors.append({**_finding(code.file, error), "file": place + code.file})
+                errors.append(_finding(place, code.file, error))
 
         def declared(tool: ToolConfig) -> None:
             tools[tool_name(tool)] = declare(self._toolbox.function(tool), tool.description)
@@ -243,14 +249,24 @@ class CxSession(TreeSession[CallbackContext, Event]):
                 for code in row:
                     run(code, partial(self._callback, code.file, point))
         remote, failures = self._toolbox.remote.describe()
-        away = [{"file": place + each.file, "line": each.line, "message": each.message} for each in failures]
-        return {"tools": {**tools, **remote}, "errors": errors, "unreachable": away, "places": self._places}
+        away = [replace(each, file=place + each.file) for each in failures]
+        return {
+            "tools": {**tools, **remote},
+            "errors": [_plain_finding(each) for each in errors],
+            "unreachable": [_plain_finding(each) for each in away],
+            "places": self._places,
+        }
 
     def _callback(self, file: str, point: str) -> None:
         self._namespaces.function(file, f"{point}_callback")
 
 
-def _finding(file: str, error: BaseException) -> dict[str, Any]:
+def _plain_finding(finding: Finding) -> Plain:
+    return {"file": finding.file, "line": finding.line, "message": finding.message}
+
+
+def _finding(place: str, file: str, error: BaseException) -> Finding:
+    """Return an error of a file as a finding at the last line of that file that the error came through."""
     line = error.lineno or 1 if isinstance(error, SyntaxError) else 1
     trace = error.__traceback__
     while trace is not None:
@@ -258,10 +274,11 @@ def _finding(file: str, error: BaseException) -> dict[str, Any]:
             line = trace.tb_lineno
         trace = trace.tb_next
     message = f"{type(error).__name__}: {error_message(error)}{remedy_of(error)}"
-    return {"file": file, "line": line, "message": message}
+    return Finding(place + file, line, message)
 
 
-def _checked(point: str, function: Callable[..., Any], returned: Any) -> Any:
+def _checked(point: str, function: Callable[..., object], returned: object) -> object:
+    """Return what a callback returned. Raises `TypeError` when its point takes something else."""
     expected = _RETURNS[point]
     if not isinstance(returned, expected):
         name, kind = getattr(function, "__name__", point), type(returned).__name__
@@ -269,20 +286,20 @@ def _checked(point: str, function: Callable[..., Any], returned: Any) -> Any:
     return returned
 
 
-def _content(content: Content) -> dict[str, Any]:
+def _content(content: Content) -> dict[str, object]:
     parts = [_part(part) for part in content.parts or ()]
     return {"role": content.role or "model", "parts": parts}
 
 
-def _part(part: Part) -> dict[str, Any]:
+def _part(part: Part) -> dict[str, object]:
     made = plain(part)
     call = made.get("function_call")
-    if call is not None:
+    if isinstance(call, dict):
         call.setdefault("args", {})
     return made
 
 
-def _request(given: Mapping[str, Any]) -> LlmRequest:
+def _request(given: Plain) -> LlmRequest:
     declared = [FunctionDeclaration(name=each["name"]) for each in given["tools"]]
     config = GenerateContentConfig(
         system_instruction=Content(role="user", parts=[Part(text=given["system_instruction"])]),
@@ -292,17 +309,18 @@ def _request(given: Mapping[str, Any]) -> LlmRequest:
     return LlmRequest(model=given["model"], contents=contents, config=config)
 
 
-def _changed(given: Mapping[str, Any], request: LlmRequest) -> dict[str, Any]:
+def _changed(given: Plain, request: LlmRequest) -> Plain:
     """Return a request to the model as code left it."""
     config = request.config or GenerateContentConfig()
-    system: Any = config.system_instruction
+    # Code may set a text in the place of the content: the class does not validate assignments.
+    system: object = config.system_instruction
     excluded = set(config.excluded_tools or ())
     names = [each.name for tool in config.tools or () for each in tool.function_declarations or ()]
     return {
         **given,
         "model": request.model,
         "contents": [_content(content) | {"role": content.role or "user"} for content in request.contents],
-        "system_instruction": system if isinstance(system, str) else _text(system),
+        "system_instruction": system if isinstance(system, str) else _text(config.system_instruction),
         "tools": [{"name": name} for name in names if name not in excluded],
     }
 
@@ -311,7 +329,7 @@ def _text(content: Content | None) -> str:
     return "\n".join(part.text or "" for part in (content.parts if content else None) or ())
 
 
-def _response(response: LlmResponse) -> dict[str, Any]:
+def _response(response: LlmResponse) -> Plain:
     return {"content": _content(response.content) if response.content is not None else None}
 
 
@@ -319,7 +337,7 @@ def _response(response: LlmResponse) -> dict[str, Any]:
 class _Loaded:
     """All versions that one deployment serves, or the app as it is exported."""
 
-    versions: Mapping[str, tuple[CxApp, Mapping[str, CodeType | SyntaxError]]]
+    versions: Mapping[str, tuple[CxApp, Mapping[str, Compiled]]]
     """By variant; the first one is used where none is named."""
     places: Mapping[str, str]
     """Their folders in the export, by variant."""
@@ -339,7 +357,7 @@ class CxRuntime:
         self._exported = read_export(Path(project))
         self._loaded = {self._exported.deployment: _Loaded.of(self._exported)}
 
-    def open(self, context: dict[str, Any], checkpoint: Mapping[str, bytes], channel: Channel) -> CxSession:
+    def open(self, context: Plain, checkpoint: Mapping[str, bytes], channel: Channel) -> CxSession:
         """Open a call's session; with a checkpoint it continues where another worker stopped."""
         loaded = self._of(str(context.get("deployment") or self._exported.deployment))
         variant = str(context.get("variant") or next(iter(loaded.versions)))
