@@ -28,7 +28,7 @@ from callagent.bench.measurement import AGENT, BenchServer, ProcessTree, bench_s
 from callagent.bench.media import LoadStream, RtpLoad, reference_figures
 from callagent.errors import UserError
 from callagent.phone import read_wav
-from callagent.records import read_records
+from callagent.records import CallRecord, read_records
 from callagent.sip import CallAnswered, CallEnded, Endpoint, EndpointCall, Event, Negotiation, UserAgentSettings
 
 GOAL_MS = 3.0
@@ -99,7 +99,8 @@ def _result(measured: Mapping[str, Any], count: int, speech: bool, responses: li
 
 def _responses(store: Path) -> list[float]:
     """From the caller's last sound to the first of the answer, as the server saw it."""
-    found = [turn["latency"].get("response") for record in read_records(store) for turn in record["turns"]]
+    records = map(CallRecord.from_json, read_records(store))
+    found = [turn.latency.get("response") for record in records for turn in record.turns]
     return [value for value in found if value is not None]
 
 

@@ -179,8 +179,7 @@ class Recorder:
         self._voice_times[text] = (asked, answered)
 
     def provider_failed(self, role: str, provider: str, error: str, now: float) -> None:
-        failure = {"role": role, "provider": provider, "error": error, "at": self._at(now)}
-        self.record.provider_failures.append(failure)
+        self.record.provider_failures.append({"role": role, "provider": provider, "error": error, "at": self._at(now)})
 
     def _utterance_started(self, utterance: Utterance, at: float) -> None:
         kind = "filler" if utterance.kind is UtteranceKind.FILLER else "speech"
@@ -287,7 +286,7 @@ class Recorder:
     def _close_pauses(self, at: float, *, resumed: bool) -> None:
         for pause in self._turn.pauses:
             if pause["ended_at"] is None:
-                pause.update(ended_at=self._at(at), resumed=resumed)
+                pause["ended_at"], pause["resumed"] = self._at(at), resumed
 
     def _instants_of(self, timings: TurnTimings) -> dict[str, float | None]:
         names = (

@@ -1,94 +1,88 @@
-"""Records for people and other programs: as text for a terminal, as JSON Lines, CSV or Parquet; and their deletion."""
+"""Records for people and other programs: as text for a terminal, as JSON Lines, CSV or Parquet."""
 
 from __future__ import annotations
 
-import asyncio
 import csv
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Final, TextIO
 
 from callagent.errors import UserError
+from callagent.json_values import JsonObject, number_at, objects_at, text_at
 from callagent.log import plain
+from callagent.records.call_record import CallRecord, TurnEntry
 from callagent.records.reader import read_records
-from callagent.records.retention import delete_caller
-from callagent.records.store import Store
 
 
-def format_calls(calls: Sequence[dict[str, Any]]) -> str:
-    """One line a call."""
+def format_calls(calls: Sequence[JsonObject]) -> str:
+    """Return a line for each call of `read_calls`."""
     if not calls:
         return "no calls"
     lines = [f"{'ID':<14}{'STARTED':<21}{'FROM':<17}{'SECONDS':>8}  {'TURNS':>5}  ENDED"]
     for call in calls:
-        ended = call["end_reason"] or "in progress"
-        if call["handoff_destination"]:
-            ended += f" to {call['handoff_destination']}"
-        seconds = f"{call['total_duration']:.1f}" if call["total_duration"] is not None else ""
+        ended = text_at(call, "end_reason") or "in progress"
+        if destination := text_at(call, "handoff_destination"):
+            ended += f" to {destination}"
+        seconds = f"{number_at(call, 'total_duration'):.1f}" if call["total_duration"] is not None else ""
         lines.append(
-            f"{call['id'][:12]:<14}{call['started_at'][:19]:<21}{call['from_number'] or 'withheld':<17}"
-            f"{seconds:>8}  {call['num_turns'] or 0:>5}  {ended}"
+            f"{text_at(call, 'id')[:12]:<14}{text_at(call, 'started_at')[:19]:<21}"
+            f"{text_at(call, 'from_number') or 'withheld':<17}{seconds:>8}  {call['num_turns'] or 0:>5}  {ended}"
         )
     return "\n".join(plain(line) for line in lines)
 
 
-def format_call(record: dict[str, Any]) -> str:
-    """The call as a story: who said what when, functions with their times, metrics, how it ended."""
+def format_call(stored: JsonObject) -> str:
+    """Return a record as a story: who said what when, functions with their times, metrics, and how the call ended."""
+    record = CallRecord.from_json(stored)
     lines = [
-        f"call {record['id']}  {record['from_number'] or 'withheld'} -> {record['to_number']}  over {record['wire']}",
-        f"started {record['started_at']}, {record['total_duration']:.1f} s, ended by {record['end_reason']}",
-        *(f"  {name}: {value}" for name, value in record.get("hang_up_headers", {}).items()),
+        f"call {record.id}  {record.from_number or 'withheld'} -> {record.to_number}  over {record.wire}",
+        f"started {record.started_at}, {record.total_duration:.1f} s, ended by {record.end_reason}",
+        *(f"  {name}: {value}" for name, value in record.hang_up_headers.items()),
         "",
     ]
-    for turn in record["turns"]:
+    for turn in record.turns:
         lines += _turn_lines(turn)
-    if record["transfers"]:
-        lines += ["", "transfers"]
-        lines += [
-            f"  {one['target']} by {one['method']}: {one['status']} {one['detail']}" for one in record["transfers"]
-        ]
-    lines += ["", "metrics"]
-    lines += [f"  {metric['name']} = {metric['value']}" for metric in record["metrics"]] or ["  none"]
-    if record["errors"]:
-        lines += ["", "errors"]
-        lines += [f"  {error['at']:6.2f}  {error['what']}: {error['detail']}" for error in record["errors"]]
-    if reached := record.get("limits_reached"):
-        lines += ["", "limits reached"]
-        lines += [f"  {one['at']:6.2f}  {one['limit']}: {one['detail']}" for one in reached]
-    if record["recording"]:
-        lines += ["", f"recording {record['recording']}"]
+    transfers = (f"{one['target']} by {one['method']}: {one['status']} {one['detail']}" for one in record.transfers)
+    metrics = [f"{metric['name']} = {metric['value']}" for metric in record.metrics] or ["none"]
+    errors = (f"{error['at']:6.2f}  {error['what']}: {error['detail']}" for error in record.errors)
+    reached = (f"{one['at']:6.2f}  {one['limit']}: {one['detail']}" for one in record.limits_reached)
+    lines += _section("transfers", transfers) + _section("metrics", metrics)
+    lines += _section("errors", errors) + _section("limits reached", reached)
+    if record.recording:
+        lines += ["", f"recording {record.recording}"]
+    # Names and words of callers may hold what a terminal would obey.
     return "\n".join(plain(line) for line in lines)
 
 
-def _turn_lines(turn: dict[str, Any]) -> list[str]:
-    """A turn's events in the order of their times."""
-    events: list[tuple[float, str]] = []
-    said = turn["user_input"] or turn["user_input_dtmf"]
-    heard_at = turn["instants"].get("turn_ended")
-    if said or turn["is_silence"]:
-        events.append((heard_at or 0.0, f"caller  {said or '(silence)'}{_latency(turn)}"))
-    for one in turn["functions"]:
-        outcome = f"error: {one['error']}" if one["error"] else f"{one['duration_ms']:.0f} ms"
-        events.append((one["started_at"], f"        {one['name']}({_arguments(one['arguments'])})  {outcome}"))
-    for spoken in turn["spoken"]:
-        who = "filler" if spoken["kind"] == "filler" else "agent "
-        cut = "  [interrupted]" if spoken["interrupted"] else ""
-        events.append(
-            (spoken["started_at"], f"{who}  {spoken['heard'] if spoken['interrupted'] else spoken['text']}{cut}")
-        )
-    return [f"{at:7.2f}  {text}" for at, text in sorted(events, key=lambda event: event[0])]
+def _section(title: str, lines: Iterable[str]) -> list[str]:
+    """Return a titled part of a story; empty where it has no lines."""
+    indented = [f"  {line}" for line in lines]
+    return ["", title, *indented] if indented else []
 
 
-def _latency(turn: dict[str, Any]) -> str:
-    response = turn["latency"].get("response")
-    return f"   (answered after {response:.2f} s)" if response is not None else ""
+def _turn_lines(turn: TurnEntry) -> list[str]:
+    """Return a turn's events in the order of their times."""
+    events = sorted(_events(turn), key=lambda event: event[0])
+    return [f"{at:7.2f}  {text}" for at, text in events]
 
 
-def _arguments(arguments: dict[str, Any]) -> str:
-    return ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+def _events(turn: TurnEntry) -> Iterator[tuple[float, str]]:
+    words = turn.user_input or turn.user_input_dtmf
+    if words or turn.is_silence:
+        response = turn.latency.get("response")
+        latency = f"   (answered after {response:.2f} s)" if response is not None else ""
+        yield turn.instants.get("turn_ended") or 0.0, f"caller  {words or '(silence)'}{latency}"
+    for function in turn.functions:
+        outcome = f"error: {function.error}" if function.error else f"{function.duration_ms:.0f} ms"
+        arguments = ", ".join(f"{name}={value!r}" for name, value in function.arguments.items())
+        yield function.started_at, f"        {function.name}({arguments})  {outcome}"
+    for spoken in turn.spoken:
+        speaker = "filler" if spoken.kind == "filler" else "agent "
+        text = f"{spoken.heard}  [interrupted]" if spoken.interrupted else spoken.text
+        yield spoken.started_at, f"{speaker}  {text}"
 
 
 _COLUMNS: Final = (
@@ -97,21 +91,16 @@ _COLUMNS: Final = (
     *("handoff_destination", "variant_name", "language"),
 )
 _PARQUET_ROWS: Final = 1000
+"""Rows in memory at a time, which are a group of rows in the file."""
 # A spreadsheet takes a cell that begins so for a formula.
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")
 
 
-def delete_calls_of(path: Path, number: str, *, outbox: bool) -> int:
-    """Delete every ended call of a number with its recording; how many there were. Raises `UserError`."""
-    if not path.is_file():
-        raise UserError(f"no call has been recorded: '{path}' does not exist (setting records.path)")
-    return asyncio.run(_delete(path, number, outbox))
-
-
 def export_records(path: Path, form: str, file: TextIO, *, caller: str | None = None) -> None:
-    """Every record, or those of a caller, as `jsonl` (a whole record a line), `csv` or `parquet` (a call a row).
+    """Write every record, or those of a caller, to `file`.
 
-    Raises `UserError` for Parquet to a terminal or without its extra.
+    As `jsonl` a record is a line that has all of it; as `csv` and `parquet` it is a row. Raises `UserError` for Parquet
+    to a terminal or without its extra.
     """
     records = (record for record in read_records(path) if caller is None or record["from_number"] == caller)
     if form == "csv":
@@ -124,33 +113,24 @@ def export_records(path: Path, form: str, file: TextIO, *, caller: str | None = 
         file.write(json.dumps(record, ensure_ascii=False) + "\n")
 
 
-async def _delete(path: Path, number: str, outbox: bool) -> int:
-    store = Store(path, outbox=outbox)
-    try:
-        return await delete_caller(store, number)
-    finally:
-        await store.close()
-
-
-def _write_csv(records: Iterable[Mapping[str, Any]], file: TextIO) -> None:
+def _write_csv(records: Iterable[JsonObject], file: TextIO) -> None:
     rows = csv.writer(file)
     rows.writerow((*_COLUMNS, "metrics"))
     for record in records:
-        metrics = {metric["name"]: metric["value"] for metric in record["metrics"]}
-        cells = [*(record.get(column) for column in _COLUMNS), json.dumps(metrics, ensure_ascii=False)]
-        rows.writerow([_inert(cell) for cell in cells])
+        cells = [*(record.get(column) for column in _COLUMNS), _metrics_of(record)]
+        rows.writerow([_without_formula(cell) for cell in cells])
 
 
-def _write_parquet(records: Iterable[Mapping[str, Any]], file: TextIO) -> None:
+def _write_parquet(records: Iterable[JsonObject], file: TextIO) -> None:
     if file.isatty():
         raise UserError(
-            "Parquet is no text: write it to a file, `callagent calls export --format parquet > calls.parquet`"
+            "Parquet is not text: write it to a file, `callagent calls export --format parquet > calls.parquet`"
         )
     try:
         import pyarrow
         from pyarrow import parquet
     except ImportError:
-        raise UserError("Parquet needs the extra: pip install 'callagent[parquet]'") from None
+        raise UserError("Parquet needs the extra 'parquet': pip install 'callagent[parquet]'") from None
     instant = pyarrow.timestamp("ms", tz="UTC")
     types = {
         "started_at": instant,
@@ -167,15 +147,21 @@ def _write_parquet(records: Iterable[Mapping[str, Any]], file: TextIO) -> None:
             writer.write_table(pyarrow.Table.from_pylist(batch, schema=schema))
 
 
-def _parquet_row(record: Mapping[str, Any]) -> dict[str, Any]:
-    row: dict[str, Any] = {column: record.get(column) for column in _COLUMNS}
+def _parquet_row(record: JsonObject) -> Mapping[str, object]:
+    row: dict[str, object] = {column: record.get(column) for column in _COLUMNS}
     for column in ("started_at", "ended_at"):
-        row[column] = datetime.fromisoformat(row[column]) if row[column] else None
-    metrics = {metric["name"]: metric["value"] for metric in record["metrics"]}
-    row["metrics"] = json.dumps(metrics, ensure_ascii=False)
+        instant = text_at(record, column)
+        row[column] = datetime.fromisoformat(instant) if instant else None
+    row["metrics"] = _metrics_of(record)
     row["record"] = json.dumps(record, ensure_ascii=False)
     return row
 
 
-def _inert(cell: Any) -> Any:
+def _metrics_of(record: JsonObject) -> str:
+    """Return a record's metrics as a JSON object, the last value of each name."""
+    metrics = {text_at(metric, "name"): metric["value"] for metric in objects_at(record, "metrics")}
+    return json.dumps(metrics, ensure_ascii=False)
+
+
+def _without_formula(cell: object) -> object:
     return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell

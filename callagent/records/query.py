@@ -7,13 +7,14 @@ import binascii
 import re
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final
+from typing import Final
 
-from callagent.records.tables import STAGES
+from callagent.json_values import JsonObject
+from callagent.records.tables import STAGES, SqlValue
 
 MAX_PAGE_CALLS: Final = 500
 _SEARCHED: Final = 10_000
-"""Of a common word without other conditions, so many of the newest matches are looked at."""
+"""Newest matches that a search without other conditions looks at: a common word stands in most calls."""
 _LISTED = (
     "id, project_id, environment, channel, direction, wire, from_number, to_number, started_at, ended_at, "
     "total_duration, end_reason, num_turns, num_silences, barge_ins, errors, handoff, handoff_reason, "
@@ -22,27 +23,30 @@ _LISTED = (
 
 
 class Dialect(Enum):
+    """The database that a statement is for, where the two need different SQL."""
+
     SQLITE = "sqlite"
     POSTGRES = "postgres"
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """`?` stands for each value, in both dialects."""
+    """A query, in which `?` stands for each value, in both dialects."""
 
     sql: str
-    values: tuple[Any, ...] = ()
+    values: tuple[SqlValue, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class CallFilter:
-    """What calls are asked for; None and empty: any."""
+    """Conditions that calls have to meet; None or an empty text is no condition."""
 
     search: str = ""
-    """Words that begin so, in the transcript, numbers, names of functions and metrics."""
+    """Beginnings of words in the transcript, in numbers, and in names of functions and metrics."""
     start_time: str = ""
-    """ISO 8601; a call that started then or later."""
+    """ISO 8601; the call started then or later."""
     end_time: str = ""
+    """ISO 8601; the call started before."""
     project_id: str = ""
     environment: str = ""
     wire: str = ""
@@ -54,17 +58,23 @@ class CallFilter:
     in_progress: bool | None = None
 
 
-def calls(dialect: Dialect, asked: CallFilter, *, limit: int = 50, cursor: str = "") -> Statement:
-    """A page of calls, newest first, and one more than `limit` where there is a next page.
+def page_size(limit: int) -> int:
+    """Return how many calls a page has that is to have `limit`."""
+    return min(max(limit, 1), MAX_PAGE_CALLS)
 
-    Raises `ValueError` for a cursor that is none of ours.
+
+def calls(dialect: Dialect, asked: CallFilter, *, limit: int = 50, cursor: str = "") -> Statement:
+    """Return the query of a page of calls, newest first, with one call more where there is a next page.
+
+    Raises `ValueError` for a cursor that `cursor_of` did not make.
     """
     conditions, values = _conditions(dialect, asked)
     if cursor:
+        # By the last row and not by an offset: calls that begin between two pages move no other call to another page.
         conditions.append("(started_at, id) < (?, ?)")
         values += _parse_cursor(cursor)
     where = f"WHERE {' AND '.join(conditions)} " if conditions else ""
-    bound = min(max(limit, 1), MAX_PAGE_CALLS) + 1
+    bound = page_size(limit) + 1
     order = "ORDER BY started_at DESC, id DESC"
     if by := _by_index(dialect, asked):
         found = f"SELECT number FROM calls{by} {where}{order} LIMIT ?"
@@ -73,23 +83,24 @@ def calls(dialect: Dialect, asked: CallFilter, *, limit: int = 50, cursor: str =
 
 
 def count(dialect: Dialect, asked: CallFilter) -> Statement:
+    """Return the query of the number of calls that the filter finds."""
     conditions, values = _conditions(dialect, asked)
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
     return Statement(f"SELECT count(*) AS calls FROM calls{_by_index(dialect, asked)}{where}", tuple(values))
 
 
 def _by_index(dialect: Dialect, asked: CallFilter) -> str:
-    """A search in SQLite looks its matches up in an index of what is filtered by; by itself it reads whole rows."""
+    """Make a search in SQLite look its matches up in an index: by itself it reads whole rows with their records."""
     return " INDEXED BY calls_filters" if dialect is Dialect.SQLITE and asked.search.strip() else ""
 
 
-def cursor_of(row: dict[str, Any]) -> str:
-    """Where the page after this row begins."""
+def cursor_of(row: JsonObject) -> str:
+    """Return the cursor of the page that begins after this row."""
     return base64.urlsafe_b64encode(f"{row['started_at']} {row['id']}".encode()).decode().rstrip("=")
 
 
 def call(call_id: str) -> tuple[Statement, Statement]:
-    """The record and the metrics of one call."""
+    """Return the queries of the record and of the metrics of one call."""
     return (
         Statement("SELECT record, end_attempts FROM calls WHERE id = ?", (call_id,)),
         Statement("SELECT name, value, written_at FROM metrics WHERE call_id = ? ORDER BY sequence", (call_id,)),
@@ -97,7 +108,7 @@ def call(call_id: str) -> tuple[Statement, Statement]:
 
 
 def overview(dialect: Dialect, since: str, project_id: str = "") -> dict[str, Statement]:
-    """The figures since a day (`2026-01-31`), by what they are."""
+    """Return the queries of the figures since a day (`2026-01-31`), by the figures' names."""
     day = " AND project_id = ?" if project_id else ""
     values = (since, *((project_id,) if project_id else ()))
     latency, stages = _of_turns(dialect, day)
@@ -140,7 +151,7 @@ def _of_metrics(dialect: Dialect, day: str) -> str:
 
 
 def _of_turns(dialect: Dialect, day: str) -> tuple[str, str]:
-    """How quick the turns were: by day and bucket of 50 ms, and the mean of each stage."""
+    """Return the SQL of how quick the turns were: by day and bucket of 50 ms, and the mean of each stage."""
     names = {stage: stage.removesuffix("_ms").replace("function", "functions") for stage in STAGES}
     if dialect is Dialect.SQLITE:
         where = f"FROM turns_daily WHERE day >= ?{day}"
@@ -160,7 +171,7 @@ def _of_turns(dialect: Dialect, day: str) -> tuple[str, str]:
 
 
 def traffic(project_id: str, since: str) -> Statement:
-    """How often calls went from one position to another."""
+    """Return the query of how often calls went from one position to another."""
     return Statement(
         "SELECT previous, position, count(*) AS turns FROM turns WHERE project_id = ? AND day >= ? "
         "GROUP BY previous, position ORDER BY 3 DESC LIMIT 1000",
@@ -169,12 +180,13 @@ def traffic(project_id: str, since: str) -> Statement:
 
 
 def projects() -> Statement:
+    """Return the query of the projects that have calls."""
     return Statement("SELECT DISTINCT project_id FROM calls ORDER BY 1 LIMIT 100")
 
 
-def _conditions(dialect: Dialect, asked: CallFilter) -> tuple[list[str], list[Any]]:
+def _conditions(dialect: Dialect, asked: CallFilter) -> tuple[list[str], list[SqlValue]]:
     conditions: list[str] = []
-    values: list[Any] = []
+    values: list[SqlValue] = []
     for column in ("project_id", "environment", "wire", "channel", "variant_name", "from_number", "end_reason"):
         if value := getattr(asked, column):
             conditions.append(f"{column} = ?")
@@ -196,12 +208,14 @@ def _conditions(dialect: Dialect, asked: CallFilter) -> tuple[list[str], list[An
 
 
 def _search(dialect: Dialect, text: str, *, alone: bool) -> tuple[str, str]:
-    """Every word, as the beginning of one; only letters and digits reach the database's own search language.
+    """Return the condition that every word of `text` is the beginning of one of the call's words, and its value.
 
-    `alone`: nothing else narrows the calls, so the newest matches are enough.
+    Only letters and digits reach the database's own search language, which has operators. `alone`: no other condition
+    narrows the calls, so the newest matches are enough.
     """
     words = re.findall(r"[^\W_]+", text.encode("utf-8", "ignore").decode())[:10]
     if not words:
+        # No call has this id: a search for punctuation finds nothing, and not everything.
         return "id = ?", "no word was asked for"
     if dialect is Dialect.SQLITE:
         newest = f" ORDER BY rowid DESC LIMIT {_SEARCHED}" if alone else ""

@@ -1,4 +1,4 @@
-"""Deletion: of a caller, and of what is older than it may be. Rows, words and recordings go together."""
+"""Delete calls: of a caller, and those that are older than they may be. Rows, words and recordings go together."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import queue
 import sqlite3
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Final
 
+from callagent.errors import UserError
 from callagent.log import get_logger
 from callagent.records.store import Store
 
@@ -19,18 +21,36 @@ _BATCH: Final = 500
 _EVERY_SECONDS: Final = 3600.0
 
 
+def delete_calls_of(path: Path, number: str, *, outbox: bool) -> int:
+    """Delete every ended call of a number from the store at `path`, without a running server.
+
+    Return how many there were. Raises `UserError`. `outbox`: whether the deletion has to reach PostgreSQL, too.
+    """
+    if not path.is_file():
+        raise UserError(f"no call has been recorded: '{path}' does not exist (setting records.path)")
+
+    async def delete() -> int:
+        store = Store(path, outbox=outbox)
+        try:
+            return await delete_caller(store, number)
+        finally:
+            await store.close()
+
+    return asyncio.run(delete())
+
+
 async def delete_caller(store: Store, number: str) -> int:
-    """Delete every ended call of a number, with its recording; how many there were."""
+    """Delete every ended call of a number, with its recording. Return how many there were."""
     return await _delete(store, "from_number = ? AND ended_at IS NOT NULL", (number,))
 
 
 async def delete_older(store: Store, days: int) -> int:
-    """Delete calls that began more than `days` days ago."""
+    """Delete the ended calls that began more than `days` days ago. Return how many there were."""
     return await _delete(store, "started_at < ? AND ended_at IS NOT NULL", (_before(days),))
 
 
 async def delete_recordings_older(store: Store, days: int) -> int:
-    """Delete the recordings of such calls; the records stay."""
+    """Delete the recordings of such calls; their records stay. Return how many there were."""
     files: list[Path] = []
 
     def write(connection: sqlite3.Connection) -> None:
@@ -52,7 +72,7 @@ async def delete_recordings_older(store: Store, days: int) -> int:
 
 
 async def delete_expired(store: Store, days: int, recording_days: int) -> None:
-    """Delete what is too old, every hour; 0: such things are kept. Runs until it is cancelled."""
+    """Delete what is too old, every hour, until it is cancelled. With 0 days it is kept for ever."""
     while True:
         try:
             calls = await delete_older(store, days) if days else 0
@@ -66,30 +86,39 @@ async def delete_expired(store: Store, days: int, recording_days: int) -> None:
 
 
 async def _delete(store: Store, condition: str, values: Sequence[str]) -> int:
-    """In batches, so that a call's write never waits long."""
+    """Delete the calls that meet a condition. Return how many there were."""
     total = 0
     while True:
+        # In batches: a call's write would wait for one large transaction.
         found: list[tuple[int, str, str | None]] = []
-
-        def write(connection: sqlite3.Connection, found: list[tuple[int, str, str | None]] = found) -> None:
-            rows = connection.execute(
-                f"SELECT number, id, recording FROM calls WHERE {condition} LIMIT {_BATCH}", values
-            ).fetchall()
-            found[:] = rows
-            for number, call_id, _ in rows:
-                connection.execute("DELETE FROM calls_words WHERE rowid = ?", (number,))
-                for table, column in (("turns", "call_id"), ("metrics", "call_id"), ("calls", "id")):
-                    connection.execute(f"DELETE FROM {table} WHERE {column} = ?", (call_id,))
-                store.note(connection, "deletion", call_id)
-
-        await store.write(write)
+        await store.write(partial(_delete_batch, store, condition, values, found))
         await asyncio.to_thread(_unlink, [Path(path) for _, _, path in found if path])
         total += len(found)
         if len(found) < _BATCH:
             return total
 
 
+def _delete_batch(
+    store: Store,
+    condition: str,
+    values: Sequence[str],
+    found: list[tuple[int, str, str | None]],
+    connection: sqlite3.Connection,
+) -> None:
+    """Delete some of the calls that meet a condition, and put number, id and recording of each into `found`."""
+    found[:] = connection.execute(
+        f"SELECT number, id, recording FROM calls WHERE {condition} LIMIT {_BATCH}", values
+    ).fetchall()
+    for number, call_id, _ in found:
+        connection.execute("DELETE FROM calls_words WHERE rowid = ?", (number,))
+        # The call's row goes last: the trigger that takes a metric out of the daily sums reads its project there.
+        for table, column in (("turns", "call_id"), ("metrics", "call_id"), ("calls", "id")):
+            connection.execute(f"DELETE FROM {table} WHERE {column} = ?", (call_id,))
+        store.note(connection, "deletion", call_id)
+
+
 def _unlink(files: Sequence[Path]) -> None:
+    """Remove recordings, after their rows: the store never names a file that is gone."""
     for file in files:
         try:
             file.unlink(missing_ok=True)

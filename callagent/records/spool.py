@@ -20,18 +20,20 @@ costs only itself.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import stat
 import tempfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import BinaryIO, Final
 
+from callagent.json_values import JsonObject, parse_object
 from callagent.log import get_logger
 from callagent.records.store import owner_of
 from callagent.records.tables import json_text
+
+log = get_logger(__name__)
 
 VERSION: Final = 1
 _FORMAT: Final = "callagent-journal"
@@ -39,42 +41,47 @@ _HEAD: Final = 18
 """Bytes before the JSON: two numbers and two spaces."""
 MAX_ENTRY: Final = 64 << 20
 """Bytes of a line; the rest of a longer one is skipped as damaged."""
+MAX_BYTES: Final = 256 << 20
+"""Bytes of a server's file; what comes beyond is held in memory."""
+_CHUNK: Final = 1 << 20
+"""Bytes that are read at a time."""
+_SUFFIX: Final = ".spool"
 
 
 class UnknownFormat(ValueError):
-    """The file is no journal, or one of a newer version."""
+    """The file is not a journal, or one of a newer version."""
 
 
-def frame(entry: Mapping[str, Any]) -> bytes:
-    """One entry as a line."""
+def frame(entry: Mapping[str, object]) -> bytes:
+    """Return the line of an entry."""
     body = json_text(entry).encode()
     return b"%08x %08x %b\n" % (len(body), zlib.crc32(body), body)
 
 
 def header() -> bytes:
-    """The line that a file begins with."""
+    """Return the line that a file begins with."""
     return frame({"format": _FORMAT, "version": VERSION})
 
 
-def unframe(line: bytes) -> dict[str, Any] | None:
-    """The entry of a line; None: it is damaged, or not complete."""
+def unframe(line: bytes) -> JsonObject | None:
+    """Return the entry of a line; None: it is damaged or incomplete."""
     body = line[_HEAD:].removesuffix(b"\n")
     try:
         length, checksum = int(line[:8], 16), int(line[9:17], 16)
         if (len(body), zlib.crc32(body), line[8:9], line[17:18], line[-1:]) != (length, checksum, b" ", b" ", b"\n"):
             return None
-        entry = json.loads(body)
+        return parse_object(body)
     except ValueError:
         return None
-    return entry if isinstance(entry, dict) else None
 
 
-def read_frames(file: BinaryIO, offset: int, size: int) -> tuple[list[dict[str, Any]], int, int]:
-    """Entries from `offset` on, about `size` bytes of them: entries, the offset after them, how many are damaged.
+def read_frames(file: BinaryIO, offset: int, size: int) -> tuple[list[JsonObject], int, int]:
+    """Read entries from `offset` on, about `size` bytes of them. Raises `UnknownFormat` and `OSError`.
 
-    An offset that has not moved means the end of the file. Raises `UnknownFormat` and `OSError`.
+    Return the entries, the offset after them, and the number of damaged ones. At the end of the file the offset is the
+    one that was given.
     """
-    entries: list[dict[str, Any]] = []
+    entries: list[JsonObject] = []
     damaged = 0
     file.seek(offset)
     at = offset
@@ -91,16 +98,8 @@ def read_frames(file: BinaryIO, offset: int, size: int) -> tuple[list[dict[str, 
     return entries, at, damaged
 
 
-log = get_logger(__name__)
-
-MAX_BYTES: Final = 256 << 20
-"""Of a server's file; what comes beyond is held in memory."""
-_CHUNK: Final = 1 << 20
-_SUFFIX: Final = ".spool"
-
-
 class Spool:
-    """One server's file and those it has claimed. Every method uses the disk and may block: call it in a thread."""
+    """The file of one server, and those that it claims. Every method uses the disk: call it in a thread."""
 
     def __init__(self, folder: Path, bound: int = MAX_BYTES) -> None:
         self._folder = folder
@@ -111,22 +110,23 @@ class Spool:
         self._file: int | None = None
         self._size = 0
         self._torn = False
+        """Whether the file ends with a part of an entry that could not be taken back."""
 
     @property
     def path(self) -> Path:
-        """This server's file; it is there while something is in it."""
+        """The file of this server, which exists while something is in it."""
         return self._path
 
-    def append(self, entry: Mapping[str, Any]) -> int:
-        """Write an entry; its size in bytes. Raises `OSError`: then nothing of it counts."""
+    def append(self, entry: Mapping[str, object]) -> int:
+        """Write an entry to the disk and return its size in bytes. Raises `OSError`; the file is as before then."""
         line = frame(entry)
         if self._size + len(line) > self._bound:
-            raise OSError(f"the spool holds {self._size} bytes, and is to hold {self._bound} at most")
+            raise OSError(f"the spool is full: it holds {self._size} of {self._bound} bytes")
         if self._file is None:
             self._open()
         assert self._file is not None, "opened above"
         if self._torn:
-            # What is left of the entry before is a damaged line of its own.
+            # What is left of the entry before becomes a damaged line of its own.
             line = b"\n" + line
         try:
             _write_all(self._file, line)
@@ -139,20 +139,20 @@ class Spool:
         return len(line)
 
     def clear(self) -> None:
-        """Everything in this server's file is in the store."""
+        """Remove this server's file: everything in it is in the store."""
         if self._file is not None:
             os.close(self._file)
             self._file, self._size, self._torn = None, 0, False
             self._path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Keep what is in the file for the next server."""
+        """Close the file; what is in it is for the next server."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
 
     def claim(self) -> list[Path]:
-        """The files of servers that are no more, from now on this server's to apply and to remove."""
+        """Return the files of servers that are no more; from now on they are this server's to apply and to remove."""
         claimed: list[Path] = []
         if not self._folder.is_dir():
             return claimed
@@ -164,21 +164,22 @@ class Spool:
                 continue
             target = self._folder / f"{self._owner}.{len(claimed)}-{os.urandom(4).hex()}{_SUFFIX}"
             try:
-                # Whoever is first has it: another server that starts at the same time finds it gone.
+                # Renaming is atomic: of two servers that start at the same time, the second one finds the file gone.
                 path.rename(target)
             except FileNotFoundError:
                 continue
             claimed.append(target)
         return claimed
 
-    def read(self, path: Path, offset: int) -> tuple[list[dict[str, Any]], int, int]:
-        """As `read_frames`."""
+    def read(self, path: Path, offset: int) -> tuple[list[JsonObject], int, int]:
+        """Read the next entries of a file, as `read_frames` does."""
         with path.open("rb") as file:
             return read_frames(file, offset, _CHUNK)
 
     def _open(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._expect_private()
+        # Records are private: nobody else may read the file, and a link in its place must not lead them elsewhere.
         file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             if not (size := os.fstat(file).st_size):
@@ -189,7 +190,10 @@ class Spool:
         self._file, self._size = file, size
 
     def _expect_private(self) -> None:
-        """In a folder that others may write, a stranger may have made ours before us. Raises `OSError`."""
+        """Raise `OSError` where the folder is not this user's, and close it to others.
+
+        The temporary folder is open to all, so somebody else may have made a folder of this name first.
+        """
         found = os.lstat(self._folder)
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
             raise PermissionError(f"records.spool '{self._folder}' belongs to another user; name another folder")
@@ -197,7 +201,7 @@ class Spool:
             self._folder.chmod(0o700)
 
     def _cut(self) -> None:
-        """Take back what was written of an entry that did not fit."""
+        """Take back what was written of an entry that did not fit, as far as the disk lets us."""
         assert self._file is not None, "something was written"
         try:
             os.ftruncate(self._file, self._size)
@@ -206,7 +210,7 @@ class Spool:
 
 
 def spool_folder(setting: str, store: Path) -> Path:
-    """Where the spool of the store at `store` is: the setting, else a folder of its own in the temporary one."""
+    """Return the folder of the spool of a store: the setting, else one for this store in the temporary folder."""
     if setting:
         return Path(setting)
     name = hashlib.sha256(os.fsencode(store.absolute())).hexdigest()[:16]
@@ -214,14 +218,14 @@ def spool_folder(setting: str, store: Path) -> Path:
 
 
 def warn_of_one_disk(folder: Path, store: Path) -> None:
-    """A spool on the store's own file system is full when the store is."""
+    """Log a warning where the spool is on the store's own file system, which is full for both at the same time."""
     if _device(folder) == _device(store.parent):
         advice = "name a folder on another file system in records.spool"
         log.warning("spool_beside_store", spool=str(folder), store=str(store), advice=advice)
 
 
 def _device(path: Path) -> int | None:
-    """Of the nearest folder that exists."""
+    """Return the device of the nearest folder that exists; None: it cannot be found out."""
     for one in (path.absolute(), *path.absolute().parents):
         try:
             return one.stat().st_dev
@@ -233,6 +237,7 @@ def _device(path: Path) -> int | None:
 
 
 def _write_all(file: int, data: bytes) -> int:
+    """Write all of `data` and return its size: `os.write` may take a part only. Raises `OSError`."""
     left = memoryview(data)
     while left:
         left = left[os.write(file, left) :]

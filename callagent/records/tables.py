@@ -8,10 +8,15 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Final, TypeAlias
+
+from callagent.json_values import JsonObject, is_true, list_at, number_at, object_at, objects_at, text_at
 
 VERSION: Final = 3
+"""Version of the tables, in SQLite's `user_version` and in PostgreSQL's table `callagent_schema`."""
+SqlValue: TypeAlias = str | float | None
+SqlRow: TypeAlias = tuple[SqlValue, ...]
 
 CALLS: Final = """
 CREATE TABLE IF NOT EXISTS calls (
@@ -46,7 +51,7 @@ INDICES: Final = (
     " handoff_reason, total_duration)",
     "CREATE INDEX IF NOT EXISTS metrics_by_name ON metrics (name, value, written_at)",
 )
-# A search looks at many calls: what it filters by, without the records in between.
+# A search looks at many calls: this index has all that it filters by, so that it reads no records, which are large.
 _FILTERS = (
     "CREATE INDEX IF NOT EXISTS calls_filters ON calls (number, wire, project_id, environment, channel, variant_name,"
     " from_number, end_reason, handoff, started_at, ended_at, id)"
@@ -57,9 +62,9 @@ CREATE TABLE IF NOT EXISTS outbox (
 ) STRICT"""
 STAGES: Final = ("endpointing_ms", "transcription_ms", "model_ms", "function_ms", "barge_in_ms")
 NO_RESPONSE: Final = -1
-"""The bucket of turns that nobody answered."""
+"""The bucket of turns that the agent did not answer."""
 # The overview of a hundred thousand calls reads these sums, not half a million turns. Triggers keep them exact: turns
-# are inserted and deleted, never changed. PostgreSQL is quick enough without.
+# are inserted and deleted, never changed. PostgreSQL is quick enough without them.
 _DAILY = f"""
 CREATE TABLE IF NOT EXISTS turns_daily (
     day TEXT NOT NULL, project_id TEXT NOT NULL, bucket INTEGER NOT NULL, turns INTEGER NOT NULL,
@@ -83,7 +88,10 @@ _SUMMED = ", ".join(f"sum(coalesce({stage}, 0)), count({stage})" for stage in ST
 
 
 def _metric(row: str) -> str:
-    """What tells its line of the sums; a metric comes after its call's row, and goes before it."""
+    """Return the SQL of the key under which a metric is summed.
+
+    The project comes from the call, so a metric must be inserted after its call's row and deleted before it.
+    """
     project = f"coalesce((SELECT project_id FROM calls WHERE id = {row}.call_id), '')"
     return f"substr({row}.written_at, 1, 10), {project}, {row}.name, {row}.value"
 
@@ -94,7 +102,7 @@ _ADD_METRIC = f"""
 _DROP_METRIC = f"""
     UPDATE metrics_daily SET written = written - 1 WHERE (day, project_id, name, value) = ({_metric("OLD")});
     DELETE FROM metrics_daily WHERE (day, project_id, name, value) = ({_metric("OLD")}) AND written = 0;"""
-# What is deleted leaves no value behind.
+# A value may be private (a metric that holds a name): where the last one is deleted, its line of the sums goes too.
 _TRIGGERS = (
     f"CREATE TRIGGER IF NOT EXISTS metric_added AFTER INSERT ON metrics BEGIN {_ADD_METRIC} END",
     f"CREATE TRIGGER IF NOT EXISTS metric_deleted AFTER DELETE ON metrics BEGIN {_DROP_METRIC} END",
@@ -123,6 +131,7 @@ _FILL_METRICS_DAILY = (
 )
 _WORDS = "CREATE VIRTUAL TABLE IF NOT EXISTS calls_words USING fts5 (words, tokenize = 'unicode61')"
 
+# SQLite's INTEGER holds 64 bits, PostgreSQL's only 32.
 POSTGRES: Final = (
     *(
         table.replace("INTEGER PRIMARY KEY AUTOINCREMENT", "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY")
@@ -139,9 +148,13 @@ POSTGRES: Final = (
 
 
 def migrate(connection: sqlite3.Connection) -> bool:
-    """Bring a SQLite store to this version; whether rows of the first version wait in `calls_before`."""
+    """Bring the tables of a SQLite store to `VERSION`. Changes nothing where they are of it.
+
+    Return whether the calls of a store of version 1 wait in `calls_before`, for the store to write them anew.
+    """
     version: int = connection.execute("PRAGMA user_version").fetchone()[0]
     connection.execute("BEGIN IMMEDIATE")
+    # Version 1 had other columns and neither words nor turns; sums by day came with version 3.
     if version == 1:
         connection.execute("ALTER TABLE calls RENAME TO calls_before")
         connection.execute("DROP INDEX IF EXISTS calls_started")
@@ -155,6 +168,8 @@ def migrate(connection: sqlite3.Connection) -> bool:
         connection.execute(_FILL_DAILY)
         connection.execute("DELETE FROM metrics_daily")
         connection.execute(_FILL_METRICS_DAILY)
+    # Triggers come after the sums were filled, so that nothing is counted twice, and before the metrics of version 1
+    # are inserted, which they count.
     for statement in _TRIGGERS:
         connection.execute(statement)
     if version == 1:
@@ -180,35 +195,36 @@ _WORD: Final = re.compile(r"[^\W_]+")
 _MAX_WORDS_CHARACTERS = 200_000
 
 
-def call_row(record: Mapping[str, Any], owner: str) -> tuple[Any, ...]:
-    """The values of `CALL_COLUMNS`; `record` is the record as JSON data."""
+def call_row(record: JsonObject, owner: str) -> SqlRow:
+    """Return the values of `CALL_COLUMNS` for a record; `owner` is the process that holds the call."""
     values = {
         **record,
-        "barge_ins": sum(1 for turn in record["turns"] if turn["barge_in"]),
-        "errors": len(record["errors"]),
-        "handoff": int(record["handoff"]),
-        "owner": owner if record["in_progress"] else None,
+        "barge_ins": sum(is_true(turn, "barge_in") for turn in objects_at(record, "turns")),
+        "errors": len(list_at(record, "errors")),
+        "handoff": int(is_true(record, "handoff")),
+        "owner": owner if is_true(record, "in_progress") else None,
         "words": _words(record),
         "record": json_text(record),
     }
     return tuple(_storable(values[column]) for column in CALL_COLUMNS)
 
 
-def turn_rows(record: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-    """The values of `TURN_COLUMNS`, a row for each turn."""
-    rows = []
+def turn_rows(record: JsonObject) -> list[SqlRow]:
+    """Return the values of `TURN_COLUMNS` for each turn of a record."""
+    call_id, project, day = text_at(record, "id"), text_at(record, "project_id"), text_at(record, "started_at")[:10]
+    rows: list[SqlRow] = []
     previous = ""
-    for turn in record["turns"]:
-        instants, latency = turn["instants"], turn["latency"]
-        position = "/".join(part for part in (turn["flow"], turn["step"]) if part)
-        functions = sum(function["duration_ms"] for function in turn["functions"])
+    for turn in objects_at(record, "turns"):
+        instants, latency = object_at(turn, "instants"), object_at(turn, "latency")
+        functions = objects_at(turn, "functions")
+        position = "/".join(part for part in (text_at(turn, "flow"), text_at(turn, "step")) if part)
         rows.append(
             (
-                *(record["id"], turn["number"], record["project_id"], record["started_at"][:10], previous, position),
-                *(_ms(latency.get(stage)) for stage in ("response", "endpointing", "transcription")),
-                _ms(seconds_between(instants.get("turn_ended"), instants.get("first_token"))),
-                round(functions) if turn["functions"] else None,
-                _ms(latency.get("barge_in")),
+                *(call_id, number_at(turn, "number"), project, day, previous, position),
+                *(_ms(_seconds(latency, stage)) for stage in ("response", "endpointing", "transcription")),
+                _ms(seconds_between(_seconds(instants, "turn_ended"), _seconds(instants, "first_token"))),
+                round(sum(number_at(function, "duration_ms") for function in functions)) if functions else None,
+                _ms(_seconds(latency, "barge_in")),
             )
         )
         previous = position
@@ -216,35 +232,43 @@ def turn_rows(record: Mapping[str, Any]) -> list[tuple[Any, ...]]:
 
 
 def seconds_between(start: float | None, end: float | None) -> float | None:
-    """Seconds from one instant to a later one; None where either did not happen."""
+    """Return the seconds from one instant to a later one; None where either did not happen."""
     return None if start is None or end is None or end < start else end - start
 
 
-def json_text(value: Any) -> str:
-    """As JSON text that both databases take."""
+def json_text(value: object) -> str:
+    """Return JSON text that both databases take."""
+    # Text in PostgreSQL holds no NUL, not even as an escape in JSON.
     text = json.dumps(value, ensure_ascii=False, default=str).replace("\\u0000", "\\ufffd")
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def _storable(value: Any) -> Any:
-    """PostgreSQL's text holds no NUL, and a lone surrogate is not UTF-8."""
-    return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode() if isinstance(value, str) else value
+def _storable(value: object) -> SqlValue:
+    """Return the value without what a database refuses: NUL in text, and lone surrogates, which are not UTF-8."""
+    if isinstance(value, str):
+        return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+    return value if value is None or isinstance(value, (int, float)) else json_text(value)
+
+
+def _seconds(times: JsonObject, name: str) -> float | None:
+    return None if times.get(name) is None else number_at(times, name)
 
 
 def _ms(seconds: float | None) -> int | None:
     return None if seconds is None else round(seconds * 1000)
 
 
-def _words(record: Mapping[str, Any]) -> str:
+def _words(record: JsonObject) -> str:
+    """Return the words by which a search finds the call."""
     # Only letters and digits: what a word is must not depend on the database.
-    words = (word for text in _texts(record) if text for word in _WORD.findall(text))
+    words = (word for text in _texts(record) for word in _WORD.findall(text))
     return " ".join(words)[:_MAX_WORDS_CHARACTERS]
 
 
-def _texts(record: Mapping[str, Any]) -> Iterable[str | None]:
-    yield from (record["id"], record["from_number"], record["to_number"], record["handoff_destination"])
-    for turn in record["turns"]:
-        yield from (turn["user_input"], turn["user_input_dtmf"])
-        yield from (spoken["text"] for spoken in turn["spoken"])
-        yield from (function["name"] for function in turn["functions"])
-    yield from (str(metric["name"]) for metric in record["metrics"])
+def _texts(record: JsonObject) -> Iterable[str]:
+    yield from (text_at(record, name) for name in ("id", "from_number", "to_number", "handoff_destination"))
+    for turn in objects_at(record, "turns"):
+        yield from (text_at(turn, "user_input"), text_at(turn, "user_input_dtmf"))
+        yield from (text_at(spoken, "text") for spoken in objects_at(turn, "spoken"))
+        yield from (text_at(function, "name") for function in objects_at(turn, "functions"))
+    yield from (str(metric.get("name", "")) for metric in objects_at(record, "metrics"))

@@ -1,10 +1,11 @@
 """Write the records of calls so that no call waits for a disk and nothing is lost while the store fails.
 
-An entry goes to the store. Where the store has refused it, or has not taken it within `SPOOL_AFTER`, it goes to the
-backlog in memory and to the spool in a second place, and the call goes on. While the store fails, entries go there at
-once, and the store is tried every second; when it works again the backlog is applied in order and the spool removed.
-Every entry has a key in the store (a call's record by its call, a metric by call and sequence), so an entry that comes
-twice, by a write that was only late or from the spool of a killed server, is there once.
+An entry goes to the store. Where the store refuses it, or has not taken it within `SPOOL_AFTER`, it goes to the backlog
+in memory and to the spool in a second place, and the call goes on. While the store fails, entries go there at once, and
+the store is tried every second; when it works again the backlog is applied in order and the spool removed.
+
+Every entry has a key in the store: a call's record has its call's, a metric that of call and sequence. An entry that
+comes twice, because a write was only late or because a killed server had spooled it, is therefore there once.
 """
 
 from __future__ import annotations
@@ -13,30 +14,58 @@ import asyncio
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
+from callagent.json_values import JsonObject, object_at
 from callagent.log import get_logger
-from callagent.records.heartbeat import BEAT_SECONDS, leave_heartbeat, remove_heartbeat
-from callagent.records.redaction import Redaction
+from callagent.records.call_record import CallRecord
+from callagent.records.privacy import Redaction
 from callagent.records.spool import Spool, UnknownFormat
-from callagent.records.store import Store, now_text
-from callagent.records.types import CallRecord
+from callagent.records.store import BEAT_SECONDS, Store, leave_heartbeat, now_text, remove_heartbeat
+
+log = get_logger(__name__)
+
+T = TypeVar("T")
 
 MAX_BYTES: Final = 16 << 20
-"""Of the entries as the spool writes them."""
+"""Size of the backlog in memory, counted as the spool writes its entries."""
 MAX_ENTRIES: Final = 20_000
+SPOOL_AFTER: Final = 0.05
+"""Seconds that a write may take before its entry is spooled as well; whoever waits for it waits no longer."""
+SPOOL_SECONDS: Final = 0.8
+"""Seconds that the spool has to take an entry. After that the entry is in memory only until the spool has it, and no
+call waits for the spool until it moves again."""
+LATE_SECONDS: Final = 2.0
+"""A write that takes longer means that the store fails."""
+RETRY_SECONDS: Final = 1.0
+"""Between two attempts to write to a store that fails."""
+REPLAY_SECONDS: Final = 30.0
+"""Seconds that the store has to take the `_BATCH` entries that are replayed at a time."""
+_BATCH: Final = 100
+_CLOSING_SECONDS: Final = 5.0
+_MAX_SPOOLING: Final = 2_000
+"""Entries on their way to the spool; with more of them the spool stalls, and further entries stay in memory."""
+_ENTRY_BYTES: Final = 200
+"""Size of an entry beside what it holds."""
+# An entry that fails with one of these would fail again: the fault is its own, not the disk's.
+_BAD_DATA: Final = (
+    *(TypeError, ValueError, KeyError, RecursionError),
+    *(sqlite3.IntegrityError, sqlite3.ProgrammingError, sqlite3.InterfaceError, sqlite3.DataError),
+)
 
 
 class EntryKind(Enum):
+    """What an entry holds."""
+
     SNAPSHOT = "snapshot"
-    """A call's record before its end: a later one, or the final one, says all of it."""
+    """A call's record before its end; a later one, or the final one, has all of it and more."""
     ENDED = "ended"
     """A call's final record."""
     METRIC = "metric"
@@ -52,32 +81,43 @@ class Entry:
     number: int = 0
     """The metric's place in its call, or the attempt's number."""
     name: str = ""
-    value: Any = None
+    value: object = None
+    """The metric's value."""
     record: CallRecord | None = None
     at: str = field(default_factory=now_text)
     owner: str = ""
-    """The process that holds the call, where the entry is from the spool."""
+    """The process that holds the call, where the entry comes from the spool."""
     size: int = 0
-    """Bytes, about, until it is encoded."""
+    """Bytes; an estimate until the spool has encoded the entry."""
     spooled: bool = False
     """Whether the spool has it too."""
     place: int = -1
-    """In the backlog's order; it waits where the backlog has it at this place."""
+    """Its place in the backlog's order; it waits there while the backlog has this entry, and no other, at the place."""
 
-    def to_json(self) -> dict[str, Any]:
-        """For the spool. `id` is the same however often the entry is written."""
-        shared = {"id": f"{self.call_id}/{self.kind.value}/{self.number}", "kind": self.kind.value, "at": self.at}
+    def to_json(self, redaction: Redaction | None, owner: str) -> dict[str, object]:
+        """Return the entry as the spool keeps it, redacted; `owner` is the process that holds the call."""
+        shared: dict[str, object] = {
+            # The same however often the entry is written.
+            "id": f"{self.call_id}/{self.kind.value}/{self.number}",
+            "kind": self.kind.value,
+            "at": self.at,
+            "call": self.call_id,
+            "owner": owner,
+        }
         if self.record is not None:
-            return {**shared, "call": self.call_id, "record": self.record.to_json()}
-        return {**shared, "call": self.call_id, "number": self.number, "name": self.name, "value": self.value}
+            data = self.record.to_json()
+            return {**shared, "record": redaction.record(data) if redaction else data}
+        value = redaction.value(self.value) if redaction else self.value
+        return {**shared, "number": self.number, "name": self.name, "value": value}
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Entry:
-        """Raises `KeyError`, `TypeError` or `ValueError` for what `to_json` did not give."""
+    def from_json(cls, data: JsonObject) -> Entry:
+        """Return the entry that `to_json` gave. Raises `KeyError`, `TypeError` or `ValueError` for other data."""
         kind, call_id, at = EntryKind(data["kind"]), str(data["call"]), str(data["at"])
         if kind in (EntryKind.SNAPSHOT, EntryKind.ENDED):
-            return cls(kind, call_id, record=CallRecord.from_json(data["record"]), at=at, owner=data["owner"])
-        return cls(kind, call_id, int(data["number"]), str(data["name"]), data["value"], at=at)
+            record = CallRecord.from_json(object_at(data, "record"))
+            return cls(kind, call_id, record=record, at=at, owner=str(data["owner"]))
+        return cls(kind, call_id, int(str(data["number"])), str(data["name"]), data["value"], at=at)
 
 
 class Backlog:
@@ -91,7 +131,7 @@ class Backlog:
         self._max_entries = max_entries
         self._entries: dict[int, Entry] = {}
         self._places: dict[str, int] = {}
-        """Call -> where its record waits."""
+        """The place of each call's record that waits."""
         self._snapshots: dict[int, None] = {}
         """Places of snapshots, the oldest first."""
         self._next = 0
@@ -99,13 +139,17 @@ class Backlog:
         self.lost = 0
         """Entries that neither place could hold, or that no store will ever take; not snapshots."""
         self.evicted = False
-        """Whether some entries are in the spool only."""
+        """Whether some entries are in the spool only, because memory had no room for them."""
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def add(self, entry: Entry) -> None:
-        """Let `entry` wait. A call's record takes the place of an older one: its metrics come after its row."""
+        """Let `entry` wait.
+
+        A call's record takes the place of an older one, not one at the end: the call's row has to come before its
+        metrics.
+        """
         older = self._places.get(entry.call_id) if entry.record is not None else None
         if older is not None:
             self._bytes -= self._entries[older].size
@@ -122,18 +166,19 @@ class Backlog:
         self._make_room()
 
     def encoded(self, entry: Entry, size: int, *, spooled: bool) -> None:
-        """`entry` takes so many bytes, and the spool has it or has not."""
+        """Note the true size of `entry`, and whether the spool has it."""
         if self._entries.get(entry.place) is entry:
             self._bytes += size - entry.size
         entry.size, entry.spooled = size, spooled
         self._make_room()
 
     def discard(self, entry: Entry) -> None:
-        """`entry` is in the store, or is not to be. A newer record of its call stays."""
+        """Remove `entry`, which is in the store or never will be. A newer record of its call stays."""
         if self._entries.get(entry.place) is entry:
             self._remove(entry.place)
 
     def first(self, count: int) -> list[Entry]:
+        """Return the oldest entries, so many at most."""
         return list(islice(self._entries.values(), count))
 
     def _make_room(self) -> None:
@@ -146,6 +191,7 @@ class Backlog:
             self._remove(place)
 
     def _victim(self) -> int:
+        """Return the place of the entry that is dropped next."""
         first = next(iter(self._entries))
         if self._entries[first].spooled:
             return first
@@ -159,51 +205,28 @@ class Backlog:
             del self._places[entry.call_id]
 
 
-log = get_logger(__name__)
-
-T = TypeVar("T")
-
-SPOOL_AFTER: Final = 0.05
-"""Seconds that a write may take before its entry is spooled as well; whoever waits for it waits no longer."""
-SPOOL_SECONDS: Final = 0.8
-"""For the spool to take an entry; then it is in memory only until the spool has it, and nobody waits for the spool
-until it moves again."""
-LATE_SECONDS: Final = 2.0
-"""A write that takes longer says that the store fails."""
-RETRY_SECONDS: Final = 1.0
-REPLAY_SECONDS: Final = 30.0
-"""For the store to take as many entries as are replayed at a time."""
-_BATCH: Final = 100
-_CLOSING_SECONDS: Final = 5.0
-_MAX_SPOOLING: Final = 2_000
-"""Entries on their way to the spool; with more the spool stalls, and entries stay in memory."""
-_OWN_BYTES: Final = 200
-"""Of an entry beside what it holds."""
-# An entry that fails with one of these would fail again: it is no fault of the disk.
-_BAD_DATA: Final = (
-    *(TypeError, ValueError, KeyError, RecursionError),
-    *(sqlite3.IntegrityError, sqlite3.ProgrammingError, sqlite3.InterfaceError, sqlite3.DataError),
-)
-
-
 class RecordWriter:
-    """All on the event loop. No method raises because of the store or the spool, and none waits for long."""
+    """Takes what calls leave behind. All on the event loop.
+
+    No method raises because of the store or the spool, and none waits for long.
+    """
 
     def __init__(self, store: Store, spool: Spool, redaction: Redaction | None = None) -> None:
         self.store = store
         self.failing: str | None = None
-        """Why the store fails; None: it works."""
+        """The reason why the store fails; None: it works."""
         self.spool_failing: str | None = None
-        """Why the spool fails; None: it works, or nothing was to be spooled."""
+        """The reason why the spool fails; None: it works, or nothing was to be spooled."""
         self.backlog = Backlog()
         self._spool = spool
         self._redaction = redaction
+        # Two threads: a spool that stalls must not keep the signs of life from being left.
         self._thread = _Thread("spool")
         self._heart = _Thread("heartbeat")
         self._spooling = 0
         self._spool_stalls = False
-        """Whether the spool has kept somebody waiting, and has not moved since: nobody waits for it."""
-        self._tasks: set[asyncio.Task[Any]] = set()
+        """Whether a call has waited for the spool in vain, and the spool has not moved since: no call waits for it."""
+        self._tasks: set[asyncio.Task[None]] = set()
         self._replaying: asyncio.Task[None] | None = None
         self._beating: asyncio.Task[None] | None = None
         self._claimed: list[Path] = []
@@ -211,7 +234,7 @@ class RecordWriter:
         self._working.set()
 
     async def start(self) -> None:
-        """Apply what killed servers have left in the spool, as far as the store takes it now."""
+        """Begin to leave signs of life, and write what killed servers left in the spool, if the store takes it now."""
         self._beating = asyncio.create_task(self._beat(), name="heartbeat")
         try:
             self._claimed = await self._thread.run(self._spool.claim)
@@ -223,29 +246,29 @@ class RecordWriter:
                 self._fail(why)
 
     async def works(self) -> None:
-        """Wait until the store has everything that was before."""
+        """Wait until the store works and has everything that was written before."""
         await self._working.wait()
 
     # What calls write -------------------------------------------------------------------------------------------------
 
     async def opened(self, record: CallRecord) -> None:
-        """The call exists. Returns at once."""
+        """Write that a call exists. Returns at once."""
         self._begin(Entry(EntryKind.SNAPSHOT, record.id, record=record))
 
     def progressed(self, record: CallRecord) -> None:
-        """What is known so far."""
+        """Write what is known of a call so far. Returns at once."""
         self._begin(Entry(EntryKind.SNAPSHOT, record.id, record=record))
 
-    async def metric(self, call_id: str, sequence: int, name: str, value: Any) -> None:
-        """Durable on return, in the store or in the spool, unless both stall or fail."""
+    async def metric(self, call_id: str, sequence: int, name: str, value: object) -> None:
+        """Write a metric. On return it is on a disk, the store's or the spool's, unless both stall or fail."""
         await self._begin(Entry(EntryKind.METRIC, call_id, sequence, name, value))
 
     async def end_attempted(self, call_id: str, attempt: int) -> None:
-        """The end function is about to start for the `attempt`-th time."""
+        """Write that the end function is about to start for the `attempt`-th time; on a disk as a metric is."""
         await self._begin(Entry(EntryKind.END_ATTEMPT, call_id, attempt))
 
     async def ended(self, record: CallRecord) -> None:
-        """The call is over; the record is final."""
+        """Write the final record of a call that is over; on a disk as a metric is."""
         await self._begin(Entry(EntryKind.ENDED, record.id, record=record))
 
     def _begin(self, entry: Entry) -> asyncio.Task[None]:
@@ -265,7 +288,7 @@ class RecordWriter:
         await self._retain(entry)
 
     def _settled(self, entry: Entry, writing: asyncio.Task[None]) -> bool:
-        """Whether nothing more is to be done for `entry` after its write."""
+        """Note how a write ended; return whether nothing more is to be done for `entry`."""
         if writing.cancelled():
             return False
         error = writing.exception()
@@ -278,7 +301,7 @@ class RecordWriter:
         return True
 
     def _refuse(self, entry: Entry, error: BaseException) -> None:
-        """No store will ever take `entry`."""
+        """Give `entry` up, which no store will ever take."""
         self.backlog.lost += 1
         log.error("record_not_kept", call=entry.call_id, kind=entry.kind.value, error=_text(error))
 
@@ -289,10 +312,16 @@ class RecordWriter:
             self._run(self._clear())
 
     async def _write(self, entry: Entry, *, late: bool = False, claimed: bool = False) -> None:
-        """Give `entry` to the store; `claimed`: it is of a server that is no more. Raises whatever the store raises."""
+        """Give `entry` to the store. Raises whatever the store raises.
+
+        Args:
+            entry: what is to be written.
+            late: whether an earlier attempt failed, so that a metric has its own time and not the present one.
+            claimed: whether the entry comes from the spool of a server that is no more.
+        """
         match entry.kind, entry.record:
             case EntryKind.SNAPSHOT, CallRecord() as record:
-                # A call that nobody holds is closed by `recover`.
+                # Under its dead owner's name, so that `recover` finds the call and closes it.
                 await self.store.opened(record, **({"owner": entry.owner} if claimed else {}))
             case EntryKind.ENDED, CallRecord() as record:
                 await self.store.ended(record)
@@ -305,14 +334,14 @@ class RecordWriter:
     # The backlog and the spool ----------------------------------------------------------------------------------------
 
     async def _retain(self, entry: Entry) -> None:
-        """Keep what the store has not taken; the spool is waited for, but not for long."""
-        data = entry.value
+        """Keep what the store has not taken, in memory and in the spool, which is waited for but not for long."""
+        data: object = entry.value
         if entry.record is not None:
-            # As it is now: the call goes on to change it.
-            data = entry.record.to_json()
-            entry.record = CallRecord.from_json(data)
-        # About so much, until the spool has encoded it, which may be never.
-        entry.size = _OWN_BYTES + len(repr(data))
+            # A copy of the record as it is now: the call goes on to change it.
+            kept = entry.record.to_json()
+            entry.record, data = CallRecord.from_json(kept), kept
+        # An estimate that holds until the spool has encoded the entry, which may be never.
+        entry.size = _ENTRY_BYTES + len(repr(data))
         self.backlog.add(entry)
         if self._spooling >= _MAX_SPOOLING:
             return
@@ -331,7 +360,7 @@ class RecordWriter:
             self.spool_failing = str(error)
             self.backlog.encoded(entry, entry.size, spooled=False)
         except _BAD_DATA as error:
-            # The store says so as well.
+            # The entry stays in memory for the store, which will refuse it as well and count it as lost.
             log.error("record_not_spooled", call=entry.call_id, error=_text(error))
         else:
             if self.spool_failing is not None:
@@ -343,12 +372,8 @@ class RecordWriter:
             self._spool_stalls = False
 
     def _encode(self, entry: Entry) -> int:
-        data = {**entry.to_json(), "owner": self.store.owner}
-        if self._redaction is not None and entry.record is not None:
-            data["record"] = self._redaction.record(data["record"])
-        elif self._redaction is not None:
-            data["value"] = self._redaction.value(data["value"])
-        return self._spool.append(data)
+        """Redact and append an entry in the spool's thread, where neither holds up the loop; return its size."""
+        return self._spool.append(entry.to_json(self._redaction, self.store.owner))
 
     async def _clear(self) -> None:
         with suppress(OSError):
@@ -379,7 +404,7 @@ class RecordWriter:
         log.warning("store_works_again", store=str(self.store.path), seconds=seconds, lost=self.backlog.lost - lost)
 
     async def _replay(self) -> str | None:
-        """Apply everything that waits, in its order; why that was not possible, None: it is done."""
+        """Write everything that waits, in its order. Return why that was not possible; None: it is done."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         try:
@@ -390,9 +415,10 @@ class RecordWriter:
         except TimeoutError:
             return "it takes too long"
         except Exception as error:
-            # The edge of the store: whatever it raises, it is tried again.
+            # The store raises whatever a write raises. Nothing is lost: the entries still wait for the next attempt.
             return _text(error)
         await self._clear()
+        # A store that takes seconds for a write that changes nothing would keep calls waiting.
         return None if seconds < LATE_SECONDS else f"a write takes {seconds:.1f} s"
 
     async def _apply_everything(self) -> None:
@@ -401,7 +427,7 @@ class RecordWriter:
             self._claimed.pop(0)
         while self.backlog or self.backlog.evicted:
             if self.backlog.evicted:
-                # Some are in the spool only. What memory has too is applied again after them, and changes nothing.
+                # Some are in the spool only. What memory has too is written again after them, which changes nothing.
                 await self._apply_evicted()
             await self._apply(self.backlog.first(_BATCH))
 
@@ -414,6 +440,7 @@ class RecordWriter:
             raise
 
     async def _apply_file(self, path: Path, *, claimed: bool = False) -> None:
+        """Write the entries of a spool file; a `claimed` one is removed after that. Raises what the store raises."""
         offset, damaged, applied = 0, 0, 0
         while True:
             try:
@@ -440,7 +467,7 @@ class RecordWriter:
             await self._thread.run(partial(path.unlink, missing_ok=True))
 
     async def _apply(self, entries: list[Entry], *, claimed: bool = False) -> None:
-        """Write entries in their order; those before one that fails are done with. Raises what the store raises."""
+        """Write entries in their order. Raises what the store raises; the entries before the failed one are removed."""
         async with asyncio.timeout(REPLAY_SECONDS):
             writing = [self._write(entry, late=True, claimed=claimed) for entry in entries]
             results = await asyncio.gather(*writing, return_exceptions=True)
@@ -452,9 +479,9 @@ class RecordWriter:
             self.backlog.discard(entry)
 
     async def _beat(self) -> None:
-        """Leave a sign of life every second: how long the calls of a killed server lasted is known by the last."""
+        """Leave a sign of life every second. By the last one the next server knows how long calls lasted."""
         while True:
-            # Where it cannot be left, the calls' own instants are the last that is known.
+            # Where none can be left, the calls' own times are the last that is known.
             with suppress(OSError):
                 await self._heart.run(partial(leave_heartbeat, self.store.path, self.store.owner))
             await asyncio.sleep(BEAT_SECONDS)
@@ -462,10 +489,10 @@ class RecordWriter:
     # The end ----------------------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Write what waits, if the store takes it soon; what remains is in the spool for the next start."""
-        for beside in (self._replaying, self._beating):
-            if beside is not None:
-                beside.cancel()
+        """Write what waits, if the store takes it within some seconds; the rest is in the spool for the next start."""
+        for task in (self._replaying, self._beating):
+            if task is not None:
+                task.cancel()
         try:
             async with asyncio.timeout(_CLOSING_SECONDS):
                 while running := {task for task in self._tasks if task is not asyncio.current_task()}:
@@ -477,6 +504,7 @@ class RecordWriter:
         if self.backlog or self.backlog.evicted:
             log.error("records_left_in_spool", spool=str(self._spool.path), entries=len(self.backlog))
         else:
+            # Signs of life stay where something is left to be written: the next server needs them for these calls.
             with suppress(OSError):
                 remove_heartbeat(self.store.path, self.store.owner)
         for task in self._tasks:
@@ -484,7 +512,7 @@ class RecordWriter:
         self._thread.close(self._spool.close)
         self._heart.close(lambda: None)
 
-    def _run(self, work: Any) -> asyncio.Task[Any]:
+    def _run(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -492,45 +520,48 @@ class RecordWriter:
 
 
 class _Thread:
-    """A thread of its own that a stalled disk may hold up: nobody waits for it when the process ends."""
+    """A thread that a stalled disk may hold up: unlike the executor's threads, none waits for it at the end."""
 
     def __init__(self, name: str) -> None:
-        self._jobs: queue.SimpleQueue[tuple[Callable[[], Any], asyncio.Future[Any]] | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         threading.Thread(target=self._work, name=name, daemon=True).start()
 
     async def run(self, job: Callable[[], T]) -> T:
         """Run `job` after those before it. Raises what it raises."""
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._jobs.put((job, done))
+        self._jobs.put(partial(_run_job, job, done))
         return await done
 
-    def close(self, last: Callable[[], Any]) -> None:
-        """Run `last`, then end. Nobody waits for it."""
-        self._jobs.put((last, asyncio.get_running_loop().create_future()))
+    def close(self, last: Callable[[], None]) -> None:
+        """Run `last`, then end. Returns at once."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._jobs.put(partial(_run_job, last, done))
         self._jobs.put(None)
 
     def _work(self) -> None:
-        while (item := self._jobs.get()) is not None:
-            job, done = item
-            result: Any = None
-            failure: Exception | None = None
-            try:
-                result = job()
-            except Exception as error:
-                # The edge of a job: its awaiter is told, the thread goes on.
-                failure = error
-            with suppress(RuntimeError):
-                # The loop is closed: nobody waits any more.
-                done.get_loop().call_soon_threadsafe(_settle, done, result, failure)
+        while (run := self._jobs.get()) is not None:
+            run()
 
 
-def _settle(done: asyncio.Future[Any], result: Any, failure: Exception | None) -> None:
-    if done.done():
-        return
-    if failure is not None:
-        done.set_exception(failure)
-    else:
+def _run_job(job: Callable[[], T], done: asyncio.Future[T]) -> None:
+    try:
+        settle = partial(_set_result, done, job())
+    except Exception as error:
+        # Whatever a job raises, its awaiter is told, and the thread goes on to the next one.
+        settle = partial(_set_failure, done, error)
+    # `RuntimeError`: the loop is closed, and nobody waits any more.
+    with suppress(RuntimeError):
+        done.get_loop().call_soon_threadsafe(settle)
+
+
+def _set_result(done: asyncio.Future[T], result: T) -> None:
+    if not done.done():
         done.set_result(result)
+
+
+def _set_failure(done: asyncio.Future[T], failure: Exception) -> None:
+    if not done.done():
+        done.set_exception(failure)
 
 
 def _text(error: BaseException) -> str:

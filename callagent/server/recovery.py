@@ -135,7 +135,7 @@ def _known(record: CallRecord) -> AgentRecord:
         flow=record.flow,
         step=record.step,
         state=dict(record.state),
-        metrics=list(record.metrics),
+        metrics=[dict(metric) for metric in record.metrics],
         variant=record.variant_name,
         language=record.language,
         handoff=_handoff(record),

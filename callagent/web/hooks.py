@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from callagent.agents import AgentProject
 from callagent.agents.flows import Outside
 from callagent.call_info import CallInfo
+from callagent.json_values import MutableJsonObject
 from callagent.legs import CallLeg, Dial
 from callagent.turns import TurnEvent
 
@@ -58,7 +59,7 @@ class ServerHooks:
     """Where other programs reach calls."""
     dial: Dial | None = None
     """Call the target of a transfer; None where SIP is off."""
-    captions: Callable[[str], dict[str, Any] | None] = lambda call_id: None
+    captions: Callable[[str], MutableJsonObject | None] = lambda call_id: None
     """What the caller's own page shows of a live call; None: the call is not on."""
     hold_session: HoldSession | None = None
     """None where the server has no speech."""

@@ -7,11 +7,12 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from time import monotonic
-from typing import Any, Final
+from typing import Final
 
 from aiohttp import web
 
 from callagent.call import Call
+from callagent.json_values import JsonObject, MutableJsonObject
 from callagent.records import hide_personal_data
 from callagent.web.access import identity_of
 from callagent.web.accounts import Right
@@ -36,10 +37,10 @@ class LiveCalls:
         """End the stream of every watcher: the server ends."""
         self._stopping.set()
 
-    def summaries(self, *, personal: bool) -> list[dict[str, Any]]:
+    def summaries(self, *, personal: bool) -> list[object]:
         return [_shown(_summary(call), personal) for call in self._calls().values()]
 
-    def details(self, call_id: str, *, personal: bool) -> dict[str, Any] | None:
+    def details(self, call_id: str, *, personal: bool) -> object:
         """Return the call with its turns so far; None when it is over."""
         call = self._calls().get(call_id)
         return _shown(_details(call), personal) if call else None
@@ -55,7 +56,7 @@ class LiveCalls:
             raise web.HTTPNotFound(text="this call is not on")
         return await self._watch(request, lambda: self.details(call_id, personal=personal))
 
-    async def _watch(self, request: web.Request, look: Callable[[], Any]) -> web.StreamResponse:
+    async def _watch(self, request: web.Request, look: Callable[[], object]) -> web.StreamResponse:
         if self._watchers >= _MAX_WATCHERS:
             raise web.HTTPServiceUnavailable(text="too many watchers")
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
@@ -69,7 +70,7 @@ class LiveCalls:
             self._watchers -= 1
         return response
 
-    async def _send(self, response: web.StreamResponse, look: Callable[[], Any]) -> None:
+    async def _send(self, response: web.StreamResponse, look: Callable[[], object]) -> None:
         """Send what `look` finds until it finds nothing, because the call is over, or the server ends."""
         last, sent = "", monotonic()
         while not self._stopping.is_set():
@@ -90,7 +91,7 @@ class LiveCalls:
                 pass
 
 
-def _summary(call: Call) -> dict[str, Any]:
+def _summary(call: Call) -> JsonObject:
     record, turn = call.record, call.record.turns[-1]
     said = [spoken.text for spoken in turn.spoken]
     return {
@@ -113,7 +114,7 @@ def _summary(call: Call) -> dict[str, Any]:
     }
 
 
-def _details(call: Call) -> dict[str, Any]:
+def _details(call: Call) -> Mapping[str, object]:
     record = call.record
     return {
         **_summary(call),
@@ -123,11 +124,11 @@ def _details(call: Call) -> dict[str, Any]:
     }
 
 
-def _shown(data: dict[str, Any], personal: bool) -> dict[str, Any]:
+def _shown(data: Mapping[str, object], personal: bool) -> object:
     return data if personal else hide_personal_data(data)
 
 
-def captions_of(call: Call) -> dict[str, Any]:
+def captions_of(call: Call) -> MutableJsonObject:
     """Return what callers may see of their own call: words and times, nothing of the project's inner state."""
     turns = [
         {

@@ -6,7 +6,7 @@ from prometheus_client import parser
 
 from callagent.observability import Metrics
 from callagent.records import CallRecord, FunctionRecord, Spoken, TurnEntry
-from callagent.records.types import RequestRecord
+from callagent.records.call_record import RequestRecord
 from tests.records.synthetic import synthetic_records
 
 

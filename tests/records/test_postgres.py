@@ -13,8 +13,7 @@ import pytest
 
 from callagent.records import CallRecord, Store
 from callagent.records.query import CallFilter
-from callagent.records.reader import Reader, SqliteDatabase
-from callagent.records.reading_process import ReadingProcess, StoreUnavailable
+from callagent.records.reader import Reader, ReadingProcess, SqliteDatabase, StoreUnavailable
 from callagent.records.retention import delete_caller
 from callagent.records.tables import CALL_COLUMNS, METRIC_COLUMNS, TURN_COLUMNS, call_row, turn_rows
 from tests.records.postgres_server import PostgresServer, binaries, postgres

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from callagent.records import CallRecord, RequestRecord, Store, TurnEntry
+from callagent.records.privacy import hide_personal_data
 from callagent.records.query import CallFilter
-from callagent.records.reader import Reader, SqliteDatabase
-from callagent.records.reading_process import ReadingProcess, StoreUnavailable, hide_personal_data
+from callagent.records.reader import Reader, ReadingProcess, SqliteDatabase, StoreUnavailable
 from tests.records.synthetic import synthetic_records
 
 

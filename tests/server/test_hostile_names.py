@@ -23,8 +23,7 @@ from callagent.records import (
     read_calls,
 )
 from callagent.records.query import CallFilter
-from callagent.records.reader import Reader, SqliteDatabase
-from callagent.records.reading_process import ReadingProcess
+from callagent.records.reader import Reader, ReadingProcess, SqliteDatabase
 
 NAMES = (
     "<script>alert(1)</script>",

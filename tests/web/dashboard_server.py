@@ -19,8 +19,7 @@ from callagent.carriers.browser.routes import PhoneRoutes
 from callagent.carriers.twilio.call_control import TwilioSettings
 from callagent.carriers.twilio.webhooks import TwilioRoutes
 from callagent.records import CallRecord, Spoken, Store, TurnEntry
-from callagent.records.reader import Reader, SqliteDatabase
-from callagent.records.reading_process import ReadingProcess
+from callagent.records.reader import Reader, ReadingProcess, SqliteDatabase
 from callagent.records.retention import delete_caller
 from callagent.session_api import SessionRoutes
 from callagent.sip import TlsSettings

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from callagent.records import CallRecord, FunctionRecord, Redaction, RequestRecord, Spoken, Store, TurnEntry, read_call
-from callagent.records.redaction import luhn
-from callagent.records.types import PRIVACY
-from callagent.records.webhooks import WebhookReceiver
+from callagent.records.call_record import PRIVACY
+from callagent.records.notifications import WebhookReceiver
+from callagent.records.privacy import luhn
 from tests.processor_time import processor_seconds
 
 REDACTION = Redaction(("card", "email", "phone"))
