@@ -7,20 +7,18 @@
 
 from __future__ import annotations
 
-from callagent.config.engines import (
-    FunctionGemmaSettings,
-    ModelFallback,
-    ModelProviderSettings,
-    ModelSection,
-    SpeechProviderSettings,
-    SpeechSettings,
-)
 from callagent.config.load import find_config, function_environment, load_config, override
 from callagent.config.secrets import closed_paths
 from callagent.config.sections import (
     Config,
+    FunctionGemmaSettings,
+    ModelFallback,
+    ModelProviderSettings,
+    ModelSection,
     Number,
     SipSettings,
+    SpeechProviderSettings,
+    SpeechSettings,
     Target,
     Trunk,
     User,

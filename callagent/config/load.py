@@ -12,14 +12,15 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from callagent.config.engines import ModelFallback, VoiceLike
 from callagent.config.secrets import secret_values
 from callagent.config.sections import (
     Config,
+    ModelFallback,
     Number,
     Target,
     Trunk,
     User,
+    VoiceLike,
     Webhook,
 )
 from callagent.errors import ConfigError

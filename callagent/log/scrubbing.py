@@ -14,7 +14,7 @@ from typing import Final
 
 HIDDEN: Final = "[hidden]"
 MIN_SECRET: Final = 8
-"""Characters of the shortest secret that is looked for by its value: a shorter one is part of other words."""
+"""Characters of the shortest secret that is looked for by its value: a shorter one stands in other words, too."""
 
 # Every repetition is bounded or cannot overlap with what follows it: the time grows with the text.
 _QUOTE = r"""\\?["']?"""
@@ -49,7 +49,7 @@ _FORMS: Final = tuple(
     )
 )  # fmt: skip
 
-# One of these stands in every text that a form matches: looking for them costs a hundredth of matching them all.
+# Every text that one of the forms matches holds one of these: looking for them costs a hundredth of matching the forms.
 _HINTS: Final = (
     *("authorization", "key", "secret", "token", "passw", "basic", "bearer", "sig=", "signature=", "auth=", "://"),
     *("sk-", "sk_", "aiza", "ya29.", "akia", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "eyj"),
@@ -64,14 +64,15 @@ _state = _State()
 
 
 def remember_secrets(secrets: Iterable[str]) -> None:
-    """Take these values out of texts from now on, in place of those that were remembered before."""
+    """Take these values out of texts from now on, and no longer those that were remembered before."""
     forms = {form for secret in secrets if len(secret) >= MIN_SECRET for form in _written(secret)}
+    # The first alternative that fits wins: a secret that begins with another one must be taken out whole.
     longest_first = sorted(forms, key=len, reverse=True)
     _state.known = re.compile("|".join(map(re.escape, longest_first))) if forms else None
 
 
 def scrub(text: str) -> str:
-    """The text without keys and passwords."""
+    """Return the text without keys and passwords."""
     if _state.known is not None:
         text = _state.known.sub(HIDDEN, text)
     lower = text.lower()
@@ -83,5 +84,5 @@ def scrub(text: str) -> str:
 
 
 def _written(secret: str) -> set[str]:
-    """As it stands in texts, in addresses and in JSON."""
+    """Return a secret as it stands in texts, in URLs and in JSON."""
     return {secret, urllib.parse.quote(secret, safe=""), urllib.parse.quote_plus(secret), json.dumps(secret)[1:-1]}

@@ -225,7 +225,7 @@ class Speaking(Protocol):
 
 
 class WholeUtterances:
-    """Implements `web.hooks.Utterances`; recogniser and voices are the calls' own."""
+    """Implements `web.Utterances`; recogniser and voices are the calls' own."""
 
     def __init__(
         self,

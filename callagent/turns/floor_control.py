@@ -385,7 +385,7 @@ class FloorClock:
         self._inputs: deque[tuple[FloorInput, float | None]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
-        self._debugging = log.debugging
+        self._debugging = log.debug_enabled
 
     @property
     def state(self) -> FloorState:

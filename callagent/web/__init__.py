@@ -13,11 +13,9 @@ if TYPE_CHECKING:
     from callagent.web.access import Access, counted_address, identity_of, require
     from callagent.web.accounts import LINK_SECONDS, Account, Accounts, LocalLogin, Right, hash_password
     from callagent.web.api import Dashboard
-    from callagent.web.app import make_app
-    from callagent.web.body import read_form
-    from callagent.web.connections import IDLE_SECONDS, LINGER_SECONDS, HttpListener, peer_is_known
+    from callagent.web.app import HoldSession, Routes, ServerHooks, TurnWatcher, Utterances, make_app
+    from callagent.web.connections import IDLE_SECONDS, LINGER_SECONDS, HttpListener, peer_is_known, read_form
     from callagent.web.control import Controls, Dial, DialRefused
-    from callagent.web.hooks import HoldSession, Routes, ServerHooks, TurnWatcher, Utterances
     from callagent.web.live import captions_of
 
 _MODULES = {
@@ -31,21 +29,21 @@ _MODULES = {
     "Dashboard": "api",
     "Dial": "control",
     "DialRefused": "control",
-    "HoldSession": "hooks",
+    "HoldSession": "app",
     "HttpListener": "connections",
     "LocalLogin": "accounts",
     "Right": "accounts",
-    "Routes": "hooks",
-    "ServerHooks": "hooks",
-    "TurnWatcher": "hooks",
-    "Utterances": "hooks",
+    "Routes": "app",
+    "ServerHooks": "app",
+    "TurnWatcher": "app",
+    "Utterances": "app",
     "captions_of": "live",
     "counted_address": "access",
     "hash_password": "accounts",
     "identity_of": "access",
     "make_app": "app",
     "peer_is_known": "connections",
-    "read_form": "body",
+    "read_form": "connections",
     "require": "access",
 }
 

@@ -1,33 +1,35 @@
-"""The API of the dashboard: calls of the past, calls that are on, figures, projects."""
+"""The API that shows calls of the past, calls that are on, figures and projects; and its OpenAPI description."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
+from pydantic import BaseModel
 
 from callagent import __version__
 from callagent.agents import AgentProject
 from callagent.call import Call
+from callagent.json_values import JsonObject, MutableJsonObject
 from callagent.log import get_logger
 from callagent.records import MAX_PAGE_CALLS, CallFilter, Reader, StoreUnavailable
 from callagent.web.access import identity_of, require
 from callagent.web.accounts import Right
-from callagent.web.control import Controls
+from callagent.web.control import ENVIRONMENTS, Controls, Dial, Recording, TakeOver
 from callagent.web.live import LiveCalls
-from callagent.web.openapi import description
 
 log = get_logger(__name__)
 
 MAX_DAYS: Final = 366
 MAX_POINTS: Final = 2000
 _MAX_TEXT = 200
-"""Characters of a parameter; the rest is ignored."""
+"""Characters of a parameter that count; the rest is cut off."""
 _AUDIO: Final = {".wav": "audio/wav", ".opus": "audio/ogg", ".mp3": "audio/mpeg"}
 
 
@@ -57,7 +59,11 @@ async def unavailable_is_503(request: web.Request, handler: Handler) -> web.Stre
 
 
 class Api:
-    """The routes that show calls, figures and projects."""
+    """The routes that show calls, figures and projects.
+
+    An account without the right `personal` gets the same answers with the words and numbers of people hidden in them;
+    recordings are refused to it.
+    """
 
     def __init__(self, dashboard: Dashboard) -> None:
         self._dashboard = dashboard
@@ -86,12 +92,14 @@ class Api:
 
     @property
     def live(self) -> LiveCalls:
+        """The calls that are on, as watchers see them."""
         assert self._live is not None, "made when the application starts"
         return self._live
 
     # Calls ----------------------------------------------------------------------------------------------------------
 
     async def calls(self, request: web.Request) -> web.Response:
+        """Answer with a page of calls that meet the conditions of the query."""
         identity = require(request, Right.VIEW)
         query = request.query
         asked = CallFilter(
@@ -108,6 +116,7 @@ class Api:
             handoff=_flag(query, "handoff"),
             in_progress=_flag(query, "in_progress"),
         )
+        # Who may search finds out by guessing what the answers hide.
         if (asked.search or asked.from_number) and not identity.may(Right.PERSONAL):
             raise web.HTTPForbidden(text="the right 'personal' is needed to search")
         limit = _number(query, "limit", 50, 1, MAX_PAGE_CALLS)
@@ -119,6 +128,7 @@ class Api:
         return web.json_response(asdict(page))
 
     async def call(self, request: web.Request) -> web.Response:
+        """Answer with the record of a call."""
         personal = require(request, Right.VIEW).may(Right.PERSONAL)
         text = await self._reader.call(_id(request), personal=personal)
         if text is None:
@@ -126,6 +136,7 @@ class Api:
         return web.Response(text=text, content_type="application/json")
 
     async def recording(self, request: web.Request) -> web.FileResponse:
+        """Send the recording of a call."""
         path = await self._recording_path(request)
         headers = {
             "Content-Type": _AUDIO[path.suffix],
@@ -135,6 +146,7 @@ class Api:
         return web.FileResponse(path, headers=headers)
 
     async def waveform(self, request: web.Request) -> web.Response:
+        """Answer with the loudness of a recording over its time, of which the page draws a picture."""
         points = _number(request.query, "points", 600, 10, MAX_POINTS)
         try:
             return web.json_response(await self._reader.waveform(await self._recording_path(request), points))
@@ -142,6 +154,7 @@ class Api:
             raise web.HTTPNotFound(text="the recording cannot be read") from None
 
     async def forget(self, request: web.Request) -> web.Response:
+        """Delete what is stored of a caller."""
         require(request, Right.PERSONAL)
         identity = require(request, Right.CONTROL)
         if self._dashboard.forget is None:
@@ -153,10 +166,12 @@ class Api:
     # Live -----------------------------------------------------------------------------------------------------------
 
     async def live_calls(self, request: web.Request) -> web.Response:
+        """Answer with a line for each call that is on."""
         personal = require(request, Right.VIEW).may(Right.PERSONAL)
         return web.json_response({"calls": self.live.summaries(personal=personal)})
 
     async def live_call(self, request: web.Request) -> web.Response:
+        """Answer with a call that is on, and its turns so far."""
         personal = require(request, Right.VIEW).may(Right.PERSONAL)
         found = self.live.details(request.match_info["id"], personal=personal)
         if found is None:
@@ -164,26 +179,31 @@ class Api:
         return web.json_response(found, dumps=_dumps)
 
     async def watch_all(self, request: web.Request) -> web.StreamResponse:
+        """Send the calls that are on, again whenever they change."""
         require(request, Right.VIEW)
         return await self.live.watch_all(request)
 
     async def watch_one(self, request: web.Request) -> web.StreamResponse:
+        """Send a call that is on, again whenever it changes."""
         require(request, Right.VIEW)
         return await self.live.watch_one(request)
 
     # Figures, projects ------------------------------------------------------------------------------------------------
 
     async def overview(self, request: web.Request) -> web.Response:
+        """Answer with volume, containment, latency and metrics of the last days."""
         require(request, Right.VIEW)
         days = _number(request.query, "days", 30, 1, MAX_DAYS)
         return web.json_response(await self._reader.overview(days, _text(request.query, "project_id")))
 
     async def projects(self, request: web.Request) -> web.Response:
+        """Answer with the projects that are served, and those that there are records of."""
         require(request, Right.VIEW)
         served = [project.name for project in self._dashboard.projects()]
         return web.json_response({"served": served, "recorded": await self._reader.projects()})
 
     async def graph(self, request: web.Request) -> web.Response:
+        """Answer with the graph of a project, and how often calls went along its edges."""
         require(request, Right.VIEW)
         days = _number(request.query, "days", 30, 1, MAX_DAYS)
         for project in self._dashboard.projects():
@@ -194,6 +214,7 @@ class Api:
         raise web.HTTPNotFound(text="no such project is served here")
 
     async def me(self, request: web.Request) -> web.Response:
+        """Answer with the account of who asks, and its CSRF token."""
         identity = identity_of(request)
         rights = sorted(right.value for right in identity.rights)
         return web.json_response(
@@ -201,18 +222,22 @@ class Api:
         )
 
     async def openapi(self, _: web.Request) -> web.Response:
+        """Answer with the description of this API."""
         return web.json_response(description())
 
     # Parts ------------------------------------------------------------------------------------------------------------
 
     async def _recording_path(self, request: web.Request) -> Path:
-        """Return the file of the call's recording. Only files below the folder of recordings are served."""
+        """Return the file of the call's recording. Raises 404 for one that is not below the folder of recordings.
+
+        The path comes from the record, and a record may have been written with other settings or changed by hand.
+        """
         require(request, Right.VIEW)
         require(request, Right.PERSONAL)
         path, folder = await self._reader.recording(_id(request)), self._dashboard.recordings
         if path is None or folder is None:
             raise web.HTTPNotFound(text="this call was not recorded")
-        resolved = await asyncio.to_thread(_below, path, folder)
+        resolved = await asyncio.to_thread(_file_below, path, folder)
         if resolved is None:
             raise web.HTTPNotFound(text="the recording is no more")
         return resolved
@@ -224,7 +249,7 @@ class Api:
         self.live.stop()
 
 
-def _below(path: Path, folder: Path) -> Path | None:
+def _file_below(path: Path, folder: Path) -> Path | None:
     resolved = path.resolve()
     return resolved if resolved.is_relative_to(folder.resolve()) and resolved.is_file() else None
 
@@ -258,7 +283,143 @@ def _number(query: Mapping[str, str], name: str, default: int, least: int, most:
     return int(text)
 
 
-def _dumps(data: Any) -> str:
-    import json
-
+def _dumps(data: object) -> str:
     return json.dumps(data, ensure_ascii=False, default=str)
+
+
+_TEXTS = ("search", "start_time", "end_time", "project_id", "client_env", "wire", "channel", "variant_name")
+_REFUSALS = {
+    "400": {"description": "A parameter is not valid."},
+    "401": {"description": "Log in, or send a token."},
+    "403": {"description": "A right is missing."},
+    "404": {"description": "It does not exist."},
+    "409": {"description": "The settings or the state of the call do not allow it."},
+    "415": {"description": "The body is of another type."},
+    "503": {"description": "The store does not answer."},
+}
+
+
+def description() -> JsonObject:
+    """Return the OpenAPI description of the API; it names every path."""
+    return {
+        "openapi": "3.0.3",
+        "info": {"title": "callagent", "version": __version__},
+        "paths": {**_call_paths(), **_live_paths(), **_project_paths(), **_other_paths()},
+        "components": {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
+        "security": [{"token": []}],
+    }
+
+
+def _call_paths() -> JsonObject:
+    call_id = _parameter("id", "path")
+    listing = [
+        *(_parameter(name) for name in (*_TEXTS, "from_number", "end_reason", "cursor")),
+        *({**_parameter(name), "schema": {"type": "boolean"}} for name in ("handoff", "in_progress")),
+        _number_parameter("limit", 1, 500),
+    ]
+    return {
+        "/api/calls": {
+            **_get("A page of calls, newest first.", listing),
+            "post": _operation("Place a call.", status="202", body=Dial),
+        },
+        "/api/calls/{id}": _get("The record of a call.", [call_id]),
+        "/api/calls/{id}/recording": {
+            **_get("The stereo recording.", [call_id], media="audio/wav"),
+            "post": _operation(
+                "Pause, resume or discard the recording of a call that is on.", [call_id], status="202", body=Recording
+            ),
+        },
+        "/api/calls/{id}/waveform": _get("The recording's loudness.", [call_id, _number_parameter("points", 10, 2000)]),
+        "/api/calls/{id}/hangup": {"post": _operation("End a call that is on.", [call_id], status="202")},
+        "/api/calls/{id}/takeover": {
+            "post": _operation("Give a call that is on to a person.", [call_id], status="202", body=TakeOver)
+        },
+    }
+
+
+def _live_paths() -> JsonObject:
+    call_id = _parameter("id", "path")
+    return {
+        "/api/live": _get("Calls that are on."),
+        "/api/live/events": _get("The same as events, again whenever it changes.", media="text/event-stream"),
+        "/api/live/{id}": _get("A call that is on, with its turns.", [call_id]),
+        "/api/live/{id}/events": _get(
+            "The same as events, again whenever it changes.", [call_id], media="text/event-stream"
+        ),
+        "/api/live/{id}/audio": _get("Listen in, through a WebSocket.", [call_id], status="101"),
+    }
+
+
+def _project_paths() -> JsonObject:
+    name, days = _parameter("name", "path"), _number_parameter("days", 1, 366)
+    environment = {**_parameter("environment", "path"), "schema": {"type": "string", "enum": list(ENVIRONMENTS)}}
+    return {
+        "/api/overview": _get("Volume, containment, latency, metrics.", [days, _parameter("project_id")]),
+        "/api/projects": _get("Projects that are served, and those that there are records of."),
+        "/api/projects/{name}/graph": _get("Flows, steps, traffic.", [name, days]),
+        "/api/projects/{name}/real-time-configs/{environment}": {
+            **_get("What the project's functions read as real-time configuration.", [name, environment]),
+            "put": _operation("Replace the configuration.", [name, environment], body=dict),
+            "patch": _operation("Replace some of its keys; null removes one.", [name, environment], body=dict),
+        },
+        "/api/projects/{name}/real-time-configs/{environment}/schema": _get("Its JSON Schema.", [name, environment]),
+    }
+
+
+def _other_paths() -> JsonObject:
+    return {
+        "/api/me": _get("Your account and its rights."),
+        "/api/targets": _get("Names of the targets to which a call may be sent."),
+        "/api/callers/{number}": {
+            "delete": _operation("Delete what is stored of a caller.", [_parameter("number", "path")])
+        },
+        "/api/handoffs": _get(
+            "What a project leaves for the person who takes a call over.",
+            [_parameter("id"), _parameter("shared_id")],
+        ),
+        "/external-events": {
+            "post": _operation("An event for a call that waits for it.", [_parameter("id")], status="202")
+        },
+        "/api/openapi.json": _get("This description."),
+    }
+
+
+def _get(
+    summary: str,
+    parameters: list[JsonObject] | None = None,
+    *,
+    media: str = "application/json",
+    status: str = "200",
+) -> JsonObject:
+    return {"get": _operation(summary, parameters, media=media, status=status)}
+
+
+def _operation(
+    summary: str,
+    parameters: list[JsonObject] | None = None,
+    *,
+    media: str = "application/json",
+    status: str = "200",
+    body: type | None = None,
+) -> JsonObject:
+    content: JsonObject = {media: {"schema": {"type": "object" if media == "application/json" else "string"}}}
+    answers: JsonObject = {status: {"description": "Done.", "content": content}, **_REFUSALS}
+    operation: MutableJsonObject = {"summary": summary, "parameters": parameters or [], "responses": answers}
+    if body:
+        operation["requestBody"] = {"required": True, "content": _content(body)}
+    return operation
+
+
+def _content(body: type) -> JsonObject:
+    schema: JsonObject = {"type": "object"}
+    if issubclass(body, BaseModel):
+        schema = body.model_json_schema()
+    return {"application/json": {"schema": schema}}
+
+
+def _parameter(name: str, place: str = "query") -> JsonObject:
+    return {"name": name, "in": place, "required": place == "path", "schema": {"type": "string"}}
+
+
+def _number_parameter(name: str, least: int, most: int) -> JsonObject:
+    return {**_parameter(name), "schema": {"type": "integer", "minimum": least, "maximum": most}}

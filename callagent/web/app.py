@@ -1,19 +1,84 @@
-"""The HTTP application: health, metrics, the routes that are added, API and dashboard."""
+"""The HTTP application, and what its routes and the server ask of each other.
+
+It has health, metrics, the routes that carriers and the Session API add, the API and the dashboard.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
 
 from aiohttp import web
 
+from callagent.agents import AgentProject
+from callagent.agents.flows import Outside
+from callagent.call_info import CallInfo
+from callagent.json_values import MutableJsonObject
+from callagent.legs import CallLeg, Dial
+from callagent.turns import TurnEvent
 from callagent.web.access import METRICS_PATH, Access, guard
 from callagent.web.api import Api, Dashboard, unavailable_is_503
 from callagent.web.connections import watch_requests
-from callagent.web.control import EVENTS_PATH, ControlApi, OutsideRoutes
-from callagent.web.hooks import Routes, ServerHooks
+from callagent.web.control import EVENTS_PATH, ConfigurationApi, ControlApi, OutsideRoutes
 from callagent.web.pages import Pages
-from callagent.web.projects import ConfigurationApi
+
+TurnWatcher = Callable[[TurnEvent], None]
+"""Called with each event of the turn manager before the call gets it. Returns at once."""
+HoldSession = Callable[[CallLeg, AgentProject, TurnWatcher], asyncio.Task[None]]
+"""Hold an admitted call of a session with this agent; the task ends when the call is closed."""
+
+
+class Routes(Protocol):
+    """Routes that a part of the server adds to the HTTP application."""
+
+    open_paths: frozenset[str]
+    """Paths that ask for no login: each request to them proves by itself who sent it, by a signature or a token."""
+
+    def register(self, app: web.Application) -> None:
+        """Add the routes, and what is to be done when the application starts and ends."""
+
+
+class Utterances(Protocol):
+    """Speech outside of calls, one utterance at a time, as 16-bit PCM at 8 kHz. Both raise `ProviderError`."""
+
+    async def recognise(self, pcm: bytes) -> str:
+        """Return the words of an utterance."""
+
+    async def speak(self, project: AgentProject, text: str) -> bytes:
+        """Return `text` in the voice of the project."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerHooks:
+    """The server as its routes see it. All hooks are called on the event loop and return at once."""
+
+    on_carrier_call: Callable[[CallLeg], None]
+    """Take the leg of a verified call; from here on the server owns and closes it."""
+    admit: Callable[[], bool]
+    """Return whether one more call fits."""
+    draining: Callable[[], bool]
+    """Return whether the server is about to stop and takes no new calls."""
+    metrics: Callable[[], str]
+    """Return the metrics in Prometheus' text format."""
+    accepts: Callable[[CallInfo], bool] = lambda info: True
+    """Count an incoming call by its caller's number; return whether that number may make one more."""
+    outside: Outside = field(default_factory=Outside)
+    """Where other programs reach calls."""
+    dial: Dial | None = None
+    """Call the target of a transfer; None where SIP is off."""
+    captions: Callable[[str], MutableJsonObject | None] = lambda call_id: None
+    """What the caller's own page shows of a live call; None: the call is not on."""
+    hold_session: HoldSession | None = None
+    """None where the server has no speech."""
+    utterances: Utterances | None = None
+    """None where the server has no speech."""
+    still: Callable[[], list[str]] = list
+    """Return the names of threads that stand still; with one of them the server is not healthy."""
+    store_failing: Callable[[], bool] = lambda: False
+    """Return whether records cannot be written. Calls are taken all the same."""
+
 
 HEALTH_PATHS: Final = frozenset({"/health", "/ready"})
 MAX_BODY: Final = 65536
@@ -29,6 +94,7 @@ def make_app(
     """
     access = access or Access()
     open_paths = HEALTH_PATHS | {EVENTS_PATH} | frozenset().union(*(one.open_paths for one in added))
+    # Outermost first: a connection's deadlines run while a request is refused, too.
     middlewares = [watch_requests, guard(open_paths, access), unavailable_is_503]
     app = web.Application(middlewares=middlewares, client_max_size=MAX_BODY)
     health = _HealthRoutes(hooks)
@@ -47,21 +113,24 @@ def make_app(
 
 
 class _HealthRoutes:
-    """What monitors and load balancers ask."""
+    """The routes of monitors and load balancers."""
 
     def __init__(self, hooks: ServerHooks) -> None:
         self._hooks = hooks
 
     async def health(self, _: web.Request) -> web.Response:
+        """Answer 200 while the server works, 503 while one of its threads stands still."""
         still = self._hooks.still()
         body: dict[str, object] = {"status": "ok"} if not still else {"status": "stands still", "threads": still}
         return web.json_response(body, status=503 if still else 200)
 
     async def ready(self, _: web.Request) -> web.Response:
+        """Answer 200 while new calls are taken, 503 while the server is about to stop."""
         ready = not self._hooks.draining()
         # A failing store is no reason to send callers elsewhere: they are served, and their records wait.
         store = "failing" if self._hooks.store_failing() else "working"
         return web.json_response({"ready": ready, "store": store}, status=200 if ready else 503)
 
     async def metrics(self, _: web.Request) -> web.Response:
+        """Answer with the metrics in Prometheus' text format."""
         return web.Response(text=self._hooks.metrics(), content_type="text/plain", charset="utf-8")

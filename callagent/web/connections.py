@@ -1,22 +1,30 @@
-"""HTTP connections: their sockets and TLS, their deadlines, and their number for each address.
+"""HTTP connections and what comes over them: sockets and TLS, deadlines, bounds for each address, bodies of requests.
 
 aiohttp reads the requests, but it waits for the rest of a request as long as a peer likes. So the deadlines are here: a
 connection that owes us the rest of a header or of a body for too long is cut. A connection takes one of the places of
 its address until one of its requests was let in, so that strangers cannot use up the server's connections.
+
+Bodies are JSON, checked against a model, or forms. All are read as UTF-8; the charset that a request claims is ignored:
+some of Python's codecs take time that grows with the square of the body (`punycode`), and the sender may not have been
+identified yet.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import socket
 from collections import Counter
 from collections.abc import Callable
-from typing import Final, cast
+from typing import Final, TypeVar, cast
+from urllib.parse import parse_qsl
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
+from pydantic import BaseModel, ConfigDict, ValidationError
 
+from callagent.json_values import JsonValue
 from callagent.log import get_logger
 from callagent.sip import TlsContexts, accept_connections
 
@@ -29,6 +37,12 @@ IDLE_SECONDS: Final = 75.0
 came in one packet with the first request has as long."""
 LINGER_SECONDS: Final = 2.0
 """How long the rest of a body that nobody reads is waited for, so that the answer is not lost with the connection."""
+
+
+HANDSHAKE_SECONDS: Final = 10.0
+"""How long a TLS handshake may take."""
+_BACKLOG: Final = 512
+"""Connections that the kernel holds until they are accepted."""
 
 
 class Places:
@@ -46,6 +60,7 @@ class Places:
         return True
 
     def free(self, address: str) -> None:
+        """Give a place of the address back."""
         self._taken[address] -= 1
         if self._taken[address] <= 0:
             del self._taken[address]
@@ -87,6 +102,7 @@ class HttpConnection(asyncio.Protocol):
         self._inner.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
+        # The first octets of a later request: the deadline of its header begins here.
         if self._request is None and self._deadline is None:
             self._set_deadline(HEADER_SECONDS)
         self._inner.data_received(data)
@@ -112,6 +128,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _cut(self) -> None:
         self._deadline = None
+        # A body that has come whole in the meantime is no longer owed to us.
         complete = self._request is not None and self._request.content.is_eof()
         if self._transport is not None and not complete:
             self._transport.abort()
@@ -156,10 +173,6 @@ def _connection_of(request: web.Request) -> HttpConnection | None:
 
 
 log = get_logger(__name__)
-
-HANDSHAKE_SECONDS: Final = 10.0
-"""How long a TLS handshake may take."""
-_BACKLOG: Final = 512
 
 
 class HttpListener:
@@ -229,6 +242,7 @@ class HttpListener:
         return None
 
     async def _welcome(self, accepted: socket.socket, place: Place) -> None:
+        """Give a connection to aiohttp, after its TLS handshake. A place is taken from the first octet on."""
         try:
             accepted.setblocking(False)
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -254,8 +268,61 @@ class HttpListener:
 def _bind(listener: socket.socket, address: object) -> None:
     listener.setblocking(False)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    # An IPv6 socket would take the IPv4 addresses of the port, too, for which there is a socket of its own.
     if listener.family == socket.AF_INET6:
         with contextlib.suppress(OSError):
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
     listener.bind(address)  # type: ignore[arg-type]
     listener.listen(_BACKLOG)
+
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class Body(BaseModel):
+    """A request's JSON object; unknown fields are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+async def read_body(request: web.Request, model: type[M]) -> M:
+    """Return the body as a model. Raises 400 naming the wrong field, and 415 for another content type."""
+    try:
+        return model.model_validate(await read_json(request))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        place = ".".join(str(part) for part in first["loc"]) or "the body"
+        raise web.HTTPBadRequest(text=f"{place}: {first['msg']}") from None
+
+
+async def read_text(request: web.Request) -> str:
+    """Return the body as text. Raises `ValueError` for invalid UTF-8."""
+    return (await request.read()).decode()
+
+
+async def read_form(request: web.Request) -> list[tuple[str, str]]:
+    """Return the fields of a form, in their order. Raises 400, and 415 for another content type."""
+    if request.content_type != "application/x-www-form-urlencoded":
+        raise web.HTTPUnsupportedMediaType(text="the body should be application/x-www-form-urlencoded")
+    try:
+        return parse_qsl((await read_text(request)).rstrip(), keep_blank_values=True)
+    except ValueError:
+        raise web.HTTPBadRequest(text="the form is not valid UTF-8") from None
+
+
+async def read_json(request: web.Request) -> JsonValue:
+    """Return the body's JSON. Raises 400, and 415 for another content type."""
+    if request.content_type != "application/json":
+        raise web.HTTPUnsupportedMediaType(text="the body should be application/json")
+    try:
+        # A lone surrogate is valid in JSON, but no file or database can store it as text: encoding finds it.
+        data: JsonValue = json.loads(await read_text(request), parse_constant=_no_constant)
+        json.dumps(data, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
+        raise web.HTTPBadRequest(text="the body is not valid JSON") from None
+    return data
+
+
+def _no_constant(name: str) -> None:
+    # Python reads NaN and Infinity, which RFC 8259 does not have.
+    raise ValueError(f"{name} is not valid JSON")

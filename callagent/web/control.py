@@ -1,27 +1,40 @@
-"""The API of calls that are on: placing and ending them, listening in, and events of other programs for them."""
+"""What operators and other programs change: calls that are on, and the real-time configuration of projects.
+
+Operators place and end calls, give them away, and listen in. Other programs send events to calls that wait for them.
+A project's functions read its real-time configuration while calls run.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import audioop
 import json
+import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Annotated, Final
 
 from aiohttp import web
+from jsonschema import Draft7Validator, SchemaError
 from pydantic import Field
+from referencing import Registry
+from referencing.exceptions import Unresolvable
 
-from callagent.agents import Handoff
+from callagent.agents import AgentProject, Handoff
 from callagent.agents.flows import Outside
 from callagent.audio import FRAME_SECONDS
 from callagent.call import AudioTap, Call
 from callagent.call_info import EndReason, RecordingWish
 from callagent.errors import CallagentError
+from callagent.json_values import JsonObject, JsonValue, parse_json
 from callagent.log import get_logger
 from callagent.web.access import require
 from callagent.web.accounts import Right
-from callagent.web.body import Body, read_body
+from callagent.web.connections import Body, read_body, read_json
+
+log = get_logger(__name__)
 
 MAX_LISTENERS: Final = 20
 _POLL_SECONDS: Final = 2 * FRAME_SECONDS
@@ -29,11 +42,9 @@ _POLL_SECONDS: Final = 2 * FRAME_SECONDS
 MAX_UNREAD: Final = 64 * 1024
 """Bytes that a listener's connection may leave unread; one with more is ended."""
 
-log = get_logger(__name__)
-
 
 class DialRefused(CallagentError):
-    """The settings do not allow this call."""
+    """The settings do not allow the call that was to be placed."""
 
     def __init__(self, text: str, limit: str | None = None) -> None:
         """`limit` names the setting where a limit was reached."""
@@ -85,6 +96,7 @@ class Controls:
     dial: Callable[[Dial], Awaitable[str]] | None = None
     """Place a call and return its id. Raises `CallagentError`, among them `DialRefused`."""
     admit: Callable[[], bool] = field(default=lambda: True)
+    """Return whether one more call fits."""
 
 
 class ControlApi:
@@ -105,6 +117,7 @@ class ControlApi:
         app.on_shutdown.append(self._stop)
 
     async def dial(self, request: web.Request) -> web.Response:
+        """Place a call, and answer with its id before anybody has picked up."""
         identity = require(request, Right.CALL)
         asked = await read_body(request, Dial)
         if self._controls.dial is None:
@@ -119,6 +132,7 @@ class ControlApi:
         return web.json_response({"id": call_id, "status": "calling"}, status=202)
 
     async def hang_up(self, request: web.Request) -> web.Response:
+        """End a call."""
         identity = require(request, Right.CONTROL)
         call = self._call(request)
         log.info("call_ended_by_operator", call=call.record.id, operator=identity.name)
@@ -126,10 +140,11 @@ class ControlApi:
         return web.json_response({"ended": call.record.id}, status=202)
 
     async def take_over(self, request: web.Request) -> web.Response:
+        """Give a call to a target of the settings or to a number that they allow."""
         identity = require(request, Right.CONTROL)
         asked = await read_body(request, TakeOver)
         if bool(asked.target) == bool(asked.number):
-            raise web.HTTPBadRequest(text="either target or number says where the call goes")
+            raise web.HTTPBadRequest(text="give either target or number: where the call is to go")
         call = self._call(request)
         destination = asked.target or asked.number
         log.info("call_taken_over", call=call.record.id, operator=identity.name, destination=destination)
@@ -137,6 +152,7 @@ class ControlApi:
         return web.json_response({"going_to": destination}, status=202)
 
     async def recording(self, request: web.Request) -> web.Response:
+        """Pause, resume or discard the recording of a call."""
         identity = require(request, Right.CONTROL)
         asked = await read_body(request, Recording)
         call = self._call(request)
@@ -145,6 +161,7 @@ class ControlApi:
         return web.json_response({"recording": asked.wish}, status=202)
 
     async def targets(self, request: web.Request) -> web.Response:
+        """Answer with the targets to which a call may be sent."""
         require(request, Right.VIEW)
         return web.json_response({"targets": list(self._controls.targets), "numbers": self._controls.numbers})
 
@@ -164,6 +181,7 @@ class ControlApi:
         if heard is None:
             raise web.HTTPConflict(text="the call is not answered yet")
         tap, leave = heard
+        # Whatever ends the socket, also a client that is gone before it is ready: the call must not go on with a tap.
         try:
             await ws.prepare(request)
             self._listeners.add(ws)
@@ -179,6 +197,7 @@ class ControlApi:
         return ws
 
     async def _send(self, ws: web.WebSocketResponse, request: web.Request, call_id: str, tap: AudioTap) -> None:
+        """Send what the tap has until the call ends or the listener reads too slowly."""
         try:
             while self._find(call_id) is not None and not _reads_too_slowly(request):
                 while (frame := tap.frame()) is not None:
@@ -223,7 +242,7 @@ class OutsideRoutes:
         # The charset that a sender claims is ignored: an unknown one is no reason to fail.
         text = (await request.read()).decode("utf-8", "replace")
         data = _parsed(text) if request.content_type == "application/json" else text
-        places: tuple[Mapping[str, Any], ...] = (request.query, data if isinstance(data, dict) else {})
+        places: tuple[Mapping[str, JsonValue], ...] = (request.query, data if isinstance(data, Mapping) else {})
         identifier = next((str(place[key]) for place in places for key in _ID_KEYS if key in place), "")
         if not self._outside.deliver(identifier, data, request.content_type):
             raise web.HTTPNotFound(text="no call waits for this event")
@@ -234,12 +253,116 @@ class OutsideRoutes:
         require(request, Right.PERSONAL)
         found = self._outside.handoff(call_id=request.query.get("id", ""), shared_id=request.query.get("shared_id", ""))
         if found is None:
-            raise web.HTTPNotFound(text="no handoff of that call, or too long ago")
+            raise web.HTTPNotFound(text="no handoff of that call is kept; it may have been too long ago")
         return web.json_response(found)
 
 
-def _parsed(text: str) -> Any:
+def _parsed(text: str) -> JsonValue:
     try:
-        return json.loads(text) if text else None
-    except (ValueError, RecursionError):
+        return parse_json(text) if text else None
+    except ValueError:
         raise web.HTTPBadRequest(text="the body is not valid JSON") from None
+
+
+ENVIRONMENTS: Final = ("sandbox", "pre-release", "live")
+PATH: Final = "/api/projects/{name}/real-time-configs/{environment}"
+
+
+class ConfigurationApi:
+    """The routes of the real-time configuration, a JSON file of the project for each environment."""
+
+    def __init__(self, projects: Callable[[], Sequence[AgentProject]]) -> None:
+        self._projects = projects
+        self._writing = asyncio.Lock()
+
+    def register(self, app: web.Application) -> None:
+        app.router.add_get(PATH, self.read)
+        app.router.add_get(PATH + "/schema", self.schema)
+        app.router.add_put(PATH, self.replace)
+        app.router.add_patch(PATH, self.change)
+
+    async def read(self, request: web.Request) -> web.Response:
+        """Answer with the configuration of an environment."""
+        require(request, Right.VIEW)
+        require(request, Right.PERSONAL)
+        return web.json_response(await asyncio.to_thread(_read, self._folder(request) / "data.json"))
+
+    async def schema(self, request: web.Request) -> web.Response:
+        """Answer with the JSON Schema that the project has for it."""
+        require(request, Right.VIEW)
+        return web.json_response(await asyncio.to_thread(_read, self._folder(request) / "schema.json"))
+
+    async def replace(self, request: web.Request) -> web.Response:
+        """Replace the configuration by the body."""
+        return await self._write(request, merge=False)
+
+    async def change(self, request: web.Request) -> web.Response:
+        """Replace the keys of the body; null removes a key."""
+        return await self._write(request, merge=True)
+
+    async def _write(self, request: web.Request, *, merge: bool) -> web.Response:
+        identity = require(request, Right.CONFIGURE)
+        folder, sent = self._folder(request), await read_json(request)
+        if not isinstance(sent, Mapping):
+            raise web.HTTPBadRequest(text="the configuration should be an object")
+        # One at a time: a change reads the file before it writes it.
+        async with self._writing:
+            data = await asyncio.to_thread(_store, folder, sent, merge=merge)
+        log.info("real_time_configuration_written", project=request.match_info["name"], operator=identity.name)
+        return web.json_response(data)
+
+    def _folder(self, request: web.Request) -> Path:
+        name, environment = request.match_info["name"], request.match_info["environment"]
+        if environment not in ENVIRONMENTS:
+            raise web.HTTPNotFound(text=f"environments are {', '.join(ENVIRONMENTS)}")
+        for project in self._projects():
+            folder = project.real_time_folder(environment) if project.name == name else None
+            if folder is not None:
+                return folder
+        raise web.HTTPNotFound(text="no such project is served here")
+
+
+def _read(path: Path) -> JsonObject:
+    """Return the object of a JSON file; an empty one where there is no file. Raises 409 where it cannot be read."""
+    try:
+        data = parse_json(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError):
+        raise web.HTTPConflict(text=f"{path.name} of this environment cannot be read") from None
+    return data if isinstance(data, Mapping) else {}
+
+
+def _store(folder: Path, sent: JsonObject, *, merge: bool) -> JsonObject:
+    """Write the configuration and return it as it is now. Raises 400 and 409.
+
+    The file is written whole or not at all: a function that reads meanwhile gets the old one, and one that reads later
+    never gets half of it.
+    """
+    path = folder / "data.json"
+    data = {**_read(path), **sent} if merge else sent
+    if merge:
+        data = {name: value for name, value in data.items() if value is not None}
+    _check(data, _read(folder / "schema.json"))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with NamedTemporaryFile("w", dir=folder, prefix=".data-", encoding="utf-8", delete=False) as file:
+            json.dump(data, file, ensure_ascii=False, indent=2)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(file.name, path)
+    except OSError as error:
+        raise web.HTTPConflict(text=f"the project's folder cannot be written: {error.strerror}") from None
+    return data
+
+
+def _check(data: JsonObject, schema: JsonObject) -> None:
+    """Raise 400 for data that the schema refuses. Its references lead to itself only: nothing is fetched for them."""
+    try:
+        Draft7Validator.check_schema(schema)
+        error = next(Draft7Validator(schema, registry=Registry()).iter_errors(data), None)
+    except (SchemaError, Unresolvable, RecursionError):
+        raise web.HTTPConflict(text="schema.json of this environment is not valid") from None
+    if error is not None:
+        place = ".".join(str(part) for part in error.absolute_path) or "the configuration"
+        raise web.HTTPBadRequest(text=f"{place}: {error.message[:300]}")

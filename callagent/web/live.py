@@ -1,4 +1,4 @@
-"""Calls that are on: what watchers see of them, sent again whenever it has changed (Server-Sent Events)."""
+"""Calls that are on, as watchers see them: sent again whenever something has changed (Server-Sent Events)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from callagent.web.accounts import Right
 POLL_SECONDS: Final = 0.4
 """Between two looks at the calls while somebody watches."""
 _PING_SECONDS: Final = 15.0
-_MAX_WATCHERS = 50
+"""Longest silence of a stream: proxies cut connections on which nothing comes."""
+_MAX_WATCHERS: Final = 50
 
 Calls = Callable[[], Mapping[str, Call]]
 
@@ -34,22 +35,25 @@ class LiveCalls:
         self._stopping = asyncio.Event()
 
     def stop(self) -> None:
-        """End the stream of every watcher: the server ends."""
+        """End the streams of all watchers, because the server ends."""
         self._stopping.set()
 
     def summaries(self, *, personal: bool) -> list[object]:
+        """Return a line for each call."""
         return [_shown(_summary(call), personal) for call in self._calls().values()]
 
     def details(self, call_id: str, *, personal: bool) -> object:
-        """Return the call with its turns so far; None when it is over."""
+        """Return a call with its turns so far; None when it is over."""
         call = self._calls().get(call_id)
         return _shown(_details(call), personal) if call else None
 
     async def watch_all(self, request: web.Request) -> web.StreamResponse:
+        """Send the lines of all calls as events."""
         personal = identity_of(request).may(Right.PERSONAL)
         return await self._watch(request, lambda: self.summaries(personal=personal))
 
     async def watch_one(self, request: web.Request) -> web.StreamResponse:
+        """Send one call with its turns as events. Raises 404 where it is not on."""
         personal = identity_of(request).may(Right.PERSONAL)
         call_id = request.match_info["id"]
         if self.details(call_id, personal=personal) is None:
@@ -71,7 +75,7 @@ class LiveCalls:
         return response
 
     async def _send(self, response: web.StreamResponse, look: Callable[[], object]) -> None:
-        """Send what `look` finds until it finds nothing, because the call is over, or the server ends."""
+        """Send what `look` returns whenever it has changed, until it is None (the call is over) or the server ends."""
         last, sent = "", monotonic()
         while not self._stopping.is_set():
             found = look()

@@ -13,7 +13,7 @@ from aiohttp import web
 from callagent.log import get_logger
 from callagent.web.access import LOGIN_PATH, SESSION_COOKIE, Access, drops_secure_cookies, identity_of
 from callagent.web.accounts import LOCAL, SESSION_SECONDS, password_fits
-from callagent.web.body import read_text
+from callagent.web.connections import read_text
 
 log = get_logger(__name__)
 

@@ -59,7 +59,6 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CALLAGENT_SPEECH__RECOGNIZER", "none")
     (tmp_path / "voice.yaml").write_text("seconds_per_character: 0.03")
     monkeypatch.setenv("CALLAGENT_SPEECH__VOICE", "script:voice.yaml")
-    monkeypatch.setattr("callagent.log.structured.configure", lambda *_, **__: None)
 
 
 @pytest.fixture

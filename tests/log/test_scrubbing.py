@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from callagent import log
 from callagent.config import load_config
 from callagent.errors import ProviderError, ProviderRefused
 from callagent.log import HIDDEN, remember_secrets, scrub
-from callagent.log import structured as log
 from callagent.models import ModelSettings, ProviderSettings, open_model
 from callagent.records import CallRecord, Redaction
 from tests.processor_time import processor_seconds

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 import callagent.phone
-from callagent.observability.spans import CONTENT, Span, spans_of
+from callagent.observability.telemetry import CONTENT, Span, spans_of
 from callagent.testing.virtual_time import run
 from tests.phone.test_conversations import converse
 from tests.test_provider_faults import Cast, WordModel, play

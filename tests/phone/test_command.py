@@ -14,7 +14,7 @@ import pytest
 
 from callagent.audio import FRAME_BYTES
 from callagent.call_info import EndReason
-from callagent.commands.command_line import _parser
+from callagent.commands import _parser
 from callagent.config import Config
 from callagent.errors import MissingExtra, UserError
 from callagent.legs.leg import CallerHungUp

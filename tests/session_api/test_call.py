@@ -25,7 +25,7 @@ from callagent.speech.scripted import ScriptedRecognizer, ScriptedVoice, VoiceSc
 from callagent.testing.in_process import InProcessPool
 from callagent.turns import CallerInput, TurnEvent, TurnManager, TurnSettings
 from callagent.web.access import guard
-from callagent.web.hooks import ServerHooks
+from callagent.web.app import ServerHooks
 from tests.agents.flows.support import scripted
 from tests.call.test_call import MemoryStore
 from tests.fakes import LoudnessActivity

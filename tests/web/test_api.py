@@ -11,7 +11,7 @@ import pytest
 
 from callagent.call_info import EndReason
 from callagent.records import CallRecord
-from callagent.web.openapi import description
+from callagent.web.api import description
 from tests.web.dashboard_server import Served, live_call, serve_dashboard
 from tests.web.entry import HEADERS
 

@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 SCRIPT = """
-from callagent.log import structured as log
+from callagent import log
 from callagent.records import Redaction
 
 log.configure("info", json=True, redact=Redaction(("card", "email")).value)

@@ -7,8 +7,8 @@ import itertools
 import pytest
 
 from callagent.errors import ProviderError, ProviderRefused, ProviderTimeout
+from callagent.failover import _TABLE as TABLE
 from callagent.failover import Breaker, BreakerState, Change, Lineup, Member, is_alarm
-from callagent.failover.breaker import _TABLE as TABLE
 
 BROKEN = ProviderError("broken")
 
