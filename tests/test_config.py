@@ -150,7 +150,7 @@ def test_bad_speech_settings_are_named(tmp_path: Path, text: str, words: list[st
 def test_a_fallback_is_one_of_the_targets(tmp_path: Path) -> None:
     path = tmp_path / "callagent.toml"
     path.write_text('[[numbers]]\nfallback = "reception"\n')
-    with pytest.raises(ConfigError, match=r"numbers\.fallback 'reception' is no target"):
+    with pytest.raises(ConfigError, match=r"numbers\.fallback 'reception' is not a target"):
         load_config(path, {})
     path.write_text(
         '[[numbers]]\nfallback = "Reception"\n[[targets]]\nname = "reception"\nuri = "sip:reception@192.0.2.1"\n'
@@ -162,8 +162,8 @@ def test_a_fallback_is_one_of_the_targets(tmp_path: Path) -> None:
     ("sip", "words"),
     [
         ('public_address = "phone.example.com"', ["'phone.example.com' is not an IP", "public_host"]),
-        ('public_address = "0.0.0.0"', ["'0.0.0.0' is no address that peers can send to"]),
-        ('public_address = "224.0.0.1"', ["'224.0.0.1' is no address that peers can send to"]),
+        ('public_address = "0.0.0.0"', ["'0.0.0.0' is not an address that peers can send to"]),
+        ('public_address = "224.0.0.1"', ["'224.0.0.1' is not an address that peers can send to"]),
         ('public_address = "2001:db8::1"', ["sip.public_address '2001:db8::1' is not an IPv4 address"]),
         ('public_host = "sip:phone.example.com"', ["sip.public_host", "'sip:phone.example.com' is not a host name"]),
         ('public_host = "phone.example.com:5060"', ["sip.public_host", "without a port"]),

@@ -1,4 +1,4 @@
-"""Reads the settings: file, environment, secrets; and explains what is wrong with them."""
+"""Read the settings from file, environment and secrets, and explain what is wrong with them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Final, TypeAlias
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from callagent.config.secrets import secret_values
 from callagent.config.sections import (
@@ -28,8 +28,12 @@ from callagent.log import remember_secrets
 from callagent.models import declarations as model_providers
 from callagent.speech.providers import declarations as speech_providers
 
-_SHAPES = {"tuple_type": "should be a list", "model_type": "should be a table", "dict_type": "should be a table"}
-_SECRETS = {
+Table: TypeAlias = dict[str, object]
+"""A table of the file, whose values have not been checked."""
+
+# Pydantic names types of Python; the reader of a message writes TOML.
+_SHAPES: Final = {"tuple_type": "should be a list", "model_type": "should be a table", "dict_type": "should be a table"}
+_SECRETS: Final = {
     "TWILIO_ACCOUNT_SID": ("twilio", "account_sid"),
     "TWILIO_AUTH_TOKEN": ("twilio", "auth_token"),
     "CALLAGENT_METRICS_TOKEN": ("http", "metrics_token"),
@@ -40,12 +44,13 @@ _SECRETS = {
 
 
 def load_config(path: Path | None, environment: Mapping[str, str] | None = None) -> Config:
-    """Settings of the file at `path` (none: the defaults) and of the environment.
+    """Return the settings of the file at `path` (None: the defaults) and of the environment.
 
-    Raises `ConfigError` naming file, line and key.
+    The environment wins over `.env` beside the file, and both win over the file. Raises `ConfigError` naming file, line
+    and key.
     """
     variables = dict(os.environ if environment is None else environment)
-    text = _read(path) if path else ""
+    text = _read(path, str(path)) if path else ""
     data = _parse(path, text)
     if path:
         variables = {**_dotenv(path.parent / ".env"), **variables}
@@ -55,12 +60,13 @@ def load_config(path: Path | None, environment: Mapping[str, str] | None = None)
         config = Config.model_validate(data).from_file(str(path.resolve()) if path else "")
     except ValidationError as error:
         raise ConfigError(_explain(error, path, text, overridden)) from None
+    # From here on no log line, error or record holds one of them.
     remember_secrets(secret_values(config))
     return config
 
 
 def find_config(project: Path) -> Path | None:
-    """The callagent.toml of the current folder, else of the project."""
+    """Return the callagent.toml of the current folder, or else of the project; None: there is none."""
     for folder in (Path.cwd(), project):
         if (folder / "callagent.toml").is_file():
             return folder / "callagent.toml"
@@ -68,20 +74,23 @@ def find_config(project: Path) -> Path | None:
 
 
 def function_environment(config: Config) -> dict[str, str]:
-    """What project functions see of the environment: the variables that the settings name."""
+    """Return what project functions see of the environment: the variables that the settings name."""
     return {name: os.environ[name] for name in config.function_environment if name in os.environ}
 
 
-def _read(path: Path) -> str:
+def _read(path: Path, named: str) -> str:
+    """Return the text of a file. Raises `ConfigError`; `named` is how its message calls the file."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+        raise ConfigError(
+            f"{named}: cannot be read: {error.strerror}; it must exist, and this user must be able to read it"
+        ) from None
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not UTF-8: {error}") from None
+        raise ConfigError(f"{named}: not UTF-8: {error}; save it as UTF-8") from None
 
 
-def _parse(path: Path | None, text: str) -> dict[str, Any]:
+def _parse(path: Path | None, text: str) -> Table:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -89,6 +98,7 @@ def _parse(path: Path | None, text: str) -> dict[str, Any]:
 
 
 def _dotenv(path: Path) -> dict[str, str]:
+    """Return the variables of a `.env` file; none where there is no such file."""
     if not path.is_file():
         return {}
     pairs = (line.partition("=") for line in path.read_text(encoding="utf-8").splitlines() if "=" in line)
@@ -99,63 +109,83 @@ def _dotenv(path: Path) -> dict[str, str]:
     }
 
 
-def _apply_secrets(data: dict[str, Any], variables: Mapping[str, str]) -> None:
+def _apply_secrets(data: Table, variables: Mapping[str, str]) -> None:
+    """Put what variables of well-known names hold into `data`, such as `OPENAI_API_KEY`."""
     for name, (section, key) in _SECRETS.items():
         if value := _secret(variables, name):
-            data.setdefault(section, {})[key] = value
+            _table(data, section)[key] = value
     for one in speech_providers().values():
         if one.key and (value := _secret(variables, one.key)):
-            _provider(data, "speech", one.section)["api_key"] = value
+            _table(data, "speech", "providers", one.section)["api_key"] = value
         for name, (setting, form) in one.environment.items():
             if value := variables.get(name):
-                _provider(data, "speech", one.section).setdefault(setting, form.format(value))
+                _table(data, "speech", "providers", one.section).setdefault(setting, form.format(value))
     for provider in model_providers().values():
         # The first key that is set counts, so it is applied last.
         for name, setting in [*((key, "api_key") for key in reversed(provider.keys)), *provider.environment.items()]:
             if value := _secret(variables, name):
-                _provider(data, "model", provider.name)[setting] = value
-    trunks = data.get("sip", {}).get("trunks", []) if isinstance(data.get("sip"), dict) else []
-    for trunk in (one for one in trunks if isinstance(one, dict)):
+                _table(data, "model", "providers", provider.name)[setting] = value
+    for trunk in _trunks(data):
         for key in ("password", "inbound_password"):
             # SIP_CARRIER_PASSWORD is the password of the trunk named carrier.
             if value := _secret(variables, re.sub(r"\W", "_", f"SIP_{trunk.get('name', '')}_{key}").upper()):
                 trunk[key] = value
 
 
-def _provider(data: dict[str, Any], section: str, name: str) -> dict[str, Any]:
-    """The table `SECTION.providers.NAME`; where the file has something else there, one that nobody reads."""
-    place: Any = data
-    for part in (section, "providers", name):
-        place = place.setdefault(part, {}) if isinstance(place, dict) else {}
-    return place if isinstance(place, dict) else {}
+def _trunks(data: Table) -> list[Table]:
+    """Return the tables of `[[sip.trunks]]`."""
+    sip = data.get("sip")
+    trunks = sip.get("trunks") if isinstance(sip, dict) else None
+    return [one for one in trunks if isinstance(one, dict)] if isinstance(trunks, list) else []
+
+
+def _table(data: Table, *path: str) -> Table:
+    """Return the table of this path, made where it is missing.
+
+    Where the file has something else there, return a table that nobody reads: the mistake is reported when the settings
+    are checked, with its line.
+    """
+    table = data
+    for part in path:
+        inner = table.setdefault(part, {})
+        table = inner if isinstance(inner, dict) else {}
+    return table
 
 
 def _secret(variables: Mapping[str, str], name: str) -> str | None:
+    """Return a variable, or the content of the file that the variable `<NAME>_FILE` names."""
     file = variables.get(f"{name}_FILE")
-    return _read(Path(file)).strip() if file else variables.get(name)
+    if file:
+        return _read(Path(file), f"environment variable {name}_FILE: '{file}'").strip()
+    return variables.get(name)
 
 
-def _apply_overrides(data: dict[str, Any], variables: Mapping[str, str]) -> dict[tuple[str, ...], str]:
-    """Put CALLAGENT_SECTION__KEY into `data`; where each came from, for messages."""
+def _apply_overrides(data: Table, variables: Mapping[str, str]) -> dict[tuple[str, ...], str]:
+    """Put `CALLAGENT_SECTION__KEY` into `data`. Return the variable that each setting came from, for messages."""
     origin: dict[tuple[str, ...], str] = {}
     for name, value in variables.items():
         if not name.startswith("CALLAGENT_") or "__" not in name:
             continue
         path = tuple(name.removeprefix("CALLAGENT_").lower().split("__"))
-        place: Any = data
+        table = data
         for part in path[:-1]:
-            place = place.setdefault(part, {}) if isinstance(place, dict) else None
-        if not isinstance(place, dict):
-            raise ConfigError(f"environment variable {name}: '{'.'.join(path[:-1])}' is no table; set it in the file")
-        place[path[-1]] = value
+            inner = table.setdefault(part, {})
+            if not isinstance(inner, dict):
+                raise ConfigError(
+                    f"environment variable {name}: '{'.'.join(path[:-1])}' is not a table; set it in the file"
+                )
+            table = inner
+        table[path[-1]] = value
         origin[path] = name
     return origin
 
 
 def _explain(error: ValidationError, path: Path | None, text: str, overridden: Mapping[tuple[str, ...], str]) -> str:
+    """Return a line for each mistake: where it is, which setting, what is wrong with it."""
     lines = []
     for detail in error.errors():
         keys = tuple(str(part) for part in detail["loc"])
+        # A mistake may be in a part of what the variable set, or the variable may have set a part of the wrong table.
         variable = next((name for one, name in overridden.items() if one[: len(keys)] == keys[: len(one)]), None)
         if variable:
             place = f"environment variable {variable}"
@@ -166,6 +196,7 @@ def _explain(error: ValidationError, path: Path | None, text: str, overridden: M
 
 
 def _complaint(kind: str, message: str, keys: tuple[str, ...]) -> str:
+    """Return what is wrong; `kind` and `message` are Pydantic's."""
     if not keys:
         return message.removeprefix("Value error, ")
     setting = ".".join(keys)
@@ -178,17 +209,29 @@ def _complaint(kind: str, message: str, keys: tuple[str, ...]) -> str:
 
 
 def _known_names(keys: tuple[str, ...]) -> list[str]:
-    model: Any = Config
-    tables = {"trunks": Trunk, "numbers": Number, "targets": Target, "users": User, "webhooks": Webhook}
-    lists: dict[str, Any] = {"voices": VoiceLike, "fallbacks": ModelFallback}
+    """Return the names of the settings that the section with these keys has."""
+    section: type[BaseModel] = Config
+    # Sections in lists and mappings, whose types Pydantic's description of a field does not give.
+    lists: dict[str, type[BaseModel]] = {
+        "trunks": Trunk,
+        "numbers": Number,
+        "targets": Target,
+        "users": User,
+        "webhooks": Webhook,
+        "voices": VoiceLike,
+        "fallbacks": ModelFallback,
+    }
     for key in keys:
-        if not key.isdigit():
-            model = tables.get(key) or lists.get(key) or model.model_fields[key].annotation
-    return list(model.model_fields)
+        if key.isdigit():
+            continue
+        found = lists.get(key) or section.model_fields[key].annotation
+        if isinstance(found, type) and issubclass(found, BaseModel):
+            section = found
+    return list(section.model_fields)
 
 
 def _line_of(text: str, keys: tuple[str, ...]) -> int:
-    """The line of the setting, as near as text search finds it."""
+    """Return the line of a setting, as near as a search of the text finds it: `tomllib` tells no lines."""
     names = [key for key in keys if not key.isdigit()]
     if not names:
         return 1
@@ -201,7 +244,7 @@ def _line_of(text: str, keys: tuple[str, ...]) -> int:
 
 
 def override(config: Config, changes: Mapping[str, object]) -> Config:
-    """`config` with some settings replaced (`{"sip.listen": "127.0.0.1:0"}`). Raises `ConfigError`."""
+    """Return the settings with some replaced (`{"sip.listen": "127.0.0.1:0"}`). Raises `ConfigError`."""
     data = config.model_dump()
     for setting, value in changes.items():
         section, _, key = setting.rpartition(".")

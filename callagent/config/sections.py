@@ -1,4 +1,7 @@
-"""The settings, section by section, with their defaults. All are frozen."""
+"""The settings, section by section, with their defaults.
+
+All are frozen. `deploy/callagent.toml` has the same settings with comments for operators; a test compares the two.
+"""
 
 from __future__ import annotations
 
@@ -28,83 +31,84 @@ from callagent.speech.providers import declarations as speech_providers
 
 
 class Trunk(Section):
-    """A peer that may call us, that we call through, or both."""
+    """A SIP peer that may call us, that we call through, or both."""
 
     name: str
     sources: tuple[NetworkSetting, ...] = ()
-    """Addresses or networks its signalling comes from."""
+    """Addresses or networks that its signalling comes from."""
     inbound_username: str = ""
-    """With `inbound_password`, what it has to prove when it calls; without `sources` from anywhere."""
+    """With `inbound_password`, what it has to prove when it calls; without `sources` it may call from anywhere."""
     inbound_password: SecretStr = SecretStr("")
     server: str = ""
-    """SIP URI of its registrar and proxy (`sip:sip.carrier.example`); its addresses may call us."""
+    """SIP URI of its registrar and proxy (`sip:sip.carrier.example`), whose addresses may call us, too."""
     username: str = ""
-    """Ours there, with `password`."""
+    """Our name there, with `password`."""
     password: SecretStr = SecretStr("")
     realm: str = ""
-    """The only one that hears our password; empty: the host of `server`."""
+    """The only realm to which we prove our password; empty: the host of `server`."""
     registration: bool = False
     """Whether we register at `server`."""
     keep_alive: float = Field(default=0.0, ge=0)
     """Seconds between OPTIONS to `server`; 0: none."""
     codecs: tuple[Literal["PCMU", "PCMA", "G722", "OPUS"], ...] = ()
-    """As they are offered; empty: all that are installed."""
+    """In the order in which they are offered; empty: all that are installed."""
     encryption: Literal["off", "allowed", "required"] = "allowed"
-    """SRTP, by keys in the SDP; only over TLS, where nobody else reads them."""
+    """SRTP with keys in the SDP (RFC 4568); only over TLS, where nobody else reads them."""
     media_sources: tuple[NetworkSetting, ...] = ()
-    """Addresses or networks its media may come from besides the address in its SDP."""
+    """Addresses or networks that its media may come from besides the address in its SDP."""
     in_band_digits: bool = False
-    """Whether digits that we send are tones in the audio, for lines without RFC 4733, and keys are read there although
-    telephone events were negotiated. Where they were not, keys are always read in the audio."""
+    """Whether digits are tones in the audio, for lines without RFC 4733: those that we send, and those that we read
+    even where telephone events were negotiated. Where they were not, keys are always read in the audio."""
     trusted: bool | None = None
-    """Whether its P-Asserted-Identity, Diversion, X-… and the like are believed and told to agents; null: where it is
-    known by `sources` or `server`, not where it is known by a password alone."""
+    """Whether its P-Asserted-Identity, Diversion, X-… and the like are believed and told to agents. Null: they are
+    where it is known by `sources` or `server`, and not where it is known by a password alone."""
     shared_caller: bool = False
     """Whether many callers have one number, as behind a PBX: `limits.caller_calls…` do not count its calls."""
     calls_per_second: float = Field(default=10, gt=0)
-    """Calls that may begin, in each direction; one more is answered 503, or not placed."""
+    """Calls that may begin each second, in each direction; one more is answered 503, or not placed."""
 
     @model_validator(mode="after")
     def _is_complete(self) -> Self:
         if not (self.sources or self.server or self.inbound_username):
-            raise ValueError("a trunk needs 'sources', 'server' or 'inbound_username'")
+            raise ValueError("a trunk needs 'sources', 'server' or 'inbound_username': how it is known, or where it is")
         if (self.registration or self.keep_alive) and not self.server:
-            raise ValueError("'registration' and 'keep_alive' need 'server'")
+            raise ValueError("'registration' and 'keep_alive' need 'server': where the requests go")
         if self.inbound_username and not self.inbound_password.get_secret_value():
-            raise ValueError("'inbound_username' needs 'inbound_password'")
+            raise ValueError("'inbound_username' needs 'inbound_password': what the trunk proves")
         return self
 
     @property
     def believed(self) -> bool:
+        """Whether its headers about the caller are believed."""
         return bool(self.sources or self.server) if self.trusted is None else self.trusted
 
 
 class SipSettings(Section):
     listen: AddressSetting = Address("127.0.0.1:5060")
-    """UDP."""
+    """Where we listen for SIP over UDP."""
     listen_tcp: AddressSetting | None = None
     listen_tls: AddressSetting | None = None
     certificate: str = ""
     """PEM file for TLS, the whole chain, with `key`; both are read again when they change."""
     key: str = ""
     trusted: str = ""
-    """PEM file of the authorities of TLS servers that we call; empty: the system's."""
+    """PEM file of the authorities that TLS servers which we call are checked by; empty: the system's."""
     clients: str = ""
-    """PEM file of the authorities of TLS peers that call us; empty: they need no certificate."""
+    """PEM file of the authorities that TLS peers which call us are checked by; empty: they need no certificate."""
     realm: str = "callagent"
-    """Of the passwords that trunks prove to us."""
+    """The realm for which trunks prove their passwords to us."""
     digest_algorithms: tuple[Literal["SHA-256", "MD5"], ...] = ("SHA-256", "MD5")
-    """Offered in this order; for trunks that know MD5 only and read the first offer only, `["MD5"]`."""
+    """Offered in this order. Trunks that know only MD5 and read only the first offer need `["MD5"]`."""
     enabled: bool = True
     public_host: PublicHostSetting = ""
-    """The host name or IP address of Contact and Via, where peers send requests. Empty: `public_address`."""
+    """The host name or IP address in Contact and Via, to which peers send requests. Empty: `public_address`."""
     public_address: PublicAddressSetting = ""
-    """The IP address of SDP, where peers send media. Empty: the address of the socket."""
+    """The IP address in SDP, to which peers send media. Empty: the address of the socket."""
     rtp_ports: PortRangeSetting = (10000, 20000)
     transfer_headers: tuple[HeaderNameSetting, ...] = ()
     """Headers that a project may send on a transfer besides `X-…`, `User-to-User`, `Reason` and `Diversion`."""
     trunks: tuple[Trunk, ...] = ()
-    """None: only this machine (loopback) may call."""
+    """Where there are none, only this machine (loopback) may call."""
 
     @model_validator(mode="after")
     def _media_reaches_the_socket(self) -> Self:
@@ -125,30 +129,32 @@ class HttpSettings(Section):
     listen: AddressSetting = Address("127.0.0.1:8080")
     enabled: bool = True
     public_url: UrlSetting = ""
-    """The URL that carriers reach us at; their signatures are checked against it, never against a header."""
+    """The URL at which carriers reach us; their signatures are checked against it, never against a header."""
     certificate: str = ""
     """PEM file for TLS, the whole chain, with `key`; both are read again when they change. Empty: HTTP without TLS."""
     key: str = ""
     metrics_token: SecretStr = SecretStr("")
-    """A bearer token that opens `/metrics` and nothing else; empty: only accounts read it."""
+    """A bearer token that opens `/metrics` and nothing else; empty: only accounts read the metrics."""
     login_header: str = ""
     """A header in which a proxy that has done the login (OIDC) names one of `users`: `X-Auth-Request-Email`."""
     login_proxies: tuple[NetworkSetting, ...] = ()
-    """Addresses or networks of proxies in front of us. Nobody else's `login_header` and X-Forwarded-For count. Their
-    connections are not counted; failed logins are, by the address that they forward for."""
+    """Addresses or networks of proxies in front of us. No other sender's `login_header` and X-Forwarded-For count.
+    Their connections are not counted, but failed logins are, by the address that they forward for."""
     connections_per_address: int = Field(default=256, ge=1)
     """Connections of an address that have sent nothing with a login, token or signature; more are closed at once."""
 
     @model_validator(mode="after")
     def _is_complete(self) -> Self:
         if self.login_header and not self.login_proxies:
-            raise ValueError("'login_header' needs 'login_proxies'")
+            raise ValueError("'login_header' needs 'login_proxies': whose header is believed")
         if bool(self.certificate) != bool(self.key):
-            raise ValueError("'certificate' and 'key' go together: PEM files")
+            raise ValueError("'certificate' and 'key' go together: name two PEM files, or neither")
         return self
 
 
 class TwilioSettings(Section):
+    """The account of the carrier Twilio, whose webhooks are checked and whose calls are controlled with it."""
+
     account_sid: str = ""
     auth_token: SecretStr = SecretStr("")
     api_base_url: UrlSetting = "https://api.twilio.com"
@@ -158,46 +164,47 @@ class Number(Section):
     """Which project answers which number."""
 
     number: str = "*"
-    """E.164 or user part; `*` at the end matches any rest."""
+    """The number called, in E.164, or the user part of the URI; `*` at the end stands for any rest."""
     project: str = "."
     environment: Literal["draft", "sandbox", "pre-release", "live"] = "sandbox"
     fallback: str = ""
     """Name of a target for calls that the agent cannot go on with."""
 
     def matches(self, callee: str) -> bool:
+        """Return whether this entry is for a number called."""
         return callee.startswith(self.number[:-1]) if self.number.endswith("*") else callee == self.number
 
 
 class Target(Section):
-    """A place that a call may be sent to. There are no others."""
+    """A place that a call may be sent to. No call is sent anywhere else."""
 
     name: str = ""
     uri: str = ""
     """SIP URI or E.164 number."""
     prefix: str = ""
-    """Instead of name and uri: any E.164 number that begins so (`+4420`), but for premium, shared-cost, personal,
+    """Instead of name and uri: any E.164 number that begins so (`+4420`), except premium, shared-cost, personal,
     pager, company-wide (UAN), satellite, unknown and invalid ones, and +1 numbers outside the US and Canada."""
     headers: Mapping[HeaderNameSetting, str] = Field(default_factory=dict)
-    """Sent along; a project's header of the same name takes the place of one."""
+    """Headers that are sent along; a project's header of the same name replaces one."""
     method: Literal["", "attended", "invite", "refer"] = ""
-    """How the call gets there; empty: as the project's handoff says. `refer`: the caller's phone is asked to call it.
-    `attended`: the same once it has answered us. `invite`: we call it and stay in between."""
+    """How the call gets there; empty: as the project's handoff says. With `refer` the caller's phone is asked to call
+    the target, with `attended` the same once the target has answered us; with `invite` we call it and stay between."""
     trunk: str = ""
-    """The trunk that we call it through, by name; empty: a number goes to the caller's own, a URI where it says."""
+    """Name of the trunk that we call it through. Empty: a number goes through the caller's trunk, a URI to its host."""
     caller: str = ""
-    """The number that it sees; empty: the caller's."""
+    """The number that the target sees; empty: the caller's."""
     ring_seconds: float = Field(default=30, ge=1, le=180)
     early_media: bool = False
-    """Whether the caller hears what it plays before it answers."""
+    """Whether the caller hears what the target plays before it answers."""
     whisper: str = ""
-    """What the person hears before the caller is put through; on calls of a carrier that dials for us."""
+    """What the person hears before the caller is put through; only on calls of a carrier that dials for us."""
     confirm: str = Field(default="", pattern=r"^[0-9*#]?$")
     """The key by which the person takes such a call; without it nobody is put through to an answering machine."""
 
     @model_validator(mode="after")
     def _leads_somewhere(self) -> Target:
         if bool(self.name and self.uri) == bool(self.prefix):
-            raise ValueError("a target needs name and uri, or a prefix instead")
+            raise ValueError("a target needs 'name' and 'uri', or 'prefix' instead")
         return self
 
 
@@ -206,7 +213,7 @@ class SpeechProviderSettings(Section):
 
     api_key: SecretStr = SecretStr("")
     base_url: ServerUrlSetting = ""
-    """Empty: the provider's own. Of a Wyoming server `tcp://HOST:PORT`."""
+    """URL of the server; empty: the provider's own. That of a Wyoming server is `tcp://HOST:PORT`."""
     model: str = ""
     voice: str = ""
     """The provider's own name of the voice; empty: a default of ours."""
@@ -229,33 +236,35 @@ else:
 
 
 class VoiceLike(Section):
-    """Which voices stand for one that a project asks for."""
+    """Voices of other providers that are used in place of one that a project asks for."""
 
     provider: str
     name: str
     """The voice as the project names it."""
     instead: Mapping[str, str]
-    """Provider -> its name of a like voice."""
+    """For each provider the name of its similar voice."""
 
 
 class SpeechSettings(Section):
+    """What hears callers and what speaks."""
+
     recognizer: NamesSetting = ("local",)
-    """`local`, a provider such as `deepgram` or `deepgram/nova-3`, `script:FILE`, `none`; of several, the next takes
-    over where one fails."""
+    """`local`, a provider such as `deepgram` or `deepgram/nova-3`, `script:FILE`, or `none`. Of several, the next one
+    takes over where one fails."""
     voice: NamesSetting = ("local",)
     providers: SpeechProviders = SpeechProviders()
     voices: tuple[VoiceLike, ...] = ()
     voice_cache: str = ""
-    """Folder for what was spoken, to be said again without asking a voice; empty: it is kept in memory only."""
+    """Folder for synthesised speech, which is said again without asking a voice; empty: it is kept in memory only."""
     language: str = "en-US"
     sounds: str = ""
     """Folder of WAV files that agents may name as background track, thinking sound or effect."""
     whisper_dir: str = ""
-    """A CTranslate2 Whisper model directory to use for finals instead of the packaged one."""
+    """A folder with a Whisper model of CTranslate2 that makes final transcripts instead of the packaged one."""
     endpointing: float = Field(default=0.5, ge=0.1, le=5)
     """Seconds of silence that end the caller's turn."""
     turn_model: str = "none"
-    """`smart-turn`: hears by the intonation whether the caller has finished; shortens or lengthens that silence."""
+    """`smart-turn` hears by the intonation whether the caller has finished, and shortens or lengthens that silence."""
     no_input: float = Field(default=7.0, ge=1, le=60)
     """Seconds of silence until the agent asks again."""
 
@@ -299,36 +308,38 @@ class FunctionGemmaSettings(Section):
 
 
 class ModelSection(Section):
+    """The language models of agents."""
+
     name: str = "rules"
     """`rules`, `embedded`, `PROVIDER/MODEL` (such as `openai/gpt-4.1-mini`), `functiongemma/ENGINE`, `script:FILE`."""
     base_url: UrlSetting = ""
-    """Of the server of `name`, with `api_key`; empty: as `providers` say."""
+    """The server of the model `name`, with `api_key`; empty: the one in `providers`."""
     api_key: SecretStr = SecretStr("")
     providers: ModelProviders = ModelProviders()
     names: Mapping[str, str] = Field(default_factory=dict)
-    """A model as projects name it -> as `name` does; `*`: names that are not listed."""
+    """For a model as projects name it the one that is used, as in `name`; `*` is for names that are not listed."""
     reasoning_effort: Literal["", "none", "minimal", "low", "medium", "high"] = ""
     temperature: float | None = None
     filler_after: float = Field(default=1.2, ge=0)
-    """Seconds of silence after the caller's turn, or within the answer, until a word of patience is said, unless a
-    filler of the project speaks; again after each 2 s of further silence. 0: never."""
+    """Seconds of silence after the caller's turn, or within the answer, until a word of patience is said; again after
+    each 2 s of further silence. Where a filler of the project speaks, nothing is added. 0: never."""
     fallback_after: float = Field(default=2.5, gt=0)
     """Seconds without a first token after which the next of `fallbacks` is asked."""
     first_token_timeout: float = Field(default=6.0, gt=0)
-    """Seconds, where no other model is left to ask."""
+    """Seconds without a first token after which an answer has failed, where no other model is left to ask."""
     next_token_timeout: float = Field(default=2.0, gt=0)
-    """Seconds from one token to the next."""
+    """Seconds from one token to the next after which the answer has failed."""
     total_timeout: float = Field(default=30.0, gt=0)
     fallbacks: tuple[ModelFallback, ...] = ()
     functiongemma: FunctionGemmaSettings = FunctionGemmaSettings()
 
 
 class MessageSettings(Section):
-    """How text messages and e-mails of projects are sent; those that are not sent are kept in the call's record."""
+    """How text messages and e-mails of projects are sent. Those that are not sent are in the call's record only."""
 
     sms: Literal["record", "twilio", "telnyx"] = "record"
     recipients: tuple[RecipientSetting, ...] = ()
-    """Who may be written to besides the caller's own number: numbers in E.164, e-mail addresses, `@example.org` for all
+    """Recipients besides the caller's own number: numbers in E.164, e-mail addresses, `@example.org` for all addresses
     of a domain, or `any`."""
     telnyx_api_key: SecretStr = SecretStr("")
     telnyx_base_url: UrlSetting = "https://api.telnyx.com"
@@ -342,41 +353,43 @@ class MessageSettings(Section):
 
 
 class RecordSettings(Section):
+    """What is kept of calls, where and for how long."""
+
     path: str = "var/callagent.db"
     spool: str = ""
-    """Folder, on another file system than `path`, for what cannot be written there; empty: in the temporary folder."""
+    """Folder for records that cannot be written to `path`, on another file system; empty: in the temporary folder."""
     recordings: str = ""
     """Folder for stereo recordings; empty: calls are not recorded."""
     recording_format: Literal["wav", "opus", "mp3"] = "wav"
-    """What a recording is made after its call; all but `wav` need ffmpeg."""
+    """The format into which a recording is converted after its call; all but `wav` need ffmpeg."""
     memory: str = "var/memory"
     """Folder for what a project keeps of a caller for the next call; empty: nothing is kept."""
     database: SecretStr = SecretStr("")
-    """`postgresql://…`: records are carried there from `path`, and pages read them there."""
+    """URL (`postgresql://…`) of a database to which records are carried from `path`, and where pages read them."""
     redact: tuple[Literal["card", "email", "phone"], ...] = ("card", "email", "phone")
-    """What is taken out of words and data before they are written; the caller's own number is kept."""
+    """What is taken out of words and data before they are written; the number that calls is kept."""
     redact_entities: tuple[str, ...] = ()
     """Entities of projects, such as `customer_name`, whose values are taken out wherever a record holds them."""
     keep_days: int = Field(default=0, ge=0)
     """After so many days a call is deleted with its recording; 0: never."""
     keep_recording_days: int = Field(default=0, ge=0)
     json_lines: str = ""
-    """A file that every ended call's record is appended to."""
+    """A file to which the record of every ended call is appended as a line."""
 
 
 class User(Section):
-    """Who may log in. Where there is none, the user who started the server may, by a link that it prints."""
+    """An account that may log in. Without any, the user who started the server may, by `callagent login-link`."""
 
     name: str
     password: SecretStr = SecretStr("")
-    """As `callagent password` prints it, never the password itself."""
+    """The hash that `callagent password` prints, never the password itself."""
     token: SecretStr = SecretStr("")
     """SHA-256 of a bearer token for programs, in hexadecimal."""
     rights: tuple[Literal["view", "personal", "control", "call", "configure"], ...] = ("view",)
 
 
 class Webhook(Section):
-    """Where events are sent, signed."""
+    """A receiver of signed events about calls."""
 
     url: UrlSetting
     secret: SecretStr
@@ -384,35 +397,37 @@ class Webhook(Section):
 
 
 class LimitSettings(Section):
+    """Bounds on what calls, callers and project code may use."""
+
     calls: int = Field(default=200, ge=1)
-    """Calls at a time; one more is answered 503 with Retry-After."""
+    """Calls at the same time; one more is answered 503 with Retry-After."""
     caller_calls: int = Field(default=3, ge=1)
-    """Calls at a time of one telephone number (E.164); one more is answered 486, or busy. Withheld numbers, SIP users
-    that are no telephone number and trunks with `shared_caller` are not counted."""
+    """Calls of one telephone number (E.164) at the same time; one more is answered 486, or busy. Withheld numbers, SIP
+    users that are not telephone numbers and trunks with `shared_caller` are not counted."""
     caller_calls_per_minute: int = Field(default=6, ge=1)
-    """The same, of calls that begin."""
+    """Calls of one telephone number that may begin within a minute, counted and answered in the same way."""
     transfers: int = Field(default=3, ge=0)
-    """How often the agent of a call may give the caller away; transfers that came to nothing and refused ones count."""
+    """How often the agent of a call may transfer the caller; transfers that failed and refused ones count."""
     messages: int = Field(default=5, ge=0)
-    """Text messages and e-mails of one call."""
+    """Text messages and e-mails that one call may send."""
     transfer_attempts: int = Field(default=8, ge=1)
-    """Servers, and users that these send us to, that one call of ours to a target is tried at."""
+    """Servers, and users to which these redirect us, at which one call of ours to a target is tried."""
     model_tokens: int = Field(default=1_000_000, ge=1)
-    """Tokens of language models, in and out, of one call; then it goes to its fallback, or ends."""
+    """Tokens of language models, in and out, that one call may use; then it goes to its fallback, or ends."""
     call_seconds: float = Field(default=3600, ge=10)
     function_seconds: float = Field(default=10, gt=0)
     """Deadline of a function."""
     slow_function_seconds: float = Field(default=30, gt=0)
-    """Deadline of a function with latency control: the caller hears something meanwhile."""
+    """Deadline of a function with latency control, during which the caller hears something."""
     start_function_seconds: float = Field(default=3, gt=0)
-    """Ringing before the call is answered although the start function still runs."""
+    """Seconds that a call rings for its start function; then it is answered although the function still runs."""
     end_function_seconds: float = Field(default=30, gt=0)
     drain_seconds: float = Field(default=600, ge=0)
     worker_memory_mb: int = Field(default=1024, ge=64)
     function_files: int = Field(default=256, ge=1)
     """Files that a call's functions may leave in its private folder."""
     function_disk_mb: int = Field(default=64, ge=1)
-    """Size of a file that functions write, and of all that they leave in the call's private folder."""
+    """Size of each file that functions write, and of all that they leave in the call's private folder together."""
     function_network: tuple[Port, ...] = (53, 80, 443)
     """TCP ports that functions may connect to, on any host."""
     function_programs: tuple[str, ...] = ()
@@ -420,22 +435,26 @@ class LimitSettings(Section):
 
 
 class TelemetrySettings(Section):
-    """OpenTelemetry; the extra `otel`."""
+    """Traces and metrics for OpenTelemetry; they need the extra `otel`."""
 
     endpoint: UrlSetting = ""
-    """A collector's OTLP over HTTP (`http://127.0.0.1:4318`); empty: nothing is sent."""
+    """URL of a collector that takes OTLP over HTTP (`http://127.0.0.1:4318`); empty: nothing is sent."""
     headers: Mapping[str, SecretStr] = Field(default_factory=dict)
     content: bool = False
-    """Whether the words of callers and agents go along, redacted as the records are."""
+    """Whether the words of callers and agents are sent, redacted as the records are."""
 
 
 class LogSettings(Section):
+    """The server's log on standard error."""
+
     level: Literal["debug", "info", "warning", "error"] = "info"
     json_lines: bool | None = None
-    """Null: JSON unless standard error is a terminal."""
+    """Whether lines are JSON; null: they are unless standard error is a terminal."""
 
 
 class Config(Section):
+    """All settings."""
+
     sip: SipSettings = SipSettings()
     http: HttpSettings = HttpSettings()
     twilio: TwilioSettings = TwilioSettings()
@@ -462,7 +481,7 @@ class Config(Section):
         return self._file
 
     def from_file(self, path: str) -> Self:
-        """The same settings, which remember where they came from."""
+        """Return the same settings, which remember the file that they came from."""
         copy = self.model_copy()
         copy._file = path
         return copy
@@ -472,7 +491,7 @@ class Config(Section):
         known = {target.name.casefold() for target in self.targets}
         for number in self.numbers:
             if number.fallback and number.fallback.casefold() not in known:
-                raise ValueError(f"numbers.fallback '{number.fallback}' is no target; add it to [[targets]]")
+                raise ValueError(f"numbers.fallback '{number.fallback}' is not a target; add it to [[targets]]")
         return self
 
     @model_validator(mode="after")
@@ -481,8 +500,7 @@ class Config(Section):
         for target in self.targets:
             if target.trunk and target.trunk not in known:
                 name = target.name or target.prefix
-                raise ValueError(f"target '{name}': there is no trunk '{target.trunk}' with 'server'")
+                raise ValueError(
+                    f"target '{name}': there is no trunk '{target.trunk}' with 'server'; add it to [[sip.trunks]]"
+                )
         return self
-
-
-# Pydantic names Python's types; the reader writes TOML.

@@ -1,10 +1,10 @@
-"""What sections are, and the kinds of values that settings have, checked when they are read."""
+"""What a section of the settings is, and the kinds of values that settings have, checked when they are read."""
 
 from __future__ import annotations
 
 import re
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -14,6 +14,8 @@ _HOST_NAME = rf"(?=.{{1,253}}\Z){_LABEL}(?:\.{_LABEL})*\.?"
 
 
 class Section(BaseModel):
+    """A table of settings. Unknown settings are refused; nothing changes after reading."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
 
@@ -33,7 +35,7 @@ def _address(value: object) -> Address:
     text = str(value)
     host, _, port = text.rpartition(":")
     if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise ValueError(f"'{text}' is not HOST:PORT")
+        raise ValueError(f"'{text}' is not HOST:PORT, such as 127.0.0.1:5060")
     return Address(text)
 
 
@@ -41,7 +43,7 @@ def _network(value: object) -> Network:
     try:
         return ip_network(str(value))
     except ValueError as error:
-        raise ValueError(f"'{value}' is not an address or network: {error}") from None
+        raise ValueError(f"'{value}' is not an address or network, such as 192.0.2.0/24: {error}") from None
 
 
 def _port_range(value: object) -> tuple[int, int]:
@@ -49,7 +51,7 @@ def _port_range(value: object) -> tuple[int, int]:
         value = "{}-{}".format(*value)
     match = re.fullmatch(r"(\d{1,5})-(\d{1,5})", str(value))
     if not match or not 1024 <= int(match[1]) < int(match[2]) <= 65535:
-        raise ValueError(f"'{value}' is not a range such as 10000-20000")
+        raise ValueError(f"'{value}' is not a range of ports from 1024 to 65535, such as 10000-20000")
     return int(match[1]), int(match[2])
 
 
@@ -61,21 +63,22 @@ def _url(value: object) -> str:
 
 
 def _server_url(value: object) -> str:
-    """A URL, or the place of a server that speaks its own protocol."""
+    """Return a URL, or the address of a server that speaks its own protocol (`tcp://HOST:PORT`)."""
     text = str(value).rstrip("/")
     return text if re.fullmatch(r"tcp://[^\s/:]+:\d{1,5}", text) else _url(value)
 
 
 def plain_address(text: str) -> IPv4Address | IPv6Address:
-    """An IPv4 address in IPv6 clothes is the IPv4 address."""
+    """Return the address of a text; for an IPv4 address that is mapped into IPv6 (RFC 4291 §2.5.5.2) the IPv4 one."""
     address = ip_address(text)
     return address.ipv4_mapped or address if isinstance(address, IPv6Address) else address
 
 
 def _names(value: object) -> object:
-    """One name, several with commas between them, or a list."""
+    """Return the names of a list, or of a text with commas between them."""
     if not isinstance(value, str):
         return value
+    # The path of a script may hold a comma.
     return (value,) if value.startswith("script:") else tuple(name.strip() for name in value.split(","))
 
 
@@ -103,7 +106,7 @@ def _header_name(value: object) -> str:
 def _recipient(value: object) -> str:
     text = str(value)
     if not re.fullmatch(r"any|\+[1-9][0-9]{6,14}|[^\s@,;:<>\"()]*@[^\s@,;:<>\"()]+", text, re.ASCII):
-        raise ValueError(f"'{text}' is no recipient: a number in E.164, an e-mail address, @DOMAIN or any")
+        raise ValueError(f"'{text}' is not a recipient; write a number in E.164, an e-mail address, @DOMAIN or any")
     return text
 
 
@@ -112,7 +115,7 @@ HeaderNameSetting = Annotated[str, BeforeValidator(_header_name)]
 
 
 def _public_address(value: object) -> str:
-    """An IP address that peers can send to, as SDP carries it; empty: none is set."""
+    """Return an IP address that peers can send to, as SDP carries it; an empty text stays empty."""
     text = str(value).strip().strip("[]")
     if not text:
         return ""
@@ -124,12 +127,12 @@ def _public_address(value: object) -> str:
             "'sip.public_host'"
         ) from None
     if address.is_unspecified or address.is_multicast:
-        raise ValueError(f"'{text}' is no address that peers can send to; write the one that reaches this server")
+        raise ValueError(f"'{text}' is not an address that peers can send to; write the one that reaches this server")
     return str(address)
 
 
 def _public_host(value: object) -> str:
-    """A host name or IP address; empty: none is set."""
+    """Return a host name or IP address; an empty text stays empty."""
     text = str(value).strip().strip("[]")
     if text and not re.fullmatch(_HOST_NAME, text):
         try:
@@ -146,7 +149,7 @@ AddressSetting = Annotated[Address, BeforeValidator(_address)]
 NamesSetting = Annotated[tuple[str, ...], BeforeValidator(_names), Field(min_length=1)]
 UrlSetting = Annotated[str, BeforeValidator(_url)]
 ServerUrlSetting = Annotated[str, BeforeValidator(_server_url)]
-NetworkSetting = Annotated[Any, BeforeValidator(_network)]
+NetworkSetting = Annotated[Network, BeforeValidator(_network)]
 PublicAddressSetting = Annotated[str, BeforeValidator(_public_address)]
 PublicHostSetting = Annotated[str, BeforeValidator(_public_host)]
-PortRangeSetting = Annotated[Any, BeforeValidator(_port_range)]
+PortRangeSetting = Annotated[tuple[int, int], BeforeValidator(_port_range)]

@@ -204,7 +204,7 @@ def test_an_environment_variable_does_not_reach_into_what_is_no_table(
 ) -> None:
     (tmp_path / "callagent.toml").write_text("sip = 3\n")
     monkeypatch.setenv("CALLAGENT_SIP__LISTEN", "127.0.0.1:0")
-    assert "environment variable CALLAGENT_SIP__LISTEN: 'sip' is no table" in refused(capsys, "calls", "list")
+    assert "environment variable CALLAGENT_SIP__LISTEN: 'sip' is not a table" in refused(capsys, "calls", "list")
 
 
 # Sockets ----------------------------------------------------------------------------------------------------------

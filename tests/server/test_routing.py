@@ -79,5 +79,5 @@ async def test_a_number_has_a_fallback_that_is_a_target() -> None:
         route = router.route("1")
         assert route
         assert route.fallback == "desk"
-    with pytest.raises(ValueError, match=r"numbers.fallback 'desk' is no target"):
+    with pytest.raises(ValueError, match=r"numbers.fallback 'desk' is not a target"):
         Config(numbers=(number,))
