@@ -14,30 +14,31 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Final
 
 from callagent.agents import AgentProject, PromptPosition
 from callagent.config import Config
 from callagent.errors import UserError
+from callagent.json_values import JsonObject, JsonValue, object_at, text_at
 from callagent.models import Message, MessageCall, open_model
 from callagent.models.functiongemma import TrainingRow, split_rows, training_row
-from callagent.records import read_records
+from callagent.records import CallRecord, FunctionRecord, RequestRecord, TurnEntry, read_records
 from callagent.server import flow_settings, open_project
 
-_REDACTED = re.compile(r"\[(?!(?:true|false|null)\])[A-Za-z][\w -]*\]")
+_REDACTED: Final = re.compile(r"\[(?!(?:true|false|null)\])[A-Za-z][\w -]*\]")
 """Nobody says or writes brackets: they stand for what was taken out, by kind or by the entity's name."""
-_SAVE_ENTITIES = "save_entities"
+_SAVE_ENTITIES: Final = "save_entities"
 
 
 @dataclass(slots=True)
 class Export:
-    """What was found."""
+    """The rows that a project and its records give."""
 
     rows: list[TrainingRow] = field(default_factory=list)
     calls: int = 0
     """Recorded calls of the project."""
     left: int = 0
-    """Requests of theirs that make no row."""
+    """Requests in these calls that make no row."""
 
 
 def export_training(config: Config, options: argparse.Namespace) -> int:
@@ -46,8 +47,8 @@ def export_training(config: Config, options: argparse.Namespace) -> int:
     export = asyncio.run(_export(config, options.project, read_records(store) if store.is_file() else ()))
     if not export.rows:
         raise UserError(
-            f"'{options.project}' has nothing to train on: no example queries and no recorded calls of the project in "
-            f"{config.records.path}"
+            f"'{options.project}' has nothing to train on: it has no example queries, and '{config.records.path}' has no "
+            "calls of it; add example queries to the project, or name the store with its calls in records.path"
         )
     train, held_out = split_rows(export.rows)
     options.output.mkdir(parents=True, exist_ok=True)
@@ -61,126 +62,144 @@ def export_training(config: Config, options: argparse.Namespace) -> int:
     return 0
 
 
-async def _export(config: Config, path: Path, records: Iterable[dict[str, Any]]) -> Export:
+async def _export(config: Config, path: Path, records: Iterable[JsonObject]) -> Export:
+    # A training row needs no answers, so the simplest model is enough to open the project with.
     project = await open_project(path, open_model("rules"), config, flow_settings(config, "sandbox"))
     try:
         export = Export(list(example_rows(await project.prompt_positions())))
         for record in records:
             if record["project_id"] == project.name:
                 export.calls += 1
-                await _take_call(export, record, project)
+                await _add_call(export, CallRecord.from_json(record), project)
     finally:
         await project.close()
+    # Callers say the same things: one row of each request is enough.
     export.rows = list({(row.prompt, row.completion): row for row in export.rows}.values())
     return export
 
 
-def example_rows(places: Iterable[PromptPosition]) -> Iterator[TrainingRow]:
-    """What the project itself says of its functions: its example queries, and functions without parameters."""
-    for place in places:
-        for query in place.queries:
-            yield training_row(_messages(place, query.utterance), place.tools, query.calls, query.source)
-        for function in (tool["function"] for tool in place.tools):
-            if function.get("description") and not (function.get("parameters") or {}).get("properties"):
-                call = {"name": function["name"], "arguments": {}}
-                said = str(function["description"]).strip()
-                yield training_row(_messages(place, said), place.tools, [call], "description")
+def example_rows(positions: Iterable[PromptPosition]) -> Iterator[TrainingRow]:
+    """Yield what the project itself says of its functions: its example queries, and functions without parameters."""
+    for position in positions:
+        for query in position.queries:
+            messages = _messages(position, query.utterance)
+            yield training_row(messages, position.tools, query.calls, query.source)
+        for function in (object_at(tool, "function") for tool in position.tools):
+            description = text_at(function, "description").strip()
+            if description and not object_at(function, "parameters", "properties"):
+                # Without arguments the description itself is an utterance that should lead to the call.
+                call: JsonObject = {"name": text_at(function, "name"), "arguments": {}}
+                yield training_row(_messages(position, description), position.tools, [call], "description")
 
 
-async def _take_call(export: Export, record: Mapping[str, Any], project: AgentProject) -> None:
-    at, source = datetime.fromisoformat(record["started_at"]), f"call {record['id']}"
-    # What the start function finds there.
-    state: dict[str, Any] = {"from_": record["from_number"], "to": record["to_number"]}
-    for turn in record["turns"]:
-        requests = turn.get("requests") or []
-        example = _Example(turn["user_input"], list(turn["functions"]), state, source)
-        if example.said and not _REDACTED.search(example.said):
-            for request in requests:
-                row = example.take(request, await project.prompt_positions(at, state))
-                if row is None:
-                    break
-                export.rows.append(row)
-                export.left -= 1
-        export.left += len(requests)
+async def _add_call(export: Export, record: CallRecord, project: AgentProject) -> None:
+    at, source = datetime.fromisoformat(record.started_at), f"call {record.id}"
+    # What the start function finds in the state.
+    state: dict[str, object] = {"from_": record.from_number, "to": record.to_number}
+    for turn in record.turns:
+        example = _Example(turn.user_input, list(turn.functions), state, source)
+        rows = await _rows_of(turn, example, project, at)
+        export.rows += rows
+        export.left += len(turn.requests) - len(rows)
         for function in example.functions:
-            _change(state, function)
+            _apply_changes(state, function)
+
+
+async def _rows_of(turn: TurnEntry, example: _Example, project: AgentProject, at: datetime) -> list[TrainingRow]:
+    """Return a row for each request of a turn, up to the first one that does not serve as an example."""
+    rows: list[TrainingRow] = []
+    if not example.utterance or _REDACTED.search(example.utterance):
+        return rows
+    for request in turn.requests:
+        row = example.row_of(request, await project.prompt_positions(at, example.state))
+        if row is None:
+            break
+        rows.append(row)
+    return rows
 
 
 @dataclass(slots=True)
 class _Example:
-    """One turn, request by request, up to the first that does not serve as an example."""
+    """One turn of a recorded call, as far as its requests have been made into rows."""
 
-    said: str
-    functions: list[dict[str, Any]]
-    """Those that no request has been found for."""
-    state: dict[str, Any]
-    """Of the call, as it is at the next request."""
+    utterance: str
+    functions: list[FunctionRecord]
+    """Functions of the turn that no request has been found for."""
+    state: dict[str, object]
+    """The call's state at the next request."""
     source: str
-    talk: list[Message] = field(default_factory=list)
+    messages: list[Message] = field(default_factory=list)
+    """What the model has said in this turn, and what it was told of its calls."""
 
-    def take(self, request: Mapping[str, Any], places: Sequence[PromptPosition]) -> TrainingRow | None:
-        calls, place = request["calls"], _place_of(request, places)
-        results = None if _REDACTED.search(json.dumps(calls)) else self._results(calls)
-        if request["error"] or place is None or results is None:
+    def row_of(self, request: RequestRecord, positions: Sequence[PromptPosition]) -> TrainingRow | None:
+        """Return the row of the next request; None: it does not serve as an example."""
+        position = _position_of(request, positions)
+        results = None if _REDACTED.search(json.dumps(request.calls)) else self._results(request.calls)
+        if request.error or position is None or results is None:
             return None
-        # What is offered only once the calls before it have run, nobody can be taught to call.
-        known = [call for call in calls if str(call["name"]) in _offered(place)]
+        # A function that is offered only once the calls before it have run is no answer to this request.
+        known = [call for call in request.calls if str(call["name"]) in _offered(position)]
         try:
-            row = training_row([*_messages(place, self.said), *self.talk], place.tools, known, self.source)
+            messages = [*_messages(position, self.utterance), *self.messages]
+            row = training_row(messages, position.tools, known, self.source)
         except ValueError:
             return None
-        self.talk += _answered(len(self.talk), calls, results)
+        self.messages += _answered(len(self.messages), request.calls, results)
         return row
 
-    def _results(self, calls: Sequence[Mapping[str, Any]]) -> list[str] | None:
-        """What the model was told of its calls; None: one of them failed."""
+    def _results(self, calls: Sequence[Mapping[str, object]]) -> list[str] | None:
+        """Return what the model was told of its calls; None: one of them failed."""
         results = []
         for call in calls:
-            run = next((one for one in self.functions if one["name"] == call["name"]), None)
+            run = next((one for one in self.functions if one.name == call["name"]), None)
             if run is not None:
                 self.functions.remove(run)
-                _change(self.state, run)
-            elif call["name"] == _SAVE_ENTITIES and isinstance(call.get("arguments"), Mapping):
-                self.state.update(call["arguments"])
-            if run is not None and run["error"]:
+                _apply_changes(self.state, run)
+            elif call["name"] == _SAVE_ENTITIES and isinstance(arguments := call.get("arguments"), Mapping):
+                self.state.update(arguments)
+            if run is not None and run.error:
                 return None
-            results.append(_implicit_result(call) if run is None else _told(run["result"]))
+            results.append(_implicit_result(call) if run is None else _told(run.result))
         return results
 
 
-def _change(state: dict[str, Any], function: Mapping[str, Any]) -> None:
-    """What a function made of the call's state."""
-    changes = function["state_changes"] or {}
-    state.update({**(changes.get("added") or {}), **(changes.get("updated") or {})})
-    for name in changes.get("removed") or ():
+def _apply_changes(state: dict[str, object], function: FunctionRecord) -> None:
+    """Change the call's state as a function has changed it."""
+    changes = function.state_changes
+    for name in ("added", "updated"):
+        if isinstance(values := changes.get(name), Mapping):
+            state.update(values)
+    removed = changes.get("removed")
+    for name in removed if isinstance(removed, Iterable) else ():
         state.pop(name, None)
 
 
-def _place_of(request: Mapping[str, Any], places: Sequence[PromptPosition]) -> PromptPosition | None:
-    """Where the model was asked; of several, the first that knows the function it called first."""
-    here = [place for place in places if (place.flow, place.step) == (request["flow"], request["step"])]
-    first = [str(call["name"]) for call in request["calls"]][:1]
-    return next((place for place in here if _offered(place).issuperset(first)), None)
+def _position_of(request: RequestRecord, positions: Sequence[PromptPosition]) -> PromptPosition | None:
+    """Return where the model was asked; of several, the first that offers the function that it called first."""
+    here = [one for one in positions if (one.flow, one.step) == (request.flow, request.step)]
+    first = [str(call["name"]) for call in request.calls][:1]
+    return next((position for position in here if _offered(position).issuperset(first)), None)
 
 
-def _implicit_result(call: Mapping[str, Any]) -> str:
-    """Of what the engine does itself, which the record has no function of."""
+def _implicit_result(call: Mapping[str, object]) -> str:
+    """Return the result of a call that the engine itself carries out, of which the record has no function."""
     saves = call["name"] == _SAVE_ENTITIES
     return json.dumps({"saved": call.get("arguments"), "errors": {}}) if saves else ""
 
 
-def _told(result: Any) -> str:
-    """What the model is told of a function's result."""
+def _told(result: object) -> str:
+    """Return what the model is told of a function's result."""
     if isinstance(result, Mapping) and ("content" in result or "utterance" in result):
         result = result.get("content")
     return "" if result is None else result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
 
 
-def _messages(place: PromptPosition, said: str) -> list[Message]:
-    return [{"role": "system", "content": place.instructions}, {"role": "user", "content": said}]
+def _messages(position: PromptPosition, utterance: str) -> list[Message]:
+    return [{"role": "system", "content": position.instructions}, {"role": "user", "content": utterance}]
 
 
-def _answered(number: int, calls: Sequence[Mapping[str, Any]], results: Sequence[str]) -> list[Message]:
+def _answered(number: int, calls: Sequence[Mapping[str, object]], results: Sequence[str]) -> list[Message]:
+    """Return the model's calls and their results as messages; `number` makes their identifiers unique in the turn."""
     if not calls:
         return []
     made: list[MessageCall] = [
@@ -198,5 +217,5 @@ def _answered(number: int, calls: Sequence[Mapping[str, Any]], results: Sequence
     return [{"role": "assistant", "content": "", "tool_calls": made}, *answers]
 
 
-def _offered(place: PromptPosition) -> set[str]:
-    return {str(tool["function"]["name"]) for tool in place.tools}
+def _offered(position: PromptPosition) -> set[str]:
+    return {text_at(object_at(tool, "function"), "name") for tool in position.tools}
