@@ -19,7 +19,7 @@ from typing import Final
 from callagent.agents import AgentProject, PromptPosition
 from callagent.config import Config
 from callagent.errors import UserError
-from callagent.json_values import JsonObject, JsonValue, object_at, text_at
+from callagent.json_values import JsonObject, JsonValue, MutableJsonObject, list_at, object_at, text_at
 from callagent.models import Message, MessageCall, open_model
 from callagent.models.functiongemma import TrainingRow, split_rows, training_row
 from callagent.records import CallRecord, FunctionRecord, RequestRecord, TurnEntry, read_records
@@ -47,8 +47,8 @@ def export_training(config: Config, options: argparse.Namespace) -> int:
     export = asyncio.run(_export(config, options.project, read_records(store) if store.is_file() else ()))
     if not export.rows:
         raise UserError(
-            f"'{options.project}' has nothing to train on: it has no example queries, and '{config.records.path}' has no "
-            "calls of it; add example queries to the project, or name the store with its calls in records.path"
+            f"'{options.project}' has nothing to train on: no example queries, and no recorded calls in "
+            f"'{config.records.path}'; add queries to the project, or name the store with its calls in records.path"
         )
     train, held_out = split_rows(export.rows)
     options.output.mkdir(parents=True, exist_ok=True)
@@ -95,7 +95,7 @@ def example_rows(positions: Iterable[PromptPosition]) -> Iterator[TrainingRow]:
 async def _add_call(export: Export, record: CallRecord, project: AgentProject) -> None:
     at, source = datetime.fromisoformat(record.started_at), f"call {record.id}"
     # What the start function finds in the state.
-    state: dict[str, object] = {"from_": record.from_number, "to": record.to_number}
+    state: MutableJsonObject = {"from_": record.from_number, "to": record.to_number}
     for turn in record.turns:
         example = _Example(turn.user_input, list(turn.functions), state, source)
         rows = await _rows_of(turn, example, project, at)
@@ -125,7 +125,7 @@ class _Example:
     utterance: str
     functions: list[FunctionRecord]
     """Functions of the turn that no request has been found for."""
-    state: dict[str, object]
+    state: MutableJsonObject
     """The call's state at the next request."""
     source: str
     messages: list[Message] = field(default_factory=list)
@@ -147,7 +147,7 @@ class _Example:
         self.messages += _answered(len(self.messages), request.calls, results)
         return row
 
-    def _results(self, calls: Sequence[Mapping[str, object]]) -> list[str] | None:
+    def _results(self, calls: Sequence[JsonObject]) -> list[str] | None:
         """Return what the model was told of its calls; None: one of them failed."""
         results = []
         for call in calls:
@@ -163,15 +163,12 @@ class _Example:
         return results
 
 
-def _apply_changes(state: dict[str, object], function: FunctionRecord) -> None:
+def _apply_changes(state: MutableJsonObject, function: FunctionRecord) -> None:
     """Change the call's state as a function has changed it."""
     changes = function.state_changes
-    for name in ("added", "updated"):
-        if isinstance(values := changes.get(name), Mapping):
-            state.update(values)
-    removed = changes.get("removed")
-    for name in removed if isinstance(removed, Iterable) else ():
-        state.pop(name, None)
+    state.update({**object_at(changes, "added"), **object_at(changes, "updated")})
+    for name in list_at(changes, "removed"):
+        state.pop(str(name), None)
 
 
 def _position_of(request: RequestRecord, positions: Sequence[PromptPosition]) -> PromptPosition | None:
@@ -181,13 +178,13 @@ def _position_of(request: RequestRecord, positions: Sequence[PromptPosition]) ->
     return next((position for position in here if _offered(position).issuperset(first)), None)
 
 
-def _implicit_result(call: Mapping[str, object]) -> str:
+def _implicit_result(call: JsonObject) -> str:
     """Return the result of a call that the engine itself carries out, of which the record has no function."""
     saves = call["name"] == _SAVE_ENTITIES
     return json.dumps({"saved": call.get("arguments"), "errors": {}}) if saves else ""
 
 
-def _told(result: object) -> str:
+def _told(result: JsonValue) -> str:
     """Return what the model is told of a function's result."""
     if isinstance(result, Mapping) and ("content" in result or "utterance" in result):
         result = result.get("content")
@@ -198,7 +195,7 @@ def _messages(position: PromptPosition, utterance: str) -> list[Message]:
     return [{"role": "system", "content": position.instructions}, {"role": "user", "content": utterance}]
 
 
-def _answered(number: int, calls: Sequence[Mapping[str, object]], results: Sequence[str]) -> list[Message]:
+def _answered(number: int, calls: Sequence[JsonObject], results: Sequence[str]) -> list[Message]:
     """Return the model's calls and their results as messages; `number` makes their identifiers unique in the turn."""
     if not calls:
         return []

@@ -156,7 +156,7 @@ def _secret(variables: Mapping[str, str], name: str) -> str | None:
     """Return a variable, or the content of the file that the variable `<NAME>_FILE` names."""
     file = variables.get(f"{name}_FILE")
     if file:
-        return _read(Path(file), f"environment variable {name}_FILE: '{file}'").strip()
+        return _read(Path(file), f"{file} (environment variable {name}_FILE)").strip()
     return variables.get(name)
 
 

@@ -11,7 +11,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Final, TypedDict, TypeVar, get_type_hints
 
-from callagent.json_values import JsonObject, MutableJsonObject, objects_at
+from callagent.json_values import JsonObject, JsonValue, MutableJsonObject, objects_at
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -137,15 +137,15 @@ class FunctionRecord:
 
     number: int = field(metadata=STRUCTURE)
     name: str = field(metadata=SHOWN)
-    arguments: Mapping[str, object] = field(metadata=CONTENT)
-    result: object = field(default=None, metadata=CONTENT)
+    arguments: JsonObject = field(metadata=CONTENT)
+    result: JsonValue = field(default=None, metadata=CONTENT)
     error: str | None = field(default=None, metadata=CONTENT)
     started_at: float = field(default=0.0, metadata=STRUCTURE)
     """Seconds since the call began, as all `…_at` below."""
     duration_ms: float = field(default=0.0, metadata=STRUCTURE)
-    logs: Sequence[Mapping[str, object]] = field(default_factory=list, metadata=CONTENT)
-    state_changes: Mapping[str, object] = field(default_factory=dict, metadata=CONTENT)
-    transition: Mapping[str, object] | None = None
+    logs: Sequence[JsonObject] = field(default_factory=list, metadata=CONTENT)
+    state_changes: JsonObject = field(default_factory=dict, metadata=CONTENT)
+    transition: JsonObject | None = None
     """A `TransitionEntry`, and what else the format's engine tells."""
 
 
@@ -161,7 +161,7 @@ class RequestRecord:
     input_tokens: int = 0
     """Zero where the provider does not count."""
     output_tokens: int = 0
-    calls: Sequence[Mapping[str, object]] = field(default_factory=list)
+    calls: Sequence[JsonObject] = field(default_factory=list)
     """`{"name", "arguments"}`; without arguments where the caller's key presses are not to be kept."""
     error: str | None = field(default=None, metadata=CONTENT)
     first_token_at: float | None = None
@@ -244,11 +244,11 @@ class CallRecord:
     num_silences: int = 0
     end_function: str = field(default="none", metadata=SHOWN)
     """`none`, `done` or `failed`."""
-    metrics: Sequence[Mapping[str, object]] = field(default_factory=list, metadata=CONTENT)
+    metrics: Sequence[JsonObject] = field(default_factory=list, metadata=CONTENT)
     """Each a `MetricEntry`, in the order written."""
-    state: Mapping[str, object] = field(default_factory=dict, metadata=CONTENT)
-    entities: Mapping[str, object] = field(default_factory=dict, metadata=CONTENT)
-    messages: Sequence[Mapping[str, object]] = field(default_factory=list)
+    state: JsonObject = field(default_factory=dict, metadata=CONTENT)
+    entities: JsonObject = field(default_factory=dict, metadata=CONTENT)
+    messages: Sequence[JsonObject] = field(default_factory=list)
     """Text messages and e-mails that the agent sent; each a `MessageEntry` with its addresses and words."""
     turns: list[TurnEntry] = field(default_factory=list)
     digits: list[DigitEntry] = field(default_factory=list, metadata=STRUCTURE)
@@ -262,7 +262,7 @@ class CallRecord:
     limits_reached: list[LimitEntry] = field(default_factory=list)
     underruns: int = 0
     """Gaps within the agent's utterances because a voice was too slow."""
-    signalling: Sequence[Mapping[str, object]] = field(default_factory=list, metadata=SIGNALLING)
+    signalling: Sequence[JsonObject] = field(default_factory=list, metadata=SIGNALLING)
     """Each a `SignallingEntry`."""
 
     def to_json(self) -> MutableJsonObject:

@@ -156,12 +156,15 @@ def test_check_of_a_sound_project(capsys: pytest.CaptureFixture[str]) -> None:
         ("sip = 3\n", ["callagent.toml:1: setting 'sip': should be a table"]),
         ('[log]\nlevel = "loud"\n', ["callagent.toml:2: setting 'log.level'", "'debug', 'info'"]),
         ('[http]\npublic_url = "nonsense"\n', ["callagent.toml:2: setting 'http.public_url': 'nonsense' is not a URL"]),
-        ('[[targets]]\nname = "office"\n', ["setting 'targets.0': a target needs name and uri, or a prefix instead"]),
+        (
+            '[[targets]]\nname = "office"\n',
+            ["'targets.0': a target needs 'name' and 'uri', or 'prefix' instead"],
+        ),
         ('[[numbers]]\nproject = "nowhere"\n', ["'nowhere' is not a folder"]),
         ('[speech]\nvoice = "alto"\n', ["the voice 'alto' is not known: 'local', 'none' or 'script:FILE'"]),
         ('[records]\npath = "/proc/nowhere/calls.db"\n', ["records.path '/proc/nowhere/calls.db' cannot be opened"]),
         ('[records]\nrecordings = "/proc/nowhere"\n', ["records.recordings '/proc/nowhere' cannot be made"]),
-        ('[model]\nname = "gpt"\n', ["unknown model 'gpt'; known: rules, embedded, script:FILE, openai/MODEL"]),
+        ('[model]\nname = "gpt"\n', ["unknown model 'gpt'; known: rules, embedded, script:FILE, functiongemma/ENGINE"]),
         ('[model]\nname = "script:nowhere.yaml"\n', ["script nowhere.yaml cannot be read"]),
         ('[model]\nname = "openai/gpt-4.1"\n', ["needs a key: set OPENAI_API_KEY, or model.base_url"]),
     ],
@@ -189,7 +192,11 @@ def test_files_of_settings_that_cannot_be_read(capsys: pytest.CaptureFixture[str
         ("CALLAGENT_FOO__BAR", "1", "environment variable CALLAGENT_FOO__BAR: unknown setting 'foo'"),
         ("CALLAGENT_SIP__LISTEN__X", "1", "environment variable CALLAGENT_SIP__LISTEN__X: setting 'sip.listen'"),
         ("CALLAGENT_SIP__TRUNKS", "x", "environment variable CALLAGENT_SIP__TRUNKS: setting 'sip.trunks': should be"),
-        ("TWILIO_AUTH_TOKEN_FILE", "/nowhere", "/nowhere: cannot be read"),
+        (
+            "TWILIO_AUTH_TOKEN_FILE",
+            "/nowhere",
+            "/nowhere (environment variable TWILIO_AUTH_TOKEN_FILE): cannot",
+        ),
     ],
 )
 def test_the_environment_variable_is_named(
@@ -284,7 +291,7 @@ def test_a_store_that_is_not_there_or_is_none(
     (tmp_path / "text.db").write_text("this is no store, whatever its name says, and it is long enough for a header")
     monkeypatch.setenv("CALLAGENT_RECORDS__PATH", "text.db")
     for action in (["list"], ["show", "3f"], ["export"]):
-        assert "records.path 'text.db' cannot be read" in refused(capsys, "calls", *action)
+        assert "the store 'text.db' (setting records.path) cannot be read" in refused(capsys, "calls", *action)
 
 
 def test_settings_are_named_before_or_after_the_action(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
