@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final, TypeVar
 
 import prometheus_client
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from callagent.failover import BreakerState, Lineup
+from callagent.json_values import JsonObject, is_true, number_at
 from callagent.records import CallRecord, TurnEntry, seconds_between
 
 # A `_created` series beside each counter would double what is scraped, and nothing asks for it.
@@ -30,6 +31,7 @@ _STAGES: Final = ("endpointing", "transcription", "token", "functions", "voice",
 _OTHER: Final = "other"
 
 Labels = tuple[str, ...]
+T = TypeVar("T")
 
 
 class _BoundedLabels:
@@ -116,7 +118,7 @@ class Metrics:
 
 
 class _Outcomes:
-    """What came of calls as a whole."""
+    """Metrics of whole calls: how they ended and what failed in them."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._causes = Counter(
@@ -141,6 +143,7 @@ class _Outcomes:
         self._written = Counter(registry, "callagent_project_metrics_total", "Metrics that projects wrote.", ("name",))
 
     def count(self, record: CallRecord) -> None:
+        """Count a call by its final record."""
         for cause in record.hang_up_causes:
             self._causes.add(cause)
         self._seconds.observe(record.total_duration)
@@ -158,7 +161,7 @@ class _Outcomes:
 
 
 class _Turns:
-    """What turns were like: how soon the agent answered, and what models and functions did for it."""
+    """Metrics of turns: how soon the agent answered, and what models and functions did for it."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._turns = Counter(registry, "callagent_turns_total", "Turns of callers.")
@@ -190,6 +193,8 @@ class _Turns:
         )
 
     def count(self, turn: TurnEntry) -> None:
+        """Count one entry of a record."""
+        # Entry 0 is what the agent said before the caller's first turn.
         if turn.number:
             self._turns.add()
         self._response.observe(turn.latency.get("response"))
@@ -237,22 +242,24 @@ class _Media:
             _MILLISECONDS,
         )
 
-    def count(self, media: Mapping[str, Any]) -> None:
+    def count(self, media: JsonObject) -> None:
+        """Count the media of a call by the statistics of its record."""
         for kind in ("received", "sent", "lost", "late", "duplicate", "refused"):
-            self._packets.add(kind, by=media.get(f"packets_{kind}", 0))
-        # Of what we sent, as the peer's RTCP tells: negative where it received duplicates (RFC 3550 §6.4.1).
-        self._packets.add("peer_lost", by=max(0, media.get("peer_packets_lost", 0)))
-        self._one_way.add(by=bool(media.get("peer_one_way")))
-        if media.get("round_trip_ms"):
-            self._round_trip.observe(media["round_trip_ms"])
-        self._jitter.observe(media.get("jitter_ms", 0.0))
-        if media.get("peer_reports"):
-            self._peer_jitter.observe(media.get("peer_jitter_ms", 0.0))
-        self._lateness.observe(media.get("send_lateness_max_ms", 0.0))
+            self._packets.add(kind, by=number_at(media, f"packets_{kind}"))
+        # What the peer's RTCP reports as lost of what we sent: negative where it got duplicates (RFC 3550 §6.4.1).
+        self._packets.add("peer_lost", by=max(0, number_at(media, "peer_packets_lost")))
+        self._one_way.add(by=is_true(media, "peer_one_way"))
+        # Zero means that no report of the peer has come, and is no measurement.
+        if round_trip := number_at(media, "round_trip_ms"):
+            self._round_trip.observe(round_trip)
+        self._jitter.observe(number_at(media, "jitter_ms"))
+        if number_at(media, "peer_reports"):
+            self._peer_jitter.observe(number_at(media, "peer_jitter_ms"))
+        self._lateness.observe(number_at(media, "send_lateness_max_ms"))
 
 
-def provider_metrics(lineups: Iterable[Lineup[Any]]) -> list[str]:
-    """Return lines of failures and open breakers of every provider, and of outages of every role."""
+def provider_metrics(lineups: Iterable[Lineup[T]]) -> list[str]:
+    """Return lines with the failures and open breakers of every provider, and the outages of every role."""
     failures = CounterMetricFamily(
         "callagent_provider_failures", "What providers did not do.", labels=("role", "provider")
     )
@@ -265,6 +272,7 @@ def provider_metrics(lineups: Iterable[Lineup[Any]]) -> list[str]:
     outages = CounterMetricFamily("callagent_provider_outages", "How often nobody could do it.", labels=("role",))
     for lineup in lineups:
         outages.add_metric((lineup.role,), lineup.outages)
+        # An embedded provider starts again by itself: nobody is to be called for it.
         for member in (one for one in lineup.members if not one.embedded):
             who = (lineup.role, member.name)
             failures.add_metric(who, member.breaker.failures)
@@ -275,6 +283,8 @@ def provider_metrics(lineups: Iterable[Lineup[Any]]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Families(Collector):
+    """What `generate_latest` asks of a registry, for families that are made at the moment of the scrape."""
+
     families: Sequence[Metric]
 
     def collect(self) -> Iterable[Metric]:

@@ -135,9 +135,9 @@ class SignallingEntry(TypedDict):
 class FunctionRecord:
     """One function run."""
 
-    number: int = field(metadata=STRUCTURE)
-    name: str = field(metadata=SHOWN)
-    arguments: JsonObject = field(metadata=CONTENT)
+    number: int = field(default=0, metadata=STRUCTURE)
+    name: str = field(default="", metadata=SHOWN)
+    arguments: JsonObject = field(default_factory=dict, metadata=CONTENT)
     result: JsonValue = field(default=None, metadata=CONTENT)
     error: str | None = field(default=None, metadata=CONTENT)
     started_at: float = field(default=0.0, metadata=STRUCTURE)
@@ -153,11 +153,11 @@ class FunctionRecord:
 class RequestRecord:
     """One request to the language model and what came of it."""
 
-    flow: str | None = field(metadata=SHOWN)
-    step: str | None = field(metadata=SHOWN)
+    flow: str | None = field(default=None, metadata=SHOWN)
+    step: str | None = field(default=None, metadata=SHOWN)
     """Where the call stood when the model was asked."""
-    requested_at: float
-    duration_ms: float = field(metadata=STRUCTURE)
+    requested_at: float = 0.0
+    duration_ms: float = field(default=0.0, metadata=STRUCTURE)
     input_tokens: int = 0
     """Zero where the provider does not count."""
     output_tokens: int = 0
@@ -171,10 +171,10 @@ class RequestRecord:
 class Spoken:
     """One utterance of the agent, as the caller got it."""
 
-    text: str
-    kind: str = field(metadata=SHOWN)
+    text: str = ""
+    kind: str = field(default="speech", metadata=SHOWN)
     """`speech` or `filler`."""
-    started_at: float = field(metadata=STRUCTURE)
+    started_at: float = field(default=0.0, metadata=STRUCTURE)
     ended_at: float | None = field(default=None, metadata=STRUCTURE)
     heard: str = ""
     interrupted: bool = False
@@ -184,7 +184,7 @@ class Spoken:
 class TurnEntry:
     """One turn: what the caller did and what the agent did about it."""
 
-    number: int = field(metadata=STRUCTURE)
+    number: int = field(default=0, metadata=STRUCTURE)
     user_input: str = ""
     user_input_dtmf: str = ""
     user_input_datetime: str = field(default="", metadata=SHOWN_STRUCTURE)
