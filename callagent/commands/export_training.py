@@ -84,11 +84,11 @@ def example_rows(positions: Iterable[PromptPosition]) -> Iterator[TrainingRow]:
         for query in position.queries:
             messages = _messages(position, query.utterance)
             yield training_row(messages, position.tools, query.calls, query.source)
-        for function in (object_at(tool, "function") for tool in position.tools):
-            description = text_at(function, "description").strip()
-            if description and not object_at(function, "parameters", "properties"):
+        for function in (tool["function"] for tool in position.tools):
+            description = function.get("description", "").strip()
+            if description and not object_at(function.get("parameters") or {}, "properties"):
                 # Without arguments the description itself is an utterance that should lead to the call.
-                call: JsonObject = {"name": text_at(function, "name"), "arguments": {}}
+                call: JsonObject = {"name": function["name"], "arguments": {}}
                 yield training_row(_messages(position, description), position.tools, [call], "description")
 
 
@@ -203,7 +203,7 @@ def _answered(number: int, calls: Sequence[JsonObject], results: Sequence[str]) 
         {
             "id": f"call_{number}_{place}",
             "type": "function",
-            "function": {"name": call["name"], "arguments": call.get("arguments")},
+            "function": {"name": text_at(call, "name"), "arguments": call.get("arguments")},
         }
         for place, call in enumerate(calls)
     ]
@@ -215,4 +215,4 @@ def _answered(number: int, calls: Sequence[JsonObject], results: Sequence[str]) 
 
 
 def _offered(position: PromptPosition) -> set[str]:
-    return {text_at(object_at(tool, "function"), "name") for tool in position.tools}
+    return {tool["function"]["name"] for tool in position.tools}
