@@ -1,6 +1,7 @@
-"""Sounds that are no words: ambience and effects, by name. WAV files of a folder, and a few made here.
+"""Sounds without words, by name: ambience and effects, from WAV files of a folder and a few that are made here.
 
-The ones made here are noises shaped by C: moving averages, envelopes, mixed tones. None is a recording.
+Those made here are noises and tones, shaped with `audioop` (in C, so that a server starts quickly): moving averages,
+envelopes, mixes. None is a recording. All are loops of 16-bit PCM at 8 kHz.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ from callagent.audio.pcm import SAMPLE_RATE
 from callagent.errors import ConfigError
 
 MAX_SECONDS = 120
+"""Length up to which a file is read."""
 SLICE = SAMPLE_RATE // 20
 """Samples of one step of an envelope: 50 ms."""
 
 
 class Sounds:
-    """All sounds of a server; made or read when the server starts."""
+    """All sounds of a server, made or read when it starts."""
 
     def __init__(self, folder: Path | None = None) -> None:
         """Raises `ConfigError` for a file that is no sound."""
@@ -30,7 +32,7 @@ class Sounds:
             self._pcm |= {path.stem.lower(): _read(path) for path in sorted(folder.glob("*.wav"))}
 
     def __call__(self, name: str) -> bytes | None:
-        """16-bit PCM at 8 kHz, to be repeated; None: there is no sound of that name."""
+        """Return the PCM of a sound, to be repeated; None where there is no sound of that name."""
         return self._pcm.get(name.lower())
 
     @property
@@ -39,16 +41,17 @@ class Sounds:
 
 
 def white_noise() -> bytes:
+    """Make soft noise of all frequencies."""
     return _noise(6.0, seed=1)
 
 
 def office() -> bytes:
-    """Ventilation, and somebody at a keyboard now and then."""
+    """Make the sound of ventilation, with somebody at a keyboard now and then."""
     return _mixed(_smooth(_noise(12.0, seed=2), 12), audioop.mul(_typing(12.0, 40, seed=3), 2, 0.5))
 
 
 def restaurant() -> bytes:
-    """Many people talking at other tables, none of them understood, and a glass now and then."""
+    """Make the sound of people talking at other tables, none of them understood, and of a glass now and then."""
     chance = random.Random(4)
     room = _smooth(_noise(8.0, seed=5), 8)
     for table in range(3):
@@ -57,11 +60,13 @@ def restaurant() -> bytes:
 
 
 def typing() -> bytes:
+    """Make the sound of somebody at a keyboard."""
     return _typing(6.0, 34, seed=6)
 
 
 def ring() -> bytes:
-    """The ringing tone of North America: 440 and 480 Hz, two seconds of six."""
+    """Make the ringing tone of North America: 440 and 480 Hz, two seconds of six."""
+    # 1/40 s has whole periods of both tones, so it can be repeated without a click.
     period = SAMPLE_RATE // 40
     wave = array("h", bytes(2 * period))
     for at in range(period):
@@ -81,12 +86,13 @@ MADE: Mapping[str, Callable[[], bytes]] = {
 
 
 def _noise(seconds: float, seed: int) -> bytes:
+    # With a fixed seed: the same sound in every server and after every start.
     samples = round(seconds * SAMPLE_RATE)
     return audioop.mul(audioop.lin2lin(random.Random(seed).randbytes(samples), 1, 2), 2, 0.25)
 
 
 def _smooth(pcm: bytes, times: int) -> bytes:
-    """Each time the mean of neighbours: less and less of the high frequencies. The ends meet."""
+    """Take the mean of neighbours several times, which leaves less and less of the high frequencies. The ends meet."""
     for _ in range(times):
         half = audioop.mul(pcm, 2, 0.5)
         pcm = audioop.add(half, half[2:] + half[:2], 2)
@@ -98,7 +104,7 @@ def _mixed(one: bytes, other: bytes) -> bytes:
 
 
 def _murmur(chance: random.Random, seconds: float, seed: int) -> bytes:
-    """Noise in the band of a voice through a wall, in syllables."""
+    """Make noise in the band of a voice through a wall, in syllables."""
     low = _smooth(_noise(seconds, seed), 6)
     band = audioop.add(low, audioop.mul(_smooth(low, 8), 2, -1.0), 2)
     steps = [band[at : at + 2 * SLICE] for at in range(0, len(band), 2 * SLICE)]

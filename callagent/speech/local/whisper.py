@@ -10,7 +10,7 @@ import zlib
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 import soxr
@@ -21,9 +21,12 @@ from callagent.errors import UserError
 
 WHISPER_RATE = 16000
 FFT = 400
+"""Samples of one window of the Fourier transform, 25 ms."""
 HOP = 160
+"""Samples from one window to the next, 10 ms."""
 FRAMES_PER_SECOND = WHISPER_RATE // HOP
 FLOOR = 1e-10
+"""Power that counts as silence; the logarithm of less would be without end."""
 RANGE = 8.0
 """Decades under the loudest band that are kept."""
 
@@ -36,7 +39,10 @@ _LOG_STEP = np.log(6.4) / 27
 
 
 def log_mel(audio: Floats, seconds: float, bands: int = 80) -> Floats:
-    """Shape (bands, 100 x seconds): `audio` (16 kHz, -1 to 1) followed by silence, or cut, to `seconds`."""
+    """Return the spectrogram of `audio` (16 kHz, -1 to 1), padded with silence or cut to `seconds`.
+
+    Its shape is (bands, 100 x seconds). It has to be the one that Whisper was trained with, to the last constant.
+    """
     frames = round(seconds * FRAMES_PER_SECOND)
     audio = audio[: frames * HOP]
     # Frames wholly in the padding are all floor: only those that touch audio are computed.
@@ -51,7 +57,7 @@ def log_mel(audio: Floats, seconds: float, bands: int = 80) -> Floats:
 
 
 def _power(audio: Floats, frames: int) -> Floats:
-    """|STFT|², shape (frames, 201): periodic Hann, centred, reflected at the start."""
+    """Return |STFT|², shape (frames, 201): periodic Hann windows, centred, reflected at the start."""
     half = FFT // 2
     padded = np.zeros(frames * HOP + FFT, dtype=np.float32)
     padded[half : half + len(audio)] = audio[: len(padded) - half]
@@ -68,7 +74,7 @@ def _hann() -> Floats:
 
 @cache
 def mel_filters(bands: int = 80) -> Floats:
-    """Shape (bands, 201): triangles of equal area, equally spaced in mel from 0 to 8000 Hz."""
+    """Return triangles of equal area, equally spaced in mel from 0 to 8000 Hz, shape (bands, 201)."""
     frequencies = np.linspace(0, WHISPER_RATE / 2, FFT // 2 + 1)
     edges = _to_hertz(np.linspace(0.0, _to_mel(WHISPER_RATE / 2), bands + 2))
     lower, centre, upper = edges[:-2, None], edges[1:-1, None], edges[2:, None]
@@ -91,18 +97,18 @@ def _to_hertz(mel: NDArray[np.float64]) -> NDArray[np.float64]:
 
 MAX_WINDOW_SECONDS = 30.0
 """Seconds the model was trained on."""
-SILENCE = 0.8
+SURE_SILENCE = 0.8
 """Probability of no speech above which the text is an invention ("you", "Thank you.")."""
-DOUBT = 0.4
-GUESS = -1.5
-"""A mean log-probability under `GUESS` with no speech above `DOUBT`: a cough or a tone written as "Yeah". Words said
-alone score as low, but leave no doubt that they are speech."""
-REPETITION = 2.2
-"""Compression ratio above which the model has run into a loop: tried again in the longest window."""
-TOKENS_PER_SECOND = 12
+POSSIBLE_SILENCE = 0.4
+MIN_LOG_PROBABILITY = -1.5
+"""A lower mean log-probability together with a `POSSIBLE_SILENCE` is a cough or a tone written as "Yeah". Single words
+score as low, but their probability of no speech is small."""
+MAX_COMPRESSION = 2.2
+"""Compression ratio above which the model has run into a loop: the next longer window is tried."""
+MAX_TOKENS_PER_SECOND = 12
 """More than anybody says; what goes on longer is a loop."""
-PROMPT_TOKENS = 100
-"""Of the expected answer; the model's limit is 223."""
+MAX_PROMPT_TOKENS = 100
+"""Tokens of the expected answer; the model's limit is 223."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,18 +122,26 @@ class Decoding:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
-    """`texts` with the best first; empty where nothing was said."""
+class Transcription:
+    """What is said in some audio: `texts` with the likeliest first, empty where nothing is."""
 
     texts: tuple[str, ...] = ()
     confidence: float | None = None
 
 
-NOTHING = Heard()
+NOTHING = Transcription()
+
+
+class Result(Protocol):
+    """The part of CTranslate2's `WhisperGenerationResult` that is used here; the package has no types."""
+
+    sequences_ids: list[list[int]]
+    scores: list[float]
+    no_speech_prob: float
 
 
 class Whisper:
-    """A model directory as CTranslate2 and faster-whisper use it; `threads` decodings run at a time."""
+    """One model, from a directory as CTranslate2 and faster-whisper use it; `threads` decodings run at a time."""
 
     def __init__(self, directory: Path, threads: int = 1) -> None:
         # Imported here: the turn model, which needs the spectrogram only, does without these packages.
@@ -140,13 +154,14 @@ class Whisper:
         self._tokenizer = tokenizers.Tokenizer.from_file(str(directory / "tokenizer.json"))
         self.multilingual = bool(self._model.is_multilingual)
 
-    def transcribe(self, pcm: bytes, decoding: Decoding, language: str = "en", expected: str = "") -> Heard:
-        """What is said in `pcm` (16-bit, 8 kHz, at most 30 s)."""
+    def transcribe(self, pcm: bytes, decoding: Decoding, language: str = "en", expected: str = "") -> Transcription:
+        """Return what is said in `pcm` (16-bit, 8 kHz, at most 30 s)."""
         if not self.speaks(language):
             return NOTHING
         audio = _audio(pcm)
         seconds = len(audio) / WHISPER_RATE
         prompt = self._prompt(language, expected)
+        # The encoder's work grows with the window, so the shortest one that holds the audio is tried first.
         for window in [size for size in decoding.windows if size >= seconds] or [MAX_WINDOW_SECONDS]:
             result = self._generate(log_mel(audio, window, self._model.n_mels), prompt, decoding, seconds)
             if _is_no_speech(result.no_speech_prob, result.scores[0]):
@@ -154,22 +169,27 @@ class Whisper:
             texts = [self._tokenizer.decode(tokens).strip() for tokens in result.sequences_ids]
             if not _loops(texts[0]):
                 break
-        return Heard(tuple(dict.fromkeys(filter(None, texts))), round(math.exp(result.scores[0]), 3))
+        return Transcription(tuple(dict.fromkeys(filter(None, texts))), round(math.exp(result.scores[0]), 3))
 
     def speaks(self, language: str) -> bool:
+        """Return whether the model knows a language, given by its two letters."""
         if not self.multilingual:
             return language == "en"
         return self._tokenizer.token_to_id(f"<|{language}|>") is not None
 
     def _prompt(self, language: str, expected: str) -> list[int]:
-        """`<|startofprev|>` makes the model write in the manner of what it believes came before."""
+        """Return the tokens in front of the text, with the expected answer as what came before.
+
+        After `<|startofprev|>` the model writes on in the manner of that text: digits as digits, names as they are
+        spelt there.
+        """
         names = ["<|startoftranscript|>", "<|notimestamps|>"]
         if self.multilingual:
             names[1:1] = [f"<|{language}|>", "<|transcribe|>"]
         start = [self._token(name) for name in names]
         if not expected:
             return start
-        before = self._tokenizer.encode(f" {expected.strip()}", add_special_tokens=False).ids[-PROMPT_TOKENS:]
+        before = self._tokenizer.encode(f" {expected.strip()}", add_special_tokens=False).ids[-MAX_PROMPT_TOKENS:]
         return [self._token("<|startofprev|>"), *before, *start]
 
     def _token(self, name: str) -> int:
@@ -178,12 +198,12 @@ class Whisper:
             raise UserError(f"the model's tokenizer.json has no {name}: not a Whisper model")
         return int(number)
 
-    def _generate(self, spectrogram: Floats, prompt: list[int], decoding: Decoding, seconds: float) -> Any:
+    def _generate(self, spectrogram: Floats, prompt: list[int], decoding: Decoding, seconds: float) -> Result:
         import ctranslate2
 
         features = ctranslate2.StorageView.from_array(np.ascontiguousarray(spectrogram[None]))
-        tokens = min(224, 16 + round(TOKENS_PER_SECOND * seconds))
-        results = self._model.generate(
+        tokens = min(224, 16 + round(MAX_TOKENS_PER_SECOND * seconds))
+        results: list[Result] = self._model.generate(
             features,
             [prompt],
             beam_size=decoding.beam,
@@ -197,15 +217,17 @@ class Whisper:
 
 
 def _audio(pcm: bytes) -> Floats:
+    """Return telephone audio as the model takes it, at 16 kHz and from -1 to 1."""
     samples = np.frombuffer(pcm, dtype="<i2").astype(np.float32) / 32768
     resampled: Floats = soxr.resample(samples, SAMPLE_RATE, WHISPER_RATE)
     return resampled
 
 
 def _is_no_speech(no_speech: float, score: float) -> bool:
-    return no_speech > SILENCE or (no_speech > DOUBT and score < GUESS)
+    return no_speech > SURE_SILENCE or (no_speech > POSSIBLE_SILENCE and score < MIN_LOG_PROBABILITY)
 
 
 def _loops(text: str) -> bool:
+    """Return whether the text repeats itself, as it compresses too well."""
     data = text.encode()
-    return len(data) > REPETITION * len(zlib.compress(data))
+    return len(data) > MAX_COMPRESSION * len(zlib.compress(data))

@@ -15,14 +15,7 @@ from callagent.speech.protocol import (
     VoiceSettings,
     voice_name_languages,
 )
-from callagent.speech.providers.connections import (
-    ULAW_BYTES_PER_SECOND,
-    ProviderClient,
-    confidence_at,
-    max_audio_bytes,
-    parse_object,
-    ulaw_chunks,
-)
+from callagent.speech.providers import connections
 from callagent.speech.providers.recognizer_streams import WIDE_RATE, UtteranceRecognizer, UtteranceText, wav, wide
 
 WHO = "Azure"
@@ -39,7 +32,7 @@ class AzureVoice:
 
     def __init__(self, settings: SpeechProvider) -> None:
         self._settings = settings
-        self._client = ProviderClient(WHO, settings)
+        self._client = connections.ProviderClient(WHO, settings)
 
     def speak(self, text: str, settings: VoiceSettings) -> AsyncGenerator[SpeechChunk, None]:
         url = self._settings.url(VOICE_URL, "/cognitiveservices/v1")
@@ -50,7 +43,9 @@ class AzureVoice:
             "User-Agent": "callagent",
         }
         body = self._ssml(text, settings).encode()
-        return ulaw_chunks(self._client.audio(url, headers, max_audio_bytes(text, ULAW_BYTES_PER_SECOND), body))
+        return connections.ulaw_chunks(
+            self._client.audio(url, headers, connections.max_audio_bytes(text, connections.ULAW_BYTES_PER_SECOND), body)
+        )
 
     async def close(self) -> None:
         await self._client.close()
@@ -92,7 +87,7 @@ class AzureRecognizer(UtteranceRecognizer):
             "Accept": "application/json",
         }
         body = await self._client.body(url, headers, ANSWER_LIMIT, wav(wide(pcm), WIDE_RATE))
-        return _read_result(parse_object(WHO, body, ANSWER_LIMIT))
+        return _read_result(connections.parse_object(WHO, body, ANSWER_LIMIT))
 
 
 def _read_result(answer: JsonObject) -> UtteranceText:
@@ -107,7 +102,7 @@ def _read_result(answer: JsonObject) -> UtteranceText:
         raise ProviderError(f"{WHO} sent a result without a transcript")
     best, *others = results
     alternatives = tuple(text_at(one, "Display") for one in others)
-    return UtteranceText(text_at(best, "Display"), confidence_at(WHO, best, "Confidence"), alternatives)
+    return UtteranceText(text_at(best, "Display"), connections.confidence_at(WHO, best, "Confidence"), alternatives)
 
 
 DECLARATIONS = (

@@ -22,13 +22,6 @@ from callagent.speech.protocol import (
     primary_language,
 )
 from callagent.speech.providers import connections
-from callagent.speech.providers.connections import (
-    ULAW_BYTES_PER_SECOND,
-    decode_audio,
-    decode_ulaw,
-    max_audio_bytes,
-    parse_object,
-)
 from callagent.speech.providers.recognizer_streams import Message, RecognizedText, SocketRecognizer, TextKind
 
 if TYPE_CHECKING:
@@ -78,15 +71,16 @@ class CartesiaVoice:
         try:
             await connections.send_message(WHO, socket, json.dumps(self._request(context, text, settings)))
             deadline = asyncio.get_running_loop().time() + self._settings.total_timeout
-            size = 0
+            size, limit = 0, connections.max_audio_bytes(text, connections.ULAW_BYTES_PER_SECOND)
             while not done:
                 data = await self._next(messages, deadline)
                 done = data.get("type") == "done"
-                if chunk := _chunk(data):
-                    size += len(chunk.pcm) // 2
-                    if size > max_audio_bytes(text, ULAW_BYTES_PER_SECOND):
-                        raise ProviderError(f"{WHO} sent more than {size} bytes of audio")
-                    yield chunk
+                if (chunk := _chunk(data)) is None:
+                    continue
+                size += len(chunk.pcm) // 2
+                if size > limit:
+                    raise ProviderError(f"{WHO} sent more than {limit} bytes of audio")
+                yield chunk
             if not size:
                 raise ProviderError(f"{WHO} sent no audio")
         finally:
@@ -131,7 +125,9 @@ class CartesiaVoice:
         """Hand each message to its context until the socket is closed, then the error to all that are left."""
         try:
             while True:
-                data = parse_object(WHO, await connections.receive_message(WHO, socket), connections.MESSAGE_LIMIT)
+                data = connections.parse_object(
+                    WHO, await connections.receive_message(WHO, socket), connections.MESSAGE_LIMIT
+                )
                 self._deliver(data.get("context_id"), data)
         except ProviderError as error:
             for context in list(self._contexts):
@@ -167,7 +163,7 @@ def _chunk(data: JsonObject) -> SpeechChunk | None:
     """Return what a message adds to an utterance, None for one that adds nothing. Raises `ProviderError`."""
     match data.get("type"):
         case "chunk":
-            return SpeechChunk(decode_ulaw(decode_audio(WHO, data.get("data"))))
+            return SpeechChunk(connections.decode_ulaw(connections.decode_audio(WHO, data.get("data"))))
         case "timestamps":
             return SpeechChunk(b"", _words(object_at(data, "word_timestamps")))
         case "error":
@@ -229,7 +225,7 @@ class CartesiaDialect:
         return ("done",)
 
     def receive(self, message: Message) -> RecognizedText | None:
-        data = parse_object(WHO, message, connections.MESSAGE_LIMIT)
+        data = connections.parse_object(WHO, message, connections.MESSAGE_LIMIT)
         match data.get("type"):
             case "transcript" if isinstance(text := data.get("text"), str):
                 return RecognizedText(TextKind.COMMITTED if data.get("is_final") else TextKind.PARTIAL, text)

@@ -17,15 +17,7 @@ from callagent.speech.protocol import (
     VoiceSettings,
     primary_language,
 )
-from callagent.speech.providers.connections import (
-    ULAW_BYTES_PER_SECOND,
-    ProviderClient,
-    confidence_at,
-    max_audio_bytes,
-    mean_confidence,
-    parse_object,
-    ulaw_chunks,
-)
+from callagent.speech.providers import connections
 from callagent.speech.providers.recognizer_streams import Message, RecognizedText, SocketRecognizer, TextKind
 
 WHO = "Deepgram"
@@ -78,7 +70,7 @@ class DeepgramDialect:
         return ('{"type":"CloseStream"}',)
 
     def receive(self, message: Message) -> RecognizedText | None:
-        data = parse_object(WHO, message, MESSAGE_LIMIT)
+        data = connections.parse_object(WHO, message, MESSAGE_LIMIT)
         if data.get("type") == "Error":
             raise ProviderError(f"{WHO} reported: {data.get('description') or data.get('message')}")
         if data.get("type") != "Results":
@@ -86,7 +78,10 @@ class DeepgramDialect:
         alternatives = objects_at(object_at(data, "channel"), "alternatives")
         if not alternatives or "transcript" not in alternatives[0]:
             raise ProviderError(f"{WHO} sent results without a transcript")
-        text, confidence = text_at(alternatives[0], "transcript"), confidence_at(WHO, alternatives[0], "confidence")
+        text, confidence = (
+            text_at(alternatives[0], "transcript"),
+            connections.confidence_at(WHO, alternatives[0], "confidence"),
+        )
         kind = TextKind.COMMITTED if data.get("is_final") else TextKind.PARTIAL
         return RecognizedText(TextKind.COMPLETE if data.get("from_finalize") else kind, text, confidence)
 
@@ -106,15 +101,15 @@ class DeepgramVoice:
 
     def __init__(self, settings: SpeechProvider) -> None:
         self._settings = settings
-        self._client = ProviderClient(WHO, settings)
+        self._client = connections.ProviderClient(WHO, settings)
 
     def speak(self, text: str, settings: VoiceSettings) -> AsyncGenerator[SpeechChunk, None]:
         model = settings.name or self._settings.voice or SPEAK_MODEL
         query = urlencode({"model": model, "encoding": "mulaw", "sample_rate": "8000", "container": "none"})
         url = self._settings.url(BASE_URL, f"/v1/speak?{query}")
         headers = {"Authorization": f"Token {self._settings.api_key}"}
-        limit = max_audio_bytes(text, ULAW_BYTES_PER_SECOND)
-        return ulaw_chunks(self._client.audio(url, headers, limit, {"text": text}))
+        limit = connections.max_audio_bytes(text, connections.ULAW_BYTES_PER_SECOND)
+        return connections.ulaw_chunks(self._client.audio(url, headers, limit, {"text": text}))
 
     async def close(self) -> None:
         await self._client.close()
@@ -167,7 +162,7 @@ class FluxDialect:
         return ('{"type":"CloseStream"}',)
 
     def receive(self, message: Message) -> RecognizedText | None:
-        data = parse_object(FLUX, message, MESSAGE_LIMIT)
+        data = connections.parse_object(FLUX, message, MESSAGE_LIMIT)
         if data.get("type") in ("Error", "FatalError"):
             raise ProviderError(f"{FLUX} reported: {data.get('description') or data.get('message')}")
         if data.get("type") != "TurnInfo":
@@ -180,7 +175,7 @@ class FluxDialect:
             # The longest turn that Flux allows is over; our utterance goes on.
             return RecognizedText(TextKind.COMMITTED, text)
         self._forced -= 1
-        return RecognizedText(TextKind.COMPLETE, text, mean_confidence(data, "words"))
+        return RecognizedText(TextKind.COMPLETE, text, connections.mean_confidence(data, "words"))
 
 
 _FLUX_MULTILINGUAL = frozenset({"de", "en", "es", "fr", "hi", "it", "ja", "nl", "pt", "ru"})

@@ -20,14 +20,7 @@ from callagent.speech.protocol import (
     accepted_keywords,
     primary_language,
 )
-from callagent.speech.providers.connections import (
-    ULAW_BYTES_PER_SECOND,
-    ProviderClient,
-    decode_audio,
-    decode_ulaw,
-    max_audio_bytes,
-    parse_object,
-)
+from callagent.speech.providers import connections
 from callagent.speech.providers.recognizer_streams import Message, RecognizedText, SocketRecognizer, TextKind
 
 WHO = "ElevenLabs"
@@ -51,7 +44,7 @@ class ElevenLabsVoice:
 
     def __init__(self, settings: SpeechProvider) -> None:
         self._settings = settings
-        self._client = ProviderClient(WHO, settings)
+        self._client = connections.ProviderClient(WHO, settings)
 
     async def speak(self, text: str, settings: VoiceSettings) -> AsyncGenerator[SpeechChunk, None]:
         voice = quote(settings.name or self._settings.voice or VOICE, safe="")
@@ -64,16 +57,16 @@ class ElevenLabsVoice:
         if settings.speed != 1.0:
             body["voice_settings"] = {"speed": min(max(settings.speed, 0.7), 1.2)}
         lines = self._client.lines(url, {"xi-api-key": self._settings.api_key}, LINE_LIMIT, body)
-        words, size, limit = _WordAssembler(), 0, max_audio_bytes(text, ULAW_BYTES_PER_SECOND)
+        words, size, limit = _WordAssembler(), 0, connections.max_audio_bytes(text, connections.ULAW_BYTES_PER_SECOND)
         async with aclosing(lines):
             async for line in lines:
-                data = parse_object(WHO, line, LINE_LIMIT)
+                data = connections.parse_object(WHO, line, LINE_LIMIT)
                 ulaw = _audio(data)
                 size += len(ulaw)
                 if size > limit:
                     raise ProviderError(f"{WHO} sent more than {limit} bytes of audio")
                 if ulaw:
-                    yield SpeechChunk(decode_ulaw(ulaw), words.add_characters(object_at(data, "alignment")))
+                    yield SpeechChunk(connections.decode_ulaw(ulaw), words.add_characters(object_at(data, "alignment")))
         if not size:
             raise ProviderError(f"{WHO} sent no audio")
         if last := words.end():
@@ -88,7 +81,7 @@ def _audio(data: JsonObject) -> bytes:
     encoded = data.get("audio_base64")
     if not isinstance(encoded, str) and encoded is not None:
         raise ProviderError(f"{WHO} sent no audio: {str(data)[:200]}")
-    return decode_audio(WHO, encoded or "")
+    return connections.decode_audio(WHO, encoded or "")
 
 
 class _WordAssembler:
@@ -159,7 +152,7 @@ class ElevenLabsDialect:
         return ()
 
     def receive(self, message: Message) -> RecognizedText | None:
-        data = parse_object(WHO, message, MESSAGE_LIMIT)
+        data = connections.parse_object(WHO, message, MESSAGE_LIMIT)
         kind = data.get("message_type")
         if error := data.get("error"):
             status = _REFUSALS.get(str(kind))

@@ -16,17 +16,7 @@ from callagent.speech.protocol import (
     VoiceSettings,
     voice_name_languages,
 )
-from callagent.speech.providers.connections import (
-    ULAW_BYTES_PER_SECOND,
-    ProviderClient,
-    confidence_at,
-    decode_audio,
-    decode_ulaw,
-    encode_ulaw,
-    max_audio_bytes,
-    parse_object,
-    strip_wav,
-)
+from callagent.speech.providers import connections
 from callagent.speech.providers.recognizer_streams import UtteranceRecognizer, UtteranceText
 
 WHO = "Google"
@@ -43,20 +33,20 @@ class GoogleVoice:
 
     def __init__(self, settings: SpeechProvider) -> None:
         self._settings = settings
-        self._client = ProviderClient(WHO, settings)
+        self._client = connections.ProviderClient(WHO, settings)
 
     async def speak(self, text: str, settings: VoiceSettings) -> AsyncGenerator[SpeechChunk, None]:
         url = self._settings.url(VOICE_URL, "/v1/text:synthesize")
         headers = {"X-Goog-Api-Key": self._settings.api_key}
         answer = await self._client.body(url, headers, VOICE_ANSWER_LIMIT, self._request(text, settings))
-        content = parse_object(WHO, answer, VOICE_ANSWER_LIMIT).get("audioContent")
+        content = connections.parse_object(WHO, answer, VOICE_ANSWER_LIMIT).get("audioContent")
         # A WAV file, also where the encoding asked for is μ-law.
-        audio = strip_wav(WHO, decode_audio(WHO, content or ""))
+        audio = connections.strip_wav(WHO, connections.decode_audio(WHO, content or ""))
         if not audio:
             raise ProviderError(f"{WHO} sent no audio")
-        if len(audio) > max_audio_bytes(text, ULAW_BYTES_PER_SECOND):
+        if len(audio) > connections.max_audio_bytes(text, connections.ULAW_BYTES_PER_SECOND):
             raise ProviderError(f"{WHO} sent {len(audio)} bytes of audio")
-        yield SpeechChunk(decode_ulaw(audio))
+        yield SpeechChunk(connections.decode_ulaw(audio))
 
     async def close(self) -> None:
         await self._client.close()
@@ -89,11 +79,13 @@ class GoogleRecognizer(UtteranceRecognizer):
     async def transcribe(self, pcm: bytes, settings: RecognizerSettings) -> UtteranceText:
         request = {
             "config": self._config(settings),
-            "audio": {"content": base64.b64encode(encode_ulaw(pcm)).decode()},
+            "audio": {"content": base64.b64encode(connections.encode_ulaw(pcm)).decode()},
         }
         url = self._settings.url(RECOGNIZER_URL, "/v1/speech:recognize")
         headers = {"X-Goog-Api-Key": self._settings.api_key}
-        answer = parse_object(WHO, await self._client.body(url, headers, TRANSCRIPT_LIMIT, request), TRANSCRIPT_LIMIT)
+        answer = connections.parse_object(
+            WHO, await self._client.body(url, headers, TRANSCRIPT_LIMIT, request), TRANSCRIPT_LIMIT
+        )
         return _read_results(answer)
 
     def _config(self, settings: RecognizerSettings) -> JsonObject:
@@ -118,7 +110,9 @@ def _read_results(answer: JsonObject) -> UtteranceText:
     text = " ".join(text_at(part[0], "transcript").strip() for part in parts)
     # Alternatives are of one part each: only where there is one part they are of the whole utterance.
     others = tuple(text_at(one, "transcript").strip() for one in parts[0][1:]) if len(parts) == 1 else ()
-    confidences = [confidence for part in parts if (confidence := confidence_at(WHO, part[0], "confidence"))]
+    confidences = [
+        confidence for part in parts if (confidence := connections.confidence_at(WHO, part[0], "confidence"))
+    ]
     return UtteranceText(text, sum(confidences) / len(confidences) if confidences else None, others)
 
 

@@ -272,10 +272,10 @@ class SocketStream:
                 await asyncio.wait((taking, receiving), timeout=KEEP_ALIVE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
                 if receiving.done():
                     return receiving.result()
-                message: Message | None = self._dialect.keep_alive
+                message = taking.result() if taking.done() else self._dialect.keep_alive
+                if taking.done() and message is None:
+                    return None
                 if taking.done():
-                    if (message := taking.result()) is None:
-                        return None
                     taking = asyncio.ensure_future(outgoing.get())
                 if message is not None:
                     await connections.send_message(self._dialect.who, socket, message)

@@ -6,14 +6,7 @@ import json
 import pytest
 
 from callagent.carriers.browser.leg import BrowserDialect
-from callagent.carriers.protocol import (
-    DialectError,
-    DigitReceived,
-    MarkReached,
-    MediaReceived,
-    ReplyDue,
-    StreamStopped,
-)
+from callagent.carriers.protocol import DialectError, DigitReceived, MarkReached, MediaReceived, ReplyDue, StreamStopped
 
 
 def test_what_the_page_says_becomes_events() -> None:

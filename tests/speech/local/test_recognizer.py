@@ -222,11 +222,11 @@ def test_silence_wants_a_draft_once_and_no_partials() -> None:
 def test_speech_after_the_draft_outdates_it() -> None:
     utterance = Utterance(b"")
     say(utterance, (0.4, 8000), (0.3, 0))
-    assert not utterance.spoken_on
+    assert not utterance.draft_is_stale
     assert say(utterance, (0.2, 8000), (0.4, 0)) == [(0.4, DRAFT)]
-    assert not utterance.spoken_on
+    assert not utterance.draft_is_stale
     say(utterance, (0.02, 8000))
-    assert utterance.spoken_on
+    assert utterance.draft_is_stale
 
 
 def test_what_is_far_softer_than_the_voice_is_silence() -> None:

@@ -21,7 +21,7 @@ REFERENCE = {"c01_hibari_heart": 0.8858, "c08_hibari_heart": 0.9901, "c10_flite_
 
 async def test_the_model_hears_what_it_hears_in_its_publishers_hands(monkeypatch: pytest.MonkeyPatch) -> None:
     # In a call an opinion that comes late is none. Here it may come when the machine has time.
-    monkeypatch.setattr(turn_model, "LATEST", 60.0)
+    monkeypatch.setattr(turn_model, "ANSWER_SECONDS", 60.0)
     model = await open_turn_model("smart-turn")
     assert model is not None
     try:
