@@ -1,6 +1,6 @@
 """Carriers that bring calls over media streams, behind three protocols: `CarrierDialect`, `CallControl`, `Markup`.
 
-The front is light: what it names is imported when it is asked for.
+The front door is light: each name is imported when it is first used.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""The live calls of one carrier account: what its webhooks and media streams have to do with each other."""
+"""The live calls of one carrier account: which webhook, which media stream and which leg belong together.
+
+A call begins with a signed webhook. Its answer gives the carrier a one-time token, with which the media stream proves
+that it is the one of that call. Every further webhook and stream of the call is joined to the same leg.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ from callagent.log import get_logger
 from callagent.web import ServerHooks
 
 MAX_ENDED: Final = 4096
-"""Ended calls that are remembered."""
+"""Ended calls whose identifiers are remembered."""
 
 log = get_logger(__name__)
 
@@ -34,14 +38,14 @@ class Draining(CallagentError):
 
 @dataclass(frozen=True, slots=True)
 class _ExpectedStream:
-    """A call whose media stream is to come."""
+    """The call of a media stream that is still to come."""
 
     info: CallInfo
     control: CallControl
 
 
 class CarrierCalls:
-    """Calls by the carrier's identifier (`CallInfo.peer_call_id`), with the tokens of the streams still to come."""
+    """The live legs by the carrier's identifier (`CallInfo.peer_call_id`), and the tokens of streams to come."""
 
     def __init__(self, account_id: str, hooks: ServerHooks) -> None:
         self._account_id = account_id
@@ -49,7 +53,7 @@ class CarrierCalls:
         self._clock = FrameClock(HALF_FRAME)
         self._tokens: TokenTable[_ExpectedStream] = TokenTable()
         self._legs: dict[str, CarrierLeg] = {}
-        # A replayed webhook or token of a call that is over opens nothing.
+        # Kept so that a replayed webhook or token of a call that is over opens nothing.
         self._ended: OrderedDict[str, None] = OrderedDict()
 
     def leg(self, call_id: str) -> CarrierLeg | None:
@@ -60,6 +64,8 @@ class CarrierCalls:
         """Decide what to do with a caller: a new call, or one whose stream has ended. Raises `Draining`."""
         call_id = info.peer_call_id or ""
         leg = self._legs.get(call_id)
+        # The carrier asks again when the stream of a call has ended: the caller is back from a transfer, or was cut
+        # off.
         if leg is not None:
             return self.expect_stream(leg.info, leg.control) if await leg.expect_return() else Verdict.HANG_UP
         if call_id in self._ended:
@@ -90,6 +96,8 @@ class CarrierCalls:
         expected = self._tokens.redeem(token, started.call_id, self._clock.now())
         if expected is None or started.call_id in self._ended:
             raise Refused("the stream's token is not valid")
+        # A stream of a call that has a leg already continues it: after a transfer that failed, or a connection that was
+        # lost.
         known = self._legs.get(started.call_id)
         leg = known or self._new_leg(expected, started.call_id)
         try:
@@ -121,6 +129,7 @@ class CarrierCalls:
 LIFETIME: Final = 60.0
 """Seconds that may pass between the webhook's answer and the stream's start."""
 MAX_TOKENS: Final = 4096
+"""Tokens that may wait for their streams."""
 
 T = TypeVar("T")
 
@@ -137,12 +146,12 @@ class _Issued(Generic[T]):
 
 
 class TokenTable(Generic[T]):
-    """The tokens that were issued and not yet used, each with a value that the server keeps for its stream."""
+    """One-time tokens that were issued and not yet used, each with a value that is kept for its stream."""
 
     def __init__(self, lifetime: float = LIFETIME, capacity: int = MAX_TOKENS) -> None:
         self._lifetime = lifetime
         self._capacity = capacity
-        # By digest, oldest first: how long a look-up takes tells nothing about the token itself.
+        # By digest, so that the time of a look-up tells nothing about the token itself. The oldest come first.
         self._issued: OrderedDict[bytes, _Issued[T]] = OrderedDict()
 
     def __len__(self) -> int:
@@ -159,6 +168,7 @@ class TokenTable(Generic[T]):
 
     def redeem(self, token: str, call_id: str, now: float) -> T | None:
         """Use the token up and return its value; None for one that is unknown, used, expired or of another call."""
+        # Used up by any attempt, also one for another call: a token that somebody has seen is worth nothing any more.
         issued = self._issued.pop(_digest(token), None)
         if issued is None or now >= issued.expires:
             return None

@@ -1,4 +1,8 @@
-"""A call leg over a carrier's media stream: its states, its transfer, and what happens when the stream ends."""
+"""A call leg over a carrier's media stream: its states, its transfer, and what happens when the stream ends.
+
+A stream may end while the caller is still there: the carrier redirects the call for a transfer, or a connection is
+lost. The leg then waits for the carrier to open another stream for the same call, and the call goes on over that.
+"""
 
 from __future__ import annotations
 
@@ -44,19 +48,19 @@ from callagent.legs import (
 from callagent.log import get_logger
 
 CUT_SECONDS: Final = 1.5
-"""How long a call outlives its socket unless the carrier asks us what to do next."""
+"""Time for which a call outlives a lost socket, unless the carrier asks us what to do next."""
 RETURN_SECONDS: Final = 10.0
-"""How long it outlives its socket when the carrier was told to open another one."""
+"""Time for which a call outlives its socket when the carrier was told to open another one."""
 ASK_SECONDS: Final = 1.0
-"""How long the end of the socket may come after the carrier's question what to do next."""
+"""Time for the end of the socket to arrive after the carrier's question what to do next."""
 PING_SECONDS: Final = 10.0
-"""A socket that says nothing for so long is pinged."""
+"""A socket without messages for so long is pinged."""
 SILENT_SECONDS: Final = 20.0
-"""A socket that says nothing for so long is dead; carriers send audio all the time."""
+"""A socket without messages for so long is dead: carriers send audio all the time."""
 REPORT_SECONDS: Final = 10.0
-"""How long the carrier's report of a transfer may take beyond the time of ringing."""
+"""Time for the carrier's report of a transfer, beyond the time of ringing."""
 CONFIRM_SECONDS: Final = 30.0
-"""The same for the words and the key of a person who has to take the call."""
+"""Further time where a person has to hear a text and press a key to take the call."""
 
 log = get_logger(__name__)
 
@@ -72,10 +76,10 @@ class CarrierLink(Protocol):
 
 
 class LegState(Enum):
-    """What the leg has of its caller."""
+    """What connects the leg with its caller."""
 
     WAITING = "waiting"
-    """For a media stream, until a deadline."""
+    """Nothing: a media stream is awaited, until a deadline."""
     STREAMING = "streaming"
     TRANSFERRING = "transferring"
     CLOSED = "closed"
@@ -85,16 +89,23 @@ class LegInput(Enum):
     """What may happen to the leg."""
 
     ATTACHED = "attached"
+    """A media stream of the call has started."""
     STOPPED = "stopped"
+    """The carrier ended the stream: the caller has hung up, or the call was redirected."""
     CUT = "cut"
+    """The socket ended without a stop."""
     EXPIRED = "expired"
+    """No stream came in time."""
     TRANSFER = "transfer"
+    """The carrier is asked to give the caller away."""
     KEPT = "kept"
     """The carrier did not accept the transfer: the caller stays on the stream."""
     RETURNED = "returned"
     """Nobody answered the transfer: the carrier brings the caller back."""
     TAKEN_OVER = "taken over"
+    """The target has the caller."""
     CLOSE = "close"
+    """We end the call, or it cannot go on."""
 
 
 # (state, input) -> state. A stream may end during a transfer: the outcome decides what becomes of the caller.
@@ -116,7 +127,7 @@ TRANSITIONS: Final[Mapping[tuple[LegState, LegInput], LegState]] = {
 
 
 class CarrierLeg:
-    """Implements `legs.CallLeg`; the methods below the line are for the webhooks and the socket of its carrier."""
+    """Implements `legs.CallLeg`; the methods below the line are for the webhooks and the socket of the carrier."""
 
     def __init__(self, info: CallInfo, control: CallControl, clock: FrameClock) -> None:
         self.info = info
@@ -163,6 +174,7 @@ class CarrierLeg:
         if target.method == "bye":
             await self.hang_up(EndReason.HANDOFF)
             return TransferOutcome(TransferStatus.SUCCEEDED, "hung up")
+        # The state changes before the carrier is asked: it ends the stream at once, which then is no hang-up.
         self._target, self._outcome = target, asyncio.get_running_loop().create_future()
         self._advance(LegInput.TRANSFER)
         try:
@@ -178,11 +190,12 @@ class CarrierLeg:
     async def _await_report(self, target: TransferTarget, outcome: asyncio.Future[TransferOutcome]) -> TransferOutcome:
         """Wait until the carrier has reported, or its time is up, and until a caller who was refused is back."""
         await asyncio.wait({outcome}, timeout=report_seconds(target))
+        # Without a report in time: an attended transfer has the caller waiting, so nobody has answered; any other one
+        # has sent the caller away, so they are with the target.
         if target.method == "attended":
-            self.end_transfer(TransferOutcome(TransferStatus.NO_ANSWER, "nobody told of an answer"))
+            self.end_transfer(TransferOutcome(TransferStatus.NO_ANSWER, "the carrier reported no answer"))
         else:
-            # Nobody told of a refusal: the caller is with the target, and no longer with us.
-            self.end_transfer(TransferOutcome(TransferStatus.SUCCEEDED, "the carrier took the redirect"))
+            self.end_transfer(TransferOutcome(TransferStatus.SUCCEEDED, "the carrier accepted the redirect"))
         if self.state is LegState.WAITING:
             try:
                 await self.control.take_back()
@@ -200,7 +213,7 @@ class CarrierLeg:
         await self._media.play_tones(tuple(dtmf_frames(digits)))
 
     def expect_media(self, expected: bool) -> None:
-        """Do nothing: this wire carries media also of a silent peer."""
+        """Do nothing: carriers send the audio of silent callers as well."""
 
     # ---- for the carrier's webhooks and socket
 
@@ -209,7 +222,7 @@ class CarrierLeg:
         return self.state is LegState.CLOSED
 
     def attach(self, link: CarrierLink, dialect: CarrierDialect) -> None:
-        """Use a media stream of this call that has started and proved whose it is. Raises `LegGone`."""
+        """Use a media stream that has started and proved to be of this call. Raises `LegGone`."""
         if (self.state, LegInput.ATTACHED) not in TRANSITIONS:
             raise LegGone(f"the leg is {self.state.value}")
         self._link = link
@@ -221,11 +234,11 @@ class CarrierLeg:
         return link is self._link
 
     def note_life(self) -> None:
-        """Put the deadline of a silent socket off: something came through it."""
+        """Note that something came through the socket, which puts the deadline of a silent one off."""
         self._heard_at = self._pinged_at = self._clock.now()
 
     def receive(self, event: StreamEvent, link: CarrierLink) -> None:
-        """Take an event of a stream; one of a stream that was given up counts nothing."""
+        """Handle an event of a stream; nothing happens on one of a stream that was given up."""
         if link is not self._link:
             return
         match event:
@@ -279,12 +292,15 @@ class CarrierLeg:
         return Verdict.CARRY_ON
 
     def end_dial(self, outcome: TransferOutcome) -> None:
-        """Take the carrier's report that its dial is over; without the key that was asked for, an answer was none."""
+        """Handle the carrier's report that its dial is over.
+
+        Where the target had to press a key, being connected alone means that a machine, or nobody, took the call.
+        """
         untaken = self._target is not None and self._target.confirm and outcome.status is TransferStatus.SUCCEEDED
         self.end_transfer(TransferOutcome(TransferStatus.NO_ANSWER, "not confirmed") if untaken else outcome)
 
     def end_transfer(self, outcome: TransferOutcome) -> None:
-        """Take the outcome of the transfer that is under way; the first one counts."""
+        """Handle the outcome of the transfer that is under way; the first one counts."""
         if self.state is not LegState.TRANSFERRING or self._outcome is None or self._outcome.done():
             return
         self._outcome.set_result(outcome)
@@ -362,5 +378,5 @@ class CarrierLeg:
 
 
 def report_seconds(target: TransferTarget) -> float:
-    """After so long without a report of the carrier, a transfer is taken as it was asked for."""
+    """Return how long the carrier's report of a transfer is awaited."""
     return target.ring_seconds + REPORT_SECONDS + (CONFIRM_SECONDS if target.confirm else 0.0)

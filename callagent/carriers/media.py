@@ -1,4 +1,7 @@
-"""The audio of a leg over a media stream: frames to and from it, and the ledger of what the caller has heard."""
+"""The audio of a leg over a media stream: frames in both directions, what the caller has heard, and the clock of legs.
+
+One timer serves all legs on WebSockets (`FrameClock`): a timer for each call would collapse at a thousand calls.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +19,16 @@ from callagent.legs import FrameSink, FrameSource, LegGone
 from callagent.log import get_logger
 
 LEAD: Final = 5 * FRAME_SECONDS
-"""Seconds of audio that the carrier holds ahead of its playing: a stall of ours that long is not heard."""
+"""Seconds of audio that the carrier has in advance: a stall of ours that long is not heard."""
 EARLY: Final = FRAME_SECONDS / 4
-"""Seconds of lead beyond that: a tick after a late one comes early."""
+"""Further seconds that a frame may be sent ahead of its time: the tick after a late one comes early."""
 MARK_FRAMES: Final = 5
 """Frames between two marks: the ledger is exact every 100 ms."""
 MAX_PENDING_MARKS: Final = 1024
 
 
 class AudioCodec(NamedTuple):
-    """How one frame of 16-bit PCM at 8 kHz is written in a format, and read from it."""
+    """How one frame of 16-bit PCM at 8 kHz is written in a format and read from it."""
 
     frame_bytes: int
     decode: Callable[[bytes], bytes]
@@ -61,13 +64,15 @@ class CarrierMedia:
         self._playing_until = 0.0
         self._sent = 0.0
         self._unplayed = 0.0
-        """Seconds of `_sent` that the present stream never plays: sent before it started, or dropped by a clear."""
+        """Seconds of `_sent` that the present stream does not play: sent before it started, or dropped by a clear."""
         self._heard = 0.0
         self._heard_at = 0.0
         self._unmarked = 0
         self._marks = 0
         self._pending: deque[tuple[str, float]] = deque(maxlen=MAX_PENDING_MARKS)
         """Marks not yet acknowledged, with `_sent` at their place."""
+
+    # legs.Media
 
     def start(self, sink: FrameSink, source: FrameSource) -> None:
         assert self._sink is None, "media is started once"
@@ -90,8 +95,10 @@ class CarrierMedia:
     def statistics(self) -> MediaStatistics:
         return replace(self._statistics)
 
+    # For the leg
+
     def attach(self, dialect: MediaEncoder, send: Callable[[Message], None]) -> None:
-        """Begin to talk through a media stream that has started."""
+        """Use a media stream that has started."""
         self._dialect = dialect
         self._send = send
         self._inbound, self._outbound = CODECS[dialect.inbound], CODECS[dialect.outbound]
@@ -106,7 +113,7 @@ class CarrierMedia:
 
     def close(self) -> None:
         self.detach()
-        # What is called here belongs to the call, which holds this object: the two would keep each other alive.
+        # Sink and source belong to the call, which holds this object: the two would keep each other alive.
         self._sink = self._source = None
         self._tones.clear()
         if self._tones_sent and not self._tones_sent.done():
@@ -125,6 +132,7 @@ class CarrierMedia:
 
     def reach_mark(self, name: str, now: float) -> None:
         """Count everything up to the mark as heard. Marks that a clear dropped are not pending and count nothing."""
+        # Some carriers send the marks of audio that was cleared as if it had been played.
         if all(name != pending for pending, _ in self._pending):
             return
         while self._pending:
@@ -143,11 +151,12 @@ class CarrierMedia:
         if self._send is None or (self._source is None and not self._tones):
             return
         self._statistics.send_lateness_max_ms = max(self._statistics.send_lateness_max_ms, lateness * 1000)
-        # After a stall or a silence the carrier has run dry: its time starts anew.
+        # After a stall or a silence the carrier has nothing left to play: its lead is built up anew from now.
         self._playing_until = max(self._playing_until, now)
         while self._playing_until + FRAME_SECONDS <= now + LEAD + EARLY:
             frame = self._next_frame()
             if frame is None:
+                # The end of an utterance is acknowledged at once, not with the next one's fifth frame.
                 self._send_mark()
                 return
             self._send_frame(frame, now)
@@ -174,6 +183,7 @@ class CarrierMedia:
         # The source may have made the leg close itself.
         if self._dialect is None or self._send is None:
             return
+        # Everything before was heard: the carrier begins to play with this frame.
         if self._heard >= self._sent:
             self._heard_at = now
         self._send_all(self._dialect.encode_media(self._outbound.encode(frame)))
@@ -209,23 +219,23 @@ class CarrierMedia:
 
 
 HALF_FRAME = FRAME_SECONDS / 2
-"""The period for legs that send ahead of their peer's playing: new audio waits for half a frame at most."""
+"""The period for legs that send ahead of what is played: new audio waits for half a frame at most."""
 
 log = get_logger(__name__)
 
 
 class Ticking(Protocol):
-    """A leg that is ticked."""
+    """A leg with a clock."""
 
     def tick(self, now: float, lateness: float) -> None:
-        """Send and deliver what is due; the tick comes `lateness` seconds late."""
+        """Send and deliver the audio that is due; the tick comes `lateness` seconds late."""
 
     def fail(self, detail: str) -> None:
-        """Close after a tick that raised; no other one will come."""
+        """Close after a tick that raised an error; no other tick comes."""
 
 
 class FrameClock:
-    """Ticks its members at absolute times while it has any; a tick that is too late skips those that are past."""
+    """A timer that ticks its members at absolute times while it has any; ticks whose time has passed are left out."""
 
     def __init__(self, period: float = FRAME_SECONDS) -> None:
         self._period = period
@@ -264,5 +274,6 @@ class FrameClock:
                 self.remove(member)
                 member.fail("the audio of the call raised an error")
         if self._members:
+            # The next tick is a whole number of periods after the last one: rounding and lateness do not add up.
             missed = int(max(0.0, self.now() - self._due) / self._period)
             self._schedule(self._due + (missed + 1) * self._period)

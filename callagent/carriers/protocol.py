@@ -1,7 +1,12 @@
-"""A carrier's media stream without I/O: the events it tells, and the protocol of a dialect that reads and writes it.
+"""The three protocols of a carrier, which are all that the shared code knows of it, and what they speak of.
 
-A dialect is made for one stream. It turns the messages of the socket into events, and audio to be played into messages.
-It sends nothing itself and reads no clock, so that a test can replay any stream.
+`CarrierDialect`: the messages of a media stream, without I/O. A dialect is made for one stream; it turns the messages
+of the socket into events, and audio to be played into messages. It sends nothing itself and reads no clock, so that a
+test can replay any stream.
+
+`CallControl`: the commands about one call outside of its stream, such as hanging up and transferring.
+
+`Markup`: the documents that answer a carrier's webhooks; a carrier that is led by requests of ours needs none.
 """
 
 from __future__ import annotations
@@ -17,6 +22,7 @@ from callagent.errors import CallagentError
 from callagent.legs import TransferTarget
 
 MAX_MESSAGE_BYTES: Final = 65536
+"""Bytes of one message of a stream; 20 ms of μ-law in base64 are 216."""
 
 # Close codes of RFC 6455 §7.4.1.
 NORMAL_CLOSURE: Final = 1000
@@ -36,10 +42,10 @@ class DialectError(CallagentError):
 
 @dataclass(frozen=True, slots=True)
 class AudioFormat:
-    """The encoding of a stream's audio in one direction; always one channel."""
+    """The encoding of a stream's audio in one direction; there is one channel."""
 
     codec: str
-    """By its name in RTP (RFC 3551): `PCMU`."""
+    """Its name in RTP (RFC 3551), such as `PCMU`."""
     rate: int
     """Samples per second."""
 
@@ -53,21 +59,21 @@ class HeardLedger(Enum):
     MARKS = "marks"
     """A mark that we send comes back when the audio before it was played."""
     CLOCK = "clock"
-    """It tells nothing: what we sent counts as heard as time passes."""
+    """The carrier tells nothing: what we sent counts as heard as time passes."""
     POSITION = "position"
-    """It reports from time to time how many seconds it has played."""
+    """The carrier reports from time to time how many seconds it has played."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamConnected:
-    """The carrier's greeting; the call is told by `StreamStarted`."""
+    """The carrier's greeting; which call the stream belongs to comes with `StreamStarted`."""
 
     protocol: str
 
 
 @dataclass(frozen=True, slots=True)
 class StreamStarted:
-    """The stream says which call it belongs to. Nothing is believed of it until its token was checked."""
+    """The stream says which call it belongs to. Nobody believes it before its token was checked."""
 
     stream_id: str
     call_id: str
@@ -75,7 +81,7 @@ class StreamStarted:
     account_id: str
     """Empty where the carrier does not say it."""
     parameters: Mapping[str, str]
-    """What we gave the carrier for this stream, among it the token."""
+    """What we gave the carrier for this stream, the token among it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +94,14 @@ class MediaReceived:
 
 @dataclass(frozen=True, slots=True)
 class MarkReached:
-    """The audio before the mark was played, or dropped by a clear."""
+    """The audio before the mark was played, or it was dropped by a clear."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class PlaybackReported:
-    """The carrier says how much of our audio it has played since the stream started."""
+    """The carrier has played so many seconds of our audio since the stream started."""
 
     seconds: float
 
@@ -116,7 +122,7 @@ class ReplyDue:
 
 @dataclass(frozen=True, slots=True)
 class StreamStopped:
-    """The carrier ended the stream: the caller hung up, or the call was redirected."""
+    """The carrier has ended the stream: the caller hung up, or the call was redirected."""
 
 
 StreamEvent = (
@@ -143,7 +149,8 @@ class MediaEncoder(Protocol):
         """The format of our audio, which need not be the caller's."""
 
     @property
-    def ledger(self) -> HeardLedger: ...
+    def ledger(self) -> HeardLedger:
+        """How it is known what the caller has heard."""
 
     def encode_media(self, payload: bytes) -> Sequence[Message]:
         """Queue audio in the outbound format at the carrier. Empty while a larger message is being collected."""
@@ -163,7 +170,7 @@ class CarrierDialect(MediaEncoder, Protocol):
 
 
 def decode_json(decode: Callable[[str], T], message: Message) -> T:
-    """Decode a text message of the peer with a decoder of `msgspec`. Raises `DialectError` only."""
+    """Return a text message as decoded by `decode`, a decoder of `msgspec`. Raises `DialectError` only."""
     if isinstance(message, bytes):
         raise DialectError("the peer sends binary messages")
     if len(message) > MAX_MESSAGE_BYTES:

@@ -1,4 +1,9 @@
-"""The sockets of a carrier's media streams: who may open one, and whose leg it becomes."""
+"""WebSockets of media streams: their bounds, who may open one, and which leg it belongs to.
+
+`MediaSocket` bounds what waits to be sent, how fast messages come, and how long closing takes; the browser's page and
+the Session API use it, too. `MediaStreams` serves a carrier's sockets: until a stream has proved which call it belongs
+to, its audio goes nowhere, and few of them are held for one address.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +33,14 @@ from callagent.carriers.protocol import (
 from callagent.log import get_logger
 
 MAX_OUTGOING: Final = 256 * 1024
-"""Bytes waiting for a reader that does not read; more, and the socket is closed."""
+"""Bytes that may wait for a peer that does not read; with more, the connection is cut."""
 KERNEL_BUFFER: Final = 65536
 CLOSE_SECONDS: Final = 2.0
 """How long a closing handshake may take."""
 MESSAGES_PER_SECOND: Final = 200.0
+"""Messages of a peer in the long run; four times as many as audio needs."""
 MESSAGE_BURST: Final = 1000.0
-"""What a carrier sends at once after its network stalled for some seconds."""
+"""Messages at once: a carrier sends as many after its network has stalled for some seconds."""
 
 log = get_logger(__name__)
 
@@ -46,7 +52,7 @@ class MessageRate:
         self._left = MESSAGE_BURST
         self._at = now
 
-    def take(self, now: float) -> bool:
+    def admit_message(self, now: float) -> bool:
         """Count a message; return False when there are too many."""
         self._left = min(MESSAGE_BURST, self._left + (now - self._at) * MESSAGES_PER_SECOND)
         self._at = now
@@ -57,7 +63,7 @@ class MessageRate:
 class MediaSocket:
     """Implements `CarrierLink` over aiohttp's WebSocket. A task runs `write()` while another one reads `messages()`.
 
-    aiohttp sends from coroutines only, so what the 20 ms tick sends is queued here, and this is where it is bounded.
+    aiohttp sends from coroutines only, so what the clock's ticks send is queued here, and bounded here.
     """
 
     def __init__(self, ws: web.WebSocketResponse, transport: asyncio.WriteTransport) -> None:
@@ -75,7 +81,7 @@ class MediaSocket:
         self._cut_off: asyncio.TimerHandle | None = None
         connection = transport.get_extra_info("socket")
         if connection is not None:
-            # Audio in the kernel's buffer can be neither counted nor cleared: keep it short.
+            # Audio in the kernel's buffer can be neither counted nor cleared, so the buffer is kept short.
             connection.setsockopt(SOL_SOCKET, SO_SNDBUF, KERNEL_BUFFER)
 
     def send(self, message: Message) -> None:
@@ -105,6 +111,7 @@ class MediaSocket:
             self._close_code = code
             self._drains = drain
             self._last_words = last_words
+            # The handshake is bounded by aiohttp; this also ends a write that the peer does not let through.
             self._cut_off = self._loop.call_later(CLOSE_SECONDS + 1, self._transport.abort)
             self._wake.set()
 
@@ -139,7 +146,7 @@ class MediaSocket:
         """Yield the peer's messages, and None for signs of life; ends with the socket. Raises `DialectError`."""
         rate = MessageRate(self._loop.time())
         async for message in self._ws:
-            if not rate.take(self._loop.time()):
+            if not rate.admit_message(self._loop.time()):
                 raise DialectError("the peer sends too many messages")
             match message.type:
                 case WSMsgType.TEXT | WSMsgType.BINARY:
@@ -166,9 +173,9 @@ class MediaSocket:
 
 
 START_SECONDS: Final = 10.0
-"""From the upgrade to a verified start."""
+"""Time from the upgrade to a start with a valid token."""
 MAX_STRANGERS: Final = 50
-"""Sockets from one address that have not proved yet whose they are."""
+"""Sockets of one address that have not yet proved which call they belong to."""
 
 
 class MediaStreams:
@@ -199,12 +206,12 @@ class MediaStreams:
         return ws
 
     def close(self) -> None:
-        """Say goodbye on every socket."""
+        """Close every socket, as the server stops."""
         for socket in tuple(self._sockets):
             socket.close(GOING_AWAY)
 
     async def _serve(self, stream: MediaStream, socket: MediaSocket, stranger: Stranger) -> None:
-        """Read the stream to its end; its leg, if it got one, is told of the end."""
+        """Read the stream to its end, and tell its leg, if it got one, of the end."""
         try:
             async with asyncio.timeout(START_SECONDS):
                 await stream.await_start()
@@ -238,7 +245,7 @@ class MediaStreams:
 
 
 class MediaStream:
-    """One media stream: its messages go to nobody until it has proved whose it is, then to its leg."""
+    """One media stream, whose messages go to a leg once it has proved which call it belongs to."""
 
     def __init__(self, socket: MediaSocket, calls: CarrierCalls, dialect: CarrierDialect) -> None:
         self._socket = socket
@@ -275,12 +282,13 @@ class MediaStream:
             self._leg.cut(self._socket)
 
     def fail(self, detail: str) -> None:
+        """End the leg with an error."""
         if self._leg:
             self._leg.fail(detail)
 
 
 class Stranger:
-    """A place among the sockets of an address that have not proved whose they are."""
+    """A place among the sockets of an address that have not yet proved which call they belong to."""
 
     def __init__(self, strangers: Counter[str], address: str) -> None:
         self._strangers = strangers

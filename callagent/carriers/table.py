@@ -1,4 +1,7 @@
-"""The carriers that this server speaks. A new one is a folder beside this file and a line in `CARRIERS`."""
+"""The carriers that this server knows. A new one is a folder beside this file and a line in `CARRIERS`.
+
+A carrier's package itself imports little: its routes, with HTTP and the audio, are imported when it is opened.
+"""
 
 from __future__ import annotations
 

@@ -263,7 +263,7 @@ async def _feed_call(ws: web.WebSocketResponse, call: SessionCall) -> None:
     rate = MessageRate(loop.time())
     try:
         async for message in ws:
-            if not rate.take(loop.time()):
+            if not rate.admit_message(loop.time()):
                 raise InputRefused("too many messages")
             call.take_input(_read_input(message))
             if call.leg.closed:

@@ -1,11 +1,16 @@
-"""A call leg over the page at `/phone`; its socket is served in `routes.py`."""
+"""A call leg over our own page at `/phone`, and the messages of its socket, which is served in `routes.py`.
+
+Messages are JSON text with μ-law audio in base64. The page is a carrier like any other for the shared code, except that
+it has no commands outside of its socket: nobody but us can transfer its caller, so the target is always called by us
+and bridged.
+"""
 
 from __future__ import annotations
 
 import base64
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import msgspec
 
@@ -44,7 +49,7 @@ from callagent.legs import (
 from callagent.log import get_logger
 
 SILENT_SECONDS: Final = 10.0
-"""A page sends audio all the time; one that does not is asleep or gone."""
+"""A page without messages for so long is asleep or gone: it sends audio all the time."""
 
 log = get_logger(__name__)
 
@@ -58,7 +63,7 @@ class PageLink(Protocol):
 
 
 class BrowserLeg:
-    """Implements `legs.CallLeg`; the methods below the line are for the page's socket."""
+    """Implements `legs.CallLeg`; the methods below the line are for the socket of the page."""
 
     def __init__(self, info: CallInfo, link: PageLink, clock: FrameClock, dial: Dial | None = None) -> None:
         """`dial` calls the target of a transfer; with None nobody can be called."""
@@ -113,17 +118,17 @@ class BrowserLeg:
         await self._media.play_tones(tuple(dtmf_frames(digits)))
 
     def expect_media(self, expected: bool) -> None:
-        """Do nothing: this wire carries media also of a silent peer."""
+        """Do nothing: the page sends the audio of a silent caller as well."""
 
     # ---- for the page's socket
 
     def receive_message(self, message: Message) -> None:
-        """Take a message of the page. Raises `DialectError`."""
+        """Handle a message of the page. Raises `DialectError`."""
         for event in self._dialect.receive_message(message):
             self._receive(event)
 
     def note_life(self) -> None:
-        """Put the deadline of a silent page off: something came through its socket."""
+        """Note that something came through the socket, which puts the deadline of a silent page off."""
         self._heard_at = self._clock.now()
 
     def notify_page(self, event: str, **data: object) -> None:
@@ -189,7 +194,7 @@ _decode = msgspec.json.Decoder(_Fields).decode
 
 
 class BrowserDialect:
-    """Implements `CarrierDialect` for one page. The page measures the delay to us by a `ping` with its own time."""
+    """Implements `CarrierDialect` for one page. The page measures its delay to us by a `ping` with its time in it."""
 
     inbound = outbound = PCMU
     ledger = HeardLedger.MARKS
@@ -219,6 +224,6 @@ class BrowserDialect:
     def encode_clear(self) -> Sequence[Message]:
         return ('{"event":"clear"}',)
 
-    def encode_notice(self, event: str, **data: Any) -> str:
-        """Write anything else that the page shows: that it rings, captions, the end."""
+    def encode_notice(self, event: str, **data: object) -> str:
+        """Return a message with anything else that the page shows: that it rings, captions, the end."""
         return msgspec.json.encode({"event": event, **data}).decode()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 from uuid import uuid4
 
 from aiohttp import web
@@ -19,6 +20,7 @@ from callagent.web import Right, ServerHooks, require
 
 PHONE_PATH: Final = "/api/phone"
 CAPTION_SECONDS: Final = 0.1
+"""Time between two looks at the captions."""
 _TEXT_BOUND: Final = 64
 NORMAL, PROTOCOL_ERROR, SERVER_ERROR = 1000, 1002, 1011
 
@@ -67,7 +69,7 @@ class PhoneRoutes:
         return ws
 
     async def _serve(self, leg: BrowserLeg, socket: MediaSocket) -> None:
-        """From the first message to the end of the socket; the leg hears of the end."""
+        """Serve the socket from its first message to its end, and tell the leg of the end."""
         try:
             self._hooks.on_carrier_call(leg)
             async for message in socket.messages():
@@ -90,8 +92,8 @@ class PhoneRoutes:
             socket.close(NORMAL)
 
     async def _show(self, leg: BrowserLeg) -> None:
-        """Captions: the caller's words as they come, the agent's, and how long each answer took."""
-        last: dict[str, Any] = {}
+        """Send captions when they change: the caller's words as they come, the agent's, and how long answers took."""
+        last: Mapping[str, object] = {}
         while not leg.closed:
             captions = self._hooks.captions(leg.info.call_id)
             if captions is not None and captions != last:

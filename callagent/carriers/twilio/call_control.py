@@ -1,4 +1,8 @@
-"""The settings of one Twilio account."""
+"""Commands about Twilio's calls: the account, its REST API, and how a caller is given away.
+
+A caller is transferred by `<Refer>`, by `<Dial>`, or by a conference that the target is called into. The SDK is
+imported with the first request only, and nowhere else than here and in `webhooks.py`, which checks signatures with it.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TwilioSettings:
-    """The credentials of an account, and the addresses at which Twilio and we reach each other."""
+    """The credentials of one account, and the addresses at which Twilio and we reach each other."""
 
     account_sid: str
     auth_token: str = field(repr=False)
@@ -34,7 +38,7 @@ class TwilioSettings:
 
 
 def settings_of(config: Config) -> TwilioSettings | None:
-    """Return the account of the settings; None without a token. Raises `UserError` naming a missing setting."""
+    """Return the account of the settings; None without a token. Raises `UserError` that names a missing setting."""
     twilio = config.twilio
     token = twilio.auth_token.get_secret_value()
     if not token:
@@ -52,7 +56,7 @@ def settings_of(config: Config) -> TwilioSettings | None:
 
 
 REQUEST_SECONDS: Final = 4.0
-"""How long a request may take: a caller is waiting in silence meanwhile."""
+"""Time for a request; a caller is waiting in silence meanwhile."""
 _CALL_SID = re.compile(r"CA[0-9a-fA-F]{32}")
 _ACCOUNT_SID = re.compile(r"AC[0-9a-fA-F]{32}")
 _NOT_FOUND = 404
@@ -61,7 +65,7 @@ _NOT_IN_PROGRESS = 21220
 
 
 class _BasicCredentials:
-    """A credential provider with a ready-made header: the SDK's own one uses a deprecated call of aiohttp."""
+    """A credential provider for the SDK with a ready-made header: its own one uses a deprecated call of aiohttp."""
 
     def __init__(self, settings: TwilioSettings) -> None:
         pair = f"{settings.account_sid}:{settings.auth_token}".encode()
@@ -75,7 +79,7 @@ class _BasicCredentials:
 
 
 class TwilioApi:
-    """The REST API for the calls of one account. Every request is bounded to `REQUEST_SECONDS`."""
+    """The REST API for the calls of one account. Every request ends within `REQUEST_SECONDS`."""
 
     def __init__(self, settings: TwilioSettings) -> None:
         self._settings = settings
@@ -139,7 +143,7 @@ class TwilioApi:
             from twilio.rest import Client
 
             self._http = AsyncTwilioHttpClient(timeout=REQUEST_SECONDS)
-            # A mapping of its own: else the client takes region and edge from the process environment.
+            # With an environment of its own; the client would take region and edge from the process's.
             self._client = Client(
                 account_sid=self._settings.account_sid,
                 credential_provider=_BasicCredentials(self._settings),
@@ -152,12 +156,12 @@ class TwilioApi:
 
 @dataclass(frozen=True, slots=True)
 class TransferUrls:
-    """Where Twilio reaches us about a transfer."""
+    """The URLs at which Twilio reaches us about a transfer."""
 
     report: str
-    """Told how the transfer goes."""
+    """Where Twilio reports how the transfer goes."""
     greeting: str = ""
-    """Asked what the person hears who was dialled."""
+    """Where Twilio asks what the person hears who was dialled."""
 
 
 class TwilioCallControl:
@@ -172,7 +176,7 @@ class TwilioCallControl:
         *,
         over_sip: bool = False,
     ) -> None:
-        """`write_connect` writes TwiML that opens a new stream; `over_sip` as `forms.is_over_sip`."""
+        """`write_connect` writes TwiML that opens a new stream; `over_sip` is the result of `is_over_sip`."""
         self._api = api
         self._info = info
         self._call_sid = info.peer_call_id or ""
@@ -195,12 +199,12 @@ class TwilioCallControl:
             await self._invite(target)
 
     async def take_back(self) -> None:
-        # After <Dial> and <Refer> Twilio asks what to do next, but nobody leaves a conference unless redirected.
+        # After <Dial> and <Refer> Twilio asks what to do next; a caller leaves a conference only by a redirect.
         if self._waits_in_conference:
             await self._api.redirect(self._call_sid, self._write_connect())
 
     async def _invite(self, target: TransferTarget) -> None:
-        """Call the target into the conference in which the caller waits; who does not come does not keep it there."""
+        """Call the target into the conference in which the caller waits. Raises `TargetNotCalled`."""
         shown = target.caller or self._info.callee or ""
         report = f"{self._urls.report}?call={self._call_sid}"
         try:
@@ -216,7 +220,7 @@ class TwilioCallControl:
         if target.method == "refer" and self._over_sip and ":" in target.uri:
             return refer(wanted, self._urls.report)
         if target.method == "attended":
-            # A target that cannot be called is told before the caller is put anywhere.
+            # Raises for a target that cannot be called before the caller is put into the conference.
             wanted.element(self._urls.report)
             return conference(conference_of(self._info), self._urls.report)
         return dial(wanted, self._urls.report, ceil(target.ring_seconds))

@@ -34,13 +34,16 @@ _IDENTIFIER = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class StreamState(Enum):
+    """Which message of the stream may come next."""
+
     OPENED = "opened"
     CONNECTED = "connected"
     STREAMING = "streaming"
     STOPPED = "stopped"
 
 
-# (state, message) -> state. What is not here is a protocol error; after `stop` nothing may come.
+# (state, message) -> state. What is not here is a protocol error; after `stop` nothing may come. Kinds of messages that
+# do not occur here at all are ignored: Twilio adds new ones.
 TRANSITIONS: Final[Mapping[tuple[StreamState, str], StreamState]] = {
     (StreamState.OPENED, "connected"): StreamState.CONNECTED,
     (StreamState.CONNECTED, "start"): StreamState.STREAMING,

@@ -1,4 +1,7 @@
-"""TwiML: the documents that tell Twilio what to do with a call. Text from outside is escaped, URIs are checked."""
+"""TwiML: the documents that tell Twilio what to do with a call.
+
+Text from outside is escaped and addresses are checked: a number or a header of a project must not become an element.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,12 @@ from xml.sax.saxutils import escape, quoteattr
 from callagent.carriers.protocol import Answer, ConnectStream, Greet, Verdict
 
 E164: Final = re.compile(r"\+[1-9][0-9]{6,14}")
-# One address, no URI headers: those are ours to add (a "Replaces" or a second "To" must not ride in).
+# One address without URI headers. Those are ours to add: a "Replaces" or a second "To" must not come in with the
+# address.
 _SIP_URI: Final = re.compile(r"sips?:[A-Za-z0-9._~!$&'()*+,;=%-]+@[A-Za-z0-9.:\[\]-]+(;[A-Za-z0-9._~=+-]+)*")
 _SIP_HEADER: Final = re.compile(r"(X-[A-Za-z0-9_-]{1,64}|User-to-User)", re.IGNORECASE)
 MAX_HEADERS: Final = 1024
-"""Characters of custom headers that `<Sip>` accepts."""
+"""Characters of custom headers that `<Sip>` accepts, as Twilio documents it."""
 
 NOTHING: Final = '<?xml version="1.0" encoding="UTF-8"?><Response/>'
 REJECT: Final = '<?xml version="1.0" encoding="UTF-8"?><Response><Reject reason="busy"/></Response>'
@@ -53,7 +57,7 @@ class DialTarget:
         return self.uri + self._query()
 
     def _query(self) -> str:
-        # Twilio does not carry other headers; without them the transfer is still worth having.
+        # Twilio carries no other headers. They are left out: a transfer without them is better than none.
         carried = ((name, value) for name, value in self.headers.items() if _SIP_HEADER.fullmatch(name))
         query = "&".join(f"{name}={quote(value, safe='')}" for name, value in carried)
         if len(query) > MAX_HEADERS:
@@ -118,7 +122,7 @@ def refer(target: DialTarget, report: str) -> str:
 
 
 def conference(room: str, report: str) -> str:
-    """Let the caller wait in the conference `room`, which begins when somebody else enters."""
+    """Let the caller wait in the conference `room`, which begins when somebody else enters and ends with the caller."""
     rules = 'beep="false" startConferenceOnEnter="false" endConferenceOnExit="true"'
     return (
         '<?xml version="1.0" encoding="UTF-8"?><Response>'
@@ -129,8 +133,10 @@ def conference(room: str, report: str) -> str:
 
 def greet(text: str, confirm: str, action: str) -> str:
     """Say `text` to the person who was dialled; with a key `confirm`, the key that they press is told to `action`."""
-    said = f"<Say>{escape(text)}</Say>" if text else ""
+    verbs = f"<Say>{escape(text)}</Say>" if text else ""
     if confirm:
+        # Without a key in time the person is hung up on; the default key "#", which ends an input, is a key like any
+        # other.
         gather = f'<Gather numDigits="1" timeout="10" finishOnKey="" action={quoteattr(action)} method="POST">'
-        said = f"{gather}{said}</Gather><Hangup/>"
-    return f'<?xml version="1.0" encoding="UTF-8"?><Response>{said}</Response>'
+        verbs = f"{gather}{verbs}</Gather><Hangup/>"
+    return f'<?xml version="1.0" encoding="UTF-8"?><Response>{verbs}</Response>'

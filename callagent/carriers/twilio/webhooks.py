@@ -1,4 +1,7 @@
-"""Twilio's side of HTTP: signed webhooks, and the upgrade to a media stream."""
+"""Twilio's requests to us: signed webhooks with their forms, and the upgrade to a media stream.
+
+Nothing of a request is believed before its signature (X-Twilio-Signature) was checked for our public URL.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ log = get_logger(__name__)
 
 
 class TwilioRoutes:
-    """The handlers of one Twilio account."""
+    """The HTTP handlers of one Twilio account."""
 
     open_paths = frozenset({VOICE_PATH, MEDIA_PATH, TRANSFER_PATH, GREETING_PATH, SMS_PATH})
 
@@ -68,7 +71,7 @@ class TwilioRoutes:
         return self._calls
 
     async def voice(self, request: web.Request) -> web.Response:
-        """Say what to do with a caller: one who calls now, or one whose stream has ended."""
+        """Answer what to do with a caller: one who calls now, or one whose stream has ended."""
         form = await self._signed_form(request, VOICE_PATH)
         try:
             info = read_call_info(self._call_sid(form, "CallSid"), form)
@@ -80,7 +83,7 @@ class TwilioRoutes:
         return self._document(answer)
 
     async def transfer_status(self, request: web.Request) -> web.Response:
-        """Hear how a transfer goes, and say what to do with the call that the report is of."""
+        """Handle a report about a transfer, and answer what to do with the call that the report is of."""
         form = await self._signed_form(request, TRANSFER_PATH)
         try:
             # The query names a caller who waits in a conference for the call that is reported.
@@ -91,7 +94,7 @@ class TwilioRoutes:
             raise web.HTTPForbidden(text=str(error)) from None
 
     async def greeting(self, request: web.Request) -> web.Response:
-        """Say what a person who was dialled hears first."""
+        """Answer what a person who was dialled hears first, and what the key means that they pressed."""
         form = await self._signed_form(request, GREETING_PATH)
         try:
             leg = self.calls.leg(self._call_sid(form, "ParentCallSid"))
@@ -100,7 +103,7 @@ class TwilioRoutes:
         return self._document(Verdict.HANG_UP if leg is None else leg.answer_target(form.get("Digits")))
 
     async def text_message(self, request: web.Request) -> web.Response:
-        """Take a text message to one of our numbers: STOP and START are heeded, the rest is not for us."""
+        """Handle a text message to one of our numbers: STOP and START are obeyed, all others are ignored."""
         form = await self._signed_form(request, SMS_PATH)
         await asyncio.to_thread(self._hooks.outside.opt_outs.take, form.get("From", ""), form.get("Body", ""))
         return web.Response(text="<Response/>", content_type=self._markup.content_type, charset="utf-8")
@@ -116,7 +119,7 @@ class TwilioRoutes:
     # Reports of transfers -------------------------------------------------------------------------------------------
 
     def _report_invited(self, form: Form, caller_sid: str) -> Answer:
-        """Of a call into a conference in which the caller waits."""
+        """Handle the report of a call into a conference in which the caller waits."""
         self._call_sid(form, "CallSid")
         leg, outcome = self.calls.leg(caller_sid), read_invited_outcome(form)
         if leg and outcome:
@@ -124,14 +127,14 @@ class TwilioRoutes:
         return Verdict.CARRY_ON
 
     def _report_dialled(self, form: Form) -> Answer:
-        """Of the dialled party's own call, which answers before `<Dial>` ends."""
+        """Handle the report of the dialled party's own call, which answers before `<Dial>` ends."""
         leg = self.calls.leg(self._call_sid(form, "ParentCallSid"))
         if leg and form.get("CallStatus") == "in-progress":
             leg.end_transfer(TransferOutcome(TransferStatus.SUCCEEDED, "answered"))
         return Verdict.CARRY_ON
 
     def _report_end(self, form: Form) -> Answer:
-        """Of the end of `<Dial>` or `<Refer>`: the caller comes back to us unless they are gone."""
+        """Handle the end of `<Dial>` or `<Refer>`: the caller comes back to us unless they are gone."""
         leg = self.calls.leg(self._call_sid(form, "CallSid"))
         if leg is None:
             return Verdict.HANG_UP
@@ -157,7 +160,8 @@ class TwilioRoutes:
     async def _signed_form(self, request: web.Request, path: str) -> Form:
         form = await read_form(request)
         texts = dict(form)
-        # A field given twice has no one value to be signed.
+        # The signature is over one value for each field: of a field that comes twice it would not say which one is
+        # meant.
         if len(texts) != len(form):
             raise web.HTTPBadRequest(text="a field comes twice")
         query = f"?{request.rel_url.raw_query_string}" if request.rel_url.raw_query_string else ""
@@ -191,7 +195,7 @@ SIGNATURE_HEADER = "X-Twilio-Signature"
 
 
 class SignatureChecker:
-    """The checker of one account. It knows the configured URL only: a sender chooses Host and X-Forwarded headers."""
+    """Checks signatures of one account, for the configured URL only: Host and X-Forwarded headers are the sender's."""
 
     def __init__(self, auth_token: str, public_url: str) -> None:
         parts = urlsplit(public_url)
@@ -240,7 +244,8 @@ _STATUSES: Final[Mapping[str, TransferStatus]] = {
     "failed": TransferStatus.FAILED,
     "canceled": TransferStatus.CALLER_GONE,
 }
-# Of a call that we placed into a conference: one that ended without an answer has not failed by the caller's leaving.
+# The same of a call that we placed into a conference. A `completed` counts only where no answer was reported before
+# it, so nobody has answered; `canceled` is of the target's call, not of the caller's.
 _INVITED_STATUSES: Final[Mapping[str, TransferStatus]] = {
     **_STATUSES,
     "completed": TransferStatus.FAILED,
@@ -274,12 +279,12 @@ def read_call_info(call_sid: str, form: Form) -> CallInfo:
 
 
 def is_over_sip(form: Form) -> bool:
-    """Whether Twilio has the caller on SIP, and can ask the caller's own system to call somebody else."""
+    """Return whether Twilio has the caller on SIP, and can ask the caller's own system to call somebody else."""
     return form.get("From", "").lower().startswith(("sip:", "sips:")) or "SipCallId" in form
 
 
 def is_end_of_dial(form: Form) -> bool:
-    """Whether the report is of the end of `<Dial>` or `<Refer>`; otherwise it is of the dialled party's own call."""
+    """Return whether the report is of the end of `<Dial>` or `<Refer>`, not of the dialled party's own call."""
     dialled = form.get("DialCallStatus") or form.get("ReferCallStatus")
     return dialled is not None or "ReferSipResponseCode" in form
 
@@ -287,7 +292,7 @@ def is_end_of_dial(form: Form) -> bool:
 def read_dial_outcome(form: Form) -> TransferOutcome:
     """Return what the end of `<Dial>` or `<Refer>` means for the caller."""
     dialled = form.get("DialCallStatus") or form.get("ReferCallStatus") or ""
-    # The caller's own call is over: they have hung up while it rang, or when the two had spoken.
+    # The caller's own call is over: they have hung up while the target's phone rang, or after the two had spoken.
     gone = form.get("CallStatus") == "completed" and "DialCallStatus" in form
     status = TransferStatus.CALLER_GONE if gone else _STATUSES.get(dialled, TransferStatus.FAILED)
     codes = ("DialSipResponseCode", "ReferSipResponseCode", "NotifySipResponseCode")
@@ -295,7 +300,7 @@ def read_dial_outcome(form: Form) -> TransferOutcome:
 
 
 def read_invited_outcome(form: Form) -> TransferOutcome | None:
-    """Return what became of a call into a conference; None: it is still ringing."""
+    """Return what became of a call into a conference; None while it is still ringing."""
     status = form.get("CallStatus", "")
     if status == "in-progress":
         return TransferOutcome(TransferStatus.SUCCEEDED, "answered")
@@ -304,7 +309,7 @@ def read_invited_outcome(form: Form) -> TransferOutcome | None:
 
 
 def _party(address: str) -> str:
-    """The number, or the user part of a SIP URI."""
+    """Return the number of an address, or the user part of a SIP URI."""
     scheme, colon, rest = address.strip().partition(":")
     if colon and scheme.lower() in ("sip", "sips"):
         return rest.partition("@")[0].partition(";")[0]
