@@ -41,6 +41,7 @@ class HttpWire:
 
     def open(self, seconds: float) -> None:
         check_scheme(self._url)
+        # A session begins without the headers of the one before.
         for name in (_SESSION, _VERSION):
             self._http.headers.pop(name, None)
 
@@ -75,6 +76,7 @@ class HttpWire:
                     raise McpFailed(f"{self.name}: {response.status_code} {response.reason}")
                 if session := response.headers.get(_SESSION):
                     self._http.headers[_SESSION] = session
+                # 202 Accepted is the answer to a notification or to an answer of ours; it has no body.
                 if response.status_code != 202 and "id" in message and "method" in message:
                     yield from _messages(response, until)
         except (requests.RequestException, HTTPError, ValueError) as error:

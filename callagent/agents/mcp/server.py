@@ -58,6 +58,7 @@ class McpServer:
         """List the server's tools. Raises `McpFailed`."""
         found: list[McpTool] = []
         cursor = ""
+        # A server that repeats its cursor would be asked for ever.
         for _ in range(MAX_PAGES):
             page = self._ask("tools/list", {"cursor": cursor} if cursor else {}, self._begin_timeout)
             found += [_tool(each) for each in objects_at(page, "tools")]
@@ -74,6 +75,7 @@ class McpServer:
         parameters: JsonObject = {"name": name, "arguments": dict(arguments)}
         result = self._ask("tools/call", parameters, min(seconds or self._timeout, self._timeout))
         texts = [str(each.get("text")) for each in objects_at(result, "content") if each.get("type") == "text"]
+        # An error of the tool is for the model, which may try again; errors of the protocol raise.
         if result.get("isError"):
             return {"error": "\n".join(texts) or "the tool failed"}
         structured = result.get("structuredContent")
@@ -99,6 +101,7 @@ class McpServer:
 
     def _begin(self, over: int) -> int:
         """Make sure that a session runs which is not the one numbered `over`; return its number."""
+        # One thread begins the session; the others wait here and find that it is no longer the one that is over.
         with self._beginning:
             if self._session == over:
                 self._session = 0
@@ -138,6 +141,7 @@ def list_all(servers: Sequence[Callable[[], McpServer]]) -> list[list[McpTool] |
     threads = [threading.Thread(target=ask, args=(index,), daemon=True) for index in range(len(servers))]
     for thread in threads:
         thread.start()
+    # Twice: beginning the session and listing the tools have `LIST_SECONDS` each.
     until = time.monotonic() + 2 * LIST_SECONDS
     for thread in threads:
         thread.join(max(until - time.monotonic(), 0))

@@ -111,6 +111,7 @@ class DuplexWire(ABC):
 
     def open_line(self) -> object:
         """Begin a new line; its reading thread passes the returned object to `deliver` and `fail_pending`."""
+        # A new object each time, compared by identity: the thread of an older line has another one.
         line = self._line = object()
         self._over = threading.Event()
         return line
@@ -135,6 +136,7 @@ class DuplexWire(ABC):
             self._give_up(number)
             raise McpFailed(f"{self.name}: no answer to {message['method']} within {seconds:g} s") from None
         finally:
+            # Also after a timeout: a late answer then finds nobody and is dropped.
             self._waiting.pop(number, None)
         if isinstance(answer, McpFailed):
             raise answer
@@ -211,6 +213,7 @@ class ProgramWire(DuplexWire):
         self.close()
         if len(_running) >= MAX_PROGRAMS:
             raise McpFailed(f"{self.name}: {MAX_PROGRAMS} programs run already")
+        # The worker's environment has secrets of the project that this program need not know.
         given = {name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ} | self._environment
         try:
             process = subprocess.Popen(
@@ -235,6 +238,7 @@ class ProgramWire(DuplexWire):
         said: list[bytes] = []
         listening = threading.Thread(target=_keep_last, args=(process.stderr, said), daemon=True)
         listening.start()
+        # A module function with a weak reference: a bound method would keep the wire, and so the program, alive.
         told = (weakref.ref(self), line, process, listening, said)
         threading.Thread(target=_read, args=told, daemon=True).start()
 
@@ -249,6 +253,7 @@ class ProgramWire(DuplexWire):
         process = self._process
         if process is None or process.stdin is None:
             raise OSError("it does not run")
+        # One message is one line (section "stdio"); `json.dumps` writes no line break.
         process.stdin.write(json.dumps(message, ensure_ascii=False).encode() + b"\n")
         process.stdin.flush()
 

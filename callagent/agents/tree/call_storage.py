@@ -79,6 +79,7 @@ class CallStorage:
     def loaded(self, contents: Sequence[Content]) -> list[Content]:
         """Return the artifacts that the newest content asked for by `load_artifacts`; they go into one request only."""
         found: list[Content] = []
+        # Only in the newest content: a model that needs an artifact again has to ask again, as the tool's status says.
         for part in parts(contents[-1]) if contents and self.artifacts.names() else ():
             response = part.get("function_response") or {}
             names = (response.get("response") or {}).get("artifact_names")
@@ -103,6 +104,7 @@ def _concealed(part: PlainObject, conceal: Callable[[str], str]) -> PlainObject:
     blob = part.get("inline_data")
     if not isinstance(blob, Mapping) or not isinstance(blob.get("data"), bytes):
         return part
+    # Latin-1 gives every byte a character and back, so that binary data stays what it is.
     text = conceal(blob["data"].decode("latin-1"))
     return {**part, "inline_data": {**blob, "data": text.encode("latin-1")}}
 
@@ -144,6 +146,7 @@ class Artifacts:
             raise ArtifactRefused(f"'{name}': a text or data is needed")
         if len(versions) >= MAX_VERSIONS or size + sum(_size(each) or 0 for each in versions) > limit:
             raise ArtifactRefused(f"'{name}': {MAX_VERSIONS} artifacts of {limit >> 20} MiB together are kept, no more")
+        # A copy: whoever saves a part may go on changing it.
         files.setdefault(name, []).append(copy.deepcopy(part))
         if files is self._callers:
             self._keep(files)
@@ -211,6 +214,7 @@ class Memory:
 
     def take(self, caller: Hashable, call: Hashable, entries: Iterable[Entry]) -> None:
         """Keep the entries of a call in place of those kept of it before."""
+        # Both dicts are in the order of their last change: the first entry is the one to drop.
         calls = self._callers.setdefault(caller, OrderedDict())
         calls[call] = list(entries)[-MAX_ENTRIES:]
         calls.move_to_end(call)
@@ -231,6 +235,7 @@ class Memory:
             shared = sum(word in has or (not word.isascii() and word in folded) for word in wanted)
             if shared:
                 found.append((shared, entry))
+        # Python's sort is stable, so entries with as many shared words stay in the order in which they were said.
         found.sort(key=lambda each: -each[0])
         return [entry for _, entry in found[:MAX_FOUND]]
 
@@ -255,6 +260,7 @@ def entries_of(events: Sequence[Event], timestamp: str) -> list[Entry]:
 
 def _words(text: str) -> set[str]:
     """Return the words of a text, lowercased, and the Latin words inside words of other scripts."""
+    # NFC: recognisers and models write "é" as one character or as two.
     found = {word.lower() for word in re.findall(r"\w+", unicodedata.normalize("NFC", text))}
     foreign = [word for word in found if not word.isascii()]
     return found | {part for word in foreign for part in re.findall(r"[a-z0-9_]+|[^a-z0-9_]+", word)}

@@ -107,6 +107,7 @@ class SharedState:
 
     def take(self, user: str, delta: PlainObject, removed: Sequence[str]) -> None:
         """Take over the `app:` and `user:` keys that a call of this caller has changed."""
+        # A removed key may be of either scope; its prefix says which, and the other one does not have it.
         for key in removed:
             self._app.pop(key, None)
             self._users.get(user, {}).pop(key, None)
@@ -250,6 +251,7 @@ class Conversation:
 
         A turn in which a tool was called or the state changed stays, because that cannot be undone.
         """
+        # A `state_delta` may also come from a callback without any tool.
         dropped = self.events[since:]
         if any(calls(event.content) or responses(event.content) or event.actions.state_delta for event in dropped):
             return

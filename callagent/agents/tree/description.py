@@ -82,6 +82,7 @@ class DescribedProject(Generic[T]):
 
     async def get(self) -> T:
         """Return what was built last. Raises `ProjectError` and `WorkerError`, the first time only."""
+        # Calls that come while the project is described for the first time wait for that one description.
         async with self._one_at_a_time:
             if self._made is None:
                 self._made = await self._look()
@@ -104,6 +105,7 @@ class DescribedProject(Generic[T]):
             raise ProjectError(f"{self._name} cannot be loaded:\n{listed}")
         for each in described.unreachable:
             log.warning("toolset_unreachable", file=each.file, line=each.line, error=each.message)
+        # From now, not from the beginning: asking servers that do not answer takes its time itself.
         now = asyncio.get_running_loop().time()
         self._look_at = now + AGAIN_SECONDS if described.unreachable else None
         return self._build(described.answer)
@@ -112,5 +114,6 @@ class DescribedProject(Generic[T]):
         try:
             self._made = await self._look()
         except (WorkerError, ProjectError) as error:
+            # What was described before stays in use.
             log.warning("project_not_described", error=str(error))
             self._look_at = asyncio.get_running_loop().time() + AGAIN_SECONDS

@@ -62,6 +62,7 @@ class Actions:
             self.transfer_to_agent = plain["transfer_to_agent"]
         self.escalate = self.escalate or bool(plain.get("escalate"))
         self.skip_summarization = self.skip_summarization or bool(plain.get("skip_summarization"))
+        # Two tools of one answer may both have saved artifacts: objects are merged, other values replaced.
         for key, value in (plain.get("other") or {}).items():
             before = self.other.get(key)
             self.other[key] = {**before, **value} if isinstance(before, dict) and isinstance(value, dict) else value
@@ -71,6 +72,7 @@ class Actions:
         plain: dict[str, object] = {}
         if self.skip_summarization:
             plain["skip_summarization"] = True
+        # The ADK's recorded events have it even when it is empty.
         plain["state_delta"] = dict(self.state_delta)
         if self.transfer_to_agent is not None:
             plain["transfer_to_agent"] = self.transfer_to_agent
@@ -158,14 +160,14 @@ def as_messages(contents: Sequence[Content]) -> Iterator[Message]:
     answered = {response["id"] for content in contents for response in responses(content)}
     for content in contents:
         said, called = "\n".join(texts(content)), calls(content)
+        # Responses stand behind the content with their calls (`request._paired`), as models require.
         for response in responses(content):
             yield {"role": "tool", "tool_call_id": response["id"], "content": _json(response["response"])}
         if called:
             yield {"role": "assistant", "content": said or None, "tool_calls": [_tool_call(call) for call in called]}
             # Models refuse a request in which a tool call has no result.
-            for call in called:
-                if call["id"] not in answered:
-                    yield {"role": "tool", "tool_call_id": call["id"], "content": '{"status": "pending"}'}
+            pending = [call["id"] for call in called if call["id"] not in answered]
+            yield from ({"role": "tool", "tool_call_id": each, "content": '{"status": "pending"}'} for each in pending)
         elif said:
             yield {"role": "assistant" if content.get("role") == "model" else "user", "content": said}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
@@ -210,13 +211,7 @@ async def _stream(run: Run, request: ModelRequest, answer: Answer) -> None:
         request.messages(), [tool.for_model for tool in request.tools.values()], request.settings(run.settings.models)
     )
     try:
-        async with aclosing(stream) as deltas:
-            async for delta in deltas:
-                new_id = f"call-{run.conversation.new_number()}" if delta.tool_call else ""
-                for sentence in answer.feed(delta, loop.time(), new_id):
-                    _speak(run, answer, sentence)
-        for sentence in answer.splitter.finish():
-            _speak(run, answer, sentence)
+        await _speak_stream(run, stream, answer)
     except ProviderError as raised:
         error = raised
     # Observers are told of every answer, failed ones included, before the error goes on.
@@ -230,10 +225,22 @@ async def _stream(run: Run, request: ModelRequest, answer: Answer) -> None:
         raise RunFailed(type(error).__name__, str(error))
 
 
-def _speak(run: Run, answer: Answer, sentence: str) -> None:
+async def _speak_stream(run: Run, stream: AsyncGenerator[Delta, None], answer: Answer) -> None:
+    """Take the pieces of a stream as they come; speak each sentence as soon as it is complete."""
+    loop = asyncio.get_running_loop()
+    # Closing the stream frees the provider's connection, also when an interruption cancels this task.
+    async with aclosing(stream) as deltas:
+        async for delta in deltas:
+            new_id = f"call-{run.conversation.new_number()}" if delta.tool_call else ""
+            _speak(run, answer, answer.feed(delta, loop.time(), new_id))
+    _speak(run, answer, answer.splitter.finish())
+
+
+def _speak(run: Run, answer: Answer, sentences: Sequence[str]) -> None:
     if answer.spoken:
-        answer.sentences.append(sentence)
-        run.say(sentence)
+        answer.sentences += sentences
+        for sentence in sentences:
+            run.say(sentence)
 
 
 def _with_ids(run: Run, content: PlainObject) -> Content:

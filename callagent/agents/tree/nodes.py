@@ -44,6 +44,7 @@ class Node:
     parent: Node | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
+        # A node has one parent: the description of a project refuses an agent with two places.
         for child in self.children:
             child.parent = self
 
@@ -93,6 +94,7 @@ class LlmNode(Node):
 
     @property
     def model_name(self) -> str:
+        # Workflow agents in between have no model of their own and are passed over.
         node: Node | None = self
         while node is not None:
             if isinstance(node, LlmNode) and node.model:
@@ -228,6 +230,7 @@ _DIGIT_OPTIONS = ("max_digits", "end_key", "first_digit_timeout", "inter_digit_t
 
 def phone_tool(name: str, options: PlainObject) -> Tool:
     """Make one of the three tools with a project's options."""
+    # The reason is the model's to give; everything else about a handoff is the project's.
     parameters = _REASON if name == HAND_OFF else None
     description = str(options.get("description") or _DESCRIPTIONS[name])
     return Tool(name, ToolKind.PHONE, description, parameters, options=options)

@@ -164,6 +164,7 @@ class Run:
 
     def branched(self, parent: Node, child: Node) -> Run:
         """Return the run of a child of a parallel agent, whose events its siblings do not see."""
+        # The ADK's form of a branch, which stands in recorded events: the pair of each parallel agent and its child.
         name = f"{parent.name}.{child.name}"
         return replace(self, branch=f"{self.branch}.{name}" if self.branch else name, nested=True)
 
@@ -177,6 +178,7 @@ class Run:
 
     def append(self, event: Event, *, said: bool = False) -> None:
         """Add an event to the history and speak its text, unless the caller has heard it already (`said`)."""
+        # The history first, then the words: an interruption by the first word must find the event to correct.
         event.branch, event.invocation_id = self.branch, self.invocation_id
         self.conversation.append(event)
         if not said and (event.content or {}).get("role") == "model":
@@ -210,6 +212,7 @@ async def finish_despite_interruption(run: Run, coroutine: Coroutine[object, Non
     answer must be applied to it: so the coroutine runs in a task of its own, which the next turn waits for.
     """
     task = asyncio.create_task(coroutine)
+    # Registered before it is awaited: the cancellation may come in the very next step of the loop.
     run.finish_first(task)
     return await asyncio.shield(task)
 

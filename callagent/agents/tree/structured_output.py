@@ -62,6 +62,7 @@ def _object(value: object, schema: JsonSchema, named: JsonSchema, place: str) ->
     made: dict[str, object] = {}
     for key, own in schema["properties"].items():
         given = _conform(value[key], own, named, key) if key in value else own.get("default")
+        # Null values are left out, as by `model_dump(exclude_none=True)`.
         if given is not None:
             made[key] = given
     # A schema made from a class has a title and lists every key; others allow further keys.
@@ -85,6 +86,7 @@ class SavedOutput:
         """
         found = [part["text"] for part in parts(event.content) if "text" in part and not part.get("thought")]
         said = "".join(found)
+        # An empty text counts only as the final answer: before a tool call, models often write nothing.
         if not self._node.output_key or not found or not (said or event.is_final):
             return
         if self._node.output_schema is None:

@@ -35,6 +35,7 @@ RUNNING = {"status": "running"}
 
 def parse_arguments(text: str) -> PlainObject:
     """Read a model's arguments; anything but a JSON object becomes an object that the tool will refuse."""
+    # Some providers stream an empty text for a call without arguments.
     try:
         value = json.loads(text or "{}")
     except json.JSONDecodeError:
@@ -49,6 +50,7 @@ async def call_tools(
 
     Returns that event, or None when no call has a response yet. Raises `RunFailed` when project code fails.
     """
+    # All begin before any ends: the record shows the calls of one answer in the order in which the model made them.
     numbers = {call["id"]: _report_start(run, call) for call in called}
     later = [call for call in called if _is_asynchronous(tools, call)]
     responded = asyncio.Event()

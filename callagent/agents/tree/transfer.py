@@ -53,7 +53,7 @@ def transfer_targets(node: LlmNode) -> list[Node]:
 
 def transfer_target(node: LlmNode, name: str, *, nested: bool) -> Node:
     """Return the agent of this name. Raises `RunFailed`, with the ADK's own text, when the transfer is not allowed."""
-    # The texts below are the errors that the ADK raises, which differ between its runner and nested agents.
+    # The ADK's runner and its nested agents raise different errors, and a nested agent may even transfer to itself.
     found = next((each for each in transfer_targets(node) if each.name == name), None)
     if found is None and nested and name == node.name:
         return node
@@ -63,6 +63,7 @@ def transfer_target(node: LlmNode, name: str, *, nested: bool) -> Node:
 
 
 def _refusal(node: LlmNode, name: str, nested: bool) -> tuple[str, str]:
+    # Word for word the ADK's own errors, as recorded conversations have them.
     known = [each.name for each in node.root.walk()]
     if nested and name in known:
         return "ValueError", f"Agent {node.name} is not allowed to transfer to agent {name}."
@@ -107,6 +108,7 @@ def line_after(line: Sequence[Node], target: Node) -> list[Node]:
     `line` holds, for the current turn, each agent that transferred to one below it; its last item has the
     conversation. A transfer to a peer replaces the last item, one to the parent removes it.
     """
+    # `transfer_targets` allows no others: a child, a peer or the parent.
     source = line[-1]
     if target.parent is source:
         return [*line, target]
@@ -115,6 +117,7 @@ def line_after(line: Sequence[Node], target: Node) -> list[Node]:
 
 def keeps_conversation(node: Node) -> bool:
     """Return whether the next turn may begin at this agent: it and all agents above it may transfer to their parent."""
+    # An agent that may not transfer upwards would keep the conversation for good, so turns do not begin at it.
     above: Node | None = node
     while above is not None:
         if not isinstance(above, LlmNode) or not above.can_transfer_to_parent:

@@ -114,6 +114,7 @@ class TreeAgent:
         emit(self._ending())
 
     def heard(self, text: str, *, cut: bool) -> None:
+        # Uncut, the caller has heard all that the history has.
         if cut:
             self.conversation.correct(self._turn_began, text)
 

@@ -93,6 +93,7 @@ class WorkerClient:
         return self._copy(WorkerClient, conversation)
 
     def _copy(self, kind: type[C], conversation: Conversation) -> C:
+        # Past the constructor, which makes a new `_Worker`: the copy shares this one's.
         inner = object.__new__(kind)
         inner._attach(self._worker, conversation)
         return inner
@@ -119,10 +120,12 @@ class WorkerClient:
             single = [self._tools_request([call], self._timeout_of(call), parallel=False) for call in calls]
             return await self._run_side_by_side(lease_spare, invocation, single)
         answers: dict[int, CodeAnswer] = {}
+        # `dict.fromkeys`: each timeout once, in the order of the calls.
         for seconds in dict.fromkeys(map(self._timeout_of, calls)):
             indices = [index for index, call in enumerate(calls) if self._timeout_of(call) == seconds]
             group = [calls[index] for index in indices]
             request = self._tools_request(group, seconds, parallel=parallel)
+            # The model does not wait for these, and the call's worker has to stay free for the turns meanwhile.
             if lease_spare is not None and all(call.tool.asynchronous for call in group):
                 answered = await self._run_in_spare(lease_spare, invocation, request)
             else:
@@ -165,6 +168,7 @@ class WorkerClient:
         try:
             return (await self._ask(invocation, {"op": "agent"}, 1, on_message))[0]
         finally:
+            # Also after a timeout, which leaves the agent that the code agent ran waiting for a dead worker.
             await nested_run.close()
 
     async def close(self) -> None:
@@ -272,6 +276,8 @@ class WorkerClient:
             return answer
 
         answers = await asyncio.gather(*map(run, requests))
+        # The first request's changes are in the state already (`_ask`). They are applied again with the others, because
+        # a later one may have changed the same object.
         changes = [(each.actions.get("state_delta") or {}, each.actions.get("removed") or ()) for each in ended]
         for answer, (changed, removed) in zip(ended, merge_changes(before, changes), strict=True):
             answer.actions = {**answer.actions, "state_delta": changed, "removed": removed}
@@ -290,6 +296,7 @@ class WorkerClient:
     def _complete(self, invocation: Invocation, operation: Operation) -> WorkerRequest:
         """Add to an operation where it runs and what the worker does not know yet."""
         conversation = self._conversation
+        # A replacement starts from the checkpoint, which has the values but neither events nor the core's own changes.
         if self._replaced != self._worker.replaced:
             self._replaced = self._worker.replaced
             conversation.state.unknown()
@@ -399,6 +406,7 @@ class NestedAgentRun:
 
     async def _next(self) -> ChildRequest | ChildResult:
         assert self._child is not None
+        # Whichever comes first: the child asks for project code, or it has ended.
         requested = asyncio.create_task(self._requests.get())
         await asyncio.wait({self._child, requested}, return_when=asyncio.FIRST_COMPLETED)
         if requested.done():
@@ -406,6 +414,7 @@ class NestedAgentRun:
             return {"request": request}
         requested.cancel()
         error = self._child.exception()
+        # The code agent may catch that its child has failed; a bug of ours is no failure of the child.
         if error is not None and not isinstance(error, RunFailed):
             raise error
         escalated = error is None and self._child.result()

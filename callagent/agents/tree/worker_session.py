@@ -100,6 +100,7 @@ class LiveConversation(Generic[E]):
 
     def take_changes(self) -> tuple[dict[str, JsonValue], list[str]]:
         """Return what code has changed since the last time: values by key, and removed keys."""
+        # `written` as well as the views: a key that was set to an equal value counts as changed in the ADK's events.
         views = {key: _view(value) for key, value in self.state.items()}
         changed = {
             key: view
@@ -115,6 +116,7 @@ class LiveConversation(Generic[E]):
         """Return the pickled values that have changed since the last checkpoint; None: the key is gone."""
         kept: dict[str, bytes] = {}
         for key, value in self.state.items():
+            # Value by value: one that cannot be pickled, such as a connection, must not cost the others.
             try:
                 pickled = pickle.dumps(value, protocol=5)
             except Exception:  # pickling runs the value's own code; a replacement gets the JSON form
@@ -231,6 +233,7 @@ class TreeSession(ABC, Generic[C, E]):
         """Handle one request of the core. The checkpoint has the call's own state, not that of agent tools."""
         if request.get("op") == "describe":
             return self.describe()
+        # The core is our own side of the socket: its messages are not checked again.
         typed = cast("WorkerRequest", request)
         live = self._updated(typed)
         answers = _run(self._operate(typed, live))
@@ -243,6 +246,7 @@ class TreeSession(ABC, Generic[C, E]):
         The core runs the agent's model turns; what it needs of project code comes back as requests, which are handled
         here until the result comes. Raises `ChildFailed`.
         """
+        # What the code agent has written so far, so that the other agent sees it.
         changed, removed = live.take_changes()
         actions = {"state_delta": changed, "removed": removed}
         reply = self.channel.ask({"type": "run_agent", "agent": agent, "actions": actions, "ask": True})
@@ -374,6 +378,7 @@ def server_timeout(request: WorkerRequest) -> float | None:
 
 def _run(work: Coroutine[object, None, list[Answer]]) -> list[Answer]:
     """Run a request to its end and cancel the tasks that functions left running, as `asyncio.run` does."""
+    # Workers inside the process of a test run in threads, where the one loop of a worker process cannot be shared.
     if threading.current_thread() is not threading.main_thread():
         return asyncio.run(work)
 

@@ -258,6 +258,7 @@ def tools_of(toolset: BaseToolset) -> list[BaseTool]:
     # In a thread, because `asyncio.run` refuses to run where the importing thread has an event loop already.
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
+    # A thread that goes on is left alone: it is a daemon, and ends with the process.
     thread.join(TOOLSET_TIMEOUT)
     if errors:
         raise ToolsetFailed(toolset, f"{type(errors[0]).__name__}: {error_message(errors[0])}") from errors[0]

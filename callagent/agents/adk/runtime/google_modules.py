@@ -65,6 +65,7 @@ _TOOLS = {
     **_MCP,
     "ToolContext": google_classes.ToolContext,
 }  # fmt: skip
+# Module -> what `from module import …` finds there. Projects import from all of these places.
 _MODULES: Mapping[str, Mapping[str, object]] = {
     "google": {},
     "google.genai": {},

@@ -175,6 +175,7 @@ class FunctionTool(BaseTool):
         )
 
     async def run_async(self, *, args: Plain, tool_context: ToolContext) -> object:
+        # A refusal goes to the model as the result, so that it can call again with what was missing.
         given, refusal = prepare_arguments(self.func, self.name, args, tool_context)
         if refusal is not None:
             return refusal
