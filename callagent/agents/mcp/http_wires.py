@@ -141,7 +141,7 @@ def http_session(headers: Mapping[str, str]) -> requests.Session:
 def check_scheme(url: str) -> None:
     """Raise `McpFailed` unless the address is one of the web."""
     if urlsplit(url).scheme not in ("http", "https"):
-        raise McpFailed(f"'{without_secrets(url)}' is no web address")
+        raise McpFailed(f"'{without_secrets(url)}' is not an address of HTTP or HTTPS")
 
 
 def without_secrets(url: str) -> str:

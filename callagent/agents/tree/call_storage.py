@@ -69,7 +69,7 @@ class CallStorage:
     def remember(self, events: Sequence[Event]) -> None:
         """Keep what was said in this call among the caller's memories, in place of what was kept of it before."""
         # A tool may ask for it in the middle of the call, and the end of the call does it once more.
-        self._memory.take(self._caller, self._call, entries_of(events, datetime.now().isoformat()))
+        self._memory.keep_call(self._caller, self._call, entries_of(events, datetime.now().isoformat()))
 
     def artifact_instruction(self) -> str:
         """Return the instruction that lists the artifacts; empty when there are none."""
@@ -212,7 +212,7 @@ class Memory:
     def __init__(self) -> None:
         self._callers: OrderedDict[Hashable, OrderedDict[Hashable, list[Entry]]] = OrderedDict()
 
-    def take(self, caller: Hashable, call: Hashable, entries: Iterable[Entry]) -> None:
+    def keep_call(self, caller: Hashable, call: Hashable, entries: Iterable[Entry]) -> None:
         """Keep the entries of a call in place of those kept of it before."""
         # Both dicts are in the order of their last change: the first entry is the one to drop.
         calls = self._callers.setdefault(caller, OrderedDict())

@@ -37,7 +37,7 @@ class State:
     def apply(self, delta: PlainObject, removed: Sequence[str] = ()) -> None:
         """Set and remove keys on the core's side. Values that do not change are not sent to the worker."""
         # A copy, because the owner of the delta may go on changing the values in it.
-        # Most deltas repeat what the worker itself has written (`take`): equal values need not be sent back to it.
+        # Most deltas repeat what the worker itself has written (`apply_worker_changes`): it need not be told of that.
         changed = copy.deepcopy({key: value for key, value in delta.items() if not self._has(key, value)})
         gone = [key for key in removed if key in self.values]
         self._set(changed, gone)
@@ -46,20 +46,20 @@ class State:
         for key in gone:
             self._unsent.pop(key, None)
 
-    def take(self, delta: PlainObject, removed: Sequence[str] = ()) -> None:
+    def apply_worker_changes(self, delta: PlainObject, removed: Sequence[str] = ()) -> None:
         """Set and remove keys as the worker has done already."""
         self._set(copy.deepcopy(dict(delta)), removed)
 
-    def unsent(self) -> StateChanges:
+    def unsent_changes(self) -> StateChanges:
         """Return the changes that the worker does not know yet."""
         return {"set": dict(self._unsent), "removed": sorted(self._unsent_removed)}
 
-    def sent(self) -> None:
+    def mark_sent(self) -> None:
         """Regard all changes as known to the worker."""
         self._unsent.clear()
         self._unsent_removed.clear()
 
-    def unknown(self) -> None:
+    def mark_unknown(self) -> None:
         """Regard all keys as unknown to the worker, because it has been replaced."""
         self._unsent = dict(self.values)
 
@@ -105,7 +105,7 @@ class SharedState:
         """Return a copy of the keys that a call of this caller starts with."""
         return copy.deepcopy({**self._app, **self._users.get(user, {})})
 
-    def take(self, user: str, delta: PlainObject, removed: Sequence[str]) -> None:
+    def keep_changes(self, user: str, delta: PlainObject, removed: Sequence[str]) -> None:
         """Take over the `app:` and `user:` keys that a call of this caller has changed."""
         # A removed key may be of either scope; its prefix says which, and the other one does not have it.
         for key in removed:
@@ -207,7 +207,7 @@ class Conversation:
         event.at = event.at or (int(self._clock()) if self._clock is not None else 0)
         actions = event.actions
         self.state.apply(actions.state_delta, actions.removed)
-        self._shared.take(self._user, actions.state_delta, actions.removed)
+        self._shared.keep_changes(self._user, actions.state_delta, actions.removed)
         actions.state_delta = {key: value for key, value in actions.state_delta.items() if not key.startswith(TEMP)}
         self.events.append(event)
 

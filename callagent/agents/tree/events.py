@@ -54,7 +54,7 @@ class Actions:
     other: dict[str, object] = field(default_factory=dict)
     """Actions of one format, which the tree carries without knowing them."""
 
-    def take(self, plain: PlainObject) -> None:
+    def merge(self, plain: PlainObject) -> None:
         """Merge the actions of project code or of a tool into these."""
         self.state_delta.update(plain.get("state_delta") or {})
         self.removed += plain.get("removed") or []
@@ -130,6 +130,7 @@ class Event:
 
 
 def text_content(role: str, *texts: str) -> Content:
+    """Return a content of texts only."""
     return {"role": role, "parts": [{"text": text} for text in texts]}
 
 
@@ -139,6 +140,7 @@ def response_part(call: FunctionCall, response: PlainObject) -> Part:
 
 
 def parts(content: Content | None) -> Sequence[Part]:
+    """Return the parts of a content; none where there is no content."""
     return (content or {}).get("parts") or ()
 
 
@@ -148,10 +150,12 @@ def texts(content: Content | None) -> list[str]:
 
 
 def calls(content: Content | None) -> list[FunctionCall]:
+    """Return the tool calls in a content."""
     return [part["function_call"] for part in parts(content) if part.get("function_call")]
 
 
 def responses(content: Content | None) -> list[FunctionResponse]:
+    """Return the responses to tool calls in a content."""
     return [part["function_response"] for part in parts(content) if part.get("function_response")]
 
 

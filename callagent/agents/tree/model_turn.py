@@ -147,7 +147,7 @@ async def _before_model(run: Run, node: LlmNode, request: ModelRequest, actions:
     answer = await finish_despite_interruption(
         run, run.code.callbacks(run.invocation(node), CallbackPoint.BEFORE_MODEL, {"llm_request": request.as_plain()})
     )
-    actions.take(answer.actions)
+    actions.merge(answer.actions)
     raise_error(answer)
     if answer.returned and not answer.returned.get("partial"):
         return _with_ids(run, answer.returned)
@@ -191,7 +191,7 @@ async def _ask_model(run: Run, node: LlmNode, request: ModelRequest, actions: Ac
     after = await finish_despite_interruption(
         run, run.code.callbacks(run.invocation(node), CallbackPoint.AFTER_MODEL, subject)
     )
-    actions.take(after.actions)
+    actions.merge(after.actions)
     raise_error(after)
     changed = (after.subject.get("llm_response") or {}).get("content") or answer.content
     return _with_ids(run, after.returned or changed), False

@@ -72,7 +72,7 @@ async def _run_kind(run: Run, node: Node) -> Outcome:
     # A sequential agent. An escalation does not end it, but is passed on to a loop around it.
     escalated = False
     for child in node.children:
-        escalated = await run_agent(run.inside(), child) or escalated
+        escalated = await run_agent(run.for_children(), child) or escalated
     return Outcome(escalated)
 
 
@@ -80,7 +80,7 @@ async def _run_loop(run: Run, node: LoopNode) -> bool:
     limit = run.settings.max_iterations if node.max_iterations is None else node.max_iterations
     for _ in range(limit if node.children else 0):
         for child in node.children:
-            if await run_agent(run.inside(), child):
+            if await run_agent(run.for_children(), child):
                 return True
     # A limit that the project set ends the loop quietly; the engine's own limit means that it would never have ended.
     if node.max_iterations is None and node.children:
@@ -90,7 +90,7 @@ async def _run_loop(run: Run, node: LoopNode) -> bool:
 
 async def _run_parallel(run: Run, node: ParallelNode) -> bool:
     """Run all children at the same time; the first one that fails or escalates ends the others."""
-    tasks = [asyncio.create_task(run_agent(run.branched(node, child), child)) for child in node.children]
+    tasks = [asyncio.create_task(run_agent(run.for_branch(node, child), child)) for child in node.children]
     waiting = set(tasks)
     try:
         while waiting:
@@ -114,7 +114,7 @@ async def _run_code(run: Run, node: CodeNode) -> bool:
     async def on_event(plain: PlainObject) -> None:
         nonlocal escalated
         actions = Actions()
-        actions.take(plain.get("actions") or {})
+        actions.merge(plain.get("actions") or {})
         escalated = escalated or actions.escalate
         run.append(Event(str(plain.get("author") or node.name), plain.get("content"), actions))
 
@@ -123,7 +123,7 @@ async def _run_code(run: Run, node: CodeNode) -> bool:
         child = next((each for each in node.walk() if each.code == number and each is not node), None)
         if child is None:
             raise RunFailed("ValueError", f"agent '{node.name}' may only run agents below it")
-        return await run_agent(replace(run.inside(), code=code), child)
+        return await run_agent(replace(run.for_children(), code=code), child)
 
     async def whole() -> CodeAnswer:
         # One coroutine, so that an interruption cannot come between the answer and the event that records it.

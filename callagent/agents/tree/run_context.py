@@ -21,6 +21,8 @@ Ending = Listen | Handoff | HangUp
 
 @dataclass(frozen=True, slots=True)
 class TreeSettings:
+    """Settings of the tree engine, the same for all calls of a project."""
+
     greeting: str = ""
     """Spoken when the call is answered; empty: the caller speaks first."""
     function_timeout: float = 10.0
@@ -133,7 +135,7 @@ class Counters:
 
 @dataclass(slots=True)
 class Run:
-    """What the agents of one turn share. `branched()` and `inside()` derive the run of a part of the turn."""
+    """What the agents of one turn share. `for_branch()` and `for_children()` derive the run of a part of the turn."""
 
     conversation: Conversation
     code: ProjectCode
@@ -162,13 +164,13 @@ class Run:
     """
     counters: Counters = field(default_factory=Counters)
 
-    def branched(self, parent: Node, child: Node) -> Run:
+    def for_branch(self, parent: Node, child: Node) -> Run:
         """Return the run of a child of a parallel agent, whose events its siblings do not see."""
         # The ADK's form of a branch, which stands in recorded events: the pair of each parallel agent and its child.
         name = f"{parent.name}.{child.name}"
         return replace(self, branch=f"{self.branch}.{name}" if self.branch else name, nested=True)
 
-    def inside(self) -> Run:
+    def for_children(self) -> Run:
         """Return the run of the children of an agent."""
         return replace(self, nested=True)
 
@@ -218,9 +220,10 @@ async def finish_despite_interruption(run: Run, coroutine: Coroutine[object, Non
 
 
 def merged_actions(*answers: CodeAnswer) -> Actions:
+    """Return the actions of several answers as one; where they differ, the last answer counts."""
     actions = Actions()
     for answer in answers:
-        actions.take(answer.actions)
+        actions.merge(answer.actions)
     return actions
 
 

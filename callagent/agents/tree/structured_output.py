@@ -47,15 +47,15 @@ def _conform(value: object, schema: JsonSchema, named: JsonSchema, place: str) -
         try:
             return _NUMBERS[kind](value)
         except ValueError:
-            raise ValueError(f"{place or 'it'} is no {kind}") from None
+            raise ValueError(f"{place or 'it'} is not of type {kind}") from None
     if kind == "string" and not isinstance(value, str):
-        raise ValueError(f"{place or 'it'} is no text")
+        raise ValueError(f"{place or 'it'} is not a text")
     return value
 
 
 def _object(value: object, schema: JsonSchema, named: JsonSchema, place: str) -> dict[str, object]:
     if not isinstance(value, dict):
-        raise ValueError(f"{place or 'it'} is no object")
+        raise ValueError(f"{place or 'it'} is not an object")
     missing = [str(key) for key in schema.get("required") or () if key not in value]
     if missing:
         raise ValueError(f"{place or 'it'} lacks {', '.join(missing)}")

@@ -135,7 +135,7 @@ async def _answer_later(
     _report_end(run, number, call, answer)
     response = {"error": ": ".join(answer.error)} if answer.error else as_result(answer.returned)
     actions = Actions()
-    actions.take({**answer.actions, "transfer_to_agent": None, "escalate": False, "skip_summarization": False})
+    actions.merge({**answer.actions, "transfer_to_agent": None, "escalate": False, "skip_summarization": False})
     # The author is not the agent: the conversation may be with another one by now, and would go back to this one.
     run.append(Event(USER, {"role": "user", "parts": [response_part(call, response)]}, actions))
 
@@ -175,14 +175,14 @@ def _response(
         answer = answers[call["id"]]
         if failed is not None and (answer.error or _leads_on(answer)):
             # The turn fails: what the tool did to the state stands, what it asked for next is dropped.
-            actions.take({key: answer.actions.get(key) for key in ("state_delta", "removed")})
+            actions.merge({key: answer.actions.get(key) for key in ("state_delta", "removed")})
             continue
         tool = tools.get(call["name"])
         if tool is not None and tool.long_running and not answer.returned:
             # It has no result yet, so there is no response and nothing follows from it.
-            actions.take({key: answer.actions.get(key) for key in ("state_delta", "removed")})
+            actions.merge({key: answer.actions.get(key) for key in ("state_delta", "removed")})
             continue
-        actions.take(answer.actions)
+        actions.merge(answer.actions)
         parts.append(response_part(call, as_result(answer.returned)))
         if tool is not None and (text := _spoken_result(tool, answer)):
             parts.append({"text": text})
@@ -265,8 +265,8 @@ async def _callbacks(run: Run, node: LlmNode, point: CallbackPoint, subject: Pla
 def _joined(first: CodeAnswer, second: CodeAnswer) -> CodeAnswer:
     """Return the second answer with the actions and logs of the first before its own."""
     actions = Actions()
-    actions.take(first.actions)
-    actions.take(second.actions)
+    actions.merge(first.actions)
+    actions.merge(second.actions)
     return replace(second, actions={**actions.as_plain(), "removed": actions.removed}, logs=(*first.logs, *second.logs))
 
 

@@ -83,6 +83,7 @@ def _refusal(node: LlmNode, name: str, nested: bool) -> tuple[str, str]:
 
 
 def transfer_instruction(node: LlmNode, targets: Sequence[Node]) -> str:
+    """Return the part of an agent's instruction that lists the agents it may transfer to."""
     agents = "\n".join(f"\nAgent name: {each.name}\nAgent description: {each.description}\n" for each in targets)
     names = ", ".join(f"`{name}`" for name in sorted(each.name for each in targets))
     text = _INSTRUCTION.format(agents=agents, names=names)
@@ -92,6 +93,7 @@ def transfer_instruction(node: LlmNode, targets: Sequence[Node]) -> str:
 
 
 def transfer_tool(targets: Sequence[Node]) -> Tool:
+    """Return the tool by which a model transfers the conversation to one of the targets."""
     name = {"title": "Agent Name", "type": "string", "enum": [each.name for each in targets]}
     parameters = {
         "properties": {"agent_name": name},

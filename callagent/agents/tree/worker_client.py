@@ -156,10 +156,10 @@ class WorkerClient:
         async def on_message(message: Plain) -> object:
             match message["type"]:
                 case "event":
-                    self.follow(message["event"].get("actions") or {})
+                    self.apply_changes(message["event"].get("actions") or {})
                     await on_event(message["event"])
                 case "run_agent":
-                    self.follow(message.get("actions") or {})
+                    self.apply_changes(message.get("actions") or {})
                     return await nested_run.start(int(message["agent"]))
                 case "answers":
                     return await nested_run.resume(message["answers"])
@@ -182,17 +182,17 @@ class WorkerClient:
         """Return what the worker does not know yet, and regard it as known."""
         conversation = self._conversation
         update: ConversationUpdate = {
-            "state": conversation.state.unsent(),
+            "state": conversation.state.unsent_changes(),
             "events_from": conversation.revised,
             "events": [event.as_plain() for event in conversation.events[conversation.revised :]],
         }
-        conversation.state.sent()
+        conversation.state.mark_sent()
         conversation.revised = len(conversation.events)
         return update
 
-    def follow(self, actions: PlainObject) -> None:
+    def apply_changes(self, actions: PlainObject) -> None:
         """Apply to the conversation's state what code in the worker did to its own."""
-        self._conversation.state.take(actions.get("state_delta") or {}, actions.get("removed") or ())
+        self._conversation.state.apply_worker_changes(actions.get("state_delta") or {}, actions.get("removed") or ())
 
     async def _ask(
         self, invocation: Invocation, operation: Operation, answers: int, on_question: OnMessage | None = None
@@ -299,7 +299,7 @@ class WorkerClient:
         # A replacement starts from the checkpoint, which has the values but neither events nor the core's own changes.
         if self._replaced != self._worker.replaced:
             self._replaced = self._worker.replaced
-            conversation.state.unknown()
+            conversation.state.mark_unknown()
             conversation.revised = 0
         request = {
             **operation,
@@ -312,7 +312,7 @@ class WorkerClient:
         return cast("WorkerRequest", request)
 
     def _follow_answer(self, answer: PlainObject, logs: Sequence[PlainObject]) -> CodeAnswer:
-        self.follow(object_at(answer, "actions"))
+        self.apply_changes(object_at(answer, "actions"))
         return _code_answer(answer, logs)
 
     def _failures(

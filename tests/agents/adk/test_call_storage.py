@@ -162,22 +162,22 @@ def found(memory: Memory, query: str, caller: str = "a") -> list[str]:
 
 def test_memories_that_share_more_words_come_first() -> None:
     memory = Memory()
-    memory.take("a", 1, said("The sky is grey", "My blue sky", "Zoë sagt 私はPythonを使う"))
+    memory.keep_call("a", 1, said("The sky is grey", "My blue sky", "Zoë sagt 私はPythonを使う"))
     assert found(memory, "blue SKY!") == ["My blue sky", "The sky is grey"]
     assert found(memory, "python") == ["Zoë sagt 私はPythonを使う"]
     assert found(memory, "使う") == ["Zoë sagt 私はPythonを使う"]
     assert found(memory, "ytho") == found(memory, "", "b") == found(memory, "sky", "b") == []
-    memory.take("a", 1, said("Nothing"))
+    memory.keep_call("a", 1, said("Nothing"))
     assert found(memory, "sky") == []
-    memory.take("a", 2, said(*(f"tea {number}" for number in range(30))))
+    memory.keep_call("a", 2, said(*(f"tea {number}" for number in range(30))))
     assert len(found(memory, "tea")) == 10
 
 
 def test_memories_are_bounded() -> None:
     memory = Memory()
     for number in range(MAX_CALLS + 1):
-        memory.take("a", number, said(f"word{number}"))
+        memory.keep_call("a", number, said(f"word{number}"))
     assert (found(memory, "word0"), found(memory, "word1")) == ([], ["word1"])
     for number in range(MAX_CALLERS):
-        memory.take(f"b{number}", 1, said("word1"))
+        memory.keep_call(f"b{number}", 1, said("word1"))
     assert found(memory, "word1") == []

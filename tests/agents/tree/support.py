@@ -67,7 +67,7 @@ class Functions:
 
     def _done(self, answer: CodeAnswer) -> CodeAnswer:
         if self.conversation is not None:
-            self.conversation.state.take(answer.actions.get("state_delta") or {})
+            self.conversation.state.apply_worker_changes(answer.actions.get("state_delta") or {})
         return answer
 
 

@@ -10,15 +10,15 @@ from callagent.agents.tree.conversation import Change, merge_changes
 
 def test_the_worker_is_told_what_it_did_not_do_itself() -> None:
     state = State({"a": 1})
-    state.sent()
-    state.take({"b": 2})
+    state.mark_sent()
+    state.apply_worker_changes({"b": 2})
     state.apply({"b": 2, "c": 3})
-    assert state.unsent() == {"set": {"c": 3}, "removed": []}
-    state.sent()
+    assert state.unsent_changes() == {"set": {"c": 3}, "removed": []}
+    state.mark_sent()
     state.apply({}, ["a", "nothing"])
-    assert state.unsent() == {"set": {}, "removed": ["a"]}
-    state.unknown()
-    assert state.unsent()["set"] == {"b": 2, "c": 3}
+    assert state.unsent_changes() == {"set": {}, "removed": ["a"]}
+    state.mark_unknown()
+    assert state.unsent_changes()["set"] == {"b": 2, "c": 3}
 
 
 def test_the_state_does_not_change_with_what_it_was_given() -> None:
@@ -37,10 +37,10 @@ def test_temporary_keys_are_dropped() -> None:
 
 def test_app_keys_are_everybodys_and_user_keys_the_callers() -> None:
     shared = SharedState()
-    shared.take("ada", {"app:x": 1, "user:y": 2, "z": 3, "temp:t": 4}, [])
+    shared.keep_changes("ada", {"app:x": 1, "user:y": 2, "z": 3, "temp:t": 4}, [])
     assert shared.initial("ada") == {"app:x": 1, "user:y": 2}
     assert shared.initial("bob") == {"app:x": 1}
-    shared.take("", {"user:y": 5}, [])
+    shared.keep_changes("", {"user:y": 5}, [])
     assert shared.initial("") == {"app:x": 1}
 
 

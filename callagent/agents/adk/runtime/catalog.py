@@ -61,7 +61,7 @@ class ReferenceFailed(Exception):
 
 
 class Catalog:
-    """The agents of one project, which is imported once per process."""
+    """The agents of one project, which is imported once in each process."""
 
     def __init__(self, project: Path) -> None:
         self._project = project
@@ -178,7 +178,9 @@ class Catalog:
         try:
             schema_of(found)
         except PydanticUserError:
-            text = f"'{key}': '{config.code[key][0].path}' is no class of pydantic's, and no other type with a schema"
+            text = (
+                f"'{key}': '{config.code[key][0].path}' is neither a pydantic class nor another type with a JSON schema"
+            )
             raise ReferenceFailed(config.file, config.line(key), text) from None
         return found
 
@@ -187,7 +189,7 @@ class Catalog:
         for index, reference in enumerate(config.code[key]):
             value = self._find(config, reference.path, (key, index))
             if key.endswith("_callbacks") and not callable(value):
-                text = f"'{key}': '{reference.path}' is no function"
+                text = f"'{key}': '{reference.path}' is not a function"
                 raise ReferenceFailed(config.file, config.line(key, index), text)
             # With arguments, the reference names a function that makes the callback.
             if reference.arguments:
@@ -199,9 +201,8 @@ class Catalog:
     def _own_class(self, config: AgentConfig, known: dict[str, object]) -> BaseAgent:
         cls = self._find(config, config.agent_class, ("agent_class",))
         if not (inspect.isclass(cls) and issubclass(cls, BaseAgent)):
-            raise ReferenceFailed(
-                config.file, config.line("agent_class"), f"'agent_class': '{config.agent_class}' is no class of agents"
-            )
+            text = f"'agent_class': '{config.agent_class}' is not a class of agents"
+            raise ReferenceFailed(config.file, config.line("agent_class"), text)
         if issubclass(cls, LlmAgent):
             known = {**known, **self._of_llm(config)}
         # As in the ADK: the class's own `config_type` reads the file, its `_parse_config` makes the arguments of it.
@@ -251,7 +252,7 @@ class Catalog:
             raise ReferenceFailed(config.file, tool.line, f"tool '{tool.name}': 'args.func', a dotted path, is missing")
         found: object = self._find(config, path, tool.line)
         if not callable(found):
-            raise ReferenceFailed(config.file, tool.line, f"tool '{tool.name}': '{path}' is no function")
+            raise ReferenceFailed(config.file, tool.line, f"tool '{tool.name}': '{path}' is not a function")
         return found
 
     def _tool_object(self, config: AgentConfig, tool: ToolConfig) -> object:

@@ -142,7 +142,7 @@ def with_sets(described: Plain, sets: list[McpToolset]) -> tuple[Plain, list[Pla
             unreachable.append({"file": file, "line": line, "message": text})
             offered.append([])
         else:
-            offered.append([_remote(tool) for tool in toolset.take(found)])
+            offered.append([_remote(tool) for tool in toolset.keep_listed(found)])
     return _filled(described, offered), unreachable
 
 

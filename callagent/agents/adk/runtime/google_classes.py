@@ -207,6 +207,8 @@ class _Open(BaseModel):
 
 
 class EventActions(_Open):
+    """What an event does beside its content."""
+
     state_delta: dict[str, object] = Field(default_factory=dict)
     artifact_delta: dict[str, int] = Field(default_factory=dict)
     transfer_to_agent: str | None = None
@@ -215,6 +217,8 @@ class EventActions(_Open):
 
 
 class MemoryEntry(_Open):
+    """What somebody said in an earlier call."""
+
     content: Content
     custom_metadata: dict[str, object] = Field(default_factory=dict)
     id: str | None = None
@@ -228,6 +232,8 @@ class SearchMemoryResponse(_Open):
 
 
 class LlmResponse(_Open):
+    """A model's answer as callbacks see it, or what a callback returns in its place."""
+
     content: Content | None = None
     partial: bool | None = None
     turn_complete: bool | None = None
@@ -238,6 +244,8 @@ class LlmResponse(_Open):
 
 
 class Event(LlmResponse):
+    """One entry of a call's history."""
+
     author: str = ""
     invocation_id: str = ""
     id: str = ""
@@ -262,6 +270,8 @@ class Event(LlmResponse):
 
 
 class LlmRequest(_Open):
+    """A request to the model, which before-model callbacks may change."""
+
     model: str | None = None
     contents: list[Content] = Field(default_factory=list)
     config: GenerateContentConfig = Field(default_factory=GenerateContentConfig)
@@ -285,6 +295,8 @@ class Session:
 
 
 class ReadonlyContext:
+    """Where in a call project code runs."""
+
     def __init__(self, session: Session, agent_name: str, invocation: Mapping[str, object]) -> None:
         self.session = session
         self.agent_name = agent_name
@@ -303,6 +315,8 @@ class ReadonlyContext:
 
 
 class CallbackContext(ReadonlyContext):
+    """The context of a callback: it may also use artifacts and memories."""
+
     def __init__(self, session: Session, agent_name: str, invocation: Mapping[str, object]) -> None:
         super().__init__(session, agent_name, invocation)
         self.actions = EventActions()
@@ -335,6 +349,8 @@ class CallbackContext(ReadonlyContext):
 
 
 class ToolContext(CallbackContext):
+    """The context of a tool."""
+
     seconds: float | None = None
     """Seconds that the tool may wait for a server; None: no limit."""
 
@@ -380,6 +396,8 @@ class BaseAgentConfig(BaseModel):
 
 
 class BaseAgent(BaseModel):
+    """An agent; the base of a project's own classes of agents, which override `_run_async_impl`."""
+
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
     config_type: ClassVar[type[BaseAgentConfig]] = BaseAgentConfig
     name: str
@@ -411,6 +429,8 @@ class BaseAgent(BaseModel):
 
 
 class LlmAgent(BaseAgent):
+    """An agent that asks a language model."""
+
     model: object = ""
     instruction: str | Callable[..., object] = ""
     static_instruction: object = None
@@ -429,15 +449,17 @@ class LlmAgent(BaseAgent):
 
 
 class SequentialAgent(BaseAgent):
-    pass
+    """An agent whose sub-agents run one after the other."""
 
 
 class LoopAgent(BaseAgent):
+    """An agent whose sub-agents run in rounds until one escalates."""
+
     max_iterations: int | None = None
 
 
 class ParallelAgent(BaseAgent):
-    pass
+    """An agent whose sub-agents run at the same time."""
 
 
 KINDS: dict[type[BaseAgent], str] = {

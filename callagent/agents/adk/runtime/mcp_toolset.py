@@ -154,9 +154,9 @@ class McpToolset(BaseToolset):
 
     async def get_tools(self, readonly_context: object = None) -> list[BaseTool]:
         """List the server's tools. Raises `McpFailed`."""
-        return list(self.take(await asyncio.to_thread(self.server().tools)))
+        return list(self.keep_listed(await asyncio.to_thread(self.server().tools)))
 
-    def take(self, declared: list[Declared]) -> list[McpTool]:
+    def keep_listed(self, declared: list[Declared]) -> list[McpTool]:
         """Keep those of the server's tools that the filter lets through, and return them."""
         self._listed = [tool for each in declared if self._is_wanted(tool := McpTool(self, each), each.name)]
         return self._listed
@@ -172,7 +172,7 @@ class McpToolset(BaseToolset):
         """
         # A replacement worker has not listed the tools: the description came from another process.
         if self._listed is None and not surely:
-            self.take(self.server().tools())
+            self.keep_listed(self.server().tools())
         if self._listed is not None:
             return next((each for each in self._listed if each.name == name), None)
         return McpTool(self, Declared(self._own_name(name) or name, "", {}))

@@ -45,6 +45,8 @@ _ORDER = (
 
 
 class _Subject(Subject):
+    """The arguments of one callback, and how to read from them what the code has changed."""
+
     def __init__(self, named: Mapping[str, object], as_plain: Callable[[], Plain]) -> None:
         self.named = named
         self._as_plain = as_plain
@@ -212,6 +214,8 @@ def _content(response: LlmResponse) -> Plain:
 
 
 class AdkRuntime:
+    """The runtime of a project: imports it once, and opens a session for each call."""
+
     def __init__(self, project: Path) -> None:
         # Before the catalog, which imports the project, whose imports of `google.adk` have to find our modules.
         google_modules.install()

@@ -129,6 +129,8 @@ class ToolArgsConfig(BaseModel):
 
 
 class BaseTool:
+    """A tool of the project's own class, or the base of those that are built in."""
+
     def __init__(self, *, name: str, description: str, is_long_running: bool = False, **options: object) -> None:
         self.name = name
         self.description = description
@@ -164,6 +166,8 @@ class BaseToolset:
 
 
 class FunctionTool(BaseTool):
+    """A Python function as a tool; its signature and docstring are what the model is shown."""
+
     def __init__(self, func: Callable[..., object], **options: object) -> None:
         name = getattr(func, "__name__", None) or type(func).__name__
         super().__init__(name=name, description=inspect.cleandoc(func.__doc__ or ""))
@@ -184,6 +188,8 @@ class FunctionTool(BaseTool):
 
 
 class LongRunningFunctionTool(FunctionTool):
+    """A function whose result is preliminary; the true one comes in a later turn."""
+
     def __init__(self, func: Callable[..., object], **options: object) -> None:
         super().__init__(func)
         self.is_long_running = True
@@ -191,6 +197,8 @@ class LongRunningFunctionTool(FunctionTool):
 
 
 class AgentTool(BaseTool):
+    """An agent that another agent calls as a tool."""
+
     def __init__(self, agent: BaseAgent, skip_summarization: bool = False, **options: object) -> None:
         super().__init__(name=agent.name, description=agent.description)
         self.agent = agent
@@ -198,11 +206,15 @@ class AgentTool(BaseTool):
 
 
 class Example(BaseModel):
+    """One exchange that shows the model how to answer."""
+
     input: Content
     output: list[Content]
 
 
 class ExampleTool(BaseTool):
+    """Examples that are added to the agent's instruction; the model cannot call it."""
+
     def __init__(self, examples: list[object]) -> None:
         super().__init__(name="example_tool", description="example tool")
         self.examples = [each if isinstance(each, Example) else Example.model_validate(each) for each in examples]
@@ -282,7 +294,7 @@ def as_tool(value: object) -> BaseTool:
         return value
     if callable(value):
         return FunctionTool(value)
-    raise TypeError(f"{value!r} is no tool")
+    raise TypeError(f"{value!r} is neither a tool nor a function")
 
 
 def _shown(number: int, example: Example) -> str:
@@ -340,6 +352,8 @@ class StorageTool(BaseTool):
 
 
 class LoadArtifactsTool(StorageTool):
+    """Lets the model read artifacts by their names."""
+
     adds = "artifacts"
 
     def __init__(self, **options: object) -> None:
@@ -359,6 +373,8 @@ class LoadArtifactsTool(StorageTool):
 
 
 class LoadMemoryTool(StorageTool):
+    """Lets the model search the caller's earlier calls."""
+
     text = _EXPLAINED
     remembers = True
 
@@ -375,6 +391,8 @@ class LoadMemoryTool(StorageTool):
 
 
 class PreloadMemoryTool(StorageTool):
+    """Adds memories that match the caller's words to every request; the model cannot call it."""
+
     adds = "memories"
     remembers = True
     is_seen = False
