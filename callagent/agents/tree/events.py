@@ -170,8 +170,8 @@ def as_messages(contents: Sequence[Content]) -> Iterator[Message]:
         if called:
             yield {"role": "assistant", "content": said or None, "tool_calls": [_tool_call(call) for call in called]}
             # Models refuse a request in which a tool call has no result.
-            pending = [call["id"] for call in called if call["id"] not in answered]
-            yield from ({"role": "tool", "tool_call_id": each, "content": '{"status": "pending"}'} for each in pending)
+            for pending in [call["id"] for call in called if call["id"] not in answered]:
+                yield {"role": "tool", "tool_call_id": pending, "content": '{"status": "pending"}'}
         elif said:
             yield {"role": "assistant" if content.get("role") == "model" else "user", "content": said}
 
