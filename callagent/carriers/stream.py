@@ -1,8 +1,8 @@
 """WebSockets of media streams: their bounds, who may open one, and which leg it belongs to.
 
-`MediaSocket` bounds what waits to be sent, how fast messages come, and how long closing takes; the browser's page and
-the Session API use it, too. `MediaStreams` serves a carrier's sockets: until a stream has proved which call it belongs
-to, its audio goes nowhere, and few of them are held for one address.
+`MediaSocket` bounds what waits to be sent, how fast messages come, and how long closing takes; every carrier and the
+Session API use it. `MediaStreams` serves a carrier's sockets: until a stream has proved which call it belongs to, its
+audio goes nowhere, and few of them are held for one address.
 """
 
 from __future__ import annotations
